@@ -77,8 +77,8 @@ package: build/$(PRESET)/build.ninja  ## make a .tar.gz and a .deb of the progra
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_installed
 	cpack --config build/$(PRESET)/CPackConfig.cmake
 
-format:  ## format all sources
-	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
+format: bootstrap  ## format all sources
+	git ls-files '*.h' '*.cpp' '*.cu' | xargs .deps/venv/bin/clang-format -i
 
 clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
 	rm -rf build
@@ -98,8 +98,10 @@ build/$(PRESET)/build.ninja: .deps/cmake-args
 	xargs -d '\n' cmake --fresh -DLOCKSTEP_UNITY_FILES=$(UNITY_FILES) --preset $(PRESET) \
 	  <.deps/cmake-args
 
-layers:
+layers: bootstrap
 	@python3 tools/check_layers.py
+	@python3 tools/check_definitions.py
+	@python3 tools/check_format.py
 
 sanitizers: bootstrap
 	@mkdir -p build

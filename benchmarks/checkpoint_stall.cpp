@@ -20,16 +20,16 @@
 #include <torch/torch.h>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/data/samplers/random_sampler.h>
 #include <lockstep/data/datasets/tensor_dataset.h>
+#include <lockstep/data/samplers/random_sampler.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/train/measuring/background_job.h>
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/checkpoints/checkpoint_store.h>
-#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <lockstep/train/checkpoints/tensor_snapshot.h>
+#include <lockstep/train/measuring/background_job.h>
+#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
 namespace {
@@ -127,10 +127,9 @@ std::vector<double> time_steps(const std::string& folder, std::int64_t steps,
   lockstep::to_channels_last(*net);
   lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy);
   const lockstep::ImageDataset images = random_images(kBatch * steps);
-  lockstep::Loader loader(
-      images, lockstep::RandomSampler(images.size(), {.seed = 1}),
-      {lockstep::Normalize{{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}},
-      {.batch_size = kBatch, .threads = 1});
+  lockstep::Loader loader(images, lockstep::RandomSampler(images.size(), {.seed = 1}),
+                          {lockstep::Normalize{{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}},
+                          {.batch_size = kBatch, .threads = 1});
   StepClock clock;
   lockstep::TrainerOptions options{.optimizer = lockstep::AdamWOptions{.lr = 1e-4},
                                    .profiler = {.kind = lockstep::Profiler::kSimple}};
@@ -199,8 +198,7 @@ int main(int argc, char** argv) {
       is_understood = false;
   }
   if (!is_understood) {
-    std::fprintf(stderr,
-                 "usage: checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]\n");
+    std::fprintf(stderr, "usage: checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]\n");
     return 2;
   }
   at::set_num_threads(threads);

@@ -2,9 +2,9 @@
 //
 //   LOCKSTEP_CUDA_CALLS=counts LD_PRELOAD=cuda_call_counter.so PROGRAM
 //
-// `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add. LibTorch
-// calls libcudart through the dynamic linker, which finds these functions first. What cuDNN and cuBLAS
-// call inside is not counted.
+// `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add.
+// LibTorch calls libcudart through the dynamic linker, which finds these functions first. What
+// cuDNN and cuBLAS call inside is not counted.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>

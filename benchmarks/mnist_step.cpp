@@ -85,9 +85,8 @@ void measure_convolutions(std::int64_t batch, int steps) {
     torch::Tensor y;
     time_alone((name + " forward").c_str(), steps, [&] { y = lockstep::conv_pool_relu(x, w, b); });
     const auto gradient = torch::rand_like(y);
-    time_alone((name + " backward").c_str(), steps, [&] {
-      torch::autograd::grad({y}, {w, b}, {gradient}, /*retain_graph=*/true);
-    });
+    time_alone((name + " backward").c_str(), steps,
+               [&] { torch::autograd::grad({y}, {w, b}, {gradient}, /*retain_graph=*/true); });
   }
 }
 

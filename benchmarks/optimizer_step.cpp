@@ -3,9 +3,9 @@
 //
 //   optimizer_step [--threads 1] [--device cpu]
 //
-// prints medians in microseconds; the two take turns. On CPUs ResNet-18 begins with cold caches, as after
-// a backward. On `--device cuda` a step lasts until the GPU has done it, and the time in which it is
-// launched is told, too.
+// prints medians in microseconds; the two take turns. On CPUs ResNet-18 begins with cold caches, as
+// after a backward. On `--device cuda` a step lasts until the GPU has done it, and the time in
+// which it is launched is told, too.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -27,8 +27,8 @@
 
 #include <torch/torch.h>
 
-#include <lockstep/data/samplers/random_sampler.h>
 #include <lockstep/data/datasets/tensor_dataset.h>
+#include <lockstep/data/samplers/random_sampler.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>

@@ -12,7 +12,7 @@
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
 # Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
-#                    venv/       Python with torch, numpy, safetensors and expecttest
+#                    venv/       Python with torch, numpy, safetensors and expecttest, and clang-format
 #
 # Variables: CMAKE_PREFIX_PATH     prefixes to look for LibTorch in, separated by : or ;
 #            LOCKSTEP_TORCH_INDEX  package index that has CPU wheels of torch, asked beside pip's own
@@ -34,6 +34,7 @@ packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iprou
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
 oracle_packages=(onnx==1.23.2 onnxruntime==1.32.0 pandas==3.1.1 tensorboard==2.21.0
                  "wandb==$wandb_version")  # beside torch, in .deps/venv
+clang_format_version=19.1.7  # other versions break some lines elsewhere
 # MLflow's server without what only its models need, which is half a gigabyte.
 mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic
                  cryptography docker graphene gunicorn huey numpy pandas sqlalchemy)
@@ -155,6 +156,9 @@ install_torch() {
       pip_install .deps/venv "torch==$torch_version"
     fi
     torch=$(realpath "$site/torch")
+  fi
+  if ! has_package .deps/venv clang_format "$clang_format_version"; then  # for `make format` and its check
+    pip_install .deps/venv "clang-format==$clang_format_version"
   fi
   # PyTorch's own tests, which run with our backend, import expecttest.
   if ! has_package .deps/venv safetensors || ! has_package .deps/venv numpy || ! has_package .deps/venv expecttest; then

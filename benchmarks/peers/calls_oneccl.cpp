@@ -1,5 +1,5 @@
-// oneCCL's collectives for comm_mpi.c, with its defaults; MPI only starts the processes and carries the
-// address of oneCCL's key-value store.
+// oneCCL's collectives for comm_mpi.c, with its defaults; MPI only starts the processes and carries
+// the address of oneCCL's key-value store.
 #include <mpi.h>
 
 #include <optional>
@@ -44,7 +44,8 @@ void call_collective(const Operation* op) {
       ccl::reduce_scatter(op->whole, op->other, part, ccl::reduction::sum, *communicator).wait();
       break;
     case kAllGather:
-      ccl::allgatherv(op->whole, part, op->other, std::vector<std::size_t>(op->ranks, part), *communicator)
+      ccl::allgatherv(op->whole, part, op->other, std::vector<std::size_t>(op->ranks, part),
+                      *communicator)
           .wait();
       break;
     case kAllToAll:

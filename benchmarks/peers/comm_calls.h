@@ -30,8 +30,8 @@ extern const int kThreadLevel;  // what MPI_Init_thread() is asked for
 void begin_calls(int rank, int ranks);
 void end_calls(void);
 
-// all_reduce, broadcast and send_recv (rank 0 to rank 1) work on `whole`; the others read `whole` and
-// write `other`.
+// all_reduce, broadcast and send_recv (rank 0 to rank 1) work on `whole`; the others read `whole`
+// and write `other`.
 void call_collective(const Operation* op);
 
 #ifdef __cplusplus

@@ -30,11 +30,13 @@ int main() {
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    auto order = torch::tensor(lockstep::DistributedSampler(
-        kSamples, {.rank = group.rank(), .world_size = group.size()}).indices(epoch));
+    auto order = torch::tensor(
+        lockstep::DistributedSampler(kSamples, {.rank = group.rank(), .world_size = group.size()})
+            .indices(epoch));
     for (const auto& rows : order.chunk(kSteps)) {
       optimizer.zero_grad();
-      auto loss = torch::cross_entropy_loss(model.forward(images.index({rows})), labels.index({rows}));
+      auto loss =
+          torch::cross_entropy_loss(model.forward(images.index({rows})), labels.index({rows}));
       loss.backward();
       optimizer.step();
     }

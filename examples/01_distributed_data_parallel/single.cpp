@@ -31,7 +31,8 @@ int main() {
     auto order = torch::randperm(kSamples, at::detail::createCPUGenerator(epoch));
     for (const auto& rows : order.chunk(kSteps)) {
       optimizer.zero_grad();
-      auto loss = torch::cross_entropy_loss(model.forward(images.index({rows})), labels.index({rows}));
+      auto loss =
+          torch::cross_entropy_loss(model.forward(images.index({rows})), labels.index({rows}));
       loss.backward();
       optimizer.step();
     }

@@ -67,8 +67,8 @@ void messages(ProcessGroup& group) {
   // Around a ring, all at once: one after the other would wait for ever.
   const int left = (rank + size - 1) % size, right = (rank + 1) % size;
   auto from_left = torch::empty({5}, torch::kInt64);
-  const auto works = group.batch_isend_irecv({{P2POp::Kind::kSend, torch::full({5}, rank), right},
-                                              {P2POp::Kind::kRecv, from_left, left}});
+  const auto works = group.batch_isend_irecv(
+      {{P2POp::Kind::kSend, torch::full({5}, rank), right}, {P2POp::Kind::kRecv, from_left, left}});
   for (const auto& work : works) work->wait();
   require((from_left == left).all().item<bool>(), "batch_isend_irecv");
 }
@@ -115,8 +115,8 @@ int main(int argc, char** argv) try {
   lockstep::ProcessGroupOptions options;
   if (argc > 1) options.backend = argv[1];
   auto group = lockstep::init_process_group(options);
-  for (auto* part : {collectives, asynchronous, messages, groups, objects, symmetric_memory,
-                     wrong_calls}) {
+  for (auto* part :
+       {collectives, asynchronous, messages, groups, objects, symmetric_memory, wrong_calls}) {
     part(group);
   }
   group.barrier();

@@ -1,6 +1,6 @@
 // What DistributedDataParallel can do beyond the plain loop, with results checked:
-// docs/distributed_data_parallel.md explains it. Runs on any number of ranks, one too. Its argument is the
-// backend, "auto" where there is none.
+// docs/distributed_data_parallel.md explains it. Runs on any number of ranks, one too. Its argument
+// is the backend, "auto" where there is none.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -37,7 +37,8 @@ TORCH_MODULE(Net);
 // This rank's batch of a step.
 struct Batch {
   Batch(const ProcessGroup& group, int step) {
-    auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(step * 100 + group.rank()));
+    auto generator =
+        at::detail::createCPUGenerator(static_cast<std::uint64_t>(step * 100 + group.rank()));
     x = torch::randn({16, 20}, generator);
     y = x.narrow(1, 0, 3).argmax(1);
   }
@@ -64,7 +65,8 @@ void accumulate(ProcessGroup& group) {
       auto guard = ddp.no_sync();  // gradients stay on this rank
       cross_entropy(ddp.forward(first.x), first.y).backward();
     }
-    cross_entropy(ddp.forward(second.x), second.y).backward();  // and here the sum of both is averaged
+    cross_entropy(ddp.forward(second.x), second.y)
+        .backward();  // and here the sum of both is averaged
     lockstep::clip_grad_norm_(optimizer.parameters(), /*max_norm=*/1.0);
     optimizer.step();
   }
@@ -74,11 +76,13 @@ void accumulate(ProcessGroup& group) {
 void step_in_groups(ProcessGroup& group) {
   Net net;
   DistributedDataParallel ddp(net, group);
-  const auto groups = lockstep::group_parameters(*net, [](const std::string& name, const torch::Tensor& parameter) {
-    lockstep::AdamWOptions options{.lr = name.starts_with("output.") ? 1e-2 : 1e-3};
-    if (parameter.dim() < 2) options.weight_decay = 0;  // biases and the weights of normalisations
-    return options;
-  });
+  const auto groups =
+      lockstep::group_parameters(*net, [](const std::string& name, const torch::Tensor& parameter) {
+        lockstep::AdamWOptions options{.lr = name.starts_with("output.") ? 1e-2 : 1e-3};
+        if (parameter.dim() < 2)
+          options.weight_decay = 0;  // biases and the weights of normalisations
+        return options;
+      });
   lockstep::Optimizer optimizer(groups);
   for (int step = 0; step < 4; ++step) {
     const Batch batch(group, step);
@@ -127,8 +131,9 @@ void train_in_turn(ProcessGroup& group) {
     const torch::Tensor between = torch::lerp(real, fake, torch::rand({16, 1})).requires_grad_();
     critic_optimizer.zero_grad();
     const torch::Tensor sum = ddp_critic.forward(between).sum();
-    const torch::Tensor slope = torch::autograd::grad({sum}, {between}, /*grad_outputs=*/{},
-                                                      /*retain_graph=*/true, /*create_graph=*/true)[0];
+    const torch::Tensor slope =
+        torch::autograd::grad({sum}, {between}, /*grad_outputs=*/{},
+                              /*retain_graph=*/true, /*create_graph=*/true)[0];
     const torch::Tensor penalty = (slope.norm(2, 1) - 1).square().mean();
     const torch::Tensor loss = ddp_critic.forward(fake).mean() - ddp_critic.forward(real).mean();
     (loss + 10 * penalty).backward();  // one for both
@@ -157,7 +162,8 @@ TORCH_MODULE(Words);
 void train_sparsely(ProcessGroup& group) {
   Words net;
   DistributedDataParallel ddp(net, group);
-  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.1});  // no momentum, no weight decay
+  lockstep::Optimizer optimizer(*net,
+                                lockstep::SgdOptions{.lr = 0.1});  // no momentum, no weight decay
   for (int step = 0; step < 2; ++step) {
     optimizer.zero_grad();
     const torch::Tensor words = torch::randint(1000, {16, 5}, torch::kInt64);
@@ -284,6 +290,7 @@ int main(int argc, char** argv) {
   look_inside(group);
   group.barrier();
   if (group.rank() == 0) {
-    std::printf("group of %d over %s: all results are right\n", group.size(), group.backend().c_str());
+    std::printf("group of %d over %s: all results are right\n", group.size(),
+                group.backend().c_str());
   }
 }

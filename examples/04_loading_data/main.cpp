@@ -221,6 +221,7 @@ int main() {
   load_by_torch_data();
   mix();
   pack();
-  std::cout << "loading: samples, positions, own batches, weights, mixes and packs are as the guide "
-               "says\n";
+  std::cout
+      << "loading: samples, positions, own batches, weights, mixes and packs are as the guide "
+         "says\n";
 }

@@ -1,6 +1,6 @@
 // A training loop written by hand that stops anywhere and goes on as if it had not:
-// docs/training_loop.md explains it. Runs on any number of ranks of one host, one too. Its argument is
-// the backend, "auto" where there is none.
+// docs/training_loop.md explains it. Runs on any number of ranks of one host, one too. Its argument
+// is the backend, "auto" where there is none.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -28,12 +28,15 @@ void require(bool holds, const char* what) {
 // 240 images of 1x8x8 in four classes, each a shade of its class.
 lockstep::ImageDataset shades() {
   const torch::Tensor labels = torch::arange(240).remainder(4);
-  const torch::Tensor images = (labels * 60).to(torch::kUInt8).view({240, 1, 1, 1}).expand({240, 1, 8, 8});
+  const torch::Tensor images =
+      (labels * 60).to(torch::kUInt8).view({240, 1, 1, 1}).expand({240, 1, 8, 8});
   return lockstep::image_dataset(images.contiguous(), labels, 4, "shades");
 }
 
 struct NetImpl : torch::nn::Module {
-  torch::Tensor forward(const torch::Tensor& x) { return output(dropout(torch::relu(norm(hidden(x.flatten(1)))))); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return output(dropout(torch::relu(norm(hidden(x.flatten(1))))));
+  }
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(64, 32));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(32));
   torch::nn::Dropout dropout = register_module("dropout", torch::nn::Dropout(0.5));
@@ -43,7 +46,8 @@ TORCH_MODULE(Net);
 
 lockstep::Loader load(const ProcessGroup& group) {
   return {shades(),
-          lockstep::DistributedSampler(240, {.rank = group.rank(), .world_size = group.size(), .seed = kSeed}),
+          lockstep::DistributedSampler(
+              240, {.rank = group.rank(), .world_size = group.size(), .seed = kSeed}),
           {lockstep::RandomHorizontalFlip{}, lockstep::Normalize{{0.5}, {0.3}}},
           {.batch_size = 20, .threads = 1, .seed = kSeed}};
 }
@@ -63,28 +67,33 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
   for (const lockstep::Batch& batch : loader) {
     const torch::Tensor output = net->forward(batch.images);
     metrics.add("loss", cross_entropy(output, batch.labels), batch.size);
-    metrics.add_sum("accuracy", (output.argmax(1) == batch.labels).sum(), batch.size, lockstep::MetricUnit::kFraction);
+    metrics.add_sum("accuracy", (output.argmax(1) == batch.labels).sum(), batch.size,
+                    lockstep::MetricUnit::kFraction);
   }
-  metrics.all_reduce(group, device);  // the mean over the samples of all ranks, however many each had
+  metrics.all_reduce(group,
+                     device);  // the mean over the samples of all ranks, however many each had
   net->train();
   return metrics.mean();
 }
 
 // Trains from `file`, if it is there, to the end, or for `most_steps`, and writes `file` every few
 // steps, after each epoch and at the end. Returns the parameters.
-torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file, std::int64_t most_steps) {
+torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
+                    std::int64_t most_steps) {
   const torch::Device device = torch::kCPU;
   torch::manual_seed(kSeed);
   Net net;
   lockstep::Optimizer optimizer(*net, lockstep::AdamWOptions{.lr = 0.01});
   lockstep::Loader loader = load(group);
   const std::int64_t steps_per_epoch = loader.steps_per_epoch();
-  const lockstep::ScheduleOptions schedule{.kind = lockstep::ScheduleKind::kCosine, .warmup_epochs = 0.5};
+  const lockstep::ScheduleOptions schedule{.kind = lockstep::ScheduleKind::kCosine,
+                                           .warmup_epochs = 0.5};
 
   std::int64_t epoch = 1;  // counted from 1, as in a checkpoint
   std::int64_t step = 0;   // of the epoch
   if (std::filesystem::exists(file)) {
-    const auto checkpoint = lockstep::load_checkpoint(file, *net, optimizer.state(), "training_loop");
+    const auto checkpoint =
+        lockstep::load_checkpoint(file, *net, optimizer.state(), "training_loop");
     epoch = checkpoint.epoch;
     loader.restore(lockstep::sampler_position(checkpoint.settings));
     step = steps_per_epoch - loader.steps_left();  // counted in batches of this run
@@ -105,8 +114,8 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file, std:
     lockstep::Batch batch;
     while (done < most_steps && loader.next(batch)) {
       const std::int64_t total = (epoch - 1) * steps_per_epoch + step;
-      optimizer.scale_lr(
-          lockstep::learning_rate_factor(schedule, total, steps_per_epoch, kEpochs * steps_per_epoch));
+      optimizer.scale_lr(lockstep::learning_rate_factor(schedule, total, steps_per_epoch,
+                                                        kEpochs * steps_per_epoch));
       lockstep::seed_generators(lockstep::step_seed(kSeed, epoch, step, group.rank()), device);
       optimizer.zero_grad();
       torch::Tensor loss;
@@ -295,7 +304,8 @@ int main(int argc, char** argv) try {
   group.barrier();
   if (group.rank() == 0) {
     std::filesystem::remove_all(folder);
-    std::printf("group of %d over %s: all results are right\n", group.size(), group.backend().c_str());
+    std::printf("group of %d over %s: all results are right\n", group.size(),
+                group.backend().c_str());
   }
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());

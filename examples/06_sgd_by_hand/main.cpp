@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 

@@ -97,8 +97,11 @@ lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::
       .schedule = {.kind = lockstep::ScheduleKind::kOneCycle, .cycle_momentum = true},
       .ema_decay = 0.98,
       .deterministic = true,
-      .checkpoints = {.directory = folder / "checkpoints", .save_top_k = 1, .monitor = "f1",
-                      .mode = best, .background = true},
+      .checkpoints = {.directory = folder / "checkpoints",
+                      .save_top_k = 1,
+                      .monitor = "f1",
+                      .mode = best,
+                      .background = true},
       .resume = resume,
       .model_summary_depth = -1,  // all modules
       .log_histograms_every_n_steps = 500,

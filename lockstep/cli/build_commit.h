@@ -1,4 +1,5 @@
-// Which commit of the sources the program was built from; cmake/LockstepCommit.cmake writes the source.
+// Which commit of the sources the program was built from; cmake/LockstepCommit.cmake writes the
+// source.
 #pragma once
 
 namespace lockstep {

@@ -14,10 +14,10 @@
 #include <lockstep/core/options.h>
 #include <lockstep/data/datasets/cifar10.h>
 #include <lockstep/data/datasets/cifar100.h>
-#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/mnist.h>
 #include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/report/download_bar.h>
 
 namespace lockstep {

@@ -18,10 +18,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/bench/json_text.h>
 #include <lockstep/bench/options.h>
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
-#include <lockstep/bench/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/comm/group/process_group.h>

@@ -13,9 +13,9 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/download_bar.h>
 
@@ -69,12 +69,12 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
   }
   std::error_code ignored;
   if (fs::is_directory(choice.source, ignored)) {
-    return load_image_folder(choice.source, {.decoding = choice.decoding,
-                                             .max_image_pixels = choice.max_image_pixels});
+    return load_image_folder(
+        choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
   }
   if (fs::exists(choice.source, ignored)) {
-    return load_packed_images(choice.source, {.decoding = choice.decoding,
-                                              .max_image_pixels = choice.max_image_pixels});
+    return load_packed_images(
+        choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
   }
   throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
                                   join(known_data_names()), ", a folder of images or a pack, got '",
@@ -92,8 +92,7 @@ Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
 
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice) {
   const Recipe* recipe = recipe_named(choice.source);
-  const std::string operators =
-      choice.operators.value_or(usual_operators(choice.source, recipe));
+  const std::string operators = choice.operators.value_or(usual_operators(choice.source, recipe));
   const OptionCheck check(command);
   check.one_of("--operators", operators,
                {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
@@ -101,8 +100,7 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
   check_max_image_pixels(command, choice.max_image_pixels);
   ImageDataset images = load(command, choice, recipe);
   if (operators == "recipe" && !recipe) {
-    throw ConfigError(command +
-                      ": --operators recipe is for the data set of a recipe; use " +
+    throw ConfigError(command + ": --operators recipe is for the data set of a recipe; use " +
                       usual_operators(choice.source, recipe));
   }
   if (operators == "recipe") return {std::move(images), recipe->train_augmentation, operators};

@@ -21,8 +21,8 @@ struct LoaderDataChoice {
   /// the data, crop-flip for another known data set, random-resized-crop for the rest.
   std::optional<std::string> operators;
   int size = 128;
-  std::optional<std::string> directory;  ///< --data; of a known data set
-  std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
+  std::optional<std::string> directory;                            ///< --data; of a known data set
+  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< of image files
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of image files
 };
 

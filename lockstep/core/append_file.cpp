@@ -15,7 +15,7 @@ AppendFile::AppendFile(const std::filesystem::path& path, AppendMode mode) : pat
   const int exclusive = mode == AppendMode::kCreate ? O_EXCL : 0;
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | exclusive, 0666);
   if (fd_ < 0) throw DataError(str("cannot write ", path.string(), ": ", errno_text(errno)));
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd_, &info) == 0) size_ = static_cast<std::uint64_t>(info.st_size);
 }
 

@@ -11,9 +11,9 @@ namespace lockstep {
 /// machine's total).
 std::vector<int> available_cpus();
 
-/// The slice of `cpus` that belongs to `local_rank` of `local_world_size`: contiguous, of equal size,
-/// the remainder going to the first ranks. With more ranks than processors, rank r gets processor
-/// r mod n.
+/// The slice of `cpus` that belongs to `local_rank` of `local_world_size`: contiguous, of equal
+/// size, the remainder going to the first ranks. With more ranks than processors, rank r gets
+/// processor r mod n.
 std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int local_world_size);
 
 /// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false where the

@@ -22,11 +22,11 @@ struct CloseDirectory {
   throw DataError(str("cannot read ", path.string(), ": ", errno_text(error_number)));
 }
 
-// Follows links. One that leads nowhere is no folder; one that cannot be followed for another reason
-// might be.
+// Follows links. One that leads nowhere is no folder; one that cannot be followed for another
+// reason might be.
 bool is_folder(DIR* directory, const dirent& entry, const std::filesystem::path& parent) {
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
-  struct stat info {};
+  struct stat info{};
   if (fstatat(dirfd(directory), entry.d_name, &info, 0) == 0) return S_ISDIR(info.st_mode);
   if (errno != ENOENT && errno != ENOTDIR) refuse(parent / entry.d_name, errno);
   return false;

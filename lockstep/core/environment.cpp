@@ -22,7 +22,8 @@ std::optional<std::int64_t> environment_integer(const char* name) {
   const char* end = text->data() + text->size();
   const auto result = std::from_chars(text->data(), end, value);
   if (result.ec != std::errc() || result.ptr != end) {
-    throw ConfigError(str("environment variable ", name, " must be a whole number, got '", *text, "'"));
+    throw ConfigError(
+        str("environment variable ", name, " must be a whole number, got '", *text, "'"));
   }
   return value;
 }

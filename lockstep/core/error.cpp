@@ -59,9 +59,7 @@ std::string first_line(const std::exception& error) {
   return std::string(line);
 }
 
-std::string errno_text(int error_number) {
-  return std::generic_category().message(error_number);
-}
+std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
 
 void throw_internal_error(const char* file, int line, const char* condition,
                           const std::string& message) {

@@ -70,11 +70,12 @@ std::string errno_text(int error_number);
 
 }  // namespace lockstep
 
-/// Throws InternalError unless `condition` holds; the further arguments are streamed into the message.
-#define LOCKSTEP_CHECK(condition, ...)                                     \
-  do {                                                                     \
-    if (!(condition)) [[unlikely]] {                                       \
-      ::lockstep::throw_internal_error(__FILE__, __LINE__, #condition,     \
-                                       ::lockstep::str(__VA_ARGS__));      \
-    }                                                                      \
+/// Throws InternalError unless `condition` holds; the further arguments are streamed into the
+/// message.
+#define LOCKSTEP_CHECK(condition, ...)                                 \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]] {                                   \
+      ::lockstep::throw_internal_error(__FILE__, __LINE__, #condition, \
+                                       ::lockstep::str(__VA_ARGS__));  \
+    }                                                                  \
   } while (false)

@@ -67,7 +67,7 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
   if (file.descriptor.get() < 0) {
     throw DataError(str("cannot open ", path.string(), ": ", errno_text(errno)));
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.descriptor.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     throw DataError(str("cannot read ", path.string(), ": not a plain file"));
   }
@@ -108,7 +108,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 bool MappedFile::is_whole() const {
   if (data_ == nullptr) return true;
-  struct stat info {};
+  struct stat info{};
   return fstat(descriptor_, &info) == 0 && static_cast<std::size_t>(info.st_size) >= size_;
 }
 

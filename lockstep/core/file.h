@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// A read-only memory map of a whole file, which stays open. Movable; the mapping lives as long as the
-/// object. Any thread may use it.
+/// A read-only memory map of a whole file, which stays open. Movable; the mapping lives as long as
+/// the object. Any thread may use it.
 class MappedFile {
  public:
   /// DataError when the file is missing, not a plain file (a pipe is not waited for), or cannot be
@@ -25,12 +25,12 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// False once the file is shorter than its map: to touch a page behind its end would end the process
-  /// with SIGBUS. The file may still be cut short after this returns.
+  /// False once the file is shorter than its map: to touch a page behind its end would end the
+  /// process with SIGBUS. The file may still be cut short after this returns.
   bool is_whole() const;
 
-  /// Copies bytes from `offset` on to `to` without the map, so that no SIGBUS can come of it. False when
-  /// the file does not hold as many, or cannot be read.
+  /// Copies bytes from `offset` on to `to` without the map, so that no SIGBUS can come of it. False
+  /// when the file does not hold as many, or cannot be read.
   bool read_at(std::size_t offset, std::span<std::byte> to) const;
 
  private:
@@ -39,8 +39,8 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Reads a whole file into `content`, whose memory is used again: for many small files, which cost less to
-/// copy than to map. DataError when the file is missing, not a plain file, larger than
+/// Reads a whole file into `content`, whose memory is used again: for many small files, which cost
+/// less to copy than to map. DataError when the file is missing, not a plain file, larger than
 /// `maximum_bytes`, or cannot be read.
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content);

@@ -97,8 +97,8 @@ std::vector<NvmlDevice> visible_devices(const Nvml& library) {
     const char* const end = entry.data() + entry.size();
     const auto [stop, error] = std::from_chars(entry.data(), end, index);
     const bool is_index = error == std::errc() && stop == end;
-    const int result = is_index ? library.by_index(index, &device)
-                                : library.by_uuid(entry.c_str(), &device);
+    const int result =
+        is_index ? library.by_index(index, &device) : library.by_uuid(entry.c_str(), &device);
     if (!add(result, device)) break;
   }
   return devices;
@@ -106,9 +106,7 @@ std::vector<NvmlDevice> visible_devices(const Nvml& library) {
 
 }  // namespace
 
-int count_visible_gpus() {
-  return nvml() ? static_cast<int>(visible_devices(*nvml()).size()) : 0;
-}
+int count_visible_gpus() { return nvml() ? static_cast<int>(visible_devices(*nvml()).size()) : 0; }
 
 std::optional<GpuUsage> gpu_usage(int index) {
   if (!nvml() || index < 0) return std::nullopt;

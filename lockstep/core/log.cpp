@@ -31,10 +31,14 @@ Logger& logger() {
 
 const char* level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarning: return "warning";
-    case LogLevel::kError: return "error";
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
   }
   return "";
 }
@@ -51,9 +55,8 @@ bool log_enabled(LogLevel level) { return level >= logger().level.load(); }
 
 void log_message(LogLevel level, const std::string& message) {
   const int rank = logger().rank.load();
-  const std::string line =
-      rank < 0 ? str(level_name(level), ": ", message)
-               : str("[rank ", rank, "] ", level_name(level), ": ", message);
+  const std::string line = rank < 0 ? str(level_name(level), ": ", message)
+                                    : str("[rank ", rank, "] ", level_name(level), ": ", message);
   const std::scoped_lock lock(logger().mutex);
   if (logger().sink) {
     logger().sink(level, line);

@@ -29,12 +29,20 @@ void log_at(LogLevel level, const Values&... values) {
   if (log_enabled(level)) log_message(level, str(values...));
 }
 template <class... Values>
-void log_debug(const Values&... values) { log_at(LogLevel::kDebug, values...); }
+void log_debug(const Values&... values) {
+  log_at(LogLevel::kDebug, values...);
+}
 template <class... Values>
-void log_info(const Values&... values) { log_at(LogLevel::kInfo, values...); }
+void log_info(const Values&... values) {
+  log_at(LogLevel::kInfo, values...);
+}
 template <class... Values>
-void log_warning(const Values&... values) { log_at(LogLevel::kWarning, values...); }
+void log_warning(const Values&... values) {
+  log_at(LogLevel::kWarning, values...);
+}
 template <class... Values>
-void log_error(const Values&... values) { log_at(LogLevel::kError, values...); }
+void log_error(const Values&... values) {
+  log_at(LogLevel::kError, values...);
+}
 
 }  // namespace lockstep

@@ -21,8 +21,8 @@ std::string text_of(double value) {
 
 void OptionCheck::at_least(std::string_view name, double value, double minimum) const {
   if (!(value >= minimum)) {
-    throw ConfigError(str(owner_, ": ", name, " must be at least ", text_of(minimum), ", got ",
-                          text_of(value)));
+    throw ConfigError(
+        str(owner_, ": ", name, " must be at least ", text_of(minimum), ", got ", text_of(value)));
   }
 }
 
@@ -35,9 +35,8 @@ void OptionCheck::positive(std::string_view name, double value) const {
 void OptionCheck::in_range(std::string_view name, double value, double minimum,
                            double maximum) const {
   if (!(value >= minimum && value <= maximum)) {
-    throw ConfigError(
-        str(owner_, ": ", name, " must be from ", text_of(minimum), " to ", text_of(maximum), ", got ",
-            text_of(value)));
+    throw ConfigError(str(owner_, ": ", name, " must be from ", text_of(minimum), " to ",
+                          text_of(maximum), ", got ", text_of(value)));
   }
 }
 

@@ -40,8 +40,7 @@ std::optional<double> busy_seconds(const std::vector<int>& cpus) {
   return busy_seconds(stat, cpus, sysconf(_SC_CLK_TCK));
 }
 
-OtherPrograms::OtherPrograms()
-    : cpus_(available_cpus()), start_(Clock::now()), before_(used()) {}
+OtherPrograms::OtherPrograms() : cpus_(available_cpus()), start_(Clock::now()), before_(used()) {}
 
 std::optional<double> OtherPrograms::used() const {
   const std::optional<double> busy = busy_seconds(cpus_);

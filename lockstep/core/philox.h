@@ -1,7 +1,8 @@
 // Philox4x32-10: random numbers as a function of (key, counter), not as a state.
 //
 // Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Whoever knows
-// (seed, epoch, sample index) can compute the numbers of that sample, in any order and on any thread.
+// (seed, epoch, sample index) can compute the numbers of that sample, in any order and on any
+// thread.
 #pragma once
 
 #include <array>
@@ -25,8 +26,8 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   return counter;
 }
 
-/// A stream of numbers that belongs to one (seed, stream, item): for instance (seed, epoch, sample).
-/// A value type; copying it copies the position.
+/// A stream of numbers that belongs to one (seed, stream, item): for instance (seed, epoch,
+/// sample). A value type; copying it copies the position.
 class PhiloxStream {
  public:
   PhiloxStream(std::uint64_t seed, std::uint32_t stream, std::uint64_t item)

@@ -136,7 +136,7 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
 /// takes up to six tensors: one for each of `inputs`. Tuples and lists that it returns become
 /// several outputs, undefined tensors none. As above for the rest.
 template <class ModuleHolder>
-requires requires(ModuleHolder& net) { *net; }
+  requires requires(ModuleHolder& net) { *net; }
 OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inputs,
                        const std::filesystem::path& path, const OnnxExportOptions& options = {}) {
   auto& module = *net;

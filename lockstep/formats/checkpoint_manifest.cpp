@@ -110,7 +110,8 @@ ManifestJson parse_manifest_json(std::string_view text, const std::string& name)
       return json;
     }
   } catch (const ManifestJson::exception& error) {
-    throw CheckpointError(str(name, " is damaged: it is no JSON (", printable(json_problem(error)), ")"));
+    throw CheckpointError(
+        str(name, " is damaged: it is no JSON (", printable(json_problem(error)), ")"));
   }
   throw CheckpointError(str(name, " is damaged: it is no manifest of a checkpoint"));
 }

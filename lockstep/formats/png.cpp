@@ -57,8 +57,8 @@ struct PngDecoder::State {
   std::size_t used = 0;
   std::string name;
   ImageHeader header;
-  bool fresh = false;  // the header was read and nothing after it
-  bool ended = false;  // more was asked for than the file holds
+  bool fresh = false;    // the header was read and nothing after it
+  bool ended = false;    // more was asked for than the file holds
   bool surplus = false;  // the file holds more data than pixels
   std::string remark;
   std::vector<png_byte> rows;

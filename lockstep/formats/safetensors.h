@@ -37,7 +37,7 @@ using TensorViews = std::map<std::string, TensorView>;
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct Safetensors {
-  TensorViews tensors{};  ///< in the order of their names
+  TensorViews tensors{};           ///< in the order of their names
   SafetensorsMetadata metadata{};  ///< without the checksums
   /// All that the file holds was compared with its checksums. Files of other programs have none.
   bool has_checksums = false;
@@ -61,7 +61,7 @@ std::string serialize_safetensors(const TensorViews& tensors,
 
 /// The content of serialize_safetensors() in pieces, without a copy of the tensors.
 struct SafetensorsPieces {
-  std::string head{};  ///< the length of the header and the header
+  std::string head{};                              ///< the length of the header and the header
   std::vector<std::span<const std::byte>> data{};  ///< of the views, in their order in the file
 };
 SafetensorsPieces safetensors_pieces(const TensorViews& tensors,

@@ -29,8 +29,8 @@ constexpr Milliseconds kDescendantsKillTimeout{1000};
 class ResultSlot {
  public:
   ResultSlot() {
-    void* const memory = mmap(nullptr, sizeof(Content), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* const memory =
+        mmap(nullptr, sizeof(Content), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
       throw Error(str("cannot share memory with the guardian of the ranks: ", errno_text(errno)));
     }
@@ -129,10 +129,11 @@ LaunchResult describe_lost_guardian(int wait_status) {
   const int signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
   LaunchResult result;
   result.exit_code = signal != 0 ? 128 + signal : 1;
-  result.message = str("the process between the launcher and the ranks ",
-                       signal != 0 ? str("was killed by signal ", signal, " (", strsignal(signal), ")")
-                                   : std::string("ended without a result"),
-                       ", so all ranks were ended; start the job again");
+  result.message =
+      str("the process between the launcher and the ranks ",
+          signal != 0 ? str("was killed by signal ", signal, " (", strsignal(signal), ")")
+                      : std::string("ended without a result"),
+          ", so all ranks were ended; start the job again");
   return result;
 }
 

@@ -143,8 +143,9 @@ void check_options(const LaunchOptions& options) {
   check.at_least("grace", static_cast<double>(options.grace.count()), 0);
   check.at_least("join_timeout", static_cast<double>(options.join_timeout.count()), 0);
   if (options.ranks_exec && options.join_timeout.count() != 0) {
-    throw ConfigError("launch: join_timeout must be 0 with ranks_exec: another program cannot tell "
-                      "that it has joined");
+    throw ConfigError(
+        "launch: join_timeout must be 0 with ranks_exec: another program cannot tell "
+        "that it has joined");
   }
 }
 
@@ -153,7 +154,8 @@ void check_options(const LaunchOptions& options) {
 LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()>& rank_main) {
   check_options(given);
   LaunchOptions options = given;
-  if (options.nnodes == 1 && options.master_addr == "127.0.0.1") options.master_addr = own_loopback();
+  if (options.nnodes == 1 && options.master_addr == "127.0.0.1")
+    options.master_addr = own_loopback();
   seconds_since_command_start();  // the ranks inherit our start
   warn_of_threads();
   flush_standard_streams();  // else every rank would write what is still in the buffers

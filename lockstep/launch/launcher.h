@@ -1,7 +1,9 @@
 // Starts several ranks on this host and supervises them.
 //
 //   const LaunchResult result = launch_ranks({.nproc_per_node = 2}, [] { train(); });
-//   if (!result.ok()) { std::cerr << "error: " << result.message << '\n'; return result.exit_code;
+//   if (!result.ok()) {
+//     std::cerr << "error: " << result.message << '\n';
+//     return result.exit_code;
 //   }
 #pragma once
 

@@ -35,7 +35,7 @@ void close_if_open(int& fd) {
 // Whether the ranks' output on `fd` passes through the relay. A terminal shows what each rank
 // writes at once, in colour; /dev/null needs no order.
 bool is_merged(const LaunchOptions& options, int fd) {
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) return false;
   if (options.rank_output == RankOutput::kLabelled) return !S_ISCHR(status.st_mode) || isatty(fd);
   return options.rank_output == RankOutput::kWholeLines && options.nproc_per_node > 1 &&
@@ -44,8 +44,8 @@ bool is_merged(const LaunchOptions& options, int fd) {
 
 // As after `program >file 2>&1`: then one pipe keeps the order of what a rank writes to both.
 bool is_one_file(int first, int second) {
-  struct stat one {};
-  struct stat other {};
+  struct stat one{};
+  struct stat other{};
   return fstat(first, &one) == 0 && fstat(second, &other) == 0 && one.st_dev == other.st_dev &&
          one.st_ino == other.st_ino;
 }
@@ -169,8 +169,9 @@ class Relay {
     const ssize_t count = read(source.fd, buffer, sizeof(buffer));
     if (count < 0) return errno == EINTR;
     const std::string text =
-        count == 0 ? source.output->merger.flush(source.writer)
-                   : source.output->merger.add(source.writer, {buffer, static_cast<std::size_t>(count)});
+        count == 0
+            ? source.output->merger.flush(source.writer)
+            : source.output->merger.add(source.writer, {buffer, static_cast<std::size_t>(count)});
     if (count == 0) close_if_open(source.fd);
     if (!write_all(source.output->fd, text)) close_output(*source.output);
     return count > 0;
@@ -261,8 +262,9 @@ void OutputRelay::drain(Milliseconds timeout) {
   pollfd answer{control_, POLLIN, 0};
   int answered = 0;
   do {
-    answered = poll(&answer, 1, static_cast<int>(
-                                    std::chrono::ceil<Milliseconds>(deadline.remaining()).count()));
+    answered =
+        poll(&answer, 1,
+             static_cast<int>(std::chrono::ceil<Milliseconds>(deadline.remaining()).count()));
   } while (answered < 0 && errno == EINTR);
   char byte = 0;
   const bool has_ended = answered > 0 && read(control_, &byte, 1) == 0;

@@ -17,8 +17,8 @@ int prepare_rank(const WorkerEnvironment& worker, int threads = 0);
 /// The same for rank `local_rank` of `local_world_size` ranks on this one host.
 int prepare_rank(int local_rank, int local_world_size, int threads = 0);
 
-/// The processors that the ranks of `worker`'s host may use together. Call it before prepare_rank(),
-/// which leaves a rank its own share.
+/// The processors that the ranks of `worker`'s host may use together. Call it before
+/// prepare_rank(), which leaves a rank its own share.
 int processors_of_host(const WorkerEnvironment& worker);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ bool is_from_terminal(const signalfd_siginfo& info) {
 }
 
 bool is_ignored(int signal) {
-  struct sigaction action {};
+  struct sigaction action{};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
@@ -28,7 +28,7 @@ bool is_ignored(int signal) {
 
 SignalInbox::SignalInbox() {
   // With SIGCHLD ignored the kernel would reap the ranks, and their exit codes with them.
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &action, &former_child_action_);
 

@@ -30,7 +30,8 @@ class SignalInbox {
   /// Waits for a signal, at most `timeout` (negative: for ever). Nothing when time ran out.
   std::optional<ReceivedSignal> next(Milliseconds timeout);
 
-  /// Passes a signal that one inbox received on to that of another process, as if it had come there.
+  /// Passes a signal that one inbox received on to that of another process, as if it had come
+  /// there.
   static void pass_on(const ReceivedSignal& signal, pid_t process);
 
   /// In a forked child: restores the signals as they were before the inbox.
@@ -39,7 +40,7 @@ class SignalInbox {
  private:
   int fd_ = -1;
   sigset_t former_mask_{};
-  struct sigaction former_child_action_ {};
+  struct sigaction former_child_action_{};
 };
 
 }  // namespace lockstep

@@ -41,7 +41,8 @@ const char* hint(int signal) {
     case SIGBUS:
       return ": memory or a mapped file vanished; is a file system full?";
     case SIGABRT:
-      return ": an exception that nobody caught, whose text stands above after what(), or a failed assertion";
+      return ": an exception that nobody caught, whose text stands above after what(), or a failed "
+             "assertion";
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
@@ -193,10 +194,10 @@ bool Supervisor::note_late() {
   const std::vector<int>& named = stopped.empty() ? missing : stopped;
   if (named.empty() || (stopped.empty() && !all_had_time)) return false;
   first_late_ = named.front();
-  late_text_ = str(named.size() == 1 ? "rank " : "ranks ", join(named),
-                   named.size() == 1 ? " has" : " have", " not joined the group within ",
-                   std::chrono::duration<double>(join_timeout_).count(), " s",
-                   stopped.empty() ? "" : ": stopped by a signal, and not continued");
+  late_text_ =
+      str(named.size() == 1 ? "rank " : "ranks ", join(named), named.size() == 1 ? " has" : " have",
+          " not joined the group within ", std::chrono::duration<double>(join_timeout_).count(),
+          " s", stopped.empty() ? "" : ": stopped by a signal, and not continued");
   return true;
 }
 

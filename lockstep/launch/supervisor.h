@@ -35,8 +35,8 @@ struct RankProcess {
 
 /// Runs until all ranks have ended. Normally they end by themselves; when one fails, the others get
 /// SIGTERM, when a signal asks to stop, all get that; and, `grace` later, SIGKILL. With
-/// `ranks_exec` so does everything that ranks have started. When the process `launcher`, our parent,
-/// is gone, all gets SIGKILL at once; 0 where this process is the launcher itself.
+/// `ranks_exec` so does everything that ranks have started. When the process `launcher`, our
+/// parent, is gone, all gets SIGKILL at once; 0 where this process is the launcher itself.
 class Supervisor {
  public:
   Supervisor(std::vector<RankProcess>& ranks, const Arrivals& arrivals, SignalInbox& inbox,

@@ -8,7 +8,8 @@ namespace lockstep {
 struct MnistNetOptions {
   bool dropout = true;  ///< Off: the same network without its two dropout layers.
   /// On: convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. Off:
-  /// LibTorch's operations one by one, as in Python's script. The results agree to float32 rounding.
+  /// LibTorch's operations one by one, as in Python's script. The results agree to float32
+  /// rounding.
   bool fused_kernels = true;
 };
 

@@ -156,8 +156,7 @@ ResNet resnet18(ResNetStem stem, std::int64_t num_classes) {
 }
 
 ResNet resnet34(ResNetStem stem, std::int64_t num_classes) {
-  return ResNet(
-      ResNetOptions{.layers = {3, 4, 6, 3}, .stem = stem, .num_classes = num_classes});
+  return ResNet(ResNetOptions{.layers = {3, 4, 6, 3}, .stem = stem, .num_classes = num_classes});
 }
 
 ResNet resnet50(ResNetStem stem, std::int64_t num_classes) {

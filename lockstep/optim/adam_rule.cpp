@@ -59,22 +59,22 @@ class AdamRule final : public UpdateRule {
                  const std::optional<torch::Tensor>& found_inf, const Tensors& parameters,
                  const Tensors& gradients, const std::vector<Tensors>& states) const {
     const torch::NoGradGuard no_grad;
-    call_for_each_kind(
-        parameters, gradients, states,
-        [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
-          const Tensors steps(w.size(), number_for(w[0]));
-          const at::TensorList maxima = options_.amsgrad ? s[2] : at::TensorList();
-          const auto kernel = [&](auto fused) {
-            fused(w, g, s[0], s[1], maxima, steps, lr, options_.beta1, options_.beta2,
-                  options_.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false,
-                  /*grad_scale=*/std::nullopt, found_inf);
-          };
-          if constexpr (kDecoupled) {
-            kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
-          } else {
-            kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });
-          }
-        });
+    call_for_each_kind(parameters, gradients, states,
+                       [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
+                         const Tensors steps(w.size(), number_for(w[0]));
+                         const at::TensorList maxima = options_.amsgrad ? s[2] : at::TensorList();
+                         const auto kernel = [&](auto fused) {
+                           fused(w, g, s[0], s[1], maxima, steps, lr, options_.beta1,
+                                 options_.beta2, options_.weight_decay, options_.eps,
+                                 options_.amsgrad, /*maximize=*/false,
+                                 /*grad_scale=*/std::nullopt, found_inf);
+                         };
+                         if constexpr (kDecoupled) {
+                           kernel([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+                         } else {
+                           kernel([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+                         }
+                       });
   }
 
   static void require_beta(const char* name, double beta) {

@@ -93,8 +93,9 @@ void clip_grads_by_value_(const Tensors& given, double clip_value) {
   const Tensors gradients = distinct(given);
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.is_sparse()) continue;
-    throw ConfigError("clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
-                      "clip by the norm, or make the embedding dense");
+    throw ConfigError(
+        "clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
+        "clip by the norm, or make the embedding dense");
   }
   if (gradients.empty()) return;
   at::_foreach_clamp_min_(gradients, -clip_value);

@@ -36,9 +36,9 @@ std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups) {
     for (const auto& [name, parameter] : groups[g].parameters) {
       const auto [place, is_new] = places.emplace(parameter.unsafeGetTensorImpl(), Place{g, name});
       if (!is_new) {
-        throw ConfigError(lockstep::str("parameter groups: '", name, "' of group ", g, " is in group ",
-                                        place->second.group, " as '", place->second.name,
-                                        "'; a parameter belongs to one group"));
+        throw ConfigError(lockstep::str("parameter groups: '", name, "' of group ", g,
+                                        " is in group ", place->second.group, " as '",
+                                        place->second.name, "'; a parameter belongs to one group"));
       }
       if (!names.emplace(name, g).second) {
         throw ConfigError(lockstep::str("parameter groups: two parameters have the name '", name,

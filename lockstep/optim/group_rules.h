@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// `groups` with each parameter once, under its first name. ConfigError for no group, for options of
-/// different optimizers, for a parameter in two groups, and for a name that two parameters have.
+/// `groups` with each parameter once, under its first name. ConfigError for no group, for options
+/// of different optimizers, for a parameter in two groups, and for a name that two parameters have.
 std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
 /// The update rules of the groups, and their learning rates. Not thread-safe.

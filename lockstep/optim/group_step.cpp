@@ -209,10 +209,10 @@ void GroupStep::follow_gradients() {
     return;
   }
   if (captured_ || is_capturing()) {
-    throw ConfigError(lockstep::str(
-        rule_->name(), ": other parameters have gradients than in the step ",
-        captured_ ? "that was captured" : "before the captured one",
-        "; a captured optimizer steps the same parameters each time"));
+    throw ConfigError(lockstep::str(rule_->name(),
+                                    ": other parameters have gradients than in the step ",
+                                    captured_ ? "that was captured" : "before the captured one",
+                                    "; a captured optimizer steps the same parameters each time"));
   }
   if (counts_) counts_->fetch(steps());
   counts_.emplace(takes_part, steps(), rule_->counts_steps(), parameters_.front().device());

@@ -65,9 +65,9 @@ class GroupStep {
   std::vector<Tensors> states_;  // by state, then by parameter
   torch::Tensor steps_;          // of each parameter; while capturable those of before
 
-  torch::Tensor lr_;  // on the device, while capturable
+  torch::Tensor lr_;                    // on the device, while capturable
   std::optional<DeviceCounts> counts_;  // while capturable, from the first step on
-  bool captured_ = false;  // a graph refers to lr_ and counts_
+  bool captured_ = false;               // a graph refers to lr_ and counts_
 
   // Where parameters and gradients were in the last step: what stays there is worth looking at.
   Addresses addresses_;

@@ -28,8 +28,9 @@ void Optimizer::step() { step_groups({}); }
 
 void Optimizer::step_unless(const torch::Tensor& found_inf) {
   if (!capturable_) {
-    throw ConfigError("optimizer: a step that the device may skip needs its counts there; call "
-                      "set_capturable(true) before");
+    throw ConfigError(
+        "optimizer: a step that the device may skip needs its counts there; call "
+        "set_capturable(true) before");
   }
   step_groups(found_inf);
 }

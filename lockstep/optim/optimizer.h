@@ -36,8 +36,8 @@ class Optimizer {
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
   Optimizer(const NamedTensors& parameters, const OptimizerOptions& options);
   /// Groups with options of their own, such as other learning rates or no weight decay: see
-  /// parameter_groups.h. ConfigError unless all are options of one optimizer, and for a parameter in
-  /// two groups. A parameter in none is not stepped.
+  /// parameter_groups.h. ConfigError unless all are options of one optimizer, and for a parameter
+  /// in two groups. A parameter in none is not stepped.
   explicit Optimizer(std::vector<ParameterGroup> groups);
 
   /// ConfigError, and nothing changed, for a sparse gradient that the options do not allow.
@@ -45,14 +45,14 @@ class Optimizer {
 
   /// While on, step() has learning rates and counts of steps on the device, as torch.optim has them
   /// with capturable=True: a CUDA graph may record step() and replay it, and set_lr() reaches the
-  /// replays. The results are those of other steps, on a CPU to the bit. set_momentum() changes only
-  /// what is launched after it. All parameters of a group must be on one device, and gradients
-  /// dense; a step that has been recorded (CaptureScope) needs gradients of the same parameters from
-  /// then on (ConfigError). state() waits for the device. Load state before this call.
+  /// replays. The results are those of other steps, on a CPU to the bit. set_momentum() changes
+  /// only what is launched after it. All parameters of a group must be on one device, and gradients
+  /// dense; a step that has been recorded (CaptureScope) needs gradients of the same parameters
+  /// from then on (ConfigError). state() waits for the device. Load state before this call.
   void set_capturable(bool on);
   bool is_capturable() const { return capturable_; }
-  /// The same as step() where `found_inf` is 0, and nothing, counts of steps included, where it is 1;
-  /// the device decides, and nobody waits for it. `found_inf` is a float of one element on the
+  /// The same as step() where `found_inf` is 0, and nothing, counts of steps included, where it is
+  /// 1; the device decides, and nobody waits for it. `found_inf` is a float of one element on the
   /// parameters' device, as GradScaler has it. ConfigError unless capturable.
   void step_unless(const torch::Tensor& found_inf);
 
@@ -69,8 +69,8 @@ class Optimizer {
 
   /// SGD's momentum, Adam's and AdamW's beta1. ConfigError where there is no such group.
   double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
-  /// Sets that of all groups, as a one-cycle schedule does. ConfigError for a value that the options
-  /// could not have, and for an SGD made without momentum, which keeps no buffer for it.
+  /// Sets that of all groups, as a one-cycle schedule does. ConfigError for a value that the
+  /// options could not have, and for an SGD made without momentum, which keeps no buffer for it.
   void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
 
   const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"

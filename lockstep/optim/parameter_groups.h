@@ -35,8 +35,8 @@ NamedTensors trainable_parameters(const torch::nn::Module& module);
 using OptionsOfParameter =
     std::function<OptimizerOptions(const std::string& name, const torch::Tensor& parameter)>;
 
-/// The trainable parameters of `module`, each once, in groups of equal options: `options_of` is called
-/// once for each. The groups are in the order in which their options first occurred.
+/// The trainable parameters of `module`, each once, in groups of equal options: `options_of` is
+/// called once for each. The groups are in the order in which their options first occurred.
 std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,
                                              const OptionsOfParameter& options_of);
 

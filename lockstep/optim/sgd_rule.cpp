@@ -58,18 +58,18 @@ class SgdRule final : public UpdateRule {
                  const Tensors& parameters, const Tensors& gradients,
                  const std::vector<Tensors>& states) const {
     const torch::NoGradGuard no_grad;
-    call_for_each_kind(
-        parameters, gradients, states,
-        [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
-          const at::TensorList v = s.empty() ? at::TensorList() : s[0];
-          if (w[0].is_cpu() && w[0].element_size() == 2) {
-            if (found_inf && found_inf->template item<float>() == 1) return;
-            return compose(w, g, v, number_of(lr));
-          }
-          at::_fused_sgd_(w, g, v, options_.weight_decay, options_.momentum, lr,
-                          /*dampening=*/0.0, options_.nesterov, /*maximize=*/false,
-                          /*is_first_step=*/false, /*grad_scale=*/std::nullopt, found_inf);
-        });
+    call_for_each_kind(parameters, gradients, states,
+                       [&](const Tensors& w, const Tensors& g, const std::vector<Tensors>& s) {
+                         const at::TensorList v = s.empty() ? at::TensorList() : s[0];
+                         if (w[0].is_cpu() && w[0].element_size() == 2) {
+                           if (found_inf && found_inf->template item<float>() == 1) return;
+                           return compose(w, g, v, number_of(lr));
+                         }
+                         at::_fused_sgd_(w, g, v, options_.weight_decay, options_.momentum, lr,
+                                         /*dampening=*/0.0, options_.nesterov, /*maximize=*/false,
+                                         /*is_first_step=*/false, /*grad_scale=*/std::nullopt,
+                                         found_inf);
+                       });
   }
 
   static double number_of(double lr) { return lr; }

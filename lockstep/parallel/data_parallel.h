@@ -32,10 +32,10 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/parallel/base/wrapped_module.h>
 #include <lockstep/parallel/data_parallel/core.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
-#include <lockstep/parallel/base/wrapped_module.h>
 
 namespace lockstep {
 
@@ -142,7 +142,7 @@ class DataParallel {
   /// it holds tensors itself, such as the weights of classes, it must bring them to the device of
   /// its arguments.
   template <class Criterion, class... Arguments>
-  requires(sizeof...(Arguments) >= 2)
+    requires(sizeof...(Arguments) >= 2)
   torch::Tensor loss(Criterion&& criterion, Arguments&&... arguments) {
     constexpr auto kInputs = std::make_index_sequence<sizeof...(Arguments) - 1>();
     require_same_module(module_, wrapped_, kName);

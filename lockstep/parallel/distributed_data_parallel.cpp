@@ -34,7 +34,8 @@ void broadcast_state(const torch::nn::Module& module, ProcessGroup& group) {
 std::size_t mebibytes(double value) { return static_cast<std::size_t>(value * (1 << 20)); }
 
 // Which of `parameters` have sparse gradients.
-std::vector<bool> sparse_ones(const torch::nn::Module& module, const std::vector<NamedParameter>& parameters,
+std::vector<bool> sparse_ones(const torch::nn::Module& module,
+                              const std::vector<NamedParameter>& parameters,
                               const std::vector<std::string>& named) {
   std::vector<std::string> names = sparse_embeddings(module);
   names.insert(names.end(), named.begin(), named.end());
@@ -57,9 +58,12 @@ const char* text_of(bool value) { return value ? "true" : "false"; }
 
 const char* text_of(ParameterMemory memory) {
   switch (memory) {
-    case ParameterMemory::kAsIs: return "kAsIs";
-    case ParameterMemory::kFlat: return "kFlat";
-    case ParameterMemory::kShared: return "kShared";
+    case ParameterMemory::kAsIs:
+      return "kAsIs";
+    case ParameterMemory::kFlat:
+      return "kFlat";
+    case ParameterMemory::kShared:
+      return "kShared";
   }
   return "?";
 }
@@ -87,7 +91,8 @@ std::string described(const DdpOptions& options, const std::vector<NamedParamete
 }
 
 // What a rank can know by itself; returns which parameters have sparse gradients.
-std::vector<bool> check_locally(const torch::nn::Module& module, const std::vector<NamedParameter>& parameters,
+std::vector<bool> check_locally(const torch::nn::Module& module,
+                                const std::vector<NamedParameter>& parameters,
                                 const DdpOptions& options) {
   constexpr double kMostMiB = 1e9;  // beyond any memory, and its bytes still fit a size_t
   const OptionCheck check("DistributedDataParallel");
@@ -96,7 +101,8 @@ std::vector<bool> check_locally(const torch::nn::Module& module, const std::vect
   check.positive("first_bucket_cap_mb", options.first_bucket_cap_mb);
   check.in_range("first_bucket_cap_mb", options.first_bucket_cap_mb, 0, kMostMiB);
   if (parameters.empty()) {
-    throw ConfigError("DistributedDataParallel: the module has no parameter that requires a gradient");
+    throw ConfigError(
+        "DistributedDataParallel: the module has no parameter that requires a gradient");
   }
   check_movable(parameters, options.parameter_memory);
   refuse_other_hooks(parameters);
@@ -125,23 +131,24 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     if (buffers_->empty()) buffers_.reset();
   }
   if (group_.size() > 1 && options.sync_batch_norm) {
-    // Or its few numbers would wait behind whole buckets. Over NCCL, kernels of both groups are on the
-    // device at once: all ranks start them in backward's order, and each takes a few multiprocessors
-    // only, so that neither keeps the other from running.
+    // Or its few numbers would wait behind whole buckets. Over NCCL, kernels of both groups are on
+    // the device at once: all ranks start them in backward's order, and each takes a few
+    // multiprocessors only, so that neither keeps the other from running.
     std::vector<int> all(static_cast<std::size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
   }
   wrapped_.emplace(module, parameters);
-  reducer_.emplace(std::move(parameters), sparse, group_,
-                   ReducerOptions{{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
-                                  options.find_unused_parameters,
-                                  options.static_graph,
-                                  options.parameter_memory});
+  reducer_.emplace(
+      std::move(parameters), sparse, group_,
+      ReducerOptions{{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
+                     options.find_unused_parameters,
+                     options.static_graph,
+                     options.parameter_memory});
 }
 
-// A forward has recorded a graph, and no gradient has arrived since: the graph may hold buffers, which must
-// not change under it.
+// A forward has recorded a graph, and no gradient has arrived since: the graph may hold buffers,
+// which must not change under it.
 bool DdpCore::graph_may_need_buffers() const {
   return arrivals_at_forward_ && *arrivals_at_forward_ == reducer_->arrivals();
 }

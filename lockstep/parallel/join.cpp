@@ -11,8 +11,9 @@ namespace lockstep {
 Join::Join(DdpCore& ddp, JoinMode mode)
     : ddp_(ddp), mode_(mode), batches_(static_cast<std::size_t>(ddp.group().size()), 0) {
   if (mode == JoinMode::kWeighted && ddp.options().sync_batch_norm) {
-    throw ConfigError("Join: with sync_batch_norm a rank without a batch can't take part in the others' "
-                      "forward; use JoinMode::kShortest");
+    throw ConfigError(
+        "Join: with sync_batch_norm a rank without a batch can't take part in the others' "
+        "forward; use JoinMode::kShortest");
   }
 }
 
@@ -43,10 +44,12 @@ bool Join::next(std::int64_t samples) {
   samples_ = samples;
   if (mode_ == JoinMode::kWeighted) {
     const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    weight_ = static_cast<double>(samples) * static_cast<double>(counts.size()) / static_cast<double>(total);
+    weight_ = static_cast<double>(samples) * static_cast<double>(counts.size()) /
+              static_cast<double>(total);
     ddp_.set_buffer_source(static_cast<int>(first - has_more_.begin()));
   }
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) batches_[rank] += counts[rank] > 0 ? 1 : 0;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank)
+    batches_[rank] += counts[rank] > 0 ? 1 : 0;
   return true;
 }
 
@@ -73,7 +76,8 @@ std::string Join::report() const {
   return mode_ == JoinMode::kShortest
              ? str(join(texts), ", others had more; all ranks stopped after ",
                    *std::min_element(had.begin(), had.end()), " steps")
-             : str(join(texts), ", others had up to ", most, "; they took part in the rest with gradients of zero");
+             : str(join(texts), ", others had up to ", most,
+                   "; they took part in the rest with gradients of zero");
 }
 
 }  // namespace lockstep

@@ -24,27 +24,29 @@ namespace lockstep {
 enum class JoinMode {
   /// All stop when the first rank has no batch left; what the others have left is not used.
   kShortest,
-  /// All go on until the last rank has no batch left. A rank without one takes part with gradients of
-  /// zero, and steps its optimizer, too, so that the replicas stay equal. Each sample of a step counts the
-  /// same: a rank's loss, a mean over its batch, is weighted by the share of its samples.
+  /// All go on until the last rank has no batch left. A rank without one takes part with gradients
+  /// of zero, and steps its optimizer, too, so that the replicas stay equal. Each sample of a step
+  /// counts the same: a rank's loss, a mean over its batch, is weighted by the share of its
+  /// samples.
   kWeighted,
 };
 
-/// One pass over the data. All ranks use it alike, with one forward and one backward a step. Holds `ddp`,
-/// which must outlive it. Not thread-safe. Each step exchanges one number more than a step without it.
+/// One pass over the data. All ranks use it alike, with one forward and one backward a step. Holds
+/// `ddp`, which must outlive it. Not thread-safe. Each step exchanges one number more than a step
+/// without it.
 class Join {
  public:
   /// ConfigError for kWeighted with DdpOptions::sync_batch_norm, whose forward needs all ranks.
   Join(DdpCore& ddp, JoinMode mode);
 
-  /// Collective. Says how many samples this rank's next batch has, 0 for no batch. Whether there is a
-  /// step; the ranks agree on that. When there is none: which ranks had too few batches is in report(),
-  /// rank 0 logs it as a warning, and with kWeighted all ranks have the buffers of one that went on to the
-  /// last step.
+  /// Collective. Says how many samples this rank's next batch has, 0 for no batch. Whether there is
+  /// a step; the ranks agree on that. When there is none: which ranks had too few batches is in
+  /// report(), rank 0 logs it as a warning, and with kWeighted all ranks have the buffers of one
+  /// that went on to the last step.
   bool next(std::int64_t samples);
 
-  /// Collective. `loss` runs the forward and returns the mean loss over the batch; it is called where
-  /// there is one. Returns that loss, undefined elsewhere.
+  /// Collective. `loss` runs the forward and returns the mean loss over the batch; it is called
+  /// where there is one. Returns that loss, undefined elsewhere.
   template <class Loss>
   torch::Tensor backward(Loss&& loss) {
     if (samples_ == 0) {

@@ -5,8 +5,8 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/base/require_on_device.h>
+#include <lockstep/parallel/pipeline/pipeline_setup.h>
 
 namespace lockstep {
 

@@ -36,8 +36,8 @@ Tensor per_channel(const Tensor& values, const Tensor& like) {
 }
 
 struct Statistics {
-  Tensor mean;      ///< [C], float64
-  Tensor variance;  ///< biased
+  Tensor mean;       ///< [C], float64
+  Tensor variance;   ///< biased
   double count = 0;  ///< values of each channel, on all ranks
 };
 
@@ -128,7 +128,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     if (statistics.count <= 1) {
       throw ConfigError(lockstep::str(
           "batch normalisation in training needs more than one value for each channel, the ranks "
-          "together have ", statistics.count, " in an input of ", input.sizes()));
+          "together have ",
+          statistics.count, " in an input of ", input.sizes()));
     }
     follow(settings.running_mean, statistics.mean, settings.momentum);
     follow(settings.running_var, statistics.variance * (statistics.count / (statistics.count - 1)),
@@ -138,8 +139,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     const Tensor inverse = (statistics.variance + settings.eps).rsqrt().to(type);
     const Tensor factor = weight.defined() ? weight.to(type) * inverse : inverse;
     const Tensor offset = bias.defined() ? bias.to(type) - mean * factor : -mean * factor;
-    const Tensor output = torch::addcmul(per_channel(offset, input), input.to(type),
-                                         per_channel(factor, input));
+    const Tensor output =
+        torch::addcmul(per_channel(offset, input), input.to(type), per_channel(factor, input));
     context->save_for_backward({input, weight, mean, inverse});
     context->saved_data["count"] = statistics.count;
     return output.to(input.scalar_type());
@@ -162,9 +163,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
                                    const Settings& settings) {
     ProcessGroup group = settings.group;
     const Tensor input = kernels::laid_out(given);
-    const kernels::Statistics statistics =
-        kernels::gather(input, settings.running_mean, settings.running_var, settings.momentum,
-                        settings.eps, group);
+    const kernels::Statistics statistics = kernels::gather(
+        input, settings.running_mean, settings.running_var, settings.momentum, settings.eps, group);
     context->save_for_backward(
         {input, weight, statistics.mean, statistics.inverse, statistics.counts});
     return kernels::normalise(input, weight, bias, statistics, settings.eps);
@@ -180,8 +180,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     return returned(context, saved[0], saved[1], own.input, own.weight, own.bias);
   }
 
-  // The gradient through the statistics needs two sums over the values of all ranks: of dy, and of dy
-  // times the normalised input (Ioffe, Szegedy 2015, section 3).
+  // The gradient through the statistics needs two sums over the values of all ranks: of dy, and of
+  // dy times the normalised input (Ioffe, Szegedy 2015, section 3).
   static variable_list fused_backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
@@ -200,14 +200,14 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     const Tensor factor = weight.defined() ? weight.to(type) * inverse : inverse;
     const Tensor of_x = -factor * mean_dy_x * inverse;
     const Tensor offset = -factor * mean_dy - of_x * mean;
-    const Tensor dx = torch::addcmul(
-        torch::addcmul(per_channel(offset, input), x, per_channel(of_x, input)), dy,
-        per_channel(factor, input));
+    const Tensor dx =
+        torch::addcmul(torch::addcmul(per_channel(offset, input), x, per_channel(of_x, input)), dy,
+                       per_channel(factor, input));
     return returned(context, input, weight, dx, sum_dy_x, sum_dy);
   }
 
-  // The same gradients as operations that autograd records, from the input on: the statistics depend
-  // on the inputs of all ranks, and so do their gradients. Two all-reduces more.
+  // The same gradients as operations that autograd records, from the input on: the statistics
+  // depend on the inputs of all ranks, and so do their gradients. Two all-reduces more.
   static variable_list recorded_backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1];
@@ -240,8 +240,7 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
   static variable_list returned(AutogradContext* context, const Tensor& input, const Tensor& weight,
                                 const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
     const Tensor none;
-    return {dx.to(input.scalar_type()),
-            weight.defined() ? dweight.to(weight.scalar_type()) : none,
+    return {dx.to(input.scalar_type()), weight.defined() ? dweight.to(weight.scalar_type()) : none,
             context->saved_data["has_bias"].toBool()
                 ? dbias.to(weight.defined() ? weight.scalar_type() : dbias.scalar_type())
                 : none,
@@ -251,9 +250,9 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
 
 // --- Which normalisations ------------------------------------------------------------------------
 
-// A BatchNorm's forward is not virtual, and its holders have types of their own: the module cannot be
-// replaced. What it calls can: aten::batch_norm comes here first, and goes on to where it would have
-// gone unless one of its tensors is known.
+// A BatchNorm's forward is not virtual, and its holders have types of their own: the module cannot
+// be replaced. What it calls can: aten::batch_norm comes here first, and goes on to where it would
+// have gone unless one of its tensors is known.
 class Registry {
  public:
   using Key = const c10::TensorImpl*;
@@ -295,8 +294,8 @@ class Registry {
   static Tensor batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
                            const std::optional<Tensor>& bias,
                            const std::optional<Tensor>& running_mean,
-                           const std::optional<Tensor>& running_var, bool training,
-                           double momentum, double eps, bool cudnn_enabled) {
+                           const std::optional<Tensor>& running_var, bool training, double momentum,
+                           double eps, bool cudnn_enabled) {
     if (training) {
       auto group = instance().find(running_mean.value_or(Tensor()));
       if (!group) group = instance().find(weight.value_or(Tensor()));

@@ -16,8 +16,8 @@ namespace {
 using torch::Tensor;
 
 // The kernel that combines the ranks' statistics divides by the number of values seen so far. An
-// empty rank has this many: too few to move a mean or variance in float32, and not zero. Which ranks
-// are empty only the device knows.
+// empty rank has this many: too few to move a mean or variance in float32, and not zero. Which
+// ranks are empty only the device knows.
 constexpr double kEmptyCount = 1e-20;
 
 std::optional<Tensor> given(const Tensor& tensor) {
@@ -52,7 +52,8 @@ void require_several(const Tensor& input, const Tensor& counts) {
   if (all > 1) return;
   throw ConfigError(lockstep::str(
       "batch normalisation in training needs more than one value for each channel, the ranks "
-      "together have ", all, " in an input of ", input.sizes()));
+      "together have ",
+      all, " in an input of ", input.sizes()));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The arithmetic of synchronised batch normalisation by a device's own kernels, which never make the
-// host wait. Internal to sync_batch_norm.cpp.
+// The arithmetic of synchronised batch normalisation by a device's own kernels, which never make
+// the host wait. Internal to sync_batch_norm.cpp.
 #pragma once
 
 #include <torch/types.h>

@@ -34,12 +34,14 @@ std::vector<ParameterGroup> with_all_parameters(std::vector<ParameterGroup> give
   std::vector<ParameterGroup> groups = checked_groups(std::move(given));
   std::unordered_set<const torch::TensorImpl*> grouped;
   for (const ParameterGroup& group : groups) {
-    for (const auto& [name, tensor] : group.parameters) grouped.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& [name, tensor] : group.parameters)
+      grouped.insert(tensor.unsafeGetTensorImpl());
   }
   for (const GradBucket& bucket : buckets) {
     for (const torch::Tensor& parameter : bucket.parameters) {
       if (grouped.contains(parameter.unsafeGetTensorImpl())) continue;
-      throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: parameter '", name_of(parameter, module),
+      throw ConfigError(lockstep::str("ZeroRedundancyOptimizer: parameter '",
+                                      name_of(parameter, module),
                                       "' is in no group; add it to one, or freeze it before "
                                       "DistributedDataParallel is made"));
     }
@@ -99,9 +101,9 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
                                                  std::vector<ParameterGroup> groups)
     : group_(core.group()),
       buckets_(&flat_buckets(core)),
-      sharded_(std::make_shared<ShardedStep>(
-          with_all_parameters(std::move(groups), *buckets_, module), group_,
-          core.options().parameter_memory)) {
+      sharded_(
+          std::make_shared<ShardedStep>(with_all_parameters(std::move(groups), *buckets_, module),
+                                        group_, core.options().parameter_memory)) {
   // The end of the first backward that communicated is the last time that buckets change.
   core.register_comm_hook(
       [sharded = sharded_, times = &core.reducer()->times()](GradBucket& bucket) {

@@ -1,9 +1,11 @@
 // ZeroRedundancyOptimizer: each rank keeps the optimizer's state of its share of the parameters,
 // updates that share, and gives it to the others (ZeRO, stage 1: Rajbhandari et al., SC 2020).
 //
-//   lockstep::DistributedDataParallel ddp(net, group, {.parameter_memory =
-//   ParameterMemory::kFlat}); lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net,
-//   lockstep::AdamWOptions{.lr = 1e-3}); for (...) {
+//   lockstep::DistributedDataParallel ddp(
+//       net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
+//   lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net,
+//                                               lockstep::AdamWOptions{.lr = 1e-3});
+//   for (...) {
 //     optimizer.zero_grad();
 //     criterion(ddp.forward(x), y).backward();
 //     optimizer.clip_grad_norm(1.0);
@@ -49,9 +51,9 @@ class ZeroRedundancyOptimizer {
   /// where `core` has a hook.
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           const OptimizerOptions& options);
-  /// With options for each group of parameters; see parameter_groups.h. ConfigError also for a parameter
-  /// of `core` that is in no group, and when the groups remember different things (one has momentum or
-  /// amsgrad, another none).
+  /// With options for each group of parameters; see parameter_groups.h. ConfigError also for a
+  /// parameter of `core` that is in no group, and when the groups remember different things (one
+  /// has momentum or amsgrad, another none).
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           std::vector<ParameterGroup> groups);
 

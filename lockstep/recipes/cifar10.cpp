@@ -9,11 +9,10 @@ namespace lockstep {
 namespace {
 
 RecipeData load_photographs(const RecipeDataOptions& options) {
-  const auto directory = find_or_download_data(
-      {.name = "cifar10",
-       .directory = options.directory,
-       .may_download = options.may_download,
-       .progress = options.progress});
+  const auto directory = find_or_download_data({.name = "cifar10",
+                                                .directory = options.directory,
+                                                .may_download = options.may_download,
+                                                .progress = options.progress});
   check_cifar10(directory, Cifar10Split::kTest);  // not after an epoch
   return {.description = "CIFAR-10",
           .train = load_cifar10(directory, Cifar10Split::kTrain),

@@ -85,11 +85,11 @@ const char* validation_folder(const RecipeDataOptions& options, const fs::path& 
     if (has_folder(directory, name)) found.push_back(name);
   }
   if (found.empty() && !list_directory(directory / "train").folders.empty()) {
-    throw ConfigError(lockstep::str(
-        recipe, ": ", directory.string(),
-        " has the folder train, which has folders of its own, but none of ",
-        lockstep::join(kValidationFolders), "; add one, or give --data ",
-        (directory / "train").string(), ", which is split at random"));
+    throw ConfigError(
+        lockstep::str(recipe, ": ", directory.string(),
+                      " has the folder train, which has folders of its own, but none of ",
+                      lockstep::join(kValidationFolders), "; add one, or give --data ",
+                      (directory / "train").string(), ", which is split at random"));
   }
   if (found.empty()) return nullptr;
   for (std::size_t i = 1; i < found.size(); ++i) {
@@ -195,8 +195,7 @@ ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options
 // The folder's own split, whose parts share a cache.
 RecipeData load_own_split(const fs::path& directory, const char* validation_name,
                           const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
-  const auto [train, validation] =
-      load_parts(directory, validation_name, folder_options(options));
+  const auto [train, validation] = load_parts(directory, validation_name, folder_options(options));
   const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
   const ImageDataset rest = range_of(all, train.size(), validation.size());
   return {.description = name_of_folder(directory),

@@ -1,9 +1,9 @@
 // The classic: handwritten digits and PyTorch's example net.
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
-#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/datasets/mnist.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/mnist_stages.h>
 #include <lockstep/recipes/recipe.h>

@@ -42,8 +42,8 @@ struct RecipeDataOptions {
   /// Share of the images that are validated on, above 0 and below 1; absent: kValidationFraction,
   /// or the folder's own split (Recipe::splits_folder only).
   std::optional<double> validation_fraction{};
-  /// Memory for decoded images (cache_images()) in bytes, of this process and those that it forks; 0:
-  /// none; absent: what the recipe finds useful (Recipe::splits_folder only).
+  /// Memory for decoded images (cache_images()) in bytes, of this process and those that it forks;
+  /// 0: none; absent: what the recipe finds useful (Recipe::splits_folder only).
   std::optional<std::int64_t> cache_bytes{};
   /// Processes of this host that load the data, each for itself, and share the host's memory.
   int local_processes = 1;
@@ -84,8 +84,8 @@ struct RecipeChoices {
 };
 
 /// Immutable. load_data() starts no thread of LibTorch's, so that a launcher may call it before it
-/// forks; it throws ConfigError and DataError as find_data() does. make_task() draws the initial weights from
-/// LibTorch's generator.
+/// forks; it throws ConfigError and DataError as find_data() does. make_task() draws the initial
+/// weights from LibTorch's generator.
 struct Recipe {
   std::string name{};
   std::string summary{};  ///< one line for --help

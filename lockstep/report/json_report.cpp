@@ -14,12 +14,9 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 Json phases_json(const PhaseSeconds& phases) {
-  return {{"data", phases.data},
-          {"forward", phases.forward},
-          {"backward", phases.backward},
-          {"communication", phases.communication},
-          {"optimizer", phases.optimizer},
-          {"stage_waits", phases.stage_waits}};
+  return {{"data", phases.data},           {"forward", phases.forward},
+          {"backward", phases.backward},   {"communication", phases.communication},
+          {"optimizer", phases.optimizer}, {"stage_waits", phases.stage_waits}};
 }
 
 // Loss and values by name, and tables as {"labels", "rows"}.

@@ -9,23 +9,23 @@
 namespace lockstep {
 
 /// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
-/// "threads_per_rank",
-///  "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group", "loader", "model",
-///  "synchronization"), "already_complete", "skipped_images",
-///  "epochs": [{"epoch", "steps", "seconds", "train_loss", "images_per_second",
-///  "phases" ("stage_waits" is a part of "communication"), "first_batch_seconds" (a part of the phase
-///  "data"), "processor_seconds", "processor_wait_seconds" and "busy_processors" (or null), "gpu" (null, or "utilisation", "memory_utilisation", "memory_bytes",
-///  "power_watts"), "metrics", "rss_bytes"}], "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
-///  "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
+/// "threads_per_rank", "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group",
+/// "loader", "model", "synchronization"), "already_complete", "skipped_images", "epochs":
+/// [{"epoch", "steps", "seconds", "train_loss", "images_per_second", "phases" ("stage_waits" is a
+/// part of "communication"), "first_batch_seconds" (a part of the phase "data"),
+/// "processor_seconds", "processor_wait_seconds" and "busy_processors" (or null), "gpu" (null, or
+/// "utilisation", "memory_utilisation", "memory_bytes", "power_watts"), "metrics", "rss_bytes"}],
+/// "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
+/// "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
 /// gives: the loss and each value by its name, and each table, such as a confusion matrix, as
 /// {"labels", "rows"}. A run that ended early has a "stop_reason". Where gradients accumulate,
 /// "accumulate_grad_batches" is added, with strategy dp "devices", "dp_loss" and, where they are
 /// given, "device_weights", with TrainerOptions::profiler "profile" (objects with "action", "calls"
-/// and "seconds"), of a resumed run
-/// "resumed_from" (the checkpoint), and with a pipeline "stages", "workers" (threads or ranks),
-/// "cuts" (the blocks that all stages but the last end with), "whole_backward" (stages whose
-/// backward the schedule would split, and cannot), "micro_batches", "schedule" and "recompute".
-/// Numbers that are not finite, such as a diverged loss, become null: JSON has no word for them.
+/// and "seconds"), of a resumed run "resumed_from" (the checkpoint), and with a pipeline "stages",
+/// "workers" (threads or ranks), "cuts" (the blocks that all stages but the last end with),
+/// "whole_backward" (stages whose backward the schedule would split, and cannot), "micro_batches",
+/// "schedule" and "recompute". Numbers that are not finite, such as a diverged loss, become null:
+/// JSON has no word for them.
 std::string to_json(const RunReport& report);
 
 /// A link stands for the file it leads to, which is written in its own folder: that file, or `path`

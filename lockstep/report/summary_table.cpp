@@ -121,8 +121,7 @@ std::string test_line(const Evaluation& test) {
     parts.push_back(value.name + " " + metric_text(value));
   }
   if (parts.empty()) parts.push_back(evaluation_text(test));
-  return "test " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) +
-         " images";
+  return "test " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) + " images";
 }
 
 // Shares of the training time of all epochs; what no phase claims is the loop's own.
@@ -172,8 +171,7 @@ void SummaryTable::on_run_end(const RunReport& report) {
   if (!report.already_complete) {
     out_ << "first step after " << seconds_text(report.seconds_to_first_step) << ", ";
   }
-  out_ << "total "
-       << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
+  out_ << "total " << seconds_text(report.seconds_total) << ", peak memory of rank 0 "
        << bytes_text(static_cast<double>(report.peak_rss_bytes)) << '\n';
   flush_output(out_);
 }

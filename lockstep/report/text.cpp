@@ -35,9 +35,8 @@ std::string pipeline_words(const RunInfo& info) {
 
 // "goes on from run/checkpoints/step-00000008 in epoch 1, behind step 8 of 12"
 std::string resumed_line(const RunInfo& info) {
-  std::string line =
-      str("goes on from ", info.resumed_from, info.first_step > 0 ? " in" : " with", " epoch ",
-          info.first_epoch);
+  std::string line = str("goes on from ", info.resumed_from, info.first_step > 0 ? " in" : " with",
+                         " epoch ", info.first_epoch);
   if (info.first_step == 0) return line;
   return line + str(", behind step ", info.first_step, " of ", info.steps_per_epoch);
 }

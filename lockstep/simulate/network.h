@@ -38,7 +38,8 @@ struct Network {
   double gamma_seconds_per_byte =
       0;  ///< adding one byte to another, where that is not in the above
   std::optional<MeasuredNetwork> measured{};
-  /// Threads of the library move the data, and each rank has one processor for them and for computing.
+  /// Threads of the library move the data, and each rank has one processor for them and for
+  /// computing.
   bool shares_processor = false;
 };
 

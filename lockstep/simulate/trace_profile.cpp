@@ -300,7 +300,7 @@ StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   }
   to.ranks = traced;
   if (to.strategy.empty()) to.strategy = "ddp";
-  const auto of = [&](double TracedStep::*member) {
+  const auto of = [&](double TracedStep::* member) {
     return typical(
         steps, [member](const TracedStep& step) -> std::optional<double> { return step.*member; });
   };

@@ -33,9 +33,9 @@ void start_recording(std::size_t spans_per_thread = 8192);
 /// first. A scope that is open now is left out.
 std::vector<Span> stop_recording(Clock::time_point from);
 
-/// As long as it lives, no thread records: what is much and of little interest would take the place of
-/// what is wanted. Scopes that are open are recorded when they end, if that is later. Belongs to the
-/// thread that starts and stops the recording, and ends before it is stopped.
+/// As long as it lives, no thread records: what is much and of little interest would take the place
+/// of what is wanted. Scopes that are open are recorded when they end, if that is later. Belongs to
+/// the thread that starts and stops the recording, and ends before it is stopped.
 class RecordingPause {
  public:
   RecordingPause() : paused_(trace_internal::is_recording.exchange(false)) {}

@@ -22,8 +22,8 @@ struct GlobalModeOptions {
   std::optional<MatmulPrecision> matmul_precision{};
 };
 
-/// For as long as it lives the modes are on; afterwards they are as they were. Modes that the options
-/// leave out do not change. All threads of the process are affected.
+/// For as long as it lives the modes are on; afterwards they are as they were. Modes that the
+/// options leave out do not change. All threads of the process are affected.
 class GlobalModes {
  public:
   explicit GlobalModes(const GlobalModeOptions& options);

@@ -26,8 +26,8 @@ class StepGraph {
   virtual void replay() = 0;
 };
 
-/// A CUDA graph for steps on `device` that communicate over `group`. ConfigError for a device that is
-/// no GPU, a group whose operations cannot be recorded, and a build without CUDA.
+/// A CUDA graph for steps on `device` that communicate over `group`. ConfigError for a device that
+/// is no GPU, a group whose operations cannot be recorded, and a build without CUDA.
 std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGroup& group);
 
 /// The last part of make_step_graph(): what the build has.

@@ -31,8 +31,8 @@ void validate_batches(const TrainerOptions& options, const OptionCheck& check) {
     check.at_least("limit_train_batches", static_cast<double>(*options.limit_train_batches), 1);
   }
   check.at_least("overfit_batches", static_cast<double>(options.overfit_batches), 0);
-  check.in_range("accumulate_grad_batches", static_cast<double>(options.accumulate_grad_batches),
-                 1, 1e9);
+  check.in_range("accumulate_grad_batches", static_cast<double>(options.accumulate_grad_batches), 1,
+                 1e9);
   if (options.limit_val_batches) {
     check.at_least("limit_val_batches", static_cast<double>(*options.limit_val_batches), 0);
   }
@@ -76,7 +76,8 @@ void validate_graph(const TrainerOptions& options) {
   }
   if (options.schedule.cycle_momentum) {
     throw ConfigError(
-        "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed step "
+        "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed "
+        "step "
         "is that of the recorded one; leave one of them out");
   }
 }
@@ -95,7 +96,8 @@ void validate_trainer(const TrainerOptions& options) {
   if (options.ema_decay) check.in_range("ema_decay", *options.ema_decay, 0, 1);
   if (options.cudnn_benchmark && options.deterministic) {
     throw ConfigError(
-        "Trainer: cudnn_benchmark and deterministic exclude each other: what is fastest differs from "
+        "Trainer: cudnn_benchmark and deterministic exclude each other: what is fastest differs "
+        "from "
         "run to run; leave one of them out");
   }
   validate_schedule(options);
@@ -114,9 +116,8 @@ void validate_trainer(const TrainerOptions& options) {
 TrainerOptions with_trial_options(TrainerOptions options) {
   if (options.overfit_batches > 0) {
     options.limit_train_batches = options.overfit_batches;
-    options.limit_val_batches =
-        std::min(options.limit_val_batches.value_or(options.overfit_batches),
-                 options.overfit_batches);
+    options.limit_val_batches = std::min(
+        options.limit_val_batches.value_or(options.overfit_batches), options.overfit_batches);
   }
   if (options.fast_dev_run > 0) {
     const std::int64_t batches = options.fast_dev_run;
@@ -171,9 +172,8 @@ RunReport Trainer::fit(Task& task, Loader& train_loader,
 }
 
 RunReport Trainer::fit(Task& task, Loader& train_loader, Loader& test_loader) {
-  return fit(task, train_loader, [&] {
-    return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &test_loader);
-  });
+  return fit(task, train_loader,
+             [&] { return std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &test_loader); });
 }
 
 }  // namespace lockstep

@@ -23,16 +23,16 @@
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/train/checkpoints/checkpoint_options.h>
-#include <lockstep/train/task/listener.h>
-#include <lockstep/train/optimization/matmul_precision.h>
-#include <lockstep/train/task/plateau.h>
-#include <lockstep/train/optimization/precision.h>
-#include <lockstep/train/measuring/profiler.h>
-#include <lockstep/train/optimization/schedule.h>
 #include <lockstep/train/checkpoints/state_dict.h>
-#include <lockstep/train/strategies/strategy.h>
-#include <lockstep/train/task/task.h>
+#include <lockstep/train/measuring/profiler.h>
 #include <lockstep/train/measuring/trace_options.h>
+#include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/optimization/schedule.h>
+#include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/listener.h>
+#include <lockstep/train/task/plateau.h>
+#include <lockstep/train/task/task.h>
 
 namespace lockstep {
 
@@ -47,9 +47,9 @@ struct TrainerOptions {
   /// Ends the run after this many optimizer steps in all. The schedule goes by max_epochs alone, so
   /// that a run may be stopped so and resumed.
   std::optional<std::int64_t> max_steps{};
-  /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run for
-  /// this long. Rank 0 tells the others after each step, on a GPU after each tenth step of the run
-  /// and the last one of each epoch.
+  /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run
+  /// for this long. Rank 0 tells the others after each step, on a GPU after each tenth step of the
+  /// run and the last one of each epoch.
   std::optional<double> max_time_seconds{};
   /// Ends the run when a value of its evaluations no longer improves. An evaluation that there is
   /// only because the run stops does not count. "train_loss" is the mean over the steps that fit()
@@ -102,8 +102,8 @@ struct TrainerOptions {
   /// epoch, step, rank), so that a resumed run draws the same numbers.
   std::uint64_t seed = 0;
   /// Operations without a deterministic implementation throw (global_modes.h). With strategy dp on
-  /// CPUs the forwards of replicas that draw random numbers, as for dropout, take turns, so that they
-  /// draw the same ones in each run.
+  /// CPUs the forwards of replicas that draw random numbers, as for dropout, take turns, so that
+  /// they draw the same ones in each run.
   bool deterministic = false;
   /// A backward that makes a value that is not a number throws and names the operation. Slow.
   bool detect_anomaly = false;
@@ -115,12 +115,12 @@ struct TrainerOptions {
   std::optional<MatmulPrecision> matmul_precision{};
 
   /// Records a whole step on a GPU once (gradients zeroed, forward, backward, reduction, clipping,
-  /// update) in a CUDA graph, and replays it for each later step, so that the host launches one graph
-  /// in place of some hundred kernels. The first steps run as they are, and so does a step with a
-  /// smaller batch or fewer batches than others. Needs strategy single or ddp, over NCCL where there
-  /// are several ranks, full batches of one shape, and a task that does not read tensors on the host
-  /// in training_step(). Excludes detect_anomaly and a schedule that moves the momentum (ConfigError).
-  /// The phases of a replayed step have no times.
+  /// update) in a CUDA graph, and replays it for each later step, so that the host launches one
+  /// graph in place of some hundred kernels. The first steps run as they are, and so does a step
+  /// with a smaller batch or fewer batches than others. Needs strategy single or ddp, over NCCL
+  /// where there are several ranks, full batches of one shape, and a task that does not read
+  /// tensors on the host in training_step(). Excludes detect_anomaly and a schedule that moves the
+  /// momentum (ConfigError). The phases of a replayed step have no times.
   bool cuda_graph = false;
   /// What records and replays with cuda_graph: for tests. Default: make_step_graph(), which refuses
   /// the CPU.
@@ -128,8 +128,8 @@ struct TrainerOptions {
 
   // --- Files and reports ---
   CheckpointOptions checkpoints{};
-  /// Go on from the newest whole checkpoint in `checkpoints.directory`. A run that is complete already
-  /// is evaluated and reported as such (RunReport::already_complete).
+  /// Go on from the newest whole checkpoint in `checkpoints.directory`. A run that is complete
+  /// already is evaluated and reported as such (RunReport::already_complete).
   bool resume = false;
 
   /// Told about the run on rank 0.
@@ -140,7 +140,8 @@ struct TrainerOptions {
   /// for its children, -1 for all modules (summarize.h). 0: off. Lightning's enable_model_summary.
   int model_summary_depth = 0;
   /// Steps of the run from one Listener::on_histograms() to the next: of each parameter and, except
-  /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0: off.
+  /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0:
+  /// off.
   std::int64_t log_histograms_every_n_steps = 0;
   ProfilerOptions profiler{};
   TraceOptions trace{};

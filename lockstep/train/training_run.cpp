@@ -166,8 +166,7 @@ void TrainingRun::prepare() {
     operations_.emplace(options_.profiler, !options_.device.is_cpu());
   }
   if (!options_.trace.file.empty()) {
-    trace_.emplace(options_.trace, strategy_.group().rank() == 0,
-                   !options_.device.is_cpu());
+    trace_.emplace(options_.trace, strategy_.group().rank() == 0, !options_.device.is_cpu());
   }
   // The strategy and the optimizer must see the parameters where they will stay.
   {
@@ -222,10 +221,12 @@ void TrainingRun::require_val_check_interval() const {
 void TrainingRun::prepare_average() {
   if (!options_.ema_decay) return;
   if (!strategy_.module_is_current()) {
-    throw ConfigError(lockstep::str("Trainer: ema_decay averages the whole model on each rank, but "
-                                    "strategy ", strategy_.name(),
-                                    " divides it among the ranks; use --strategy ddp or zero1, or "
-                                    "a pipeline in one process"));
+    throw ConfigError(
+        lockstep::str("Trainer: ema_decay averages the whole model on each rank, but "
+                      "strategy ",
+                      strategy_.name(),
+                      " divides it among the ranks; use --strategy ddp or zero1, or "
+                      "a pipeline in one process"));
   }
   ema_.emplace(task_.module(), *options_.ema_decay);
 }
@@ -357,11 +358,10 @@ void TrainingRun::measure_usage(EpochReport& report) {
   report.busy_processors = known_mean(mean, "busy processors");
   const double utilisation = mean.value_of("GPU").value_or(std::nan(""));
   if (std::isnan(utilisation)) return;
-  report.gpu = GpuUsage{
-      .utilisation = utilisation,
-      .memory_utilisation = mean.value_of("GPU memory").value_or(0),
-      .memory_bytes = std::llround(mean.value_of("GPU bytes").value_or(0)),
-      .power_watts = mean.value_of("GPU power").value_or(0)};
+  report.gpu = GpuUsage{.utilisation = utilisation,
+                        .memory_utilisation = mean.value_of("GPU memory").value_or(0),
+                        .memory_bytes = std::llround(mean.value_of("GPU bytes").value_or(0)),
+                        .power_watts = mean.value_of("GPU power").value_or(0)};
 }
 
 // An evaluation that there is only because the run stops, after a part of an epoch or between two
@@ -424,8 +424,8 @@ void TrainingRun::begin_step() {
   const double rate = plateau_ ? plateau_->lr() : base_lr_;
   optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
                                                  steps_per_epoch(), schedule_steps()));
-  momentum_ = scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(),
-                                 schedule_steps());
+  momentum_ =
+      scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(), schedule_steps());
   if (momentum_) optimizer_->set_momentum(*momentum_);
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
@@ -508,9 +508,8 @@ void TrainingRun::note_time() {
 
 // The sum over all ranks' loaders, where ranks that share their data count once. Collective.
 std::int64_t TrainingRun::skipped_images() const {
-  const std::int64_t own =
-      train_loader_.skipped_images() +
-      (test_loader_ ? test_loader_->skipped_images() : 0) - skipped_elsewhere_;
+  const std::int64_t own = train_loader_.skipped_images() +
+                           (test_loader_ ? test_loader_->skipped_images() : 0) - skipped_elsewhere_;
   torch::Tensor sum = torch::tensor({share_.counts ? own : 0}, torch::kInt64).to(options_.device);
   strategy_.group().all_reduce(sum);
   return sum.item<std::int64_t>();

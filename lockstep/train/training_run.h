@@ -9,27 +9,28 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/parallel/base/thread_share.h>
-#include <lockstep/train/measuring/background_job.h>
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/checkpoints/checkpoint_store.h>
+#include <lockstep/train/checkpoints/model_ema.h>
+#include <lockstep/train/checkpoints/tensor_snapshot.h>
 #include <lockstep/train/deferred_kernel.h>
+#include <lockstep/train/measuring/background_job.h>
 #include <lockstep/train/measuring/epoch_clock.h>
 #include <lockstep/train/measuring/gpu_sampler.h>
-#include <lockstep/train/checkpoints/model_ema.h>
 #include <lockstep/train/measuring/phase_timer.h>
-#include <lockstep/train/task/plateau.h>
 #include <lockstep/train/measuring/run_trace.h>
-#include <lockstep/train/task/step_reports.h>
 #include <lockstep/train/measuring/step_trace.h>
-#include <lockstep/train/checkpoints/tensor_snapshot.h>
+#include <lockstep/train/task/plateau.h>
+#include <lockstep/train/task/step_reports.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
 
-/// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from them,
-/// training_run_checkpoint.cpp what is saved and how it is resumed, training_run_graph.cpp the steps
-/// that a CUDA graph replays, training_run_reports.cpp what is told beside the steps and epochs.
+/// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from
+/// them, training_run_checkpoint.cpp what is saved and how it is resumed, training_run_graph.cpp
+/// the steps that a CUDA graph replays, training_run_reports.cpp what is told beside the steps and
+/// epochs.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
@@ -135,9 +136,9 @@ class TrainingRun {
   bool finished() const;
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
-  std::int64_t loader_epoch() const;    // of the training data, from 0
+  std::int64_t loader_epoch() const;  // of the training data, from 0
   std::int64_t batches_per_epoch() const;
-  std::int64_t batches_done() const;    // in the epoch
+  std::int64_t batches_done() const;  // in the epoch
   std::int64_t batches_left() const;
   std::int64_t steps_per_epoch() const;
   std::int64_t steps_left() const;      // steps left in the epoch
@@ -146,9 +147,7 @@ class TrainingRun {
   std::int64_t test_batches() const;    // the most that an evaluation takes
   double command_seconds() const;
   // Calls event(listener) for each listener, on rank 0.
-  bool has_audience() const {
-    return strategy_.group().rank() == 0 && !options_.listeners.empty();
-  }
+  bool has_audience() const { return strategy_.group().rank() == 0 && !options_.listeners.empty(); }
   template <class Event>
   void tell(Event&& event) const {
     if (strategy_.group().rank() != 0) return;
@@ -179,8 +178,8 @@ class TrainingRun {
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
-  std::int64_t skipped_elsewhere_;  // images that the loaders count beside this run's
-  StepReports late_reports_;  // on a device
+  std::int64_t skipped_elsewhere_;       // images that the loaders count beside this run's
+  StepReports late_reports_;             // on a device
   std::optional<StepTrace> operations_;  // on rank 0
   std::optional<RunTrace> trace_;
 
@@ -193,7 +192,7 @@ class TrainingRun {
 
   std::map<std::string, double> watched_values_;  // of the latest watch()
   std::int64_t watched_at_ = 0;                   // the steps of all epochs that were done then
-  std::optional<CheckpointStore> store_;  // on rank 0
+  std::optional<CheckpointStore> store_;          // on rank 0
   TensorSnapshot snapshot_;
   BackgroundJob writing_;  // reads the snapshot and writes to the store: ends before them
 
@@ -202,7 +201,7 @@ class TrainingRun {
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
   double first_batch_seconds_ = 0;  // of phases_.data
-  EpochClock clock_;  // pauses for evaluations and checkpoints
+  EpochClock clock_;                // pauses for evaluations and checkpoints
   std::optional<GpuSampler> gpus_;  // on GPUs
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step

@@ -65,7 +65,8 @@ void TrainingRun::require_watched_values() const {
     if (metric == kTrainLoss || test_loader_) continue;
     throw ConfigError(lockstep::str(owner, ": watches '", metric,
                                     "' of the evaluations, but this run has none; give it a test "
-                                    "loader, or watch ", kTrainLoss));
+                                    "loader, or watch ",
+                                    kTrainLoss));
   }
 }
 

@@ -21,7 +21,8 @@ void TrainingRun::prepare_graph() {
   if (!options_.cuda_graph) return;
   const std::string reason = strategy_.why_not_captured();
   if (!reason.empty()) {
-    throw ConfigError(lockstep::str("Trainer: cuda_graph: strategy ", strategy_.name(), " ", reason));
+    throw ConfigError(
+        lockstep::str("Trainer: cuda_graph: strategy ", strategy_.name(), " ", reason));
   }
   optimizer_->set_capturable(true);
   kernel_.emplace(train_loader_);

@@ -140,23 +140,21 @@ LockstepBackend::WorkPtr LockstepBackend::start(const Call& call, const Tensors&
 
 LockstepBackend::WorkPtr LockstepBackend::broadcast(Tensors& tensors,
                                                     const c10d::BroadcastOptions& options) {
-  return start({c10d::OpType::BROADCAST, "lockstep:broadcast", options.timeout}, tensors, tensors,
-               [&] {
-                 return lockstep_c10d::broadcast(*group_, tensors,
-                                                 static_cast<int>(options.rootRank),
-                                                 static_cast<int>(options.rootTensor));
-               });
+  return start(
+      {c10d::OpType::BROADCAST, "lockstep:broadcast", options.timeout}, tensors, tensors, [&] {
+        return lockstep_c10d::broadcast(*group_, tensors, static_cast<int>(options.rootRank),
+                                        static_cast<int>(options.rootTensor));
+      });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::allreduce(Tensors& tensors,
                                                     const c10d::AllreduceOptions& options) {
-  return start({c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors,
-               [&] {
-                 const auto op = reduce_op(options.reduceOp);
-                 return is_sparse(tensors)
-                            ? all_reduce_sparse(*group_, tensors, op, limit(options.timeout))
-                            : all_reduce(*group_, tensors, op);
-               });
+  return start(
+      {c10d::OpType::ALLREDUCE, "lockstep:all_reduce", options.timeout}, tensors, tensors, [&] {
+        const auto op = reduce_op(options.reduceOp);
+        return is_sparse(tensors) ? all_reduce_sparse(*group_, tensors, op, limit(options.timeout))
+                                  : all_reduce(*group_, tensors, op);
+      });
 }
 
 LockstepBackend::WorkPtr LockstepBackend::allreduce_coalesced(
@@ -258,8 +256,8 @@ LockstepBackend::WorkPtr LockstepBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   // PyTorch 2.11 has no kind for it.
-  return start({c10d::OpType::_REDUCE_SCATTER_BASE,
-                "lockstep:reduce_scatter_tensor_coalesced", options.timeout},
+  return start({c10d::OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor_coalesced",
+                options.timeout},
                inputs, outputs, [&] {
                  return one_for_each(inputs.size(), [&](std::size_t i) {
                    return group_->async_reduce_scatter_tensor(outputs[i], inputs[i],

@@ -10,16 +10,16 @@
 
 namespace lockstep_c10d {
 
-/// The text of an error, before which stands what Gloo says of such, where it is known: scripts that
-/// were written for Gloo look for these words, some of them with a blank on either side.
+/// The text of an error, before which stands what Gloo says of such, where it is known: scripts
+/// that were written for Gloo look for these words, some of them with a blank on either side.
 inline std::string in_words_of_gloo(const lockstep::CommError& error) {
   const std::string text = lockstep::first_line(error);
   if (dynamic_cast<const lockstep::TimeoutError*>(&error) != nullptr) {
     return (text.starts_with("Timed out") ? "lockstep: " : "lockstep: Timed out waiting: ") + text;
   }
   // A peer's end has no type of its own.
-  const bool has_gone = text.find(" died") != std::string::npos ||
-                        text.find(" left the group") != std::string::npos;
+  const bool has_gone =
+      text.find(" died") != std::string::npos || text.find(" left the group") != std::string::npos;
   return has_gone ? "lockstep: Connection closed by peer: " + text : text;
 }
 

@@ -7,12 +7,13 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/call/work.h>
+#include <lockstep/comm/group/process_group.h>
 
 namespace lockstep_c10d {
 
-/// For one thread at a time, which Operation sees to. What `finish` throws is the operation's error.
+/// For one thread at a time, which Operation sees to. What `finish` throws is the operation's
+/// error.
 class FinishedWork final : public lockstep::Work {
  public:
   FinishedWork(lockstep::WorkPtr work, std::function<void()> finish)

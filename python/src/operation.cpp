@@ -45,8 +45,8 @@ void Operation::look_until(std::chrono::steady_clock::time_point give_up,
   while (!isCompleted()) {
     if (std::chrono::steady_clock::now() >= give_up) {
       C10_THROW_ERROR(DistBackendError,
-                      lockstep::str("lockstep: Timed out waiting ", timeout.count(), " ms: rank ", rank_, ": ",
-                                    options_.title, " is not done yet; it goes on"));
+                      lockstep::str("lockstep: Timed out waiting ", timeout.count(), " ms: rank ",
+                                    rank_, ": ", options_.title, " is not done yet; it goes on"));
     }
     pause();
   }

@@ -13,15 +13,16 @@ namespace lockstep_c10d {
 namespace {
 
 void check_alike(const char* call, const Tensors& tensors) {
-  if (tensors.empty()) C10_THROW_ERROR(ValueError, lockstep::str(call, ": got no tensors, expected at least 1"));
+  if (tensors.empty())
+    C10_THROW_ERROR(ValueError, lockstep::str(call, ": got no tensors, expected at least 1"));
   for (const at::Tensor& tensor : tensors) {
     if (tensor.sizes() == tensors[0].sizes() && tensor.scalar_type() == tensors[0].scalar_type() &&
         tensor.layout() == tensors[0].layout()) {
       continue;
     }
-    C10_THROW_ERROR(ValueError, lockstep::str(call, ": got a ", tensor.toString(), tensor.sizes(), " and a ",
-                                    tensors[0].toString(), tensors[0].sizes(),
-                                    ", expected tensors of one shape, type and layout"));
+    C10_THROW_ERROR(ValueError, lockstep::str(call, ": got a ", tensor.toString(), tensor.sizes(),
+                                              " and a ", tensors[0].toString(), tensors[0].sizes(),
+                                              ", expected tensors of one shape, type and layout"));
   }
 }
 
@@ -50,7 +51,7 @@ at::Tensor combined(const at::Tensor& a, const at::Tensor& b, lockstep::ReduceOp
 const at::Tensor& single(const Tensors& tensors, const char* call) {
   if (tensors.size() != 1) {
     C10_THROW_ERROR(ValueError, lockstep::str(call, ": got ", tensors.size(),
-                                    " tensors, expected 1: a rank has one device"));
+                                              " tensors, expected 1: a rank has one device"));
   }
   return tensors.front();
 }
@@ -68,13 +69,15 @@ lockstep::WorkPtr all_reduce(lockstep::ProcessGroup& group, const Tensors& tenso
     return group.async_all_reduce(tensors[0], op);
   check_alike("all_reduce", tensors);
   const at::Tensor reduced = reduced_here(tensors, op);
-  return std::make_shared<FinishedWork>(
-      group.async_all_reduce(reduced, op), [tensors, reduced, op]() mutable {
-        // The reduction averaged the ranks' sums over the ranks only; divide by the tensors of each
-        // rank, too.
-        if (op == lockstep::ReduceOp::kAverage) reduced.div_(static_cast<double>(tensors.size()));
-        for (const at::Tensor& tensor : tensors) tensor.copy_(reduced);
-      });
+  return std::make_shared<FinishedWork>(group.async_all_reduce(reduced, op),
+                                        [tensors, reduced, op]() mutable {
+                                          // The reduction averaged the ranks' sums over the ranks
+                                          // only; divide by the tensors of each rank, too.
+                                          if (op == lockstep::ReduceOp::kAverage)
+                                            reduced.div_(static_cast<double>(tensors.size()));
+                                          for (const at::Tensor& tensor : tensors)
+                                            tensor.copy_(reduced);
+                                        });
 }
 
 lockstep::WorkPtr broadcast(lockstep::ProcessGroup& group, const Tensors& tensors, int root,
@@ -84,7 +87,7 @@ lockstep::WorkPtr broadcast(lockstep::ProcessGroup& group, const Tensors& tensor
   check_alike("broadcast", tensors);
   if (root_tensor < 0 || root_tensor >= static_cast<int>(tensors.size())) {
     C10_THROW_ERROR(ValueError, lockstep::str("broadcast: invalid root tensor: ", root_tensor,
-                                    ", expected from 0 to ", tensors.size() - 1));
+                                              ", expected from 0 to ", tensors.size() - 1));
   }
   const at::Tensor& source = tensors[static_cast<std::size_t>(root_tensor)];
   return std::make_shared<FinishedWork>(group.async_broadcast(source, root), [tensors, source] {
@@ -98,8 +101,9 @@ lockstep::WorkPtr all_gather(lockstep::ProcessGroup& group, const std::vector<Te
                              const Tensors& inputs) {
   check_alike("all_gather", inputs);
   if (outputs.size() != inputs.size()) {
-    C10_THROW_ERROR(ValueError, lockstep::str("all_gather: got ", outputs.size(), " lists of outputs for ",
-                                    inputs.size(), " inputs, expected one for each"));
+    C10_THROW_ERROR(ValueError,
+                    lockstep::str("all_gather: got ", outputs.size(), " lists of outputs for ",
+                                  inputs.size(), " inputs, expected one for each"));
   }
   if (inputs.size() == 1) [[likely]]
     return group.async_all_gather(outputs[0], inputs[0]);
@@ -107,16 +111,18 @@ lockstep::WorkPtr all_gather(lockstep::ProcessGroup& group, const std::vector<Te
   for (const Tensors& list : outputs) {
     check_alike("all_gather", list);
     if (list.size() == count && list[0].sizes() == inputs[0].sizes()) continue;
-    C10_THROW_ERROR(ValueError, lockstep::str("all_gather: got a list of ", list.size(), " outputs of shape ",
-                                    list[0].sizes(), ", expected ", count, " of shape ",
-                                    inputs[0].sizes(), ", the inputs of all ranks"));
+    C10_THROW_ERROR(ValueError,
+                    lockstep::str("all_gather: got a list of ", list.size(), " outputs of shape ",
+                                  list[0].sizes(), ", expected ", count, " of shape ",
+                                  inputs[0].sizes(), ", the inputs of all ranks"));
   }
   const at::NoGradGuard no_grad;
   const at::Tensor mine = at::stack(inputs);
   const at::Tensor all =
       at::empty({static_cast<std::int64_t>(count), mine.numel() / mine.size(0)}, mine.options());
   return std::make_shared<FinishedWork>(
-      group.async_all_gather_into_tensor(all, mine), [outputs, all, shape = inputs[0].sizes().vec()] {
+      group.async_all_gather_into_tensor(all, mine),
+      [outputs, all, shape = inputs[0].sizes().vec()] {
         for (const Tensors& list : outputs) {
           for (std::size_t i = 0; i < list.size(); ++i) {
             list[i].copy_(all[static_cast<std::int64_t>(i)].view(shape));

@@ -1,5 +1,5 @@
-// Calls of one rank with several tensors, which stand for several devices. Only the raw methods of a
-// backend take such lists; meaning and restrictions are those of Gloo.
+// Calls of one rank with several tensors, which stand for several devices. Only the raw methods of
+// a backend take such lists; meaning and restrictions are those of Gloo.
 #pragma once
 
 #include <vector>

@@ -27,12 +27,12 @@ std::vector<std::int64_t> exchange_counts(lockstep::ProcessGroup& group, const a
   std::vector<std::int64_t> counts;
   for (int rank = 0; rank < group.size(); ++rank) {
     if (!all[rank].slice(0, 1).equal(mine.slice(0, 1))) {
-      C10_THROW_ERROR(ValueError,
-                      lockstep::str("rank ", group.rank(), ": all_reduce: the sparse tensor has shape ",
-                                    tensor.sizes(), " with ", tensor.sparse_dim(),
-                                    " sparse dimensions and type ", tensor.scalar_type(),
-                                    ", that of rank ", rank,
-                                    " has others; expected one shape and type on all ranks"));
+      C10_THROW_ERROR(
+          ValueError,
+          lockstep::str("rank ", group.rank(), ": all_reduce: the sparse tensor has shape ",
+                        tensor.sizes(), " with ", tensor.sparse_dim(),
+                        " sparse dimensions and type ", tensor.scalar_type(), ", that of rank ",
+                        rank, " has others; expected one shape and type on all ranks"));
     }
     counts.push_back(all[rank][0].item<std::int64_t>());
   }
@@ -69,8 +69,9 @@ bool is_sparse(const Tensors& tensors) {
 lockstep::WorkPtr all_reduce_sparse(lockstep::ProcessGroup& group, const Tensors& tensors,
                                     lockstep::ReduceOp op, std::chrono::milliseconds timeout) {
   if (op != lockstep::ReduceOp::kSum) {
-    C10_THROW_ERROR(ValueError, "unsupported reduction operation (allreduce of sparse tensors only "
-                                "works with ReduceOp.SUM)");
+    C10_THROW_ERROR(ValueError,
+                    "unsupported reduction operation (allreduce of sparse tensors only "
+                    "works with ReduceOp.SUM)");
   }
   for (const at::Tensor& tensor : tensors) {
     if (tensor.layout() == at::kSparse && tensor.sizes() == tensors[0].sizes()) continue;

@@ -237,10 +237,11 @@ TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
 TEST_F(DataCommand, PreviewsImagesAsItsOptionDecodesThem) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const auto sheet = [&](const std::vector<std::string>& options) {
-    std::vector<std::string> arguments = {
-        "preview",    real_data("trashnet").value().string(), "--images", "2", "--versions", "2",
-        "--size",     "16",
-        "--out",      in_out("a.png")};
+    std::vector<std::string> arguments = {"preview",    real_data("trashnet").value().string(),
+                                          "--images",   "2",
+                                          "--versions", "2",
+                                          "--size",     "16",
+                                          "--out",      in_out("a.png")};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const ProgramResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -331,9 +332,9 @@ TEST_F(DataCommand, LeavesDamagedImagesOutOnRequest) {
   EXPECT_EQ(read_json("pack.json")["skipped_images"], 2);
   EXPECT_EQ(run({"check", in_out("a.pack")}).exit_code, 0);
 
-  const std::vector<std::string> preview = {"preview",    images(), "--images", "12", "--size",
-                                            "8",          "--versions", "1",    "--out",
-                                            in_out("a.png"), "--json", in_out("a.json")};
+  const std::vector<std::string> preview = {
+      "preview", images(), "--images",      "12",     "--size",        "8", "--versions",
+      "1",       "--out",  in_out("a.png"), "--json", in_out("a.json")};
   EXPECT_EQ(run(preview).exit_code, 1);
   std::vector<std::string> skipping = preview;
   skipping.insert(skipping.end(), {"--on-corrupt-image", "skip"});

@@ -61,8 +61,7 @@ TEST_F(DataCommand, PreviewsARecipe) {
   EXPECT_EQ(sheet.header.height, shown["height"]);
   EXPECT_GT(sheet.header.width, 3 * 4 * 28) << "28 pixels are enlarged to 112";
   EXPECT_EQ(sheet.colorful, 0);
-  EXPECT_EQ(shown["operators"],
-            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
   ASSERT_EQ(shown["rows"].size(), 5U);
   for (const json& row : shown["rows"]) {
     EXPECT_EQ(row["label"], row["index"].get<int>() % 10);
@@ -109,25 +108,22 @@ void write_cifar10(const TemporaryDirectory& data) {
 
 TEST_F(DataCommand, PreviewsCifar10) {
   write_cifar10(data);
-  const ProgramResult result =
-      run({"preview", "cifar10", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
-           "--json", in_out("a.json")});
+  const ProgramResult result = run({"preview", "cifar10", "--out", in_out("a.png"), "--images", "3",
+                                    "--versions", "2", "--json", in_out("a.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_GT(read_sheet(out / "a.png").colorful, 0);
   const json shown = read_json("a.json");
   EXPECT_EQ(shown["dataset"], "CIFAR-10 train");
   EXPECT_EQ(shown["class_names"][0], "airplane");
-  EXPECT_EQ(shown["operators"],
-            (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
+  EXPECT_EQ(shown["operators"], (json{"Pad", "RandomCrop", "RandomHorizontalFlip", "Normalize"}));
   EXPECT_EQ(shown["rows"].size(), 3U);
 }
 
 TEST_F(DataCommand, PreviewsCifar100) {
   data.write("cifar100/cifar-100-binary/train.bin", cifar100_records(50'000));
   data.write("cifar100/cifar-100-binary/test.bin", cifar100_records(10'000));
-  const ProgramResult result =
-      run({"preview", "cifar100", "--out", in_out("a.png"), "--images", "3", "--versions", "2",
-           "--json", in_out("a.json")});
+  const ProgramResult result = run({"preview", "cifar100", "--out", in_out("a.png"), "--images",
+                                    "3", "--versions", "2", "--json", in_out("a.json")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json shown = read_json("a.json");
   EXPECT_EQ(shown["dataset"], "CIFAR-100 train");

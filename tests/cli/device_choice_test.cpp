@@ -18,10 +18,10 @@ struct Case {
 
 TEST(ChooseGpu, DecidesAlikeOnAllRanks) {
   const Case cases[] = {
-      {"cpu", 8, 0, 2, kCpu},   {"auto", 0, 0, 1, kCpu},      {"auto", 1, 0, 1, 0},
-      {"auto", 1, 0, 2, kCpu},  {"auto", 1, 1, 2, kCpu},      {"auto", 2, 1, 2, 1},
-      {"auto", 8, 3, 4, 3},     {"cuda", 0, 0, 1, kRefused},  {"cuda", 2, 1, 2, 1},
-      {"cuda", 1, 1, 2, 0},     {"cuda", 3, 0, 4, kRefused},  {"cuda", 3, 3, 4, kRefused},
+      {"cpu", 8, 0, 2, kCpu},  {"auto", 0, 0, 1, kCpu},     {"auto", 1, 0, 1, 0},
+      {"auto", 1, 0, 2, kCpu}, {"auto", 1, 1, 2, kCpu},     {"auto", 2, 1, 2, 1},
+      {"auto", 8, 3, 4, 3},    {"cuda", 0, 0, 1, kRefused}, {"cuda", 2, 1, 2, 1},
+      {"cuda", 1, 1, 2, 0},    {"cuda", 3, 0, 4, kRefused}, {"cuda", 3, 3, 4, kRefused},
   };
   for (const Case& c : cases) {
     int chosen = kRefused;
@@ -43,8 +43,12 @@ TEST(ChooseGpus, TakesTheFirstOrNone) {
     std::vector<int> expected;
   };
   const SeveralCase cases[] = {
-      {"cpu", 4, 2, {}},     {"auto", 0, {}, {}},     {"auto", 3, {}, {0, 1, 2}},
-      {"auto", 3, 2, {0, 1}}, {"auto", 1, 2, {}},      {"cuda", 2, 2, {0, 1}},
+      {"cpu", 4, 2, {}},
+      {"auto", 0, {}, {}},
+      {"auto", 3, {}, {0, 1, 2}},
+      {"auto", 3, 2, {0, 1}},
+      {"auto", 1, 2, {}},
+      {"cuda", 2, 2, {0, 1}},
       {"cuda", 4, {}, {0, 1, 2, 3}},
   };
   for (const SeveralCase& c : cases) {

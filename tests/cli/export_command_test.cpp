@@ -64,8 +64,8 @@ TEST_F(ExportCommand, TakesTheAverageOfTheWeights) {
   const ProgramResult averaged = export_to("averaged.onnx");
   EXPECT_THAT(averaged.out, HasSubstr("averaged weights")) << averaged.err;
   for (const char* folder : {"run", "run/checkpoints/latest"}) {
-    const ProgramResult of_folder = run_to_end({LOCKSTEP_PROGRAM, "export", in_scratch(folder),
-                                                "--onnx", in_scratch("same.onnx")});
+    const ProgramResult of_folder = run_to_end(
+        {LOCKSTEP_PROGRAM, "export", in_scratch(folder), "--onnx", in_scratch("same.onnx")});
     EXPECT_THAT(of_folder.out, HasSubstr("averaged weights")) << folder << of_folder.err;
   }
   const ProgramResult last = export_to("last.onnx", {"--no-average"});

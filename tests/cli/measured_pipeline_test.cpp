@@ -13,8 +13,8 @@
 #include <lockstep/cli/explain/waiting_stage.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
-#include <lockstep/parallel/pipeline/stage_backward.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
+#include <lockstep/parallel/pipeline/stage_backward.h>
 
 namespace lockstep {
 namespace {

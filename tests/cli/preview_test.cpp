@@ -99,11 +99,9 @@ TEST(Preview, ShowsWhatOperatorsDo) {
     EXPECT_EQ(differences(mirrored.sheet, row, 1, 8, 2,
                           [&](auto x, auto y) { return pixel_of(view, 7 - x, y); }),
               0);
-    EXPECT_EQ(differences(erased.sheet, row, 1, 8, 1,
-                          [](auto, auto) {
-                            return Color{255, 255, 255};
-                          }),
-              64 - 36)
+    EXPECT_EQ(
+        differences(erased.sheet, row, 1, 8, 1, [](auto, auto) { return Color{255, 255, 255}; }),
+        64 - 36)
         << "what no byte becomes is cut to one";
     const Color pixel = grey.sheet.canvas().at(grey.sheet.cell(row, 1));
     EXPECT_TRUE(pixel.red == pixel.green && pixel.green == pixel.blue);

@@ -35,8 +35,9 @@ inline int run_lockstep(const Words& words) {
 
 class StartedRun : public ProgramRun {
  public:
-  explicit StartedRun(const Words& words, const Environment& environment = {},
-                      const std::function<void()>& prepare = [] {})
+  explicit StartedRun(
+      const Words& words, const Environment& environment = {},
+      const std::function<void()>& prepare = [] {})
       : ProgramRun({}, {}, [&] {
           prepare();
           forget_surroundings();

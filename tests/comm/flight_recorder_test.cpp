@@ -71,7 +71,8 @@ TEST(FlightRecorder, TellsWhatHasEndedSinceAMoment) {
   recorder.completed(last);
   recorder.failed(failing);
   recorder.completed(first);
-  const std::vector<RecordedCall> calls = recorder.completed_since(from - std::chrono::milliseconds(1));
+  const std::vector<RecordedCall> calls =
+      recorder.completed_since(from - std::chrono::milliseconds(1));
   ASSERT_EQ(calls.size(), 2U);
   EXPECT_EQ(calls[0].number, 1U);
   EXPECT_EQ(calls[0].call.count, 11U);
@@ -80,7 +81,8 @@ TEST(FlightRecorder, TellsWhatHasEndedSinceAMoment) {
   EXPECT_LE(calls[0].begin, calls[1].begin);
   EXPECT_LE(calls[1].end, calls[0].end);
   EXPECT_LE(calls[0].end, Clock::now() + std::chrono::milliseconds(1));
-  EXPECT_THAT(recorder.completed_since(Clock::now() + std::chrono::seconds(1)), ::testing::IsEmpty());
+  EXPECT_THAT(recorder.completed_since(Clock::now() + std::chrono::seconds(1)),
+              ::testing::IsEmpty());
 }
 
 // Messages are counted for each pair and direction, at both ends.
@@ -141,7 +143,7 @@ TEST(FlightRecorder, DumpsIntoAFolderOfThisUserAlone) {
   const auto directory = folder.path() / "deep" / "flight";
   const auto path = recorder.dump(directory);
   EXPECT_EQ(path, directory / "rank_3");
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat(directory.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   const std::string first = content(path);
@@ -168,7 +170,7 @@ TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
   EXPECT_EQ(user.parent_path(), folder.path());
   const FlightRecorder recorder(0, 1);
   recorder.dump(user / "job");
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat(user.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   std::filesystem::rename(user, folder.path() / "elsewhere");

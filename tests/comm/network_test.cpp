@@ -36,8 +36,9 @@ TEST(Network, ListensOnTheGivenInterfaceOnly) {
   const std::uint16_t port = bound_port(fd);
   EXPECT_GT(port, 0);
   close(connect_to_listener("127.0.0.1", port, std::chrono::seconds(1)));
-  EXPECT_THAT(error_of([&] { connect_to_listener("127.0.0.2", port, std::chrono::milliseconds(50)); }),
-              HasSubstr("nobody listens at 127.0.0.2"));
+  EXPECT_THAT(
+      error_of([&] { connect_to_listener("127.0.0.2", port, std::chrono::milliseconds(50)); }),
+      HasSubstr("nobody listens at 127.0.0.2"));
   close(fd);
 }
 
@@ -54,7 +55,8 @@ TEST(Network, GivesUpAtTheDeadline) {
   const std::uint16_t port = bound_port(fd);
   close(fd);
   const auto start = Clock::now();
-  EXPECT_THROW(connect_to_listener("127.0.0.1", port, std::chrono::milliseconds(100)), TimeoutError);
+  EXPECT_THROW(connect_to_listener("127.0.0.1", port, std::chrono::milliseconds(100)),
+               TimeoutError);
   EXPECT_GE(seconds_since(start), 0.1);
   EXPECT_LT(seconds_since(start), 2);
 }
@@ -75,8 +77,8 @@ TEST(Network, TriesAgainWhereNothingAnswers) {
 TEST(Network, ASignalDoesNotEndAWait) {
   const testing_support::SilentPlace host;
   if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
-  struct sigaction counts {};
-  struct sigaction before {};
+  struct sigaction counts{};
+  struct sigaction before{};
   static std::atomic<int> signals;
   signals = 0;
   counts.sa_handler = [](int) { ++signals; };
@@ -134,11 +136,10 @@ TEST(Network, KnowsWhoIsReachedFromOutside) {
     bool several_hosts;
     bool expected;
   };
-  const Case cases[] = {{"127.0.0.1", true, false},   {"127.0.0.1", false, false},
-                        {"localhost", true, false},   {"::1", true, false},
-                        {"10.213.77.1", true, true},  {"10.213.77.1", false, true},
-                        {"0.0.0.0", false, true},     {"no such host.", false, true},
-                        {"no such host.", true, true}};
+  const Case cases[] = {
+      {"127.0.0.1", true, false}, {"127.0.0.1", false, false},    {"localhost", true, false},
+      {"::1", true, false},       {"10.213.77.1", true, true},    {"10.213.77.1", false, true},
+      {"0.0.0.0", false, true},   {"no such host.", false, true}, {"no such host.", true, true}};
   for (const Case& each : cases) {
     EXPECT_EQ(is_reached_from_outside(each.host, each.several_hosts), each.expected) << each.host;
   }

@@ -90,7 +90,8 @@ TEST(Schedule, GivesAllRanksTheSameBits) {
       const auto same_bits = [](float a, float b) {
         return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
       };
-      ASSERT_TRUE(std::equal(result.begin(), result.end(), results[0].begin(), results[0].end(), same_bits))
+      ASSERT_TRUE(
+          std::equal(result.begin(), result.end(), results[0].begin(), results[0].end(), same_bits))
           << name_of(algorithm, request);
     }
   });
@@ -140,13 +141,9 @@ TEST(ScheduleSimulator, FindsWhatIsWrong) {
               HasSubstr("rank 1, step 0: got a message of step 1"));
   EXPECT_THAT(error_of([](auto& s) { s[1][1].receives.clear(); }), HasSubstr("deadlock"));
   EXPECT_THAT(error_of([](auto& s) { s[0].pop_back(); }), HasSubstr("another number of steps"));
-  EXPECT_THAT(error_of([](auto& s) {
-                s[0][0].sends[0].range = {0, 1};
-              }),
+  EXPECT_THAT(error_of([](auto& s) { s[0][0].sends[0].range = {0, 1}; }),
               HasSubstr("other elements"));
-  EXPECT_THAT(error_of([](auto& s) {
-                s[0][0].receives[0].range = {3, 2};
-              }),
+  EXPECT_THAT(error_of([](auto& s) { s[0][0].receives[0].range = {3, 2}; }),
               HasSubstr("bad range"));
   EXPECT_THAT(error_of([](auto& s) {
                 s[0][0].receives[0].then = OnArrival::kOverwrite;

@@ -5,8 +5,8 @@
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
-#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/ranks.h>
 
@@ -309,7 +309,9 @@ TEST(ScheduleWork, TracesWhatTheScheduleSays) {
 }
 
 TEST(MessageTag, OfACollectiveIsNegativeAndReturnsLate) {
-  const auto value = [](std::uint64_t number) { return MessageTag::of_collective(number, 7).value; };
+  const auto value = [](std::uint64_t number) {
+    return MessageTag::of_collective(number, 7).value;
+  };
   EXPECT_EQ(value(0), -1);
   EXPECT_EQ(value(1), -2);
   EXPECT_EQ(value((1U << 30) - 1), -(1 << 30));

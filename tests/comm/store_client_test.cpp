@@ -7,19 +7,19 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <functional>
 #include <thread>
 
+#include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/store/network.h>
 #include <lockstep/comm/waiting/store_waits.h>
-#include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
@@ -131,8 +131,8 @@ TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   close(fd);
 }
 
-// LibTorch's stores have different errors for a wait that took too long. FileStore's, which comes after a
-// second, is the most general one.
+// LibTorch's stores have different errors for a wait that took too long. FileStore's, which comes
+// after a second, is the most general one.
 TEST(TextExchange, WaitsForALateRankInEveryStore) {
   const testing_support::TemporaryDirectory folder;
   const auto meet = [](const std::function<Store(int rank)>& store_of) {
@@ -237,8 +237,8 @@ TEST(InitProcessGroup, LooksUpNoNamesWhereAnAddressWouldDo) {
   EXPECT_EQ(hosts_looked_up, 1);
   start_counting();
   for (const char* backend : {"shm", "gloo"}) {
-    const auto errors = testing_support::run_group(
-        2, backend, [](ProcessGroup group) { group.barrier(); });
+    const auto errors =
+        testing_support::run_group(2, backend, [](ProcessGroup group) { group.barrier(); });
     EXPECT_EQ(errors, testing_support::no_errors(2));
     EXPECT_EQ(names_looked_up, 0) << backend;
     EXPECT_EQ(hosts_looked_up, 0) << backend << ", with the store at 127.0.0.1";

@@ -125,8 +125,7 @@ TEST_F(Store, ServesManyAtOnce) {
 TEST_F(Store, DropsStrangers) {
   const std::string set_without_magic = Message(Query::kSet).add_text("a").add_text("b").bytes();
   const std::string greeting = Message(Query::kValidate).add(kMagic).bytes();
-  const std::string endless =
-      Message(Query::kSet).add(~std::uint64_t{0}).bytes();
+  const std::string endless = Message(Query::kSet).add(~std::uint64_t{0}).bytes();
   const std::string missing = Message(Query::kGet).add_text("missing").bytes();
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), set_without_magic,

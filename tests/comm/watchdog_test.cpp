@@ -17,8 +17,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/rendezvous/store_client.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/support/silent_place.h>
@@ -105,12 +105,14 @@ TEST(Watchdog, TheFirstReasonWinsEverywhere) {
 }
 
 TEST(Watchdog, AnEndIsNeverWithoutWords) {
-  for (const char* strange : {"garbage", "7 garbage", "1", "1 0 ", "7 0 of a rank that is not there"}) {
+  for (const char* strange :
+       {"garbage", "7 garbage", "1", "1 0 ", "7 0 of a rank that is not there"}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     Watchdog first(store, 0, 2, quick());
     store->set("abort", std::vector<std::uint8_t>(strange, strange + std::string(strange).size()));
     EXPECT_TRUE(eventually(first, [&] { return !end_of(first).empty(); }));
-    EXPECT_THAT(end_of(first), testing::StartsWith("CommError: the group ended, and what its store"))
+    EXPECT_THAT(end_of(first),
+                testing::StartsWith("CommError: the group ended, and what its store"))
         << strange;
   }
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -134,7 +136,9 @@ TEST(Watchdog, KnowsWhoLeftAndLeavesNoKeys) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   {
     Watchdog first(store, 0, 2, quick());
-    { const Watchdog second(store, 1, 2, quick()); }
+    {
+      const Watchdog second(store, 1, 2, quick());
+    }
     EXPECT_TRUE(eventually(first, [&] { return first.explanation() == "rank 1 left the group"; }));
     EXPECT_THAT(first.whereabouts(), HasSubstr("rank 1 has called nothing yet and left the group"));
     EXPECT_EQ(end_of(first), "");
@@ -225,13 +229,15 @@ TEST(Watchdog, AnEndThatTheStoresHostTellsOnLeavingArrives) {
   const std::uint16_t port = bound_port(fd);
   auto server = std::make_shared<tcp_store::Server>(fd);
   auto options = quick();
-  options.beat = milliseconds(150);  // the other one reads the reason some time after it was written
-  Watchdog second(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 1, 2,
-                  options);
+  options.beat =
+      milliseconds(150);  // the other one reads the reason some time after it was written
+  Watchdog second(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 1,
+                  2, options);
   {
-    Watchdog first(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 0, 2,
-                   options);
-    EXPECT_TRUE(eventually(first, [&] { return first.whereabouts().find("silent") == std::string::npos; }));
+    Watchdog first(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 0,
+                   2, options);
+    EXPECT_TRUE(
+        eventually(first, [&] { return first.whereabouts().find("silent") == std::string::npos; }));
     first.abort("enough");
   }
   server.reset();
@@ -311,8 +317,7 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
   options.disconnected = [](int rank) { return rank == 0; };
   Watchdog watchdog(store, 1, 2, options);
   store->gone = true;
-  EXPECT_TRUE(eventually(
-      watchdog, [&] { return watchdog.explanation() == kStoreIsGone; }));
+  EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.explanation() == kStoreIsGone; }));
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.departed(0) == kStoreIsGone; }));
   watchdog.abort("enough");
   EXPECT_EQ(end_of(watchdog), "CommError: enough");
@@ -321,7 +326,7 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
 struct Absence {
   const char* name;
   int store_rank;
-  std::vector<int> left;  // while the store was there
+  std::vector<int> left;    // while the store was there
   std::vector<int> closed;  // afterwards
   std::optional<int> peer;
   const char* explanation;
@@ -337,11 +342,20 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Absence{"AfterTheHostLeft", 0, {0}, {0, 2}, std::nullopt, kTwo.c_str()},
         Absence{"OfTheHostAlone", 0, {}, {0}, std::nullopt, kStoreIsGone},
-        Absence{"OfTheHostFirst", 0, {}, {0, 2}, std::nullopt,
-                "rank 0 died or left the group (its store is gone); the connections to rank 2 are closed, too"},
+        Absence{"OfTheHostFirst",
+                0,
+                {},
+                {0, 2},
+                std::nullopt,
+                "rank 0 died or left the group (its store is gone); the connections to rank 2 are "
+                "closed, too"},
         Absence{"OfWhoIsWaitedFor", 0, {}, {0, 2, 3}, 3, kThree.c_str()},
         Absence{"InAGroupWithoutTheHost", -1, {}, {2}, std::nullopt, kTwo.c_str()},
-        Absence{"OfSeveral", -1, {}, {2, 3}, std::nullopt,
+        Absence{"OfSeveral",
+                -1,
+                {},
+                {2, 3},
+                std::nullopt,
                 "ranks 2, 3 died or left the group (their connections are closed, and the store, "
                 "which would know, is gone)"}),
     [](const auto& info) { return info.param.name; });
@@ -355,8 +369,10 @@ TEST_P(Absences, AreToldAsFarAsTheyAreKnown) {
     return std::find(absence.closed.begin(), absence.closed.end(), rank) != absence.closed.end();
   };
   for (int rank : {0, 2, 3}) {
-    const bool left = std::find(absence.left.begin(), absence.left.end(), rank) != absence.left.end();
-    write_status(*store, rank, str("7 3 0 ", left ? 1 : 0, " last completed barrier (operation 3)"));
+    const bool left =
+        std::find(absence.left.begin(), absence.left.end(), rank) != absence.left.end();
+    write_status(*store, rank,
+                 str("7 3 0 ", left ? 1 : 0, " last completed barrier (operation 3)"));
   }
   Watchdog watchdog(store, 1, 4, options);
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.missing(3).empty(); }));
@@ -415,8 +431,7 @@ class SilentBackend final : public c10d::Backend {
     }
     void abort() override {}
     std::atomic<int>& looks;
-    explicit Receive(std::atomic<int>& looks)
-        : Work(0, c10d::OpType::RECV), looks(looks) {}
+    explicit Receive(std::atomic<int>& looks) : Work(0, c10d::OpType::RECV), looks(looks) {}
   };
 
   SilentBackend() : c10d::Backend(0, 2) {}

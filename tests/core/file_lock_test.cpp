@@ -81,7 +81,9 @@ TEST(FileLock, OutlivesAChild) {
 TEST(FileLock, TakesAFileThatAnotherUserLeft) {
   const TemporaryDirectory directory;
   const auto path = directory / "lock";
-  { const FileLock lock(path, "the folder"); }
+  {
+    const FileLock lock(path, "the folder");
+  }
   std::filesystem::permissions(path, std::filesystem::perms(0444));
   std::filesystem::permissions(directory.path(), std::filesystem::perms(0755));
   const pid_t child = fork();
@@ -96,9 +98,9 @@ TEST(FileLock, TakesAFileThatAnotherUserLeft) {
 
 TEST(FileLock, SaysWhyItCannotBe) {
   const TemporaryDirectory directory;
-  EXPECT_THAT(message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),
-              ::testing::MatchesRegex(
-                  "the folder cannot be locked: .*no/lock: No such file or directory"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { FileLock lock(directory / "no/lock", "the folder"); }),
+      ::testing::MatchesRegex("the folder cannot be locked: .*no/lock: No such file or directory"));
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST(WriteFileAtomically, GivesTheModeThatAnyNewFileHas) {
   const mode_t before = umask(027);
   write_file_atomically(directory / "file", "x");
   umask(before);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat((directory / "file").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0640U);
 }
@@ -176,7 +176,7 @@ TEST(AtomicFile, IsOnTheDiskBeforeItHasItsName) {
   directory.write("file", "old");
   std::vector<std::string> flushed;
   on_fsync = [&](int fd) {
-    struct stat info {};
+    struct stat info{};
     fstat(fd, &info);
     flushed.push_back(str(info.st_size, " bytes beside '", read_text(directory / "file"), "'"));
     return static_cast<int>(syscall(SYS_fsync, fd));

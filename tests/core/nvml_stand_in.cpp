@@ -6,9 +6,9 @@
 namespace {
 
 constexpr int kDone = 0;
-constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
-constexpr int kNotSupported = 3;   // NVML_ERROR_NOT_SUPPORTED
-constexpr int kNoDriver = 9;       // NVML_ERROR_DRIVER_NOT_LOADED
+constexpr int kNotFound = 6;      // NVML_ERROR_NOT_FOUND
+constexpr int kNotSupported = 3;  // NVML_ERROR_NOT_SUPPORTED
+constexpr int kNoDriver = 9;      // NVML_ERROR_DRIVER_NOT_LOADED
 
 int gpus[2];
 

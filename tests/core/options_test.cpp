@@ -32,14 +32,8 @@ TEST(OptionCheck, AcceptsAndRejects) {
       {[&] { check.in_range("n", 1 << 25, 1, 1 << 24); },
        "Thing: n must be from 1 to 16777216, got 33554432"},
       {[&] { check.in_range("p", nan, 0, 1); }, "Thing: p must be from 0 to 1, got nan"},
-      {[&] {
-         check.one_of("s", "a", {"a", "b"});
-       },
-       ""},
-      {[&] {
-         check.one_of("s", "c", {"a", "b"});
-       },
-       "Thing: s must be one of a, b, got 'c'"},
+      {[&] { check.one_of("s", "a", {"a", "b"}); }, ""},
+      {[&] { check.one_of("s", "c", {"a", "b"}); }, "Thing: s must be one of a, b, got 'c'"},
   };
   for (const Case& c : cases) {
     std::string message;

@@ -30,8 +30,10 @@ class Sealed {
 };
 
 template <class T, class F>
-requires std::same_as<std::remove_const_t<T>, Sealed>
-void each_tensor(T& sealed, F&& f) { f(sealed.inside()); }
+  requires std::same_as<std::remove_const_t<T>, Sealed>
+void each_tensor(T& sealed, F&& f) {
+  f(sealed.inside());
+}
 
 namespace {
 

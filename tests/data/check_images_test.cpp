@@ -10,8 +10,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
 #include <lockstep/data/datasets/image_folder.h>
-#include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/data/datasets/packed_images.h>
+#include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/formats/png.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/data_bytes.h>
@@ -72,9 +72,8 @@ TEST_F(CheckImages, FindsWhatACropMayNotSee) {
     const testing_support::CapturedLog log;
     std::vector<std::int64_t> progress;
     const ImagesCheck check = check_images(
-        dataset(), {.threads = threads, .progress = [&](std::int64_t done) {
-                      progress.push_back(done);
-                    }});
+        dataset(),
+        {.threads = threads, .progress = [&](std::int64_t done) { progress.push_back(done); }});
     EXPECT_EQ(check.images, 8);
     ASSERT_EQ(check.corrupt.size(), 2U);
     EXPECT_EQ(check.corrupt[0].index, kCut);
@@ -152,7 +151,8 @@ TEST_F(CheckImages, AProcessWarnsOfTheFirstOddFile) {
     for (const std::string& line : lines) fprintf(stderr, "%s\n", line.c_str());
     exit(static_cast<int>(lines.size()));
   };
-  EXPECT_EXIT(read_thrice(), ::testing::ExitedWithCode(1), "warning: .*dog/5.png: the file lacks its end");
+  EXPECT_EXIT(read_thrice(), ::testing::ExitedWithCode(1),
+              "warning: .*dog/5.png: the file lacks its end");
 }
 
 }  // namespace

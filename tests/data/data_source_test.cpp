@@ -171,18 +171,18 @@ TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
       << "a server that answers is no missing network";
   server.stop();
   const auto start = Clock::now();
-  EXPECT_THAT(
-      message_of<NetworkError>([&] {
-        download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
-      }),
-      HasSubstr("cannot download " + server.url()));
+  EXPECT_THAT(message_of<NetworkError>([&] {
+                download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache",
+                              {});
+              }),
+              HasSubstr("cannot download " + server.url()));
   EXPECT_LT(seconds_since(start), 10);
   EXPECT_TRUE(fs::is_empty(directory_ / "cache"));
-  EXPECT_THAT(
-      message_of<DataError>([&] {
-        download_file({"file:///etc/hostname", "f", kHelloMd5, 500}, directory_ / "cache", {});
-      }),
-      HasSubstr("cannot download file:///etc/hostname"));
+  EXPECT_THAT(message_of<DataError>([&] {
+                download_file({"file:///etc/hostname", "f", kHelloMd5, 500}, directory_ / "cache",
+                              {});
+              }),
+              HasSubstr("cannot download file:///etc/hostname"));
 }
 
 TEST_F(DataSource, WhatProgressThrowsEndsTheDownload) {
@@ -198,11 +198,11 @@ TEST_F(DataSource, WhatProgressThrowsEndsTheDownload) {
 TEST_F(DataSource, AFolderThatCannotBeMadeIsAnError) {
   const HttpServer server(HttpFiles{{"/hello", "hello"}});
   directory_.write("cache", "a file, not a folder");
-  EXPECT_THAT(
-      message_of<DataError>([&] {
-        download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache/sub", {});
-      }),
-      HasSubstr((directory_ / "cache/sub").string()));
+  EXPECT_THAT(message_of<DataError>([&] {
+                download_file({server.url() + "/hello", "f", kHelloMd5, 5},
+                              directory_ / "cache/sub", {});
+              }),
+              HasSubstr((directory_ / "cache/sub").string()));
 }
 
 // No permission, a name that is too long: std::filesystem's own exceptions must not get out.

@@ -64,10 +64,12 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
     EXPECT_EQ(reader.pixels({0, 0, 1, 1}).pixels[0], i);
     EXPECT_EQ(dataset.label(i), i == 0 ? 0 : 1);
   }
-  EXPECT_THAT(message_of<ConfigError>([&] { dataset.image(0); }), HasSubstr("its images are files"));
+  EXPECT_THAT(message_of<ConfigError>([&] { dataset.image(0); }),
+              HasSubstr("its images are files"));
 }
 
-// torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in each.
+// torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in
+// each.
 TEST_F(ImageFolder, HasAFingerprintOfItsNames) {
   const auto fingerprint = [](const std::filesystem::path& path) {
     return load_image_folder(path).fingerprint();
@@ -90,8 +92,8 @@ TEST_F(ImageFolder, HasAFingerprintOfItsNames) {
 TEST_F(ImageFolder, FollowsLinksInTorchvisionsOrder) {
   const char* const names[] = {"b/a-z/2.png", "b/a-z/3.JPeG", "b/a/0.png", "b/a/z/1.png",
                                "link/4.png"};
-  const std::vector<std::string> order = {"b/a/0.png", "b/a-z/2.png", "b/a-z/3.JPeG",
-                                          "b/a/z/1.png", "link/4.png"};
+  const std::vector<std::string> order = {"b/a/0.png", "b/a-z/2.png", "b/a-z/3.JPeG", "b/a/z/1.png",
+                                          "link/4.png"};
   for (const char* name : names) write(name, png(4, 3, static_cast<std::uint8_t>(name[0])));
   const TemporaryDirectory elsewhere;
   std::filesystem::rename(folder / "link", elsewhere / "real");
@@ -174,7 +176,8 @@ TEST_F(ImageFolder, NamesADamagedFile) {
                 HasSubstr(i == 0 ? "a.png" : "b.jpg"));
   }
   std::filesystem::remove(folder / "cat/a.png");
-  EXPECT_THAT(message_of<DataError>([&] { dataset.read(0, reader); }), HasSubstr("a.png: No such file"));
+  EXPECT_THAT(message_of<DataError>([&] { dataset.read(0, reader); }),
+              HasSubstr("a.png: No such file"));
 }
 
 TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
@@ -191,8 +194,9 @@ TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
   std::string large = png(40, 30, 2);
   using std::string_literals::operator""s;
   const std::string header = "IHDR" + big_endian({10'000, 9'000}) + "\x08\x02\0\0\0"s;
-  large.replace(8, 25, big_endian({13}) + header +
-                           big_endian({libdeflate_crc32(0, header.data(), header.size())}));
+  large.replace(
+      8, 25,
+      big_endian({13}) + header + big_endian({libdeflate_crc32(0, header.data(), header.size())}));
   write("cat/a.png", large + pattern(20'000));
   EXPECT_THAT(message_of<DataError>([&] { read({}); }), HasSubstr("--max-image-pixels"));
   EXPECT_NO_THROW(read({.max_image_pixels = 90'000'000}));

@@ -52,7 +52,8 @@ TEST(Mnist, ADatasetOutlivesItsCopiesAndFiles) {
   first.reset();
   std::filesystem::remove(directory / kImages);
   EXPECT_EQ(copy.label(2), 2);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.image(2).pixels), 4), pattern(12).substr(8));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.image(2).pixels), 4),
+            pattern(12).substr(8));
 }
 
 TEST(Mnist, RefusesWhatIsWrong) {

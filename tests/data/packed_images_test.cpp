@@ -271,9 +271,7 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(error({.resize = Resize{{5, 0}}}), HasSubstr("resize.size.width"));
   EXPECT_THAT(error({.threads = -1}), HasSubstr("threads"));
   folder.write("cat/wide.png", png(7000, 1, 3));
-  EXPECT_THAT(message_of<DataError>([&] {
-                pack({.resize = Resize{20, true}});
-              }),
+  EXPECT_THAT(message_of<DataError>([&] { pack({.resize = Resize{20, true}}); }),
               HasSubstr("is 20x140000 in 8400000 bytes, more than a pack takes"));
   folder.write("cat/wide.png", png(65'536, 1, 3));
   EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }),

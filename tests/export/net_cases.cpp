@@ -120,12 +120,8 @@ std::vector<ExportCase> net_cases() {
                        [transformer](const Tensors& x) mutable {
                          return Tensors{transformer->forward(x[0], x[1])};
                        },
-                   .inputs = {[](std::int64_t batch) {
-                                return torch::randn({5, batch, 16});
-                              },
-                              [](std::int64_t batch) {
-                                return torch::randn({6, batch, 16});
-                              }},
+                   .inputs = {[](std::int64_t batch) { return torch::randn({5, batch, 16}); },
+                              [](std::int64_t batch) { return torch::randn({6, batch, 16}); }},
                    .options = {.batch_dimensions = {1, 1}}});
   // The oracle limits the time that this one takes: an example of one image, as `lockstep export`
   // gives.

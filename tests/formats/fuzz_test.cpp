@@ -96,8 +96,9 @@ TEST_P(Fuzz, EveryTruncationIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parsers, Fuzz,
-                         ::testing::Values("checkpoint_manifest", "cifar", "cifar100", "gzip", "idx",
-                                           "jpeg", "pack", "pickle", "png", "safetensors", "torch_file"),
+                         ::testing::Values("checkpoint_manifest", "cifar", "cifar100", "gzip",
+                                           "idx", "jpeg", "pack", "pickle", "png", "safetensors",
+                                           "torch_file"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -118,7 +118,8 @@ TEST(Safetensors, RefusesWhatIsWrong) {
   }
 }
 
-// Three tensors of different types, an empty one, and metadata, as serialize_safetensors() writes them.
+// Three tensors of different types, an empty one, and metadata, as serialize_safetensors() writes
+// them.
 std::string small_file() {
   static const std::string data = pattern(40);
   return serialize_safetensors({{"weight", {"F32", {2, 3}, as_bytes(data).first(24)}},
@@ -166,7 +167,8 @@ TEST(Safetensors, NoFlippedBitGoesUnnoticed) {
 TEST(Safetensors, NoZeroedPieceGoesUnnoticed) {
   const std::string file = small_file();
   const Safetensors whole = parse_safetensors(as_bytes(file), "x");
-  for (const std::size_t length : {std::size_t{2}, std::size_t{9}, std::size_t{64}, std::size_t{4096}}) {
+  for (const std::size_t length :
+       {std::size_t{2}, std::size_t{9}, std::size_t{64}, std::size_t{4096}}) {
     for (std::size_t begin = 0; begin + 2 <= file.size(); ++begin) {
       std::string damaged = file;
       const std::size_t count = std::min(length, file.size() - begin);
@@ -210,10 +212,11 @@ TEST(Safetensors, AHeaderThatWasWrittenAnewKeepsItsChecksum) {
   const auto checksum_of = [&](const std::string& key) {
     return file.substr(file.find(key + "\":\"") + key.size() + 3, 16);
   };
-  const std::string again = str(
-      "{ \"gewicht\\u00e4\": {\"shape\":[4], \"dtype\":\"U8\", \"data_offsets\":[0,4]},\n",
-      "\"__metadata__\":{\"lockstep.xxh3_64\":\"", checksum_of("lockstep.xxh3_64"), "\",\"a\":\"\\u000a\",",
-      "\"lockstep.xxh3_64:gewicht\u00e4\":\"", checksum_of("lockstep.xxh3_64:gewicht\u00e4"), "\"}}");
+  const std::string again =
+      str("{ \"gewicht\\u00e4\": {\"shape\":[4], \"dtype\":\"U8\", \"data_offsets\":[0,4]},\n",
+          "\"__metadata__\":{\"lockstep.xxh3_64\":\"", checksum_of("lockstep.xxh3_64"),
+          "\",\"a\":\"\\u000a\",", "\"lockstep.xxh3_64:gewicht\u00e4\":\"",
+          checksum_of("lockstep.xxh3_64:gewicht\u00e4"), "\"}}");
   const std::string rewritten = safetensors(again, std::string_view(file).substr(8 + header));
   const Safetensors read = parse_safetensors(as_bytes(rewritten), "x");
   EXPECT_TRUE(read.has_checksums);
@@ -224,14 +227,17 @@ TEST(Safetensors, AHeaderThatWasWrittenAnewKeepsItsChecksum) {
 class LargeFile {
  public:
   explicit LargeFile(std::uint64_t header_bytes) : size_(header_bytes + 16) {
-    memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     const std::string begin = little_endian_64(header_bytes) + "{";
     std::memcpy(memory_, begin.data(), begin.size());
   }
   ~LargeFile() { munmap(memory_, size_); }
   LargeFile(const LargeFile&) = delete;
   LargeFile& operator=(const LargeFile&) = delete;
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), size_}; }
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(memory_), size_};
+  }
 
  private:
   std::size_t size_;

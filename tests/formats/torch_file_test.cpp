@@ -215,9 +215,10 @@ TEST(TorchFile, BoundsWhatExpandedTensorsAskFor) {
   const std::string again = serialize_torch_file(parsed.tensors);
   EXPECT_THAT(names_of(parse_torch_file(as_bytes(again), "again")), ElementsAre("0", "1"));
 
-  EXPECT_EQ(message_of_torch_file(two_expanded_tensors(four_bytes(half + 1))),
-            str("x: tensor '1' has ", half + 1, " elements over a storage of 6: tensors that repeat ",
-                "their elements may take at most ", most, " bytes more than their storages"));
+  EXPECT_EQ(
+      message_of_torch_file(two_expanded_tensors(four_bytes(half + 1))),
+      str("x: tensor '1' has ", half + 1, " elements over a storage of 6: tensors that repeat ",
+          "their elements may take at most ", most, " bytes more than their storages"));
   // 2^62 elements, whose bytes have no number of 64 bits.
   EXPECT_THAT(message_of_torch_file(two_expanded_tensors("\x8a\x08\0\0\0\0\0\0\0\x40"s)),
               HasSubstr("x: tensor '0' has 4611686018427387904 elements over a storage of 6"));

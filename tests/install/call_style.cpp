@@ -56,15 +56,15 @@ void call_in_the_style_of_the_guides() {
        pipeline::TableFacts{.bubble = 0.5});
   take(CheckImagesOptions{.threads = 2}, TrainerOptions{.max_epochs = 2},
        ProfilerOptions{.kind = Profiler::kSimple}, TraceOptions{.steps = 5},
-       SetupSeconds{.group = 1}, GpuUsage{.utilisation = 0.5}, Span{.name = "a span"}, RankTrace{.rank = 1},
-       ClockOffset{.nanoseconds = 1}, StrategyOptions{.stages = 4},
-       GlobalModeOptions{.deterministic = true},
-       StepSettings{.precision = Precision::k32}, DataShare{.size = 2}, StepPart{.weight = 0.5},
-       ScheduleOptions{.kind = ScheduleKind::kStep}, PlateauOptions{.patience = 2},
-       EarlyStoppingOptions{.monitor = "accuracy"}, CheckpointOptions{.keep_last = 3},
-       CheckpointInfo{.epoch = 2}, RunInfo{.world_size = 2}, EpochReport{.epoch = 1},
-       EvaluationReport{.step = 1}, Evaluation{.loss = 1}, RunOrigin{.command = "train"}, MetricValue{.name = "psnr"},
-       MetricTable{.name = "confusion"}, RunReport{.seconds_total = 1});
+       SetupSeconds{.group = 1}, GpuUsage{.utilisation = 0.5}, Span{.name = "a span"},
+       RankTrace{.rank = 1}, ClockOffset{.nanoseconds = 1}, StrategyOptions{.stages = 4},
+       GlobalModeOptions{.deterministic = true}, StepSettings{.precision = Precision::k32},
+       DataShare{.size = 2}, StepPart{.weight = 0.5}, ScheduleOptions{.kind = ScheduleKind::kStep},
+       PlateauOptions{.patience = 2}, EarlyStoppingOptions{.monitor = "accuracy"},
+       CheckpointOptions{.keep_last = 3}, CheckpointInfo{.epoch = 2}, RunInfo{.world_size = 2},
+       EpochReport{.epoch = 1}, EvaluationReport{.step = 1}, Evaluation{.loss = 1},
+       RunOrigin{.command = "train"}, MetricValue{.name = "psnr"}, MetricTable{.name = "confusion"},
+       RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
        RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});
   take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});

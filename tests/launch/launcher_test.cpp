@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <thread>
 
-#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/process_clock.h>

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-
 namespace lockstep {
 namespace {
 
@@ -42,7 +41,10 @@ TEST(LineMerger, KeepsLinesWhole) {
        {{0, "\r 10%"}, {1, "\r 20%"}, {0, "\r 30%"}, {1, "x\n"}, {0, nullptr}},
        "\r\r 10%\r 20%x\n 30%",
        "0:\r1:\r0: 10%\r1: 20%x\n0: 30%"},
-      {"carriage return and newline", {{0, "a\r"}, {1, "b\n"}, {0, "\n"}}, "b\na\r\n", "1:b\n0:a\r\n"},
+      {"carriage return and newline",
+       {{0, "a\r"}, {1, "b\n"}, {0, "\n"}},
+       "b\na\r\n",
+       "1:b\n0:a\r\n"},
       {"nothing", {{0, ""}, {0, nullptr}, {1, nullptr}}, "", ""},
   };
   for (const Case& c : cases) {
@@ -70,7 +72,8 @@ TEST(LineMerger, ChangesNoByteOfASingleWriter) {
   for (const std::size_t size : {1UL, 7UL, 4096UL, 1000000UL}) {
     LineMerger merger({"", ""});
     std::string merged;
-    for (std::size_t at = 0; at < text.size(); at += size) merged += merger.add(0, text.substr(at, size));
+    for (std::size_t at = 0; at < text.size(); at += size)
+      merged += merger.add(0, text.substr(at, size));
     merged += merger.flush(0);
     EXPECT_TRUE(merged == text) << "in pieces of " << size;
   }

@@ -161,8 +161,8 @@ torch::Tensor classic_forward(MnistNetImpl& net, const torch::Tensor& images) {
 }
 
 TEST(MnistNet, EqualsTheClassicExampleWithTheSameRandomNumbers) {
-  for (const auto& [fused, training] : {std::pair{true, true}, {true, false},
-                                        {false, true}, {false, false}}) {
+  for (const auto& [fused, training] :
+       {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
     torch::manual_seed(7);
     MnistNet net(MnistNetOptions{.fused_kernels = fused});
     net->train(training);

@@ -49,8 +49,7 @@ TEST(MnistStages, SayWhichBackwardsAreWhole) {
     for (int count = 1; count <= MnistNetImpl::kLayers; ++count) {
       const auto stages = mnist_stages(net, count);
       for (int stage = 0; stage < count; ++stage) {
-        EXPECT_EQ(stages[static_cast<std::size_t>(stage)]->has_whole_backward(),
-                  fused && stage < 2)
+        EXPECT_EQ(stages[static_cast<std::size_t>(stage)]->has_whole_backward(), fused && stage < 2)
             << "stage " << stage << " of " << count << ", fused " << fused;
       }
     }

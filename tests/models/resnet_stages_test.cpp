@@ -93,9 +93,7 @@ TEST(ResNetStages, RefuseCutsThatCannotBe) {
     EXPECT_THAT(message_of<ConfigError>([&] { resnet_stages(net, {cut}); }),
                 HasSubstr("the net has no '" + std::string(cut) + "'"));
   }
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                resnet_stages(net, Cuts{"layer3", "layer2"});
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { resnet_stages(net, Cuts{"layer3", "layer2"}); }),
               HasSubstr("in the order of the forward, got layer3, layer2"));
   EXPECT_THROW(resnet_stages(net, Cuts{"layer1", "layer1.0"}), ConfigError);
   EXPECT_THROW(resnet_cuts(net, 0), ConfigError);

@@ -174,8 +174,9 @@ TEST(Capturable, ARecordedStepKeepsToItsParameters) {
     optimizer.step();
   });
   tensors[1].mutable_grad().reset();
-  EXPECT_THAT(message_of<ConfigError>([&] { optimizer.step(); }),
-              HasSubstr("adam: other parameters have gradients than in the step that was captured"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { optimizer.step(); }),
+      HasSubstr("adam: other parameters have gradients than in the step that was captured"));
 }
 
 TEST(Capturable, RefusesParametersOnSeveralDevicesAndSparseGradients) {

@@ -155,7 +155,8 @@ TEST(ClipGradNorm, RefusesWhatIsNotFiniteWhereAsked) {
 TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
   const Tensors parameters = golden_parameters();
   NamedTensors named;
-  for (const auto& parameter : parameters) named.emplace_back(lockstep::str("p", named.size()), parameter);
+  for (const auto& parameter : parameters)
+    named.emplace_back(lockstep::str("p", named.size()), parameter);
   Optimizer optimizer(named, SgdOptions{.lr = 0.05, .momentum = 0.9});
   GradScaler scaler({.init_scale = 1024, .growth_interval = 3});
   std::vector<double> scales;

@@ -299,9 +299,7 @@ TEST(Optimizer, TakesTrainableParametersOnce) {
 
 TEST(Optimizer, RefusesAParameterWithHoles) {
   const auto parameter = torch::zeros({4, 4}).narrow(1, 0, 2);
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                Optimizer({{"half", parameter}}, SgdOptions{});
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { Optimizer({{"half", parameter}}, SgdOptions{}); }),
               HasSubstr("parameter half has strides [4, 1] for shape [4, 2]"));
 }
 

@@ -2,9 +2,10 @@
 //
 // Usage: augment_image CASE CHANNELS HEIGHT WIDTH SAMPLES <PIXELS >NUMBERS
 //
-// Reads one image as HEIGHT x WIDTH x CHANNELS bytes, applies the list of operators CASE once for each
-// sample number, and writes the float32 results, CHW: as the list's Normalize makes them, or in 0 to 255
-// where it has none. What its operators drew goes to standard error, a line for a sample.
+// Reads one image as HEIGHT x WIDTH x CHANNELS bytes, applies the list of operators CASE once for
+// each sample number, and writes the float32 results, CHW: as the list's Normalize makes them, or
+// in 0 to 255 where it has none. What its operators drew goes to standard error, a line for a
+// sample.
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -42,18 +43,22 @@ const std::map<std::string, Augmentation> kCases = {
     {"grayscale_3", {Pad{2, 77}, Grayscale{3}, RandomHorizontalFlip{1}, Resize{{70, 80}}}},
     {"random_grayscale", {RandomGrayscale{1}}},
     {"brightness", {ColorJitter{.brightness = {1.7, 1.7}}}},
-    {"contrast_of_padded", {Pad{9, 250}, CenterCrop{{100, 141}}, ColorJitter{.contrast = {0.3, 0.3}}}},
-    {"saturation_of_crop", {CenterCrop{{31, 45}}, ColorJitter{.saturation = {2.5, 2.5}}, Pad{3, 9}}},
+    {"contrast_of_padded",
+     {Pad{9, 250}, CenterCrop{{100, 141}}, ColorJitter{.contrast = {0.3, 0.3}}}},
+    {"saturation_of_crop",
+     {CenterCrop{{31, 45}}, ColorJitter{.saturation = {2.5, 2.5}}, Pad{3, 9}}},
     {"hue", {ColorJitter{.hue = {-0.31, -0.31}}}},
     {"hue_by_nothing", {ColorJitter{.hue = {0.001, 0.001}}}},
     {"color_jitter", {ColorJitter{0.5, 0.8, 0.9, 0.5}}},
     {"rotate_0", {RandomRotation{{720, 720}}}},
     {"rotate_90", {RandomRotation{{90, 90}, Interpolation::kBilinear}}},
     {"rotate_180", {RandomRotation{{-180, -180}}}},
-    {"rotate_90_expand", {RandomRotation{{90, 90}, Interpolation::kNearest, true}, Resize{{50, 60}}}},
+    {"rotate_90_expand",
+     {RandomRotation{{90, 90}, Interpolation::kNearest, true}, Resize{{50, 60}}}},
     {"rotate_30_expand",
      {RandomRotation{{30, 30}, Interpolation::kBilinear, true, 33}, CenterCrop{{190, 200}}}},
-    {"rotate_flipped", {RandomHorizontalFlip{1}, CenterCrop{{99, 120}}, RandomRotation{{-71.5, -71.5}}}},
+    {"rotate_flipped",
+     {RandomHorizontalFlip{1}, CenterCrop{{99, 120}}, RandomRotation{{-71.5, -71.5}}}},
     {"random_rotation", {RandomRotation{180, Interpolation::kNearest, false, 200}}},
     {"random_rotation_bilinear", {RandomRotation{45, Interpolation::kBilinear}}},
     {"normalize", {kNormalize}},
@@ -83,11 +88,13 @@ Augmentation normalized(Augmentation operators, std::int64_t channels) {
       return operators;
     }
   }
-  operators.push_back(Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
+  operators.push_back(
+      Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
   return operators;
 }
 
-// What each operator of a list draws for an image, in order. An erasure that is none is an empty box.
+// What each operator of a list draws for an image, in order. An erasure that is none is an empty
+// box.
 struct Draws {
   std::int64_t height;
   std::int64_t width;
@@ -116,7 +123,9 @@ struct Draws {
     }
   }
   void operator()(const Grayscale&) {}
-  void operator()(const RandomGrayscale& grayscale) { std::cerr << choose(grayscale, random) << " "; }
+  void operator()(const RandomGrayscale& grayscale) {
+    std::cerr << choose(grayscale, random) << " ";
+  }
   void operator()(const Cutout& cutout) { print(choose(cutout, height, width, random)); }
   void operator()(const RandomErasing& erasing) {
     print(choose(erasing, height, width, random).value_or(Box{}));

@@ -1,4 +1,5 @@
-// LibTorch's own reducer over Gloo, driven as Python's DistributedDataParallel drives it: the second oracle.
+// LibTorch's own reducer over Gloo, driven as Python's DistributedDataParallel drives it: the
+// second oracle.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class C10dDdp {
       const auto same = [&](const torch::Tensor& other) { return other.is_same(item.value()); };
       if (std::any_of(parameters.begin(), parameters.end(), same)) continue;
       names[parameters.size()] = item.key();
-      sparse.push_back(std::find(model.sparse.begin(), model.sparse.end(), item.key()) != model.sparse.end());
+      sparse.push_back(std::find(model.sparse.begin(), model.sparse.end(), item.key()) !=
+                       model.sparse.end());
       parameters.push_back(item.value());
       state.push_back(item.value().detach());
     }
@@ -48,9 +50,9 @@ class C10dDdp {
         std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, {kFirst, kCap}, sparse));
     std::reverse(buckets.begin(), buckets.end());
     reducer_ = std::make_shared<c10d::Reducer>(
-        parameters, std::move(buckets), group_, sparse, kCap, find_unused_, /*gradient_as_bucket_view=*/false,
-        names, kFirst, /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-        std::vector<std::int64_t>());
+        parameters, std::move(buckets), group_, sparse, kCap, find_unused_,
+        /*gradient_as_bucket_view=*/false, names, kFirst, /*skip_all_reduce_unused_params=*/false,
+        /*use_python_reducer=*/false, std::vector<std::int64_t>());
     // Without one it dereferences a null pointer when it looks for unused parameters.
     logger_ = std::make_shared<c10d::Logger>(reducer_);
     reducer_->set_logger(logger_);
@@ -61,7 +63,8 @@ class C10dDdp {
     if (!buffers_.empty()) c10d::broadcast_coalesced(group_, buffers_, kBroadcastBytes);
     reducer_->prepare_for_forward();
     torch::Tensor output = run();
-    reducer_->prepare_for_backward(find_unused_ ? std::vector<torch::Tensor>{output} : std::vector<torch::Tensor>{});
+    reducer_->prepare_for_backward(find_unused_ ? std::vector<torch::Tensor>{output}
+                                                : std::vector<torch::Tensor>{});
     return output;
   }
 

@@ -10,9 +10,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>
-#include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
+#include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 #include <tests/support/groups.h>
 

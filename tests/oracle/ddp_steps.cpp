@@ -1,5 +1,5 @@
-// Our side of the comparison with Python's DistributedDataParallel. The work, and the files that are
-// exchanged, are described in ddp_oracle.py; compare.py runs both.
+// Our side of the comparison with Python's DistributedDataParallel. The work, and the files that
+// are exchanged, are described in ddp_oracle.py; compare.py runs both.
 //
 // Usage: ddp_steps --model NAME --init FILE --data FILE --steps N --batch B --out FILE
 //                  [--nproc-per-node 2] [--engine lockstep|c10d] [--backend auto]
@@ -63,7 +63,8 @@ void write_tensors(const std::string& path, const StateDict& tensors) {
   for (const auto& [name, tensor] : tensors) {
     kept.push_back(tensor.detach().contiguous());
     const auto* bytes = static_cast<const std::byte*>(kept.back().data_ptr());
-    views[name] = {tensor.scalar_type() == torch::kInt64 ? "I64" : "F32", tensor.sizes().vec(),
+    views[name] = {tensor.scalar_type() == torch::kInt64 ? "I64" : "F32",
+                   tensor.sizes().vec(),
                    {bytes, kept.back().nbytes()}};
   }
   write_safetensors(path, views);
@@ -76,12 +77,14 @@ torch::Tensor find(const StateDict& tensors, const std::string& name) {
   throw DataError("no tensor '" + name + "' in the data file");
 }
 
-// One training step's forward, whoever reduces the gradients: calls `run` between what comes before and after.
+// One training step's forward, whoever reduces the gradients: calls `run` between what comes before
+// and after.
 using Forward = std::function<torch::Tensor(const std::function<torch::Tensor()>& run)>;
 
 Forward wrap(const oracle::Model& model, const Options& options, const ProcessGroup& group) {
   if (options.engine == "c10d") {
-    auto ddp = std::make_shared<oracle::C10dDdp>(model, options.out + ".store", group.rank(), group.size());
+    auto ddp = std::make_shared<oracle::C10dDdp>(model, options.out + ".store", group.rank(),
+                                                 group.size());
     return [ddp](const auto& run) { return ddp->forward(run); };
   }
   auto ddp = std::make_shared<DdpCore>(
@@ -93,7 +96,8 @@ Forward wrap(const oracle::Model& model, const Options& options, const ProcessGr
 }
 
 void train(const oracle::Model& model, const Options& options) {
-  auto group = init_process_group({.backend = options.backend, .timeout = std::chrono::seconds(60)});
+  auto group =
+      init_process_group({.backend = options.backend, .timeout = std::chrono::seconds(60)});
   // Only rank 0 has the weights; the others must get them from DDP.
   if (group.rank() == 0) load_state_dict(*model.module, read_tensors(options.init));
   model.module->train();
@@ -103,8 +107,11 @@ void train(const oracle::Model& model, const Options& options) {
 
   const auto data = read_tensors(options.data);
   const auto inputs = find(data, "images"), labels = find(data, "labels");
-  const DistributedSampler sampler(inputs.size(0), {.rank = group.rank(), .world_size = group.size(),
-                                                    .shuffle = true, .seed = 0, .drop_last = true});
+  const DistributedSampler sampler(inputs.size(0), {.rank = group.rank(),
+                                                    .world_size = group.size(),
+                                                    .shuffle = true,
+                                                    .seed = 0,
+                                                    .drop_last = true});
   const std::int64_t batch = options.batch / group.size();
   auto losses = torch::zeros({group.size(), options.steps});
   StateDict result;
@@ -119,7 +126,8 @@ void train(const oracle::Model& model, const Options& options) {
     optimizer.zero_grad();
     const auto output =
         forward([&] { return model.forward(inputs.index_select(0, chosen), step, group.rank()); });
-    const auto loss = torch::nll_loss(torch::log_softmax(output, 1), labels.index_select(0, chosen));
+    const auto loss =
+        torch::nll_loss(torch::log_softmax(output, 1), labels.index_select(0, chosen));
     loss.backward();
     for (const auto& item : model.module->named_parameters()) {
       if (step >= kGradientSteps || !item.value().grad().defined()) continue;
@@ -132,7 +140,8 @@ void train(const oracle::Model& model, const Options& options) {
   group.all_reduce(losses);
   if (group.rank() == 0) {
     result.emplace_back("losses", losses);
-    for (const auto& [name, tensor] : state_dict(*model.module)) result.emplace_back("model." + name, tensor);
+    for (const auto& [name, tensor] : state_dict(*model.module))
+      result.emplace_back("model." + name, tensor);
     write_tensors(options.out, result);
   }
   group.barrier();
@@ -160,8 +169,8 @@ int main(int argc, char** argv) {
   app.add_option("--backend", options.backend);
   CLI11_PARSE(app, argc, argv);
   try {
-    const auto result = launch_ranks({.nproc_per_node = options.nproc_per_node},
-                                     [&] { run_rank(options); });
+    const auto result =
+        launch_ranks({.nproc_per_node = options.nproc_per_node}, [&] { run_rank(options); });
     if (!result.ok()) std::cerr << "error: " << result.message << '\n';
     return result.exit_code;
   } catch (const std::exception& error) {

@@ -57,8 +57,8 @@ struct TiedImpl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(20, 10));
 };
 
-/// Each tensor once: C++'s parameters() has a tied weight under each of its names, and an optimizer would step
-/// it as often.
+/// Each tensor once: C++'s parameters() has a tied weight under each of its names, and an optimizer
+/// would step it as often.
 inline std::vector<torch::Tensor> distinct(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> found;
   for (const auto& tensor : tensors) {
@@ -70,8 +70,9 @@ inline std::vector<torch::Tensor> distinct(const std::vector<torch::Tensor>& ten
 
 template <class Module>
 Model plain(std::shared_ptr<Module> module) {
-  return {.module = module,
-          .forward = [module](const torch::Tensor& x, std::int64_t, int) { return module->forward(x); }};
+  return {.module = module, .forward = [module](const torch::Tensor& x, std::int64_t, int) {
+            return module->forward(x);
+          }};
 }
 
 inline Model make_model(const std::string& name) {

@@ -14,8 +14,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
-#include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/batch_norm_kernels.h>
@@ -112,8 +112,7 @@ std::vector<std::vector<Tensor>> normalised(const NormCase& given, bool on_devic
     }
     const Tensor mean = torch::zeros({3}).to(device, given.type_of_running);
     const Tensor variance = torch::ones({3}).to(device, given.type_of_running);
-    const Tensor output =
-        sync_batch_norm(input, weight, bias, mean, variance, 0.1, 1e-5, group);
+    const Tensor output = sync_batch_norm(input, weight, bias, mean, variance, 0.1, 1e-5, group);
     const Tensor gradient = random_of(shape, 70 + rank).to(device);
     const Tensor loss = (output * gradient).sum();
     std::vector<Tensor> sources = {input};
@@ -207,7 +206,8 @@ TEST_F(OnADevice, StatisticsAreTheDevicesTimes) {
   const torch::Device device = far_device::device();
   Layers net(3);
   net->to(device);
-  DistributedDataParallel ddp(net, group_on(device), {.bucket_cap_mb = 1e-5, .first_bucket_cap_mb = 1e-5});
+  DistributedDataParallel ddp(net, group_on(device),
+                              {.bucket_cap_mb = 1e-5, .first_bucket_cap_mb = 1e-5});
   const Tensor input = input_of(0, 1).to(device);
   for (int i = 0; i < 5; ++i) ddp.forward(input, "abc").sum().backward();
   const DdpStatistics statistics = ddp.statistics();

@@ -1,5 +1,5 @@
-// DistributedDataParallel, its hooks and ZeroRedundancyOptimizer on devices whose group works in host
-// memory: the gradients lie where no host reaches them. The CPU is the oracle.
+// DistributedDataParallel, its hooks and ZeroRedundancyOptimizer on devices whose group works in
+// host memory: the gradients lie where no host reaches them. The CPU is the oracle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,8 +36,8 @@ Tensor numbers(at::IntArrayRef shape, double phase, torch::Device device) {
   return all.to(torch::kFloat32).view(shape).to(device);
 }
 
-// Two layers, and one that may be left out. Made where it is used: no module can be moved to the far
-// device.
+// Two layers, and one that may be left out. Made where it is used: no module can be moved to the
+// far device.
 struct DeviceNetImpl : torch::nn::Module {
   explicit DeviceNetImpl(torch::Device device) {
     first = register_parameter("first", numbers({24, 6}, 1, device));
@@ -66,17 +66,17 @@ std::vector<std::string> run_on(const std::string& backend, bool on_far_devices,
   const int fd = listen_on("127.0.0.1", 0);
   return testing_support::run_threads(kRanks, [&](int rank) {
     const torch::Device device = on_far_devices ? far_device::device(rank) : torch::kCPU;
-    body(init_process_group(
-             {.backend = backend,
-              .timeout = std::chrono::seconds(60),
-              .device = device,
-              .environment = testing_support::environment_of(rank, kRanks, fd)}),
+    body(init_process_group({.backend = backend,
+                             .timeout = std::chrono::seconds(60),
+                             .device = device,
+                             .environment = testing_support::environment_of(rank, kRanks, fd)}),
          device);
   });
 }
 
 // What a module without DistributedDataParallel computes, on the CPU.
-testing_support::Gradients expected_gradients(int step, const std::function<bool(int)>& uses_extra) {
+testing_support::Gradients expected_gradients(int step,
+                                              const std::function<bool(int)>& uses_extra) {
   return mean_of_ranks(kRanks, [&](int rank) {
     DeviceNet net(torch::kCPU);
     const Tensor x = batch_of_rank(rank, step, torch::kCPU);
@@ -109,36 +109,43 @@ class DeviceTraining : public testing::TestWithParam<const char*> {
 
 TEST_P(DeviceTraining, DdpAveragesWhereTheGradientsAre) {
   const auto all_use = [](int) { return true; };
-  EXPECT_EQ(run_on(GetParam(), true, [&](ProcessGroup group, torch::Device device) {
-    DeviceNet net(device);
-    DistributedDataParallel<DeviceNet> ddp(
-        net, group, {.bucket_cap_mb = 0.002, .first_bucket_cap_mb = 0.001});
-    for (int step = 0; step < 3; ++step) {
-      net->zero_grad();
-      loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
-      for (const Tensor& parameter : net->parameters()) {
-        if (parameter.grad().device() != device) throw Error("a gradient left its device");
-      }
-      expect_gradients(*net, expected_gradients(step, all_use), 1e-5);
-    }
-  }), no_errors(kRanks));
+  EXPECT_EQ(
+      run_on(GetParam(), true,
+             [&](ProcessGroup group, torch::Device device) {
+               DeviceNet net(device);
+               DistributedDataParallel<DeviceNet> ddp(
+                   net, group, {.bucket_cap_mb = 0.002, .first_bucket_cap_mb = 0.001});
+               for (int step = 0; step < 3; ++step) {
+                 net->zero_grad();
+                 loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
+                 for (const Tensor& parameter : net->parameters()) {
+                   if (parameter.grad().device() != device)
+                     throw Error("a gradient left its device");
+                 }
+                 expect_gradients(*net, expected_gradients(step, all_use), 1e-5);
+               }
+             }),
+      no_errors(kRanks));
 }
 
 TEST_P(DeviceTraining, DdpFindsUnusedParameters) {
   const auto only_first = [](int rank) { return rank == 0; };
-  EXPECT_EQ(run_on(GetParam(), true, [&](ProcessGroup group, torch::Device device) {
-    DeviceNet net(device);
-    DistributedDataParallel<DeviceNet> ddp(
-        net, group,
-        {.bucket_cap_mb = 0.002, .find_unused_parameters = true,
-         .parameter_memory = ParameterMemory::kFlat});
-    for (int step = 0; step < 2; ++step) {
-      net->zero_grad();
-      const Tensor x = batch_of_rank(group.rank(), step, device);
-      loss_of_output(ddp.forward(x, only_first(group.rank()))).backward();
-      expect_gradients(*net, expected_gradients(step, only_first), 1e-5);
-    }
-  }), no_errors(kRanks));
+  EXPECT_EQ(run_on(GetParam(), true,
+                   [&](ProcessGroup group, torch::Device device) {
+                     DeviceNet net(device);
+                     DistributedDataParallel<DeviceNet> ddp(
+                         net, group,
+                         {.bucket_cap_mb = 0.002,
+                          .find_unused_parameters = true,
+                          .parameter_memory = ParameterMemory::kFlat});
+                     for (int step = 0; step < 2; ++step) {
+                       net->zero_grad();
+                       const Tensor x = batch_of_rank(group.rank(), step, device);
+                       loss_of_output(ddp.forward(x, only_first(group.rank()))).backward();
+                       expect_gradients(*net, expected_gradients(step, only_first), 1e-5);
+                     }
+                   }),
+            no_errors(kRanks));
 }
 
 using HookOf = std::function<CommHook(ProcessGroup)>;
@@ -147,16 +154,17 @@ using HookOf = std::function<CommHook(ProcessGroup)>;
 std::map<std::string, Tensor> gradients_with(const std::string& backend, bool on_far_devices,
                                              const HookOf& hook_of) {
   std::map<std::string, Tensor> result;
-  const auto errors = run_on(backend, on_far_devices, [&](ProcessGroup group, torch::Device device) {
-    DeviceNet net(device);
-    DistributedDataParallel<DeviceNet> ddp(net, group, {.bucket_cap_mb = 0.002});
-    ddp.register_comm_hook(hook_of(group));
-    for (int step = 0; step < 2; ++step) {
-      net->zero_grad();
-      loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
-    }
-    if (group.rank() == 0) result = on_cpu(*net, /*gradients=*/true);
-  });
+  const auto errors =
+      run_on(backend, on_far_devices, [&](ProcessGroup group, torch::Device device) {
+        DeviceNet net(device);
+        DistributedDataParallel<DeviceNet> ddp(net, group, {.bucket_cap_mb = 0.002});
+        ddp.register_comm_hook(hook_of(group));
+        for (int step = 0; step < 2; ++step) {
+          net->zero_grad();
+          loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
+        }
+        if (group.rank() == 0) result = on_cpu(*net, /*gradients=*/true);
+      });
   if (errors != no_errors(kRanks)) throw Error(join(errors));
   return result;
 }
@@ -182,25 +190,26 @@ TEST_P(DeviceTraining, HooksComputeWhatTheyDoOnCpus) {
 // Parameters after some steps, the norm that clipping found, and the gathered state.
 std::map<std::string, Tensor> train_sharded(const std::string& backend, bool on_far_devices) {
   std::map<std::string, Tensor> result;
-  const auto errors = run_on(backend, on_far_devices, [&](ProcessGroup group, torch::Device device) {
-    DeviceNet net(device);
-    DistributedDataParallel<DeviceNet> ddp(
-        net, group, {.bucket_cap_mb = 0.002, .parameter_memory = ParameterMemory::kFlat});
-    ZeroRedundancyOptimizer optimizer(ddp.core(), *net, AdamOptions{.lr = 0.01});
-    Tensor norm;
-    for (int step = 0; step < 4; ++step) {
-      optimizer.zero_grad();
-      loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
-      norm = optimizer.clip_grad_norm(0.05);
-      optimizer.step();
-    }
-    const auto state = optimizer.state_dict(0);
-    optimizer.load_state_dict(state, 0);
-    if (group.rank() != 0) return;
-    result = on_cpu(*net, /*gradients=*/false);
-    result["norm"] = norm.cpu();
-    for (const auto& [name, tensor] : state) result["state " + name] = tensor.cpu();
-  });
+  const auto errors =
+      run_on(backend, on_far_devices, [&](ProcessGroup group, torch::Device device) {
+        DeviceNet net(device);
+        DistributedDataParallel<DeviceNet> ddp(
+            net, group, {.bucket_cap_mb = 0.002, .parameter_memory = ParameterMemory::kFlat});
+        ZeroRedundancyOptimizer optimizer(ddp.core(), *net, AdamOptions{.lr = 0.01});
+        Tensor norm;
+        for (int step = 0; step < 4; ++step) {
+          optimizer.zero_grad();
+          loss_of_output(ddp.forward(batch_of_rank(group.rank(), step, device))).backward();
+          norm = optimizer.clip_grad_norm(0.05);
+          optimizer.step();
+        }
+        const auto state = optimizer.state_dict(0);
+        optimizer.load_state_dict(state, 0);
+        if (group.rank() != 0) return;
+        result = on_cpu(*net, /*gradients=*/false);
+        result["norm"] = norm.cpu();
+        for (const auto& [name, tensor] : state) result["state " + name] = tensor.cpu();
+      });
   if (errors != no_errors(kRanks)) throw Error(join(errors));
   return result;
 }
@@ -211,13 +220,17 @@ TEST_P(DeviceTraining, ZeroStepsItsSharesOnTheDevice) {
 }
 
 TEST_P(DeviceTraining, NoMemoryIsSharedThere) {
-  EXPECT_EQ(run_on(GetParam(), true, [](ProcessGroup group, torch::Device device) {
-    DeviceNet net(device);
-    EXPECT_THAT([&] {
-      DistributedDataParallel<DeviceNet> ddp(
-          net, group, {.parameter_memory = ParameterMemory::kShared});
-    }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr("use kFlat")));
-  }), no_errors(kRanks));
+  EXPECT_EQ(run_on(GetParam(), true,
+                   [](ProcessGroup group, torch::Device device) {
+                     DeviceNet net(device);
+                     EXPECT_THAT(
+                         [&] {
+                           DistributedDataParallel<DeviceNet> ddp(
+                               net, group, {.parameter_memory = ParameterMemory::kShared});
+                         },
+                         testing::ThrowsMessage<ConfigError>(testing::HasSubstr("use kFlat")));
+                   }),
+            no_errors(kRanks));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceTraining, testing::Values("shm", "gloo"),

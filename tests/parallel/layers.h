@@ -12,7 +12,8 @@ namespace lockstep::testing_support {
 struct LayersImpl : torch::nn::Module {
   explicit LayersImpl(int count, torch::Dtype dtype = torch::kFloat32) {
     for (int i = 0; i < count; ++i) {
-      layers.push_back(register_module(std::string(1, static_cast<char>('a' + i)), torch::nn::Linear(4, 4)));
+      layers.push_back(
+          register_module(std::string(1, static_cast<char>('a' + i)), torch::nn::Linear(4, 4)));
       auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(i) + 1);
       const torch::NoGradGuard no_grad;
       layers.back()->weight.copy_(torch::randn({4, 4}, generator) / 2);

@@ -17,12 +17,15 @@ inline Gradients gradients_of(const torch::nn::Module& module) {
   Gradients gradients;
   for (const auto& item : module.named_parameters()) {
     const auto& gradient = item.value().grad();
-    gradients[item.key()] = gradient.defined() ? gradient.to_dense().to(torch::kCPU, torch::kFloat64).clone() : gradient;
+    gradients[item.key()] = gradient.defined()
+                                ? gradient.to_dense().to(torch::kCPU, torch::kFloat64).clone()
+                                : gradient;
   }
   return gradients;
 }
 
-/// `run(rank)` returns the module after a backward of its own. A gradient that some ranks lack counts as zero.
+/// `run(rank)` returns the module after a backward of its own. A gradient that some ranks lack
+/// counts as zero.
 template <class Run>
 Gradients mean_of_ranks(int size, Run&& run) {
   Gradients sums;
@@ -38,14 +41,17 @@ Gradients mean_of_ranks(int size, Run&& run) {
   return sums;
 }
 
-inline void expect_gradients(const torch::nn::Module& module, const Gradients& expected, double tolerance = 1e-6) {
+inline void expect_gradients(const torch::nn::Module& module, const Gradients& expected,
+                             double tolerance = 1e-6) {
   for (const auto& [name, gradient] : gradients_of(module)) {
     const torch::Tensor& wanted = expected.at(name);
     if (gradient.defined() != wanted.defined()) {
-      throw Error(name + (gradient.defined() ? " has a gradient, expected none" : " has no gradient"));
+      throw Error(name +
+                  (gradient.defined() ? " has a gradient, expected none" : " has no gradient"));
     }
     if (!gradient.defined()) continue;
-    const double difference = ((gradient - wanted).norm() / wanted.norm().clamp_min(1e-12)).item<double>();
+    const double difference =
+        ((gradient - wanted).norm() / wanted.norm().clamp_min(1e-12)).item<double>();
     if (!(difference <= tolerance)) throw Error(lockstep::str(name, " differs by ", difference));
   }
 }

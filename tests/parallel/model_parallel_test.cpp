@@ -70,9 +70,8 @@ TEST(ModelParallel, PassesSeveralTensorsOn) {
 // Moving the second stage takes the weight away from the first one.
 TEST(ModelParallel, RefusesAParameterOnTwoDevices) {
   const testing_support::WeightOnMeta shared;
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)});
-              }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)}); }),
               HasSubstr("ModelParallel: parameter 'weight' of stage 0 belongs to a stage on meta, "
                         "too; stages on different devices cannot share a parameter"));
   EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
@@ -98,9 +97,8 @@ TORCH_MODULE(BufferOnMeta);
 TEST(ModelParallel, RefusesABufferOnTwoDevices) {
   const BufferOnMeta shared;
   EXPECT_EQ(
-      message_of<ConfigError>([&] {
-        ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)});
-      }),
+      message_of<ConfigError>(
+          [&] { ModelParallel({shared, shared}, {kOnCpu, torch::Device(torch::kMeta)}); }),
       "ModelParallel: buffer 'counter.count' of stage 0 belongs to a stage on meta, too; stages on "
       "different devices cannot share a buffer");
   EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
@@ -113,9 +111,8 @@ TEST(ModelParallel, RefusesABufferOnTwoDevices) {
 TEST(ModelParallel, RefusesInOneLineAGpuThatIsNotThere) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   const torch::nn::Linear linear(4, 4);
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                ModelParallel({linear, linear}, {kOnCpu, torch::Device("cuda:1")});
-              }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { ModelParallel({linear, linear}, {kOnCpu, torch::Device("cuda:1")}); }),
               AllOf(testing::StartsWith("ModelParallel: cuda:1 "), HasSubstr("use "),
                     testing::Not(HasSubstr("\n"))));
   EXPECT_TRUE(linear->weight.is_cpu());
@@ -123,9 +120,7 @@ TEST(ModelParallel, RefusesInOneLineAGpuThatIsNotThere) {
 
 TEST(ModelParallel, NeedsADeviceForEachStage) {
   const torch::nn::Linear linear(4, 4);
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                ModelParallel({linear}, {kOnCpu, kOnCpu});
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { ModelParallel({linear}, {kOnCpu, kOnCpu}); }),
               HasSubstr("a device for each, got 1 and 2"));
   EXPECT_THROW(ModelParallel({}, {}), ConfigError);
 }

@@ -37,8 +37,10 @@ struct BatchNormCase {
 class SyncBatchNormTest : public testing::TestWithParam<BatchNormCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, SyncBatchNormTest,
-    testing::Values(BatchNormCase{"Images", {4, 4}, {3, 5, 5}}, BatchNormCase{"UnevenBatches", {1, 6, 3}, {3, 4, 4}},
-                    BatchNormCase{"OneRankHasNothing", {0, 5}, {2, 3, 3}}, BatchNormCase{"Vectors", {2, 3}, {7}},
+    testing::Values(BatchNormCase{"Images", {4, 4}, {3, 5, 5}},
+                    BatchNormCase{"UnevenBatches", {1, 6, 3}, {3, 4, 4}},
+                    BatchNormCase{"OneRankHasNothing", {0, 5}, {2, 3, 3}},
+                    BatchNormCase{"Vectors", {2, 3}, {7}},
                     BatchNormCase{"Volumes", {2, 1}, {2, 3, 2, 2}},
                     BatchNormCase{"Float32", {3, 2}, {3, 6, 6}, torch::kFloat32, 2e-6},
                     BatchNormCase{"ChannelsLast", {3, 2}, {4, 6, 6}, torch::kFloat32, 2e-6, true},
@@ -86,7 +88,8 @@ void check(const BatchNormCase& c) {
   const auto size = static_cast<int>(c.batches.size());
   const auto errors = run_group(size, "shm", [&](ProcessGroup group) {
     std::int64_t first = 0;
-    for (int rank = 0; rank < group.rank(); ++rank) first += c.batches[static_cast<std::size_t>(rank)];
+    for (int rank = 0; rank < group.rank(); ++rank)
+      first += c.batches[static_cast<std::size_t>(rank)];
     const auto batch = c.batches[static_cast<std::size_t>(group.rank())];
     Net<Impl> net(channels, c.type);
     const auto synchronized = convert_sync_batchnorm(net, group);
@@ -104,7 +107,8 @@ void check(const BatchNormCase& c) {
       expect_near(sum, item.value().grad(), c.tolerance, "a parameter's gradient");
     }
     for (const auto& item : oracle.named_buffers()) {
-      expect_near(net.named_buffers()[item.key()], item.value(), c.tolerance, "a running statistic");
+      expect_near(net.named_buffers()[item.key()], item.value(), c.tolerance,
+                  "a running statistic");
     }
   });
   EXPECT_EQ(errors, no_errors(size));
@@ -112,9 +116,12 @@ void check(const BatchNormCase& c) {
 
 TEST_P(SyncBatchNormTest, IsThatOfOneProcessWithTheWholeBatch) {
   switch (GetParam().shape.size()) {
-    case 1: return check<torch::nn::BatchNorm1dImpl>(GetParam());
-    case 3: return check<torch::nn::BatchNorm2dImpl>(GetParam());
-    default: return check<torch::nn::BatchNorm3dImpl>(GetParam());
+    case 1:
+      return check<torch::nn::BatchNorm1dImpl>(GetParam());
+    case 3:
+      return check<torch::nn::BatchNorm2dImpl>(GetParam());
+    default:
+      return check<torch::nn::BatchNorm3dImpl>(GetParam());
   }
 }
 
@@ -134,8 +141,8 @@ struct CriticImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     return last(torch::tanh(norm2(middle(torch::tanh(norm1(first(x)))))));
   }
-  // By operations that autograd knows. LibTorch's batch_norm has no right third derivative: its second
-  // takes the statistics for constants.
+  // By operations that autograd knows. LibTorch's batch_norm has no right third derivative: its
+  // second takes the statistics for constants.
   Tensor composed(const Tensor& x) {
     const auto normalised = [](const torch::nn::BatchNorm1d& norm, const Tensor& values) {
       const Tensor centered = values - values.mean(0);
@@ -153,8 +160,8 @@ struct CriticImpl : torch::nn::Module {
 };
 TORCH_MODULE(Critic);
 
-// With `order` 2 the loss has the gradient penalty of WGAN-GP: how far the gradient at each sample is
-// from length 1. With 3 it has that of the penalty, and so on.
+// With `order` 2 the loss has the gradient penalty of WGAN-GP: how far the gradient at each sample
+// is from length 1. With 3 it has that of the penalty, and so on.
 Tensor loss_with_penalties(const Tensor& output, const Tensor& x, int order) {
   Tensor loss = output.sum();
   Tensor last = loss;
@@ -175,7 +182,8 @@ struct PenaltyCase {
 
 class SyncBatchNormPenalty : public testing::TestWithParam<PenaltyCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, SyncBatchNormPenalty,
-                         testing::Values(PenaltyCase{"First", {3, 3}, 1}, PenaltyCase{"Second", {3, 3}, 2},
+                         testing::Values(PenaltyCase{"First", {3, 3}, 1},
+                                         PenaltyCase{"Second", {3, 3}, 2},
                                          PenaltyCase{"Uneven", {2, 5, 3}, 2},
                                          PenaltyCase{"OneRankHasNothing", {0, 4}, 2},
                                          PenaltyCase{"Third", {4, 2}, 3}),
@@ -191,12 +199,14 @@ TEST_P(SyncBatchNormPenalty, IsThatOfOneProcessWithTheWholeBatch) {
   const auto size = static_cast<int>(batches.size());
   const auto errors = run_group(size, "shm", [&](ProcessGroup group) {
     const auto rank = static_cast<std::size_t>(group.rank());
-    const std::int64_t first = std::accumulate(batches.begin(), batches.begin() + group.rank(), std::int64_t{0});
+    const std::int64_t first =
+        std::accumulate(batches.begin(), batches.begin() + group.rank(), std::int64_t{0});
     Critic net;
     DistributedDataParallel ddp(net, group, {.sync_batch_norm = true});
     const Tensor x = whole.detach().narrow(0, first, batches[rank]).clone().requires_grad_();
     loss_with_penalties(ddp.forward(x), x, GetParam().order).backward();
-    if (batches[rank] > 0) expect_near(x.grad(), whole.grad().narrow(0, first, batches[rank]), 1e-10, "dx");
+    if (batches[rank] > 0)
+      expect_near(x.grad(), whole.grad().narrow(0, first, batches[rank]), 1e-10, "dx");
     for (const auto& item : oracle->named_parameters()) {
       expect_near(net->named_parameters()[item.key()].grad() * size, item.value().grad(), 1e-10,
                   item.key().c_str());
@@ -213,7 +223,9 @@ TEST(SyncBatchNorm, HandlesAreIndependent) {
     const Tensor x = random({4, 3}, static_cast<std::uint64_t>(group.rank()), torch::kFloat32);
     const Tensor alone = one->forward(x);
     const auto stays = convert_sync_batchnorm(*one, group);
-    { const auto goes = convert_sync_batchnorm(*two, group); }
+    {
+      const auto goes = convert_sync_batchnorm(*two, group);
+    }
     if (torch::allclose(one->forward(x), alone)) throw Error("switched off with another handle");
     if (!torch::allclose(two->forward(x), alone)) throw Error("still synchronised");
   });
@@ -252,8 +264,10 @@ TEST(SyncBatchNorm, NeedsOneValueOnEachRankOnly) {
 
 TEST(SyncBatchNorm, RefusesWhatItCannotDo) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
-    torch::nn::Sequential net(torch::nn::BatchNorm2d(3), torch::nn::BatchNorm1d(
-        torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false)));
+    torch::nn::Sequential net(
+        torch::nn::BatchNorm2d(3),
+        torch::nn::BatchNorm1d(
+            torch::nn::BatchNorm1dOptions(3).affine(false).track_running_stats(false)));
     EXPECT_THROW(static_cast<void>(convert_sync_batchnorm(*net, group)), ConfigError);
     torch::nn::BatchNorm1d norm(2);
     const auto synchronized = convert_sync_batchnorm(*norm, group);
@@ -261,7 +275,8 @@ TEST(SyncBatchNorm, RefusesWhatItCannotDo) {
     const Tensor none;
     sync_batch_norm(torch::ones({group.rank(), 2}), none, none, none, none, 0.1, 1e-5, group);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("more than one value for each channel, the ranks together have 1")));
+  EXPECT_THAT(errors,
+              Each(HasSubstr("more than one value for each channel, the ranks together have 1")));
 }
 
 }  // namespace

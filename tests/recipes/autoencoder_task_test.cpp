@@ -86,8 +86,7 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
 TEST(AutoencoderTask, ShowsLargeImagesReduced) {
   const torch::NoGradGuard no_grad;
   AutoencoderTask task(Autoencoder(), kUnit);
-  Batch samples{
-      .images = torch::zeros({2, 3, 520, 1040}), .labels = torch::zeros({2}), .size = 2};
+  Batch samples{.images = torch::zeros({2, 3, 520, 1040}), .labels = torch::zeros({2}), .size = 2};
   samples.images[1].narrow(2, 520, 520).fill_(1);  // the right half is white
   const RunPicture sheet = task.picture(samples).value();
   constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;

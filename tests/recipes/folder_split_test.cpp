@@ -237,9 +237,7 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
               HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
   EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
-  EXPECT_THAT(message_of<ConfigError>([] {
-                choices_from({{"image_size", "12x"}});
-              }),
+  EXPECT_THAT(message_of<ConfigError>([] { choices_from({{"image_size", "12x"}}); }),
               HasSubstr("must be a whole number, got '12x'"));
 }
 

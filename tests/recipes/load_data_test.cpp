@@ -9,9 +9,9 @@
 #include <lockstep/formats/png.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/data_bytes.h>
-#include <tests/support/mnist_files.h>
 #include <tests/support/http_server.h>
 #include <tests/support/messages.h>
+#include <tests/support/mnist_files.h>
 #include <tests/support/real_data.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
@@ -140,9 +140,9 @@ TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
     directory_.write(file, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   }
   const auto read_all = [&](std::int64_t limit) {
-    const RecipeData data = find_recipe("resnet50-split")
-                                .load_data({.directory = (directory_ / "photos").string(),
-                                            .max_image_pixels = limit});
+    const RecipeData data =
+        find_recipe("resnet50-split")
+            .load_data({.directory = (directory_ / "photos").string(), .max_image_pixels = limit});
     std::vector<std::string> errors;
     for (const ImageDataset& images : {data.train, data.load_test()}) {
       ImageReader reader;
@@ -165,9 +165,9 @@ TEST_F(LoadData, ResNet50SplitDecodesImagesAsItIsTold) {
   }
   using Decoding = ImageReader::Decoding;
   for (const Decoding decoding : {Decoding::kExact, Decoding::kScaled}) {
-    const RecipeData data = find_recipe("resnet50-split")
-                                .load_data({.directory = (directory_ / "photos").string(),
-                                            .decoding = decoding});
+    const RecipeData data =
+        find_recipe("resnet50-split")
+            .load_data({.directory = (directory_ / "photos").string(), .decoding = decoding});
     for (const ImageDataset& images : {data.train, data.load_test()}) {
       ImageReader reader;
       images.read(0, reader);

@@ -8,8 +8,8 @@
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/messages.h>
 

@@ -62,7 +62,8 @@ class SlowImages final : public ImageSource {
 // Computes until this thread has had a processor for so long.
 void compute_for(milliseconds time) {
   const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
-  while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin < 1e-3 * static_cast<double>(time.count())) {
+  while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin <
+         1e-3 * static_cast<double>(time.count())) {
   }
 }
 
@@ -152,12 +153,12 @@ TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
 
 // A run of one epoch with eight steps: the first batch takes 40 ms, and steps hide the others.
 TEST(AdviceTiming, DoesNotBlameALoaderForItsFirstBatch) {
-  EXPECT_THAT(limits_of(advice_for(
-                  {.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1})),
-              Not(Contains("loader")));
-  EXPECT_THAT(limits_of(advice_for(
-                  {.image = milliseconds(15), .compute = milliseconds(20), .epochs = 1})),
-              Contains("loader"));
+  EXPECT_THAT(
+      limits_of(advice_for({.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1})),
+      Not(Contains("loader")));
+  EXPECT_THAT(
+      limits_of(advice_for({.image = milliseconds(15), .compute = milliseconds(20), .epochs = 1})),
+      Contains("loader"));
 }
 
 TEST(AdviceTiming, NamesOtherProgramsThatTakeProcessors) {

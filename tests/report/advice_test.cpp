@@ -57,7 +57,8 @@ TEST(Advice, NamesALoaderThatIsTooSlow) {
   facts.data = 0.4;
   facts.compute = 0.5;
   EXPECT_THAT(limits_of(facts), ElementsAre("loader"));
-  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("waits 4.00 ms of 10.00 ms for the next batch (40%)"));
+  EXPECT_THAT(advise(facts)[0].figures,
+              HasSubstr("waits 4.00 ms of 10.00 ms for the next batch (40%)"));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("--cache"));
 }
 
@@ -78,8 +79,10 @@ TEST(Advice, TellsAStragglerFromASlowWire) {
   facts.trace->waits = {{0, 0.0029}, {1, 0.0001}};
   facts.trace->waited_for = {{1, 0.0027}, {0, 0.0003}};
   EXPECT_THAT(limits_of(facts), ElementsAre("straggler", "compute"));
-  EXPECT_THAT(advise(facts)[0].figures,
-              HasSubstr("wait up to 2.90 ms of 10.00 ms for later ones (29%), 90% of that time for rank 1"));
+  EXPECT_THAT(
+      advise(facts)[0].figures,
+      HasSubstr(
+          "wait up to 2.90 ms of 10.00 ms for later ones (29%), 90% of that time for rank 1"));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 1"));
   facts.trace->waited_for = {{1, 0.0016}, {0, 0.0014}};
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("No single rank is slow"));
@@ -144,11 +147,12 @@ TEST(Advice, PutsTheLargestLimitFirst) {
   facts.communication = 0.3;
   facts.compute = 0.55;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "loader", "compute"));
-  EXPECT_THAT(advice_text(facts, advise(facts)),
-              HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
-                        "Shares are of a step of 10.00 ms, the mean of epochs 2 to 10 on rank 0; what only "
-                        "the trace tells, of 10 steps of 10.00 ms, is scaled to it.\n"
-                        "communication, 29%: "));
+  EXPECT_THAT(
+      advice_text(facts, advise(facts)),
+      HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
+                "Shares are of a step of 10.00 ms, the mean of epochs 2 to 10 on rank 0; what only "
+                "the trace tells, of 10 steps of 10.00 ms, is scaled to it.\n"
+                "communication, 29%: "));
 }
 
 // The traced steps are three times as long as those of the epochs.
@@ -241,12 +245,14 @@ TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
   facts.compute = 0.55;
   facts.trace.reset();
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "compute"));
-  EXPECT_THAT(advise(facts)[0].figures,
-              HasSubstr("waits 3.80 ms of 10.00 ms for another stage (38%), the way of the messages "
-                        "included."));
+  EXPECT_THAT(
+      advise(facts)[0].figures,
+      HasSubstr("waits 3.80 ms of 10.00 ms for another stage (38%), the way of the messages "
+                "included."));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("--micro-batches"));
   // A trace tells when the messages were sent.
-  facts.trace = TraceFacts{.steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
+  facts.trace =
+      TraceFacts{.steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "communication", "compute"));
   EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.25);
   EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.4 - 0.25);
@@ -282,7 +288,8 @@ TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
 }
 
 // An epoch of 20 steps: its first batch took 1 s of 3.
-constexpr const char* kShortEpoch = R"({"epoch": 1, "steps": 20, "seconds": 3, "first_batch_seconds": 1,
+constexpr const char* kShortEpoch =
+    R"({"epoch": 1, "steps": 20, "seconds": 3, "first_batch_seconds": 1,
   "phases": {"data": 1.02, "forward": 0.8, "backward": 1, "communication": 0.1, "optimizer": 0.08}})";
 
 TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
@@ -345,8 +352,9 @@ TEST_F(RunFactsTest, KnowAPipelinesWaits) {
   EXPECT_DOUBLE_EQ(read_run_facts(folder_.path()).stage_waits, 0.05);
 }
 
-// Two steps of 2 ms on average, which wait 0.2 ms for a batch before they begin. Rank 0 waits 400 us for a bucket, 100 of them while backward goes on, and
-// 200 us in a call of the second step; behind the steps it waits for an evaluation.
+// Two steps of 2 ms on average, which wait 0.2 ms for a batch before they begin. Rank 0 waits 400
+// us for a bucket, 100 of them while backward goes on, and 200 us in a call of the second step;
+// behind the steps it waits for an evaluation.
 TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   folder_.write("run.json", kRecord);
   folder_.write("trace.json", R"({"traceEvents": [

@@ -124,7 +124,9 @@ TEST(ProgressBar, FitsNarrowTerminals) {
 
 TEST(ProgressBar, EndsAnUnfinishedLine) {
   std::ostringstream out;
-  { ProgressBar untouched(out, terminal_of(80)); }
+  {
+    ProgressBar untouched(out, terminal_of(80));
+  }
   EXPECT_EQ(out.str(), "");
   {
     ProgressBar bar(out, terminal_of(80));
@@ -210,7 +212,9 @@ TEST(ImageBar, DrawsOneLineThatIsGoneInTheEnd) {
 
 TEST(ImageBar, IsQuietWithoutATerminal) {
   std::ostringstream out;
-  { ImageBar(out, Terminal{}, "checking", 2)(1); }
+  {
+    ImageBar(out, Terminal{}, "checking", 2)(1);
+  }
   EXPECT_EQ(out.str(), "");
 }
 

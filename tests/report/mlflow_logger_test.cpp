@@ -105,10 +105,9 @@ TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
 
   std::vector<std::string> paths;
   for (const auto& request : server_.requests()) paths.push_back(request.path);
-  EXPECT_THAT(paths,
-              ElementsAre("experiments/get-by-name?experiment_name=digits%20%26%20more",
-                          "experiments/create", "runs/create", "runs/log-batch",
-                          "runs/log-batch", "runs/update"));
+  EXPECT_THAT(paths, ElementsAre("experiments/get-by-name?experiment_name=digits%20%26%20more",
+                                 "experiments/create", "runs/create", "runs/log-batch",
+                                 "runs/log-batch", "runs/update"));
   EXPECT_EQ(bodies_of("experiments/create")[0], json({{"name", "digits & more"}}));
   const json run = bodies_of("runs/create")[0];
   EXPECT_EQ(run["experiment_id"], "3");

@@ -29,8 +29,8 @@ std::vector<std::string> cells_of(const std::string& line) {
 }
 
 // The errors of the predictions of the page's first three rounds, by kind, from the least on: a row
-// is net, batch, wire, strategy, bucket, predicted, interval, communication, measured, error, in the
-// interval. The rounds after them check the intervals that follow from these errors.
+// is net, batch, wire, strategy, bucket, predicted, interval, communication, measured, error, in
+// the interval. The rounds after them check the intervals that follow from these errors.
 std::map<KindOfRow, std::vector<double>> errors_of_the_page() {
   constexpr std::size_t kCells = 12;  // with what stands before the first bar
   std::map<KindOfRow, std::vector<double>> errors;

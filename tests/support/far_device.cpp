@@ -45,8 +45,8 @@ constexpr auto kType = c10::DeviceType::PrivateUse1;
 class FarMemory {
  public:
   FarMemory() {
-    void* const begin = mmap(nullptr, 2 * kBytes, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const begin =
+        mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (begin == MAP_FAILED) throw std::bad_alloc();
     begin_ = static_cast<std::byte*>(begin);
     if (mprotect(begin_ + kBytes, kBytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
@@ -239,7 +239,8 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
     *static_cast<FarEvent*>(*event) = {&queue, point, 0, std::move(reached)};
   }
   double elapsedTime(void* earlier, void* later, c10::DeviceIndex) const override {
-    return *static_cast<FarEvent*>(later)->reached_ms - *static_cast<FarEvent*>(earlier)->reached_ms;
+    return *static_cast<FarEvent*>(later)->reached_ms -
+           *static_cast<FarEvent*>(earlier)->reached_ms;
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
@@ -425,17 +426,18 @@ at::Tensor near(const at::Tensor& tensor) {
     return tensor.is_privateuseone() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU))
                                      : tensor.detach();
   }
-  return at::from_blob(far_memory().near(tensor.const_data_ptr()), tensor.sizes(),
-                       tensor.strides(), [storage = tensor.storage()](void*) {},
-                       tensor.options().device(at::kCPU).requires_grad(false));
+  return at::from_blob(
+      far_memory().near(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(),
+      [storage = tensor.storage()](void*) {},
+      tensor.options().device(at::kCPU).requires_grad(false));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const at::Tensor& there = from.is_privateuseone() ? from : to;
   Queue& queue = queue_of(stream_of_thread(there.device()));
   const bool reads = to.is_cpu();
-  // A blocking copy has read its source when it returns; of memory that is not pinned a driver would
-  // make a copy first.
+  // A blocking copy has read its source when it returns; of memory that is not pinned a driver
+  // would make a copy first.
   const bool is_read_now = from.is_cpu() && !(non_blocking && from.is_pinned());
   const at::Tensor source = is_read_now ? from.clone() : from;
   const std::uint64_t point = queue.push([source = near(source), target = near(to)] {
@@ -471,8 +473,8 @@ at::Scalar local_scalar(const at::Tensor& self) {
 // Their results' shapes, or the results themselves, are the host's.
 bool reads_on_host(const std::string& name) {
   static const std::set<std::string> names = {
-      "aten::nonzero",       "aten::masked_select",      "aten::equal",   "aten::_unique2",
-      "aten::unique_dim",    "aten::unique_consecutive", "aten::bincount"};
+      "aten::nonzero",    "aten::masked_select",      "aten::equal",   "aten::_unique2",
+      "aten::unique_dim", "aten::unique_consecutive", "aten::bincount"};
   return names.contains(name);
 }
 
@@ -500,9 +502,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     at::IntArrayRef output_padding, std::int64_t groups, std::array<bool, 3> mask) {
   const OperatorOnCopies on_copies;
   const std::int64_t channels = weight.size(0);
-  const auto [of_input, of_weight, of_bias] = at::convolution_backward(
-      gradient.cpu(), input.cpu(), weight.cpu(), at::IntArrayRef(channels), stride, padding,
-      dilation, transposed, output_padding, groups, mask);
+  const auto [of_input, of_weight, of_bias] =
+      at::convolution_backward(gradient.cpu(), input.cpu(), weight.cpu(), at::IntArrayRef(channels),
+                               stride, padding, dilation, transposed, output_padding, groups, mask);
   const auto there = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.to(input.device()) : tensor;
   };
@@ -529,12 +531,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_backward_overrideable", &convolution_backward);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
-  KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp)
-  KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
-  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
-}
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m){
+    KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp) KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
+        KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)} TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1,
+                                                                             library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 

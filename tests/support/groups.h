@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/comm/store/network.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::testing_support {
@@ -44,12 +44,12 @@ inline std::vector<std::string> run_group(int size, const std::string& backend,
 }
 
 /// The same with forked processes.
-inline std::vector<std::string> run_group_processes(int size, const std::string& backend,
-                                                    const std::function<void(ProcessGroup)>& body,
-                                                    std::chrono::seconds limit = std::chrono::seconds(60)) {
+inline std::vector<std::string> run_group_processes(
+    int size, const std::string& backend, const std::function<void(ProcessGroup)>& body,
+    std::chrono::seconds limit = std::chrono::seconds(60)) {
   const int fd = listen_on("127.0.0.1", 0);
-  auto errors = run_processes(
-      size, [&](int rank) { body(join_group(rank, size, backend, fd)); }, limit);
+  auto errors =
+      run_processes(size, [&](int rank) { body(join_group(rank, size, backend, fd)); }, limit);
   close(fd);
   return errors;
 }

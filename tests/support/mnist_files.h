@@ -8,7 +8,8 @@
 
 namespace lockstep::testing_support {
 
-/// One split ("train" or "t10k", after a folder if need be): `count` images of side x side and their labels.
+/// One split ("train" or "t10k", after a folder if need be): `count` images of side x side and
+/// their labels.
 inline void write_mnist(const TemporaryDirectory& folder, const std::string& split,
                         std::uint32_t count, std::uint32_t side = 28) {
   folder.write(split + "-images-idx3-ubyte", idx_images(count, side, side));

@@ -1,5 +1,5 @@
-// Runs the ranks of a test: as threads of this process, where a sanitizer sees them all, or as forked
-// processes, which can be killed. No LibTorch.
+// Runs the ranks of a test: as threads of this process, where a sanitizer sees them all, or as
+// forked processes, which can be killed. No LibTorch.
 #pragma once
 
 #include <poll.h>
@@ -40,11 +40,12 @@ inline std::vector<std::string> no_errors(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
-/// Calls `body(rank)` in one forked process a rank. The text of each rank's exception, "" where none,
-/// "killed by signal 9" where a signal ended it. Ranks that run longer than `limit` are killed. The
-/// calling process must not have used OpenMP (LibTorch's kernels) before.
-inline std::vector<std::string> run_processes(int size, const std::function<void(int)>& body,
-                                              std::chrono::seconds limit = std::chrono::seconds(60)) {
+/// Calls `body(rank)` in one forked process a rank. The text of each rank's exception, "" where
+/// none, "killed by signal 9" where a signal ended it. Ranks that run longer than `limit` are
+/// killed. The calling process must not have used OpenMP (LibTorch's kernels) before.
+inline std::vector<std::string> run_processes(
+    int size, const std::function<void(int)>& body,
+    std::chrono::seconds limit = std::chrono::seconds(60)) {
   struct Child {
     pid_t pid;
     int pipe;

@@ -16,10 +16,9 @@ constexpr auto kRecordingKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local RecordedCalls* current_recording = nullptr;
 
 bool reads_on_host(const std::string& name) {
-  static const std::set<std::string> names = {"aten::item",     "aten::_local_scalar_dense",
-                                              "aten::is_nonzero", "aten::equal",
-                                              "aten::nonzero",  "aten::_is_all_true",
-                                              "aten::allclose"};
+  static const std::set<std::string> names = {
+      "aten::item",    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal",
+      "aten::nonzero", "aten::_is_all_true",        "aten::allclose"};
   return names.contains(name);
 }
 
@@ -84,7 +83,8 @@ void RecordedCalls::note(const c10::OperatorHandle& operation, c10::DispatchKeyS
   }
   const c10::impl::ExcludeDispatchKeyGuard once(kRecordingKey);
   const auto count = static_cast<std::ptrdiff_t>(operation.schema().arguments().size());
-  Call call{.operation = operation, .arguments = {stack->end() - count, stack->end()}, .results = {}};
+  Call call{
+      .operation = operation, .arguments = {stack->end() - count, stack->end()}, .results = {}};
   keep_written(operation, call.arguments);
   operation.redispatchBoxed(below, stack);
   const auto results = static_cast<std::ptrdiff_t>(operation.schema().returns().size());

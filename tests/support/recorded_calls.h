@@ -16,9 +16,9 @@ namespace lockstep::testing_support {
 /// Has a graph's semantics as far as a CPU can have them. What is recorded is not executed, as far
 /// as anybody can see: tensors and the generator are as before. A replay makes the same calls on
 /// the same memory: numbers that were arguments stay what they were, tensors are read anew. What
-/// reads a tensor's value on the host throws while it is recorded. Only what goes through LibTorch's
-/// dispatcher on the recording thread is recorded, so a fused optimizer's parameters must be whole
-/// vectors of 64 bytes (update_rule.cpp copies the rest by itself).
+/// reads a tensor's value on the host throws while it is recorded. Only what goes through
+/// LibTorch's dispatcher on the recording thread is recorded, so a fused optimizer's parameters
+/// must be whole vectors of 64 bytes (update_rule.cpp copies the rest by itself).
 class RecordedCalls {
  public:
   /// Replaces what was recorded before. An exception of `work` leaves nothing recorded.

@@ -1,7 +1,7 @@
 // The main() of the tests with LibTorch. Loading LibTorch takes 0.4 s, longer than most tests: with
 // `--suite=NAME` the process loads it once, and then runs each test of the suite in a fork of its
-// own, where it can start threads, use OpenMP, fork or crash without a trace in the next; `--suite=*`
-// runs all suites so. Without `--suite` it is GoogleTest's usual main().
+// own, where it can start threads, use OpenMP, fork or crash without a trace in the next;
+// `--suite=*` runs all suites so. Without `--suite` it is GoogleTest's usual main().
 //
 // Ends with 0 if all tests passed, and with 77 if it skipped them all.
 #include <gmock/gmock.h>

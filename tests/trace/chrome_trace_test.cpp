@@ -127,10 +127,12 @@ Span message(const char* name, Clock::time_point begin, Clock::time_point end) {
 
 // Rank 0 waits for 4 us until rank 1 sends. Its other message was sent before it was asked for.
 TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
-  std::vector<Span> received = {message("recv", start_ + microseconds(300), start_ + microseconds(307)),
-                                message("recv", start_ + microseconds(400), start_ + microseconds(402))};
-  std::vector<Span> sent = {message("send", start_ + microseconds(304), start_ + microseconds(305)),
-                            message("send", start_ + microseconds(350), start_ + microseconds(351))};
+  std::vector<Span> received = {
+      message("recv", start_ + microseconds(300), start_ + microseconds(307)),
+      message("recv", start_ + microseconds(400), start_ + microseconds(402))};
+  std::vector<Span> sent = {
+      message("send", start_ + microseconds(304), start_ + microseconds(305)),
+      message("send", start_ + microseconds(350), start_ + microseconds(351))};
   received[1].collective = sent[1].collective = "world 1 to 0 message 1";
   const json trace = written({{.rank = 0, .spans = received}, {.rank = 1, .spans = sent}});
   const std::vector<json> complete = events(trace, "X");

@@ -21,7 +21,9 @@ std::vector<std::string> names_of(const std::vector<Span>& spans) {
 
 TEST(SpanRecorder, KeepsTheSpansOfAllThreads) {
   name_thread_track("main");
-  { const SpanScope before("before", "test"); }
+  {
+    const SpanScope before("before", "test");
+  }
   start_recording();
   {
     const SpanScope outer("outer", "test");
@@ -33,7 +35,9 @@ TEST(SpanRecorder, KeepsTheSpansOfAllThreads) {
   });
   other.join();
   const std::vector<Span> spans = stop_recording(Clock::time_point::min());
-  { const SpanScope after("after", "test"); }
+  {
+    const SpanScope after("after", "test");
+  }
   EXPECT_THAT(names_of(spans),
               UnorderedElementsAre("main: load 12", "main: outer", "other: elsewhere"));
   for (const Span& span : spans) EXPECT_LE(span.begin, span.end);
@@ -73,18 +77,26 @@ TEST(SpanRecorder, KeepsTheNewestSpansOfABoundedRing) {
 TEST(SpanRecorder, ReturnsWhatEndsBehindATime) {
   name_thread_track("main");
   start_recording();
-  { const SpanScope scope("early", "test"); }
+  {
+    const SpanScope scope("early", "test");
+  }
   const Clock::time_point from = Clock::now();
-  { const SpanScope scope("late", "test"); }
+  {
+    const SpanScope scope("late", "test");
+  }
   EXPECT_THAT(names_of(stop_recording(from)), ElementsAre("main: late"));
 }
 
 TEST(SpanRecorder, BeginsAnew) {
   name_thread_track("main");
   start_recording();
-  { const SpanScope scope("first", "test"); }
+  {
+    const SpanScope scope("first", "test");
+  }
   start_recording();
-  { const SpanScope scope("second", "test"); }
+  {
+    const SpanScope scope("second", "test");
+  }
   EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())), ElementsAre("main: second"));
   EXPECT_TRUE(stop_recording(Clock::time_point::min()).empty());
 }
@@ -92,16 +104,22 @@ TEST(SpanRecorder, BeginsAnew) {
 TEST(SpanRecorder, PausesForWhatNobodyWants) {
   name_thread_track("main");
   start_recording(3);
-  { const SpanScope scope("step", "test", 1); }
+  {
+    const SpanScope scope("step", "test", 1);
+  }
   {
     const SpanScope evaluation("evaluation", "test");
     const RecordingPause pause;
     for (int i = 0; i < 8; ++i) const SpanScope scope("batch", "test", i);
   }
-  { const SpanScope scope("step", "test", 2); }
+  {
+    const SpanScope scope("step", "test", 2);
+  }
   EXPECT_THAT(names_of(stop_recording(Clock::time_point::min())),
               ElementsAre("main: step 1", "main: evaluation", "main: step 2"));
-  { const RecordingPause pause; }
+  {
+    const RecordingPause pause;
+  }
   EXPECT_FALSE(is_recording()) << "nothing was recorded before the pause";
 }
 
@@ -118,7 +136,9 @@ class NotedScopes final : public SpanObserver {
 TEST(SpanRecorder, TellsItsObserverOfScopes) {
   static auto* const noted = new NotedScopes;
   observe_spans(noted);
-  { const SpanScope scope("before", "test"); }
+  {
+    const SpanScope scope("before", "test");
+  }
   start_recording();
   {
     const SpanScope outer("outer", "a", 3);

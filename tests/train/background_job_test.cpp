@@ -81,7 +81,8 @@ TEST(BackgroundJob, IsWaitedForAtItsEnd) {
     helper = std::thread([&] { may_end.count_down(); });
   }
   EXPECT_TRUE(ended);
-  EXPECT_EQ(log.lines(), std::vector<std::string>{"warning: in the background: nobody waits for it"});
+  EXPECT_EQ(log.lines(),
+            std::vector<std::string>{"warning: in the background: nobody waits for it"});
   helper.join();
 }
 

@@ -1,5 +1,5 @@
-// Two ranks, each on a device whose group works in host memory: the strategies of `lockstep train` as
-// they run where ranks share a GPU.
+// Two ranks, each on a device whose group works in host memory: the strategies of `lockstep train`
+// as they run where ranks share a GPU.
 #include <map>
 #include <memory>
 #include <string>

@@ -75,9 +75,9 @@ class StepLoop {
     const torch::Device device = far_device::device();
     if (given.precision == Precision::kFp16) scaler_.emplace(GradScalerOptions{}, device);
     strategy_->place(task_->module(), device);
-    strategy_->attach(*task_, {.device = device,
-                               .precision = given.precision,
-                               .scaler = scaler_ ? &*scaler_ : nullptr});
+    strategy_->attach(
+        *task_,
+        {.device = device, .precision = given.precision, .scaler = scaler_ ? &*scaler_ : nullptr});
     optimizer_ = strategy_->make_optimizer(given.optimizer);
     if (scaler_) optimizer_->agree_through(*scaler_);
     torch::manual_seed(3);
@@ -159,8 +159,7 @@ struct DeviceOutcome {
 DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
-  ProcessGroup group =
-      init_process_group({.device = device, .environment = WorkerEnvironment{}});
+  ProcessGroup group = init_process_group({.device = device, .environment = WorkerEnvironment{}});
   Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
                 kNormalize, {.batch_size = 10, .device = device});
   DeviceOutcome outcome;
@@ -263,8 +262,8 @@ TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
     for (const double seconds : {phases.forward, phases.backward, phases.optimizer}) {
       EXPECT_GT(seconds, 0.001);
     }
-    for (const double seconds : {phases.data, phases.forward, phases.backward,
-                                 phases.communication, phases.optimizer, epoch.first_batch_seconds}) {
+    for (const double seconds : {phases.data, phases.forward, phases.backward, phases.communication,
+                                 phases.optimizer, epoch.first_batch_seconds}) {
       EXPECT_NEAR(seconds * 1000, std::round(seconds * 1000), 1e-6);
     }
   }
@@ -292,7 +291,9 @@ TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {
 
 TEST_F(DeviceRun, WithoutATimerTheHostsTimeCounts) {
   double seconds = 0;
-  { const PhaseSecondsScope scope(seconds); }
+  {
+    const PhaseSecondsScope scope(seconds);
+  }
   EXPECT_EQ(PhaseTimer::current(), nullptr);
   EXPECT_GT(seconds, 0);
 }

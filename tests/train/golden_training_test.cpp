@@ -79,8 +79,8 @@ TEST(GoldenTraining, SchedulesAreThoseOfPyTorch) {
     validate(c.options);
     Numbers rates;
     for (std::int64_t step = 0; step < kGoldenSteps; ++step) {
-      rates.push_back(0.5 * learning_rate_factor(c.options, step, kGoldenStepsPerEpoch,
-                                                 kGoldenSteps));
+      rates.push_back(0.5 *
+                      learning_rate_factor(c.options, step, kGoldenStepsPerEpoch, kGoldenSteps));
     }
     expect_near_golden(rates, c.name, 1e-13);
   }
@@ -91,14 +91,15 @@ TEST(GoldenTraining, MomentaAreThoseOfPyTorch) {
     const char* name;
     ScheduleOptions options;
   };
-  const Case cases[] = {{"one-cycle momentum", {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}},
-                        {"one-cycle momentum, linear",
-                         {.kind = ScheduleKind::kOneCycle,
-                          .pct_start = 0.25,
-                          .anneal = Anneal::kLinear,
-                          .cycle_momentum = true,
-                          .base_momentum = 0.7,
-                          .max_momentum = 0.9}}};
+  const Case cases[] = {
+      {"one-cycle momentum", {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true}},
+      {"one-cycle momentum, linear",
+       {.kind = ScheduleKind::kOneCycle,
+        .pct_start = 0.25,
+        .anneal = Anneal::kLinear,
+        .cycle_momentum = true,
+        .base_momentum = 0.7,
+        .max_momentum = 0.9}}};
   for (const Case& c : cases) {
     validate(c.options);
     Numbers momenta;
@@ -214,9 +215,8 @@ TEST(GoldenTraining, OneCyclesWithMomentumAreThoseOfPyTorch) {
       train_as_golden({.optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true},
                        .schedule = cycle}),
       "trained by one-cycle with sgd", 1e-10);
-  expect_near_golden(
-      train_as_golden({.optimizer = AdamOptions{.lr = 0.05}, .schedule = cycle}),
-      "trained by one-cycle with adam", 1e-10);
+  expect_near_golden(train_as_golden({.optimizer = AdamOptions{.lr = 0.05}, .schedule = cycle}),
+                     "trained by one-cycle with adam", 1e-10);
 }
 
 }  // namespace

@@ -65,7 +65,9 @@ TEST_F(GpuTraceTest, HasAnNvtxRangeForEachScopeAndAGpuSpanForEachPhase) {
     const SpanScope step("step", "step", 3);
     const SpanScope phase("forward", "phase");
   }
-  { const SpanScope phase("optimizer", "phase"); }
+  {
+    const SpanScope phase("optimizer", "phase");
+  }
   std::thread([] { const SpanScope load("load batch", "data", 7); }).join();
   const Clock::time_point until = Clock::now();
   const std::vector<Span> spans = GpuTrace::instance().stop(Clock::time_point::min());
@@ -100,10 +102,14 @@ TEST_F(GpuTraceTest, ForgetsTheOldestPhases) {
 TEST_F(GpuTraceTest, GoesWithoutEventsThatFail) {
   cuda_.fails = true;
   GpuTrace::instance().start();
-  { const SpanScope phase("forward", "phase"); }
+  {
+    const SpanScope phase("forward", "phase");
+  }
   EXPECT_THAT(GpuTrace::instance().stop(Clock::time_point::min()), IsEmpty());
   EXPECT_THAT(cuda_.ranges, ElementsAre("forward", "end"));
-  { const SpanScope phase("optimizer", "phase"); }
+  {
+    const SpanScope phase("optimizer", "phase");
+  }
   EXPECT_THAT(cuda_.ranges, ElementsAre("forward", "end")) << "no ranges without a trace";
 }
 

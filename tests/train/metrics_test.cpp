@@ -7,9 +7,9 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/train/optimization/precision.h>
-#include <lockstep/train/task/standard_metrics.h>
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/standard_metrics.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
@@ -158,8 +158,8 @@ TEST(StepSeed, MakesRandomNumbersAFunctionOfIt) {
 
 TEST(Precision, AutocastsWithinTheScopeOnly) {
   const auto x = torch::randn({4, 4});
-  for (const auto& [precision, type] : {std::pair{Precision::kBf16, torch::kBFloat16},
-                                        std::pair{Precision::kFp16, torch::kHalf}}) {
+  for (const auto& [precision, type] :
+       {std::pair{Precision::kBf16, torch::kBFloat16}, std::pair{Precision::kFp16, torch::kHalf}}) {
     const AutocastScope scope(precision, torch::kCPU);
     EXPECT_EQ(at::linear(x, x).scalar_type(), type);
   }

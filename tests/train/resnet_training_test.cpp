@@ -42,15 +42,15 @@ TEST(ResNetTraining, LearnsASmallSet) {
   ClassificationTask task(resnet18(ResNetStem::kCifar, kClasses),
                           ClassificationLoss::kCrossEntropy);
   to_channels_last(task.module());
-  Loader loader(
-      photographs(), DistributedSampler(kSmallSet, {}),
-      {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
-      {.batch_size = 8, .channels_last = true});
-  Trainer trainer({.max_epochs = 6,
-                   .optimizer = SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
-                   .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
-                  make_strategy("single",
-                                init_process_group({.environment = WorkerEnvironment{}})));
+  Loader loader(photographs(), DistributedSampler(kSmallSet, {}),
+                {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{},
+                 Normalize{{0.49, 0.48, 0.45}, {0.25, 0.24, 0.26}}},
+                {.batch_size = 8, .channels_last = true});
+  Trainer trainer(
+      {.max_epochs = 6,
+       .optimizer = SgdOptions{.lr = 0.02, .momentum = 0.9, .weight_decay = 5e-4},
+       .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
+      make_strategy("single", init_process_group({.environment = WorkerEnvironment{}})));
   const RunReport report = trainer.fit(task, loader);
   EXPECT_LT(report.epochs.back().train_loss, 0.5 * report.epochs.front().train_loss);
 }

@@ -77,10 +77,12 @@ TEST(Schedule, IsDescribedByWhatItDependsOn) {
       {{.kind = ScheduleKind::kOneCycle, .anneal = Anneal::kLinear},
        "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, linear"},
       {{.kind = ScheduleKind::kOneCycle, .cycle_momentum = true},
-       "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, momentum from 0.95 "
+       "one-cycle over 7 epochs, rising for 0.3 of them, divided by 25 and 10000, momentum from "
+       "0.95 "
        "to 0.85 and back"},
       {{.kind = ScheduleKind::kPlateau, .plateau = {.cooldown = 2, .min_lr = 0.001}},
-       "times 0.1 when loss does not fall by 0.0001 of itself in more than 10 evaluations, cooldown "
+       "times 0.1 when loss does not fall by 0.0001 of itself in more than 10 evaluations, "
+       "cooldown "
        "2, not below 0.001"},
   };
   for (const auto& [options, text] : cases) EXPECT_EQ(to_string(options, 7), text);

@@ -166,9 +166,9 @@ Judged judge(ProcessGroup group, const std::string& strategy,
                 DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
                 kNormalize, {.batch_size = kGlobalBatch / share.size});
   const auto test = [&] {
-    return std::make_unique<Loader>(
-        test_images(), EvaluationSampler(test_images().size(), share.rank, share.size), kNormalize,
-        LoaderOptions{.batch_size = 8});
+    return std::make_unique<Loader>(test_images(),
+                                    EvaluationSampler(test_images().size(), share.rank, share.size),
+                                    kNormalize, LoaderOptions{.batch_size = 8});
   };
   const RunReport report = Trainer(still, std::move(chosen)).fit(task, loader, test);
   return {*report.test, confusion->matrix(), certainty->counts().clone()};
@@ -202,12 +202,11 @@ TEST(StandardMetrics, AreTheSameWithEveryStrategy) {
   };
   for (const Way& way : {Way{"ddp", 2}, Way{"zero1", 2}, Way{"pipeline", 2}, Way{"hybrid", 4}}) {
     std::vector<Judged> judged(static_cast<std::size_t>(way.ranks));
-    const auto errors =
-        testing_support::run_group(way.ranks, "shm", [&](ProcessGroup group) {
-          at::set_num_threads(1);
-          judged[static_cast<std::size_t>(group.rank())] =
-              judge(group, way.strategy, {.stages = 2, .micro_batches = 2});
-        });
+    const auto errors = testing_support::run_group(way.ranks, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      judged[static_cast<std::size_t>(group.rank())] =
+          judge(group, way.strategy, {.stages = 2, .micro_batches = 2});
+    });
     ASSERT_EQ(errors, testing_support::no_errors(way.ranks)) << way.strategy;
     for (const Judged& each : judged) expect_same(each, alone, way.strategy);
   }

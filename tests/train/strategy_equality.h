@@ -285,9 +285,8 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
 
 // --- The ways ------------------------------------------------------------------------------------
 
-inline constexpr Schedule kEverySchedule[] = {Schedule::kGPipe, Schedule::k1F1B,
-                                              Schedule::kInterleaved, Schedule::kZbH1,
-                                              Schedule::kZbV};
+inline constexpr Schedule kEverySchedule[] = {
+    Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV};
 
 /// Whether the tests take every way that there is, which takes long: `make test-exhaustive`.
 inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }

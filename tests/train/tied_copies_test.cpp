@@ -55,8 +55,8 @@ TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
     if (rank == 1) require_gradient(middle, 7, "middle");
     LOCKSTEP_CHECK(!unused.grad().defined(), "a weight that is not used has a gradient");
     const std::vector<std::set<std::string>> expected = {{}, {"all"}, {"all", "ends", "unused"}};
-    LOCKSTEP_CHECK(copies.counted_elsewhere() == expected[static_cast<std::size_t>(rank)],
-                   "rank ", rank, " counts other weights");
+    LOCKSTEP_CHECK(copies.counted_elsewhere() == expected[static_cast<std::size_t>(rank)], "rank ",
+                   rank, " counts other weights");
   });
   EXPECT_EQ(errors, no_errors(3));
 }

@@ -6,9 +6,9 @@
 #include <iostream>
 
 #include <lockstep/bench/collectives/calls.h>
-#include <lockstep/bench/group.h>
 #include <lockstep/bench/collectives/trace_svg.h>
 #include <lockstep/bench/collectives/trace_text.h>
+#include <lockstep/bench/group.h>
 #include <lockstep/bench/quantile.h>
 #include <lockstep/comm/algorithms/choice.h>
 #include <lockstep/comm/kernels/reduce.h>

@@ -9,17 +9,17 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
+#include <lockstep/bench/beside_computing.h>
 #include <lockstep/bench/collectives/calls.h>
-#include <lockstep/bench/collectives/rows.h>
 #include <lockstep/bench/collectives/explain.h>
+#include <lockstep/bench/collectives/rows.h>
 #include <lockstep/bench/group.h>
+#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/sizes.h>
 #include <lockstep/bench/trace_folder.h>
-#include <lockstep/bench/beside_computing.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/core/cpu.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/memory.h>

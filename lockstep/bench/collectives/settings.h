@@ -54,10 +54,10 @@ struct BenchCommSettings {
   int processors = 1;  ///< that this process may use, before its ranks are pinned
   std::vector<std::int64_t> sizes;
   DataType type = DataType::kFloat32;
-  bool symmetric = true;       ///< measure in memory of the group, where it has such,
-  bool private_memory = true;  ///< and in memory of each rank
+  bool symmetric = true;          ///< measure in memory of the group, where it has such,
+  bool private_memory = true;     ///< and in memory of each rank
   bool beside_computing = false;  ///< also what the calls cost a rank that computes meanwhile
-  int repetitions = 0;         ///< calls of a row; 0: as many as fit into `seconds`
+  int repetitions = 0;            ///< calls of a row; 0: as many as fit into `seconds`
   double seconds = 0;
   std::filesystem::path json;
   std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none

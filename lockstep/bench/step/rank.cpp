@@ -9,9 +9,9 @@
 #include <c10/util/Logging.h>
 
 #include <lockstep/bench/group.h>
+#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/step/rows.h>
 #include <lockstep/bench/trace_folder.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -179,8 +179,9 @@ class StepMeasurement {
     const std::size_t first = settings_.alone ? 0 : 2;
     for (std::size_t i = 0; i < variants_.size(); ++i) {
       StepTrainer& trainer = *ways_[first + i];
-      trace_steps(trace_file_of(settings_.trace, trace_name(variants_[i])), [&] { trainer.step(); },
-                  [&] { return trainer.spans(); }, group_);
+      trace_steps(
+          trace_file_of(settings_.trace, trace_name(variants_[i])), [&] { trainer.step(); },
+          [&] { return trainer.spans(); }, group_);
     }
   }
 

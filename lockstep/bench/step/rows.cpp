@@ -20,7 +20,7 @@ std::string step_line(const std::array<std::string, kStepColumns>& cells) {
 }
 
 // The value of each round on the rank where it is largest.
-std::vector<double> of_slowest(const StepRounds& times, double StepRound::*value) {
+std::vector<double> of_slowest(const StepRounds& times, double StepRound::* value) {
   std::vector<double> slowest;
   for (std::size_t round = 0; round < times[0].size(); ++round) {
     double most = times[0][round].*value;

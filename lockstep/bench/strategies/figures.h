@@ -14,15 +14,15 @@ namespace lockstep {
 /// Times of one rank in one round, in milliseconds a step, and its memory in bytes. Plain memory:
 /// a rank writes it, and its launcher reads it once the rank has ended.
 struct RankFigures {
-  std::int64_t steps = 0;      ///< timed; 0 until the rank has written
-  double step_ms = 0;          ///< median of the steps
-  double mean_step_ms = 0;     ///< mean of the steps, as all times below
-  double strategy_ms = 0;      ///< in Strategy::step()
-  double processor_ms = 0;     ///< sum over the threads of the process
-  double forward_ms = 0;       ///< PhaseSeconds, as the strategy reports them
+  std::int64_t steps = 0;   ///< timed; 0 until the rank has written
+  double step_ms = 0;       ///< median of the steps
+  double mean_step_ms = 0;  ///< mean of the steps, as all times below
+  double strategy_ms = 0;   ///< in Strategy::step()
+  double processor_ms = 0;  ///< sum over the threads of the process
+  double forward_ms = 0;    ///< PhaseSeconds, as the strategy reports them
   double backward_ms = 0;
   double communication_ms = 0;
-  double optimizer_ms = 0;     ///< the optimizer's step, and making gradients zero
+  double optimizer_ms = 0;              ///< the optimizer's step, and making gradients zero
   std::int64_t start_bytes = 0;         ///< resident before the model existed
   std::int64_t peak_bytes = 0;          ///< largest resident set
   std::int64_t proportional_bytes = 0;  ///< after the steps, shared pages divided

@@ -11,10 +11,10 @@
 #include <c10/util/Logging.h>
 
 #include <lockstep/bench/group.h>
-#include <lockstep/bench/step/trainer.h>
-#include <lockstep/bench/trace_folder.h>
-#include <lockstep/bench/strategies/work.h>
 #include <lockstep/bench/quantile.h>
+#include <lockstep/bench/step/trainer.h>
+#include <lockstep/bench/strategies/work.h>
+#include <lockstep/bench/trace_folder.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/log.h>
@@ -205,8 +205,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   const ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
   joined_group();
-  ProcessGroup start_line =
-      group.size() == 1 ? group : make_start_line(group, settings.timeout);
+  ProcessGroup start_line = group.size() == 1 ? group : make_start_line(group, settings.timeout);
 
   RankFigures mine;
   mine.set_backend(group.size() == 1 ? "none" : group.backend());
@@ -220,8 +219,9 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
   if (!settings.trace.empty()) {
-    trace_steps(trace_file_of(settings.trace, way.name), [&] { trainer->step(); },
-                [&] { return trainer->spans(); }, start_line);
+    trace_steps(
+        trace_file_of(settings.trace, way.name), [&] { trainer->step(); },
+        [&] { return trainer->spans(); }, start_line);
   }
   mine.whole_backward = trainer->whole_backward();
   if (way.ranks == 1) trainer.reset();  // so that memory need not hold two models

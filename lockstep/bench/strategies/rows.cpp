@@ -11,25 +11,25 @@ using RoundFigures = std::vector<RankFigures>;
 
 constexpr double kNoticeable = 0.05;  // less than this share of a step is not what limits it
 
-double largest(const RoundFigures& ranks, double RankFigures::*value) {
+double largest(const RoundFigures& ranks, double RankFigures::* value) {
   double most = 0;
   for (const RankFigures& rank : ranks) most = std::max(most, rank.*value);
   return most;
 }
 
-double smallest(const RoundFigures& ranks, double RankFigures::*value) {
+double smallest(const RoundFigures& ranks, double RankFigures::* value) {
   double least = ranks.front().*value;
   for (const RankFigures& rank : ranks) least = std::min(least, rank.*value);
   return least;
 }
 
-double sum_of(const RoundFigures& ranks, double RankFigures::*value) {
+double sum_of(const RoundFigures& ranks, double RankFigures::* value) {
   double sum = 0;
   for (const RankFigures& rank : ranks) sum += rank.*value;
   return sum;
 }
 
-double mean_of(const RoundFigures& ranks, double RankFigures::*value) {
+double mean_of(const RoundFigures& ranks, double RankFigures::* value) {
   return sum_of(ranks, value) / static_cast<double>(ranks.size());
 }
 
@@ -46,7 +46,7 @@ std::vector<double> steps_of(const StrategyRounds& rounds) {
                     [](const auto& ranks) { return largest(ranks, &RankFigures::step_ms); });
 }
 
-double median_phase(const StrategyRounds& rounds, double RankFigures::*phase) {
+double median_phase(const StrategyRounds& rounds, double RankFigures::* phase) {
   return median(each_round(rounds, [&](const auto& ranks) { return mean_of(ranks, phase); }));
 }
 
@@ -141,8 +141,7 @@ StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRou
   row.communication_ms = median_phase(rounds, &RankFigures::communication_ms);
   row.optimizer_ms = median_phase(rounds, &RankFigures::optimizer_ms);
   if (row.way.has_pipeline()) {
-    row.whole_backward =
-        stages_in(rounds.figures.back().front().whole_backward, row.way.stages);
+    row.whole_backward = stages_in(rounds.figures.back().front().whole_backward, row.way.stages);
     if (threads == row.processors) row.bubble = median(each_round(rounds, bubble_of));
   } else if (row.way.ranks > 1) {
     row.exposed_ms = median(each_round(

@@ -24,9 +24,9 @@ struct StrategyRounds {
 /// threads over the workers.
 struct StrategyRow {
   StrategyWay way;
-  std::string why_not;  ///< not empty: nothing below was measured
-  std::string backend;  ///< "none" in one process
-  int processors = 0;   ///< that the way can use: its threads, at most those of all ways
+  std::string why_not;     ///< not empty: nothing below was measured
+  std::string backend;     ///< "none" in one process
+  int processors = 0;      ///< that the way can use: its threads, at most those of all ways
   std::int64_t steps = 0;  ///< timed steps of the last round
   Spread step_ms;
   std::optional<Spread> single_ms;    ///< of the way "single"; absent where it was not measured

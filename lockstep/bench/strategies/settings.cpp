@@ -44,9 +44,8 @@ void refuse_options_of_ranks(const BenchStepArguments& arguments) {
   refuse_step_option(arguments.set_to_none, "--set-to-none belongs to --strategy ddp or zero1");
   refuse_step_option(arguments.find_unused_parameters,
                      "--find-unused-parameters belongs to --strategy ddp or zero1");
-  refuse_step_option(
-      arguments.alone,
-      "--strategy all has processes of its own for each way; leave --alone out");
+  refuse_step_option(arguments.alone,
+                     "--strategy all has processes of its own for each way; leave --alone out");
 }
 
 void require_even(const char* option, std::int64_t value) {
@@ -99,7 +98,7 @@ StrategyWork resolve_work(const BenchStepArguments& arguments) {
 // The ways whose `member` is one of `words`. ConfigError for a word that fits no way.
 std::vector<StrategyWay> ways_with(const std::vector<StrategyWay>& ways, const char* option,
                                    const std::vector<std::string>& words,
-                                   std::string StrategyWay::*member,
+                                   std::string StrategyWay::* member,
                                    std::vector<std::string> allowed) {
   for (const StrategyWay& way : ways) {
     if (std::find(allowed.begin(), allowed.end(), way.*member) == allowed.end()) {
@@ -131,9 +130,8 @@ std::vector<StrategyWay> resolve_ways(const BenchStepArguments& arguments,
 
 bool compares_strategies(const BenchStepArguments& arguments) {
   const std::vector<std::string> words = words_of(arguments.strategy);
-  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return word != "ddp" && word != "zero1";
-  });
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word != "ddp" && word != "zero1"; });
 }
 
 BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) {

@@ -40,13 +40,12 @@ std::string limit_text(const StepLimit& limit) {
 }
 
 std::string measured_line(const StrategyRow& row) {
-  return table_row({row.way.name, shape_text(row.way.ranks, row.way.threads),
-                    short_number(row.step_ms.median),
-                    short_number(row.step_ms.low) + " to " + short_number(row.step_ms.high),
-                    short_number(row.samples_per_second),
-                    row.ratio ? fixed_text(row.ratio->median, 2) : "-",
-                    mebibytes_text(row.peak_growth_bytes), mebibytes_text(row.proportional_bytes),
-                    whole_percent(row.utilisation), limit_text(limit_of(row))});
+  return table_row(
+      {row.way.name, shape_text(row.way.ranks, row.way.threads), short_number(row.step_ms.median),
+       short_number(row.step_ms.low) + " to " + short_number(row.step_ms.high),
+       short_number(row.samples_per_second), row.ratio ? fixed_text(row.ratio->median, 2) : "-",
+       mebibytes_text(row.peak_growth_bytes), mebibytes_text(row.proportional_bytes),
+       whole_percent(row.utilisation), limit_text(limit_of(row))});
 }
 
 // The line of a way that is not possible. A long reason ends in dots; the JSON has all of it.

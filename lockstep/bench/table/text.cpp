@@ -113,7 +113,7 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
 }
 
 void add_set_up_columns(std::vector<Column>& columns) {
-  const auto seconds = [](double BenchTableRow::*field) {
+  const auto seconds = [](double BenchTableRow::* field) {
     return [field](const BenchTableRow& row) { return fixed_text(row.*field, 3); };
   };
   const std::vector<Column> more = {

@@ -1,13 +1,13 @@
 // lockstep bench comm
 #include <CLI/CLI.hpp>
 
-#include <lockstep/cli/bench/bench.h>
 #include <lockstep/bench/collectives/rank.h>
 #include <lockstep/bench/collectives/settings.h>
+#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/trace_folder.h>
+#include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
-#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep {
@@ -77,9 +77,9 @@ void run(const BenchCommArguments& arguments) {
   if (settings.speaks()) check_trace_folder("bench comm", settings.trace);
   if (settings.worker) return bench_comm_rank(settings);
   const OtherPrograms others;
-  require_success(launch_ranks(
-      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
-      [&] { bench_comm_rank(settings); }));
+  require_success(
+      launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+                   [&] { bench_comm_rank(settings); }));
   warn_of_other_programs(others);
 }
 

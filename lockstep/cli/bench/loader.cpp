@@ -11,21 +11,21 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/bench/bench.h>
-#include <lockstep/bench/options.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/bench/copy_bandwidth.h>
-#include <lockstep/cli/image_options.h>
 #include <lockstep/bench/json_text.h>
-#include <lockstep/cli/loader_data.h>
-#include <lockstep/cli/option_checks.h>
+#include <lockstep/bench/options.h>
 #include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/quantile.h>
+#include <lockstep/bench/trace_folder.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/image_options.h>
+#include <lockstep/cli/loader_data.h>
+#include <lockstep/cli/option_checks.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/options.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/options.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -62,8 +62,8 @@ struct BenchLoaderRow {
   int threads = 0;
   std::vector<double> rounds;
   std::vector<double>
-      floors;  // of images in memory: those that a copy of the same bytes would give
-  std::int64_t skipped = 0;    // images, in all rounds
+      floors;                // of images in memory: those that a copy of the same bytes would give
+  std::int64_t skipped = 0;  // images, in all rounds
 };
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
@@ -138,8 +138,7 @@ void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::pa
 
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                                     const std::vector<LoaderEngineKind>& engines,
-                                    const std::vector<int>& thread_counts,
-                                    const LoaderData& data) {
+                                    const std::vector<int>& thread_counts, const LoaderData& data) {
   struct Contestant {
     Loader loader;
     std::int64_t epoch = 0;
@@ -149,17 +148,16 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
   for (const LoaderEngineKind engine : engines) {
     for (const int threads : thread_counts) {
       rows.push_back({engine, threads, {}, {}, 0});
-      contestants.push_back(
-          {Loader(data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
-                  {.batch_size = arguments.batch_size,
-                   .threads = threads,
-                   .channels_last = arguments.layout == "nhwc",
-                   .dtype = dtype_of(arguments.precision),
-                   .engine = engine,
-                   .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
-                   .on_corrupt_image =
-                       parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
-                   .cpus = {}})});
+      contestants.push_back({Loader(
+          data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
+          {.batch_size = arguments.batch_size,
+           .threads = threads,
+           .channels_last = arguments.layout == "nhwc",
+           .dtype = dtype_of(arguments.precision),
+           .engine = engine,
+           .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
+           .on_corrupt_image = parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
+           .cpus = {}})});
     }
   }
   double bytes = 0;
@@ -224,14 +222,14 @@ void run(const BenchLoaderArguments& arguments) {
   check.in_range("--seconds", arguments.seconds, 0.001, 3600);
   if (!arguments.json.empty()) check_output_file(kBenchLoader, "--json", arguments.json);
   check_trace_folder(kBenchLoader, arguments.trace);
-  const LoaderData data = open_loader_data(kBenchLoader, {.source = arguments.dataset,
-                                                      .source_option = "--dataset",
-                                                      .operators = arguments.operators,
-                                                      .size = arguments.size,
-                                                      .directory = arguments.data,
-                                                      .max_image_pixels =
-                                                          arguments.max_image_pixels,
-                                                      .decoding = decoding});
+  const LoaderData data =
+      open_loader_data(kBenchLoader, {.source = arguments.dataset,
+                                      .source_option = "--dataset",
+                                      .operators = arguments.operators,
+                                      .size = arguments.size,
+                                      .directory = arguments.data,
+                                      .max_image_pixels = arguments.max_image_pixels,
+                                      .decoding = decoding});
   const OtherPrograms others;
   const auto rows = measure(arguments, engines, threads, data);
   std::cout << data.dataset.name() << ", " << data.operators << ", batches of "

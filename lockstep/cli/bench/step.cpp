@@ -1,14 +1,14 @@
 // lockstep bench step
 #include <CLI/CLI.hpp>
 
-#include <lockstep/cli/bench/bench.h>
+#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/step/rank.h>
 #include <lockstep/bench/step/settings.h>
-#include <lockstep/cli/bench/strategies.h>
 #include <lockstep/bench/trace_folder.h>
+#include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/strategies.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
-#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep {
@@ -116,9 +116,9 @@ void run(const BenchStepArguments& arguments) {
   if (settings.speaks()) check_trace_folder(kBenchStep, settings.trace);
   if (settings.worker) return bench_step_rank(settings);
   const OtherPrograms others;
-  require_success(launch_ranks(
-      {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
-      [&] { bench_step_rank(settings); }));
+  require_success(
+      launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
+                   [&] { bench_step_rank(settings); }));
   warn_of_other_programs(others);
 }
 

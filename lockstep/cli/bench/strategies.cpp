@@ -6,12 +6,12 @@
 #include <set>
 #include <vector>
 
+#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/strategies/cuts.h>
 #include <lockstep/bench/strategies/rank.h>
 #include <lockstep/bench/strategies/rows.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/command_failure.h>
-#include <lockstep/bench/other_programs_note.h>
 #include <lockstep/core/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
@@ -56,8 +56,7 @@ BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
   require_success(launch_ranks({.nproc_per_node = 1, .rank_output = RankOutput::kInherited},
                                [&] { balance_strategy_stages(settings, counts, notes); }));
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    settings.cuts.push_back(
-        parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
+    settings.cuts.push_back(parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
   }
   return settings;
 }

@@ -15,21 +15,21 @@
 #include <torch/version.h>
 #include <CLI/CLI.hpp>
 
+#include <lockstep/bench/other_programs_note.h>
+#include <lockstep/bench/table/rows.h>
+#include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/bench/table_peers.h>
-#include <lockstep/bench/table/rows.h>
 #include <lockstep/cli/bench/table_ways.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
-#include <lockstep/bench/other_programs_note.h>
-#include <lockstep/core/other_programs.h>
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/terminal.h>

@@ -8,8 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/data/data.h>
 #include <lockstep/bench/json_text.h>
+#include <lockstep/cli/data/data.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/files/data_source.h>

@@ -14,11 +14,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/bench/json_text.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/image_options.h>
-#include <lockstep/bench/json_text.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/clock.h>

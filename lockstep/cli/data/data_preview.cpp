@@ -10,14 +10,14 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/cli/data/data.h>
-#include <lockstep/cli/image_options.h>
 #include <lockstep/bench/json_text.h>
+#include <lockstep/cli/data/data.h>
+#include <lockstep/cli/data/preview.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
-#include <lockstep/cli/data/preview.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>

@@ -243,8 +243,8 @@ Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentati
   std::vector<CorruptImage> skipped;
   const std::vector<std::int64_t> indices = choose_rows(dataset, options, skipped);
   const auto rows = static_cast<std::int64_t>(indices.size());
-  Preview preview{ContactSheet(layout_of(dataset, augmentation, options, cell, rows)), {},
-                  std::move(skipped)};
+  Preview preview{
+      ContactSheet(layout_of(dataset, augmentation, options, cell, rows)), {}, std::move(skipped)};
   if (rows < 2 && !std::holds_alternative<std::monostate>(options.mix)) {
     throw ConfigError(lockstep::str(kOwner, ": --mix needs at least 2 images, got ", rows));
   }

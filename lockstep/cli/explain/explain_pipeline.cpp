@@ -73,8 +73,7 @@ void add_output_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_option("--svg", to.svg, "Also draw it, in a folder that exists")->type_name("FILE");
   command.add_option("--csv", to.csv, "Also write the table, to be changed and given to --table")
       ->type_name("FILE");
-  command
-      .add_option("--json", to.json, "Also write bubbles, activations and the executor's cost")
+  command.add_option("--json", to.json, "Also write bubbles, activations and the executor's cost")
       ->type_name("FILE");
 }
 

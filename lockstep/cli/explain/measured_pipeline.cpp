@@ -12,8 +12,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <lockstep/cli/explain/waiting_stage.h>
 #include <lockstep/bench/quantile.h>
+#include <lockstep/cli/explain/waiting_stage.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
@@ -141,8 +141,8 @@ PipelineMeasurement measure_pipeline(const pipeline::Table& table, const ToyStag
   const auto no_wait = std::make_shared<CalibratedWait>(std::chrono::nanoseconds(0));
   const auto wait =
       std::make_shared<CalibratedWait>(std::chrono::microseconds(toys.wait_microseconds));
-  const auto stages = waits ? make_waiting_stages(table.stages(), wait)
-                            : make_matrix_stages(table.stages(), toys);
+  const auto stages =
+      waits ? make_waiting_stages(table.stages(), wait) : make_matrix_stages(table.stages(), toys);
   const PipelineOptions options = options_of(table, toys);
   ToyPipeline own(stages, options, waits ? 1 : toys.samples, waits ? 1 : toys.width);
   ToyPipeline empty(make_waiting_stages(table.stages(), no_wait), options, 1, 1);

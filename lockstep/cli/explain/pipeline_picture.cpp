@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/bench/sizes.h>
 #include <lockstep/bench/json_text.h>
+#include <lockstep/bench/sizes.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/parallel/pipeline/schedule/bubble_formula.h>
 #include <lockstep/parallel/pipeline/schedule/check.h>

@@ -36,11 +36,11 @@ struct ExplainPipelineArguments {
 struct ToyStages {
   int wait_microseconds = 0;  ///< of a forward, and of each half of a backward; 0: they compute
   std::string activation = "relu";  ///< or gelu
-  std::int64_t width = 512;   ///< features of a layer's inputs and outputs
-  int layers = 2;             ///< linear layers of each stage
-  std::int64_t samples = 64;  ///< of a micro-batch
-  int threads = 1;            ///< of each worker
-  int steps = 21;             ///< their median is shown
+  std::int64_t width = 512;         ///< features of a layer's inputs and outputs
+  int layers = 2;                   ///< linear layers of each stage
+  std::int64_t samples = 64;        ///< of a micro-batch
+  int threads = 1;                  ///< of each worker
+  int steps = 21;                   ///< their median is shown
 };
 
 struct ExplainPipelineSettings {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include <lockstep/bench/sizes.h>
-#include <lockstep/report/svg.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <lockstep/bench/sizes.h>
-#include <lockstep/report/svg.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {
@@ -183,9 +183,9 @@ std::string workers_text(const PipelinePicture& picture) {
 std::string executor_text(const ExecutorCost& cost) {
   const auto milliseconds = [](double seconds) { return fixed_text(seconds * 1e3, 3) + " ms"; };
   return str("executor, what the machinery around the stages takes\n", "  ",
-             milliseconds(cost.empty_step), "  the same table with stages that do nothing: ",
-             percent_text(executor_share(cost)), " of a step of ", milliseconds(cost.step), "\n  ",
-             milliseconds(cost.over_replay),
+             milliseconds(cost.empty_step),
+             "  the same table with stages that do nothing: ", percent_text(executor_share(cost)),
+             " of a step of ", milliseconds(cost.step), "\n  ", milliseconds(cost.over_replay),
              "  what the measured step took longer than its replay: messages, and threads that "
              "wake up late\n");
 }

@@ -53,7 +53,7 @@ struct ExportArguments {
 
 // What a checkpoint says of the network that was trained.
 struct TrainedBy {
-  std::string recipe;  // empty: it names none
+  std::string recipe;                          // empty: it names none
   std::map<std::string, std::string> choices;  // Recipe::choices
 };
 
@@ -95,8 +95,7 @@ std::int64_t classes_in(const StateDict& state) {
 void run_export(const ExportArguments& arguments) {
   const Recipe recipe = recipe_of(arguments);
   const WeightsOfFile weights = load_weights_file(
-      arguments.checkpoint,
-      arguments.no_average ? WeightsKind::kTrained : WeightsKind::kEvaluated);
+      arguments.checkpoint, arguments.no_average ? WeightsKind::kTrained : WeightsKind::kEvaluated);
   const std::unique_ptr<Task> task =
       recipe.make_task({.fused_kernels = false, .num_classes = classes_in(weights.state)});
   auto* const model = dynamic_cast<OutputTask*>(task.get());

@@ -8,8 +8,8 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
-#include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/run/run_settings.h>
+#include <lockstep/cli/run_executable.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/launch/launcher.h>
 
@@ -99,10 +99,7 @@ void add_refused_options(CLI::App& command) {
               names, [text](const std::string&) { throw ConfigError(text); }, "")
           ->group("");
     } else {
-      command
-          .add_flag_callback(
-              names, [text] { throw ConfigError(text); }, "")
-          ->group("");
+      command.add_flag_callback(names, [text] { throw ConfigError(text); }, "")->group("");
     }
   }
 }

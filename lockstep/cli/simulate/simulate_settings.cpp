@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include <lockstep/bench/options.h>
-#include <lockstep/cli/output_file.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/simulate/trace_profile.h>

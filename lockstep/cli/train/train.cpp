@@ -8,8 +8,8 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/image_options.h>
-#include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
 #include <lockstep/core/strings.h>
@@ -134,9 +134,10 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
       ->capture_default_str();
-  command.add_option("--matmul-precision", to.matmul_precision,
-                     "How float32 matrices are multiplied: highest, high (on GPUs in TF32) or medium "
-                     "(on CPUs in bfloat16, too); default: LibTorch's, highest");
+  command.add_option(
+      "--matmul-precision", to.matmul_precision,
+      "How float32 matrices are multiplied: highest, high (on GPUs in TF32) or medium "
+      "(on CPUs in bfloat16, too); default: LibTorch's, highest");
   command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
                    "cuDNN tries its algorithms for each shape and takes the fastest (GPUs only)");
   command.add_option("--memory-format", to.memory_format,
@@ -165,13 +166,15 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   add_integer(
       command, "--workers", to.workers,
       "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
-  command.add_option("--on-corrupt-image", to.on_corrupt_image,
-                     "stop: the run ends and names the file; skip: it is left out and counted")
+  command
+      .add_option("--on-corrupt-image", to.on_corrupt_image,
+                  "stop: the run ends and names the file; skip: it is left out and counted")
       ->capture_default_str();
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
-  command.add_option("--mix", to.mix,
-                     "Mixes the images of a batch: none, mixup, cutmix, or random for either")
+  command
+      .add_option("--mix", to.mix,
+                  "Mixes the images of a batch: none, mixup, cutmix, or random for either")
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");

@@ -5,9 +5,9 @@
 #include <iterator>
 #include <vector>
 
+#include <lockstep/bench/word_list.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train/watched_value.h>
-#include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 

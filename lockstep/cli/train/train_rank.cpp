@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include <c10/util/Logging.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 
@@ -28,8 +28,8 @@
 #include <lockstep/report/picture_file.h>
 #include <lockstep/report/run_record.h>
 #include <lockstep/report/terminal.h>
-#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/checkpoints/pretrained.h>
+#include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
@@ -85,7 +85,9 @@ void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) 
 
 void warn_of_slow_precision(Precision precision, torch::Device device, int rank) {
   if (rank != 0 || precision != Precision::kFp16 || !device.is_cpu()) return;
-  log_warning("float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would compute");
+  log_warning(
+      "float16 is slower than float32 on a CPU: --precision 16 here only shows what a GPU would "
+      "compute");
 }
 
 // Autocast would round the images to this type anyway.
@@ -204,17 +206,16 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   train_options.mix = settings.mix;
   Loader train_loader = [&] {
     const SecondsScope scope(setup.loader);
-    return Loader(data.train,
-                  DistributedSampler(data.train.size(), {.rank = share.rank,
-                                                         .world_size = share.size,
-                                                         .shuffle = true,
-                                                         .seed = settings.seed}),
-                  settings.recipe->train_augmentation, train_options);
+    return Loader(
+        data.train,
+        DistributedSampler(
+            data.train.size(),
+            {.rank = share.rank, .world_size = share.size, .shuffle = true, .seed = settings.seed}),
+        settings.recipe->train_augmentation, train_options);
   }();
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
-    return std::make_unique<Loader>(test,
-                                    EvaluationSampler(test.size(), share.rank, share.size),
+    return std::make_unique<Loader>(test, EvaluationSampler(test.size(), share.rank, share.size),
                                     settings.recipe->test_augmentation, options);
   };
 
@@ -228,15 +229,15 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
       trainer.listeners.push_back(std::make_unique<JsonReport>(settings.json));
     }
     if (!settings.out.empty() && trainer.fast_dev_run == 0) {
-      trainer.listeners.push_back(std::make_unique<RunRecord>(
-          settings.out,
-          RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
-                                {"commit", build_commit()},
-                                {"libtorch", TORCH_VERSION}},
-                    .command = command_line(),
-                    .local_ranks = worker.local_world_size,
-                    .processors = processors},
-          settings.resume));
+      trainer.listeners.push_back(
+          std::make_unique<RunRecord>(settings.out,
+                                      RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                                             {"commit", build_commit()},
+                                                             {"libtorch", TORCH_VERSION}},
+                                                .command = command_line(),
+                                                .local_ranks = worker.local_world_size,
+                                                .processors = processors},
+                                      settings.resume));
       trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
     }
     if (!settings.loggers.empty()) trainer.listeners.push_back(make_logging_listener(settings));

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include <lockstep/cli/train/watched_value.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/train/watched_value.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
@@ -22,8 +22,10 @@ std::vector<double> parse_milestones(const std::string& text) {
     const auto [stop, error] = std::from_chars(word.data(), end, milestone);
     const bool ascends = milestones.empty() || milestone >= milestones.back();
     if (error != std::errc() || stop != end || !(milestone > 0) || milestone > 1e9 || !ascends) {
-      throw ConfigError(lockstep::str("train: --milestones must be ascending numbers of epochs "
-                                      "with commas, as in 30,60, got '", text, "'"));
+      throw ConfigError(
+          lockstep::str("train: --milestones must be ascending numbers of epochs "
+                        "with commas, as in 30,60, got '",
+                        text, "'"));
     }
     milestones.push_back(milestone);
   }

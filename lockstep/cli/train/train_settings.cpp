@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 
-#include <lockstep/cli/image_options.h>
 #include <lockstep/bench/launched_world.h>
+#include <lockstep/bench/word_list.h>
+#include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/train/train_limits.h>
 #include <lockstep/cli/train/train_schedule.h>
-#include <lockstep/bench/word_list.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -270,25 +270,31 @@ bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
 // ConfigError where --cuda-graph cannot be, as far as that is known before the ranks meet.
 void check_cuda_graph(const TrainSettings& settings) {
   if (settings.accelerator == "cpu") {
-    throw ConfigError("train: --cuda-graph needs a GPU, but --accelerator is cpu; leave one of them "
-                      "out");
+    throw ConfigError(
+        "train: --cuda-graph needs a GPU, but --accelerator is cpu; leave one of them "
+        "out");
   }
   if (settings.strategy != "single" && settings.strategy != "ddp") {
-    throw ConfigError(lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
-                                    settings.strategy, "; leave out --cuda-graph"));
+    throw ConfigError(
+        lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
+                      settings.strategy, "; leave out --cuda-graph"));
   }
   const bool is_nccl = settings.backend == "auto" || settings.backend == "nccl";
   if (settings.world_size > 1 && !is_nccl) {
-    throw ConfigError(lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
-                                    "replay, got ", settings.backend, "; leave out --cuda-graph"));
+    throw ConfigError(
+        lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
+                      "replay, got ",
+                      settings.backend, "; leave out --cuda-graph"));
   }
   if (settings.trainer.detect_anomaly) {
-    throw ConfigError("train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
-                      "backward pass does not check values for NaN; leave one of them out");
+    throw ConfigError(
+        "train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
+        "backward pass does not check values for NaN; leave one of them out");
   }
   if (settings.trainer.schedule.cycle_momentum) {
-    throw ConfigError("train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
-                      "a replayed step is that of the recorded one; leave one of them out");
+    throw ConfigError(
+        "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "
+        "a replayed step is that of the recorded one; leave one of them out");
   }
 }
 
@@ -302,11 +308,13 @@ void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settin
   }
   settings.trainer.cudnn_benchmark = arguments.cudnn_benchmark;
   if (arguments.cudnn_benchmark && settings.accelerator == "cpu") {
-    throw ConfigError("train: --cudnn-benchmark changes nothing with --accelerator cpu; leave it out");
+    throw ConfigError(
+        "train: --cudnn-benchmark changes nothing with --accelerator cpu; leave it out");
   }
   if (arguments.cudnn_benchmark && settings.trainer.deterministic) {
-    throw ConfigError("train: --cudnn-benchmark and --deterministic exclude each other: what is "
-                      "fastest differs from run to run");
+    throw ConfigError(
+        "train: --cudnn-benchmark and --deterministic exclude each other: what is "
+        "fastest differs from run to run");
   }
   settings.trainer.cuda_graph = arguments.cuda_graph;
   if (arguments.cuda_graph) check_cuda_graph(settings);
@@ -319,10 +327,12 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   check.in_range("--max-epochs", static_cast<double>(settings.trainer.max_epochs), 1, 1e9);
   resolve_limits(arguments.limits, settings.trainer);
   if (settings.trainer.ema_decay && settings.has_pipeline && settings.world_size > 1) {
-    throw ConfigError(lockstep::str("train: --ema-decay averages the whole model on each rank, but "
-                                    "--strategy ", settings.strategy,
-                                    " divides it among the ranks; use --strategy ddp or zero1, or "
-                                    "a pipeline in one process"));
+    throw ConfigError(
+        lockstep::str("train: --ema-decay averages the whole model on each rank, but "
+                      "--strategy ",
+                      settings.strategy,
+                      " divides it among the ranks; use --strategy ddp or zero1, or "
+                      "a pipeline in one process"));
   }
   settings.trainer.accumulate_grad_batches = arguments.accumulate_grad_batches;
   check.in_range("--accumulate-grad-batches",
@@ -331,8 +341,9 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   settings.trainer.schedule = resolve_schedule(arguments.schedule, defaults.schedule);
   const auto* const sgd = std::get_if<SgdOptions>(&settings.trainer.optimizer);
   if (settings.trainer.schedule.cycle_momentum && sgd != nullptr && sgd->momentum == 0) {
-    throw ConfigError("train: --cycle-momentum needs an optimizer with momentum; give --momentum "
-                      "above 0, or --optimizer adam or adamw");
+    throw ConfigError(
+        "train: --cycle-momentum needs an optimizer with momentum; give --momentum "
+        "above 0, or --optimizer adam or adamw");
   }
   check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
   settings.precision = parse_precision(arguments.precision);
@@ -418,8 +429,8 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
   setup.directory = arguments.log_dir.value_or(settings.out.string());
   setup.project = environment_string("WANDB_PROJECT").value_or(setup.project);
   MlflowServer& mlflow = setup.mlflow;
-  mlflow.tracking_uri = arguments.mlflow_uri.value_or(
-      environment_string("MLFLOW_TRACKING_URI").value_or(""));
+  mlflow.tracking_uri =
+      arguments.mlflow_uri.value_or(environment_string("MLFLOW_TRACKING_URI").value_or(""));
   mlflow.experiment = environment_string("MLFLOW_EXPERIMENT_NAME").value_or(mlflow.experiment);
   mlflow.credentials = {.username = environment_string("MLFLOW_TRACKING_USERNAME").value_or(""),
                         .password = environment_string("MLFLOW_TRACKING_PASSWORD").value_or(""),
@@ -444,13 +455,14 @@ void resolve_report_files(TrainSettings& settings) {
       settings.world_size > 1) {
     throw ConfigError(lockstep::str(
         "train: --log-histograms-every-n-steps looks at the whole model on rank 0, but --strategy ",
-        settings.strategy, " divides it among the ranks; use --strategy ddp, or a pipeline in one "
+        settings.strategy,
+        " divides it among the ranks; use --strategy ddp, or a pipeline in one "
         "process"));
   }
   if (!trainer.trace.file.empty()) {
     if (settings.out.empty()) {
-      throw ConfigError(lockstep::str("train: --trace needs --out DIR, where ", kTraceFile,
-                                      " is written"));
+      throw ConfigError(
+          lockstep::str("train: --trace needs --out DIR, where ", kTraceFile, " is written"));
     }
     trainer.trace.file = settings.out / kTraceFile;
   }

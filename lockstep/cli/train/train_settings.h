@@ -100,7 +100,7 @@ struct TrainSettings {
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
-  std::int64_t max_image_pixels = kMaxImagePixels;  ///< of the image files of --data
+  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< of the image files of --data
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of the image files of --data
   BatchMix mix;
   Precision precision = Precision::k32;

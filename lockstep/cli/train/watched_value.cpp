@@ -25,9 +25,9 @@ WatchedValue parse_watched_value(const std::string& option, const std::string& t
     if (fits) watched.goal = parse_metric_goal(parts[2]);
   }
   if (!fits) {
-    throw ConfigError(lockstep::str("train: ", option, " must be METRIC:", number, " or METRIC:",
-                                    number, ":GOAL, as in loss:3 or accuracy:3:max, got '", text,
-                                    "'"));
+    throw ConfigError(lockstep::str("train: ", option, " must be METRIC:", number,
+                                    " or METRIC:", number,
+                                    ":GOAL, as in loss:3 or accuracy:3:max, got '", text, "'"));
   }
   const bool is_loss = watched.metric == "loss" || watched.metric == "train_loss";
   if (parts.size() == 3 || is_loss) return watched;

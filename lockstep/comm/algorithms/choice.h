@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// What kAuto stands for on this backend, for `bytes` of one rank's tensor: kNative, or one of ours where
-/// that is faster. The measurements that this follows are in docs/algorithms.md.
+/// What kAuto stands for on this backend, for `bytes` of one rank's tensor: kNative, or one of ours
+/// where that is faster. The measurements that this follows are in docs/algorithms.md.
 Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
                            ReduceOp op);
 

@@ -1,7 +1,7 @@
 #include <lockstep/comm/algorithms/combine.h>
 
-#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {

@@ -419,9 +419,8 @@ std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Back
                                        std::uint64_t operation, torch::Tensor flat, ReduceOp op,
                                        Trace* trace) {
   if (trace == nullptr) trace = TraceScope::current();
-  const auto work =
-      std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size, operation,
-                                     std::move(flat), op, trace);
+  const auto work = std::make_shared<ScheduleWork>(algorithm, std::move(backend), rank, size,
+                                                   operation, std::move(flat), op, trace);
   work->start();
   if (progress != nullptr) progress->add(work);
   return work;

@@ -6,13 +6,13 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/algorithms/choice.h>
 #include <lockstep/comm/algorithms/trace.h>
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/call/reduce_op.h>
 #include <lockstep/comm/call/work.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep {
 

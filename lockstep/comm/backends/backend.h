@@ -41,8 +41,8 @@ class Backend {
   virtual const std::string& name() const = 0;
 
   /// Whether operations are queued on the device's stream, or complete when they are started. They
-  /// then need no thread of this rank to go on, and a CUDA graph can record them. Works of those that
-  /// go on after a wait() are StreamOrdered.
+  /// then need no thread of this rank to go on, and a CUDA graph can record them. Works of those
+  /// that go on after a wait() are StreamOrdered.
   virtual bool runs_on_stream() const { return false; }
 
   /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes
@@ -61,8 +61,7 @@ class Backend {
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
   /// one tag arrive in the order in which they were sent. No `source`: any rank. The sizes of both
   /// sides must be the same.
-  virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination,
-                                     MessageTag tag) = 0;
+  virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) = 0;
   virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
                                      MessageTag tag) = 0;
 
@@ -81,8 +80,8 @@ class Backend {
   /// where it has no such thing.
   virtual torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) = 0;
 
-  /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same place in
-  /// each rank's part. Nothing elsewhere. Local.
+  /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same
+  /// place in each rank's part. Nothing elsewhere. Local.
   virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& /*tensor*/) { return {}; }
 
   /// Whether peer_views() of what allocate() gives is not empty, with several ranks.
@@ -98,8 +97,8 @@ class Backend {
   /// The same, but that a peer has left is no error.
   virtual void throw_if_ended() { check(); }
 
-  /// Knows which call each rank is in; lives as long as the backend. Null where the transport sees by
-  /// itself who is missing.
+  /// Knows which call each rank is in; lives as long as the backend. Null where the transport sees
+  /// by itself who is missing.
   virtual Watchdog* watchdog() { return nullptr; }
   /// LibTorch's backend, of which this one is an adapter; lives as long. Else null.
   virtual c10d::Backend* library() { return nullptr; }

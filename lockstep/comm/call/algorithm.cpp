@@ -4,13 +4,20 @@ namespace lockstep {
 
 const char* algorithm_name(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::kAuto: return "auto";
-    case Algorithm::kNative: return "native";
-    case Algorithm::kReduceBroadcast: return "reduce-broadcast";
-    case Algorithm::kAllToAll: return "all-to-all";
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kHalvingDoubling: return "halving-doubling";
-    case Algorithm::kTree: return "tree";
+    case Algorithm::kAuto:
+      return "auto";
+    case Algorithm::kNative:
+      return "native";
+    case Algorithm::kReduceBroadcast:
+      return "reduce-broadcast";
+    case Algorithm::kAllToAll:
+      return "all-to-all";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kHalvingDoubling:
+      return "halving-doubling";
+    case Algorithm::kTree:
+      return "tree";
   }
   return "?";
 }
@@ -24,8 +31,9 @@ std::optional<Algorithm> algorithm_from_name(const std::string& name) {
 
 const std::vector<Algorithm>& all_algorithms() {
   static const std::vector<Algorithm> algorithms = {
-      Algorithm::kAuto, Algorithm::kNative,          Algorithm::kReduceBroadcast, Algorithm::kAllToAll,
-      Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kTree};
+      Algorithm::kAuto,     Algorithm::kNative, Algorithm::kReduceBroadcast,
+      Algorithm::kAllToAll, Algorithm::kRing,   Algorithm::kHalvingDoubling,
+      Algorithm::kTree};
   return algorithms;
 }
 

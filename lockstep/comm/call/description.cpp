@@ -7,7 +7,8 @@ namespace lockstep {
 namespace {
 
 bool reduces(CallKind kind) {
-  return kind == CallKind::kReduce || kind == CallKind::kAllReduce || kind == CallKind::kReduceScatter;
+  return kind == CallKind::kReduce || kind == CallKind::kAllReduce ||
+         kind == CallKind::kReduceScatter;
 }
 
 bool has_root(CallKind kind) {
@@ -34,17 +35,28 @@ void append_shape(std::ostringstream& out, const CallDescription& call) {
 
 const char* call_name(CallKind kind) {
   switch (kind) {
-    case CallKind::kBarrier: return "barrier";
-    case CallKind::kBroadcast: return "broadcast";
-    case CallKind::kReduce: return "reduce";
-    case CallKind::kAllReduce: return "all_reduce";
-    case CallKind::kGather: return "gather";
-    case CallKind::kAllGather: return "all_gather";
-    case CallKind::kScatter: return "scatter";
-    case CallKind::kReduceScatter: return "reduce_scatter";
-    case CallKind::kAllToAll: return "all_to_all";
-    case CallKind::kSend: return "send";
-    case CallKind::kRecv: return "recv";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kReduce:
+      return "reduce";
+    case CallKind::kAllReduce:
+      return "all_reduce";
+    case CallKind::kGather:
+      return "gather";
+    case CallKind::kAllGather:
+      return "all_gather";
+    case CallKind::kScatter:
+      return "scatter";
+    case CallKind::kReduceScatter:
+      return "reduce_scatter";
+    case CallKind::kAllToAll:
+      return "all_to_all";
+    case CallKind::kSend:
+      return "send";
+    case CallKind::kRecv:
+      return "recv";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// What a rank calls, as plain data: it lies in shared memory, where peers compare it with what they call,
-// and in the flight recorder.
+// What a rank calls, as plain data: it lies in shared memory, where peers compare it with what they
+// call, and in the flight recorder.
 #pragma once
 
 #include <array>
@@ -42,19 +42,20 @@ struct Shape {
 struct CallDescription {
   CallKind kind = CallKind::kBarrier;
   DataType type = DataType::kByte;
-  ReduceOp op;              ///< of reductions
+  ReduceOp op;  ///< of reductions
   /// Instead of a root, of an all_to_all whose pieces differ from pair to pair.
   static constexpr std::int32_t kWithSplits = -2;
 
-  std::int32_t root = -1;   ///< of rooted collectives; the peer of kSend and kRecv (-1: any source)
-  std::uint64_t count = 0;  ///< elements of one rank's piece: what it gives, or of a scatter what it gets
-  Shape shape;              ///< of that piece
+  std::int32_t root = -1;  ///< of rooted collectives; the peer of kSend and kRecv (-1: any source)
+  std::uint64_t count =
+      0;        ///< elements of one rank's piece: what it gives, or of a scatter what it gets
+  Shape shape;  ///< of that piece
   Algorithm algorithm = Algorithm::kNative;  ///< of an all_reduce by messages, once it is chosen
   bool operator==(const CallDescription&) const = default;
 };
 
-/// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank 3]",
-/// "all_reduce[float32, 4, by ring]".
+/// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank
+/// 3]", "all_reduce[float32, 4, by ring]".
 std::string describe(const CallDescription& call);
 
 /// Of a text that tells what is called: the same in every process that runs the same program, and

@@ -12,10 +12,11 @@ namespace lockstep {
 struct RecordedCall {
   std::string group{};  ///< the same name on all its ranks
   CallDescription call{};
-  /// Counts the group's collectives, alike on all ranks, and its messages apart, on each rank alone.
+  /// Counts the group's collectives, alike on all ranks, and its messages apart, on each rank
+  /// alone.
   std::uint64_t number = 0;
-  /// The name of a message, the same at both of its ends and of no other message of the group. Empty
-  /// for collectives.
+  /// The name of a message, the same at both of its ends and of no other message of the group.
+  /// Empty for collectives.
   std::string message{};
   Clock::time_point begin{};  ///< when it was called
   Clock::time_point end{};    ///< when this rank saw that it had ended

@@ -22,8 +22,8 @@ class Work {
 
   /// Blocks until the operation is complete on this rank. Throws TimeoutError at the deadline (the
   /// group's timeout where none is given), CommError when a peer died or the group was aborted.
-  /// Over NCCL, where no timeout is given, it makes the current stream wait, as PyTorch does; if the
-  /// operation then fails on the device, the group's next call throws.
+  /// Over NCCL, where no timeout is given, it makes the current stream wait, as PyTorch does; if
+  /// the operation then fails on the device, the group's next call throws.
   virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
 
   /// Makes what progress is possible without blocking and tells whether the operation has ended,

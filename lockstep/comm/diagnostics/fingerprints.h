@@ -3,8 +3,8 @@
 // A program whose ranks call different things hangs, or adds up garbage, some operations later.
 // With this it ends at the first difference, on all ranks with the same words: "rank 1 called
 // all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Costs some
-// round trips to the store for each collective. Shared memory compares by itself, always and at no cost,
-// but for what travels as messages; asked for details it does both.
+// round trips to the store for each collective. Shared memory compares by itself, always and at no
+// cost, but for what travels as messages; asked for details it does both.
 #pragma once
 
 #include <chrono>

@@ -201,7 +201,7 @@ void make_own_directory(const std::filesystem::path& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DataError(str("cannot create the folder ", directory.string(), ": ", errno_text(errno)));
   }
-  struct stat info {};
+  struct stat info{};
   if (lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw DataError(
         str("cannot write the flight recorder into ", directory.string(), ": not a folder"));

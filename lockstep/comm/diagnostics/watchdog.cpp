@@ -133,8 +133,8 @@ std::string Watchdog::State::absence() const {
 std::string Watchdog::State::store_trouble() const {
   const Lock lock(mutex_);
   if (store_error_.empty()) return "";
-  return str(name(rank_), store_gone_ ? " lost the store: " : " cannot use the store: ",
-             store_error_);
+  return str(name(rank_),
+             store_gone_ ? " lost the store: " : " cannot use the store: ", store_error_);
 }
 
 std::string Watchdog::State::explanation(std::optional<int> peer) {

@@ -1,6 +1,6 @@
 // What a rank's group without shared memory knows of its peers: whether they live, what they do,
-// and whether somebody ended the group. It also ends a group whose ranks wait for each other because
-// they called different things as one collective: it sees what each is in.
+// and whether somebody ended the group. It also ends a group whose ranks wait for each other
+// because they called different things as one collective: it sees what each is in.
 //
 // Every rank has one thread that, four times a second, writes its status into the store and reads
 // those of the others, over a connection of its own. Waits look at what it found and never ask the
@@ -34,8 +34,8 @@ struct WatchdogOptions {
   /// How long a peer may be silent before its host is asked for an answer; without one the peer is
   /// dead or cut off, and the group ends. Zero: no host is asked.
   std::chrono::milliseconds host_timeout{0};
-  /// How long a peer may be silent where no connection to it can be asked for: then it counts as dead,
-  /// and the group ends. Zero: silence alone ends nothing.
+  /// How long a peer may be silent where no connection to it can be asked for: then it counts as
+  /// dead, and the group ends. Zero: silence alone ends nothing.
   std::chrono::milliseconds silence_limit{0};
   /// This host's address, at which peers check that the host answers. If empty, peers cannot check.
   std::string own_address{};
@@ -62,9 +62,9 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Tells the peers that this rank leaves. Waits for the thread, unless that waits for a store that
-  /// does not answer: then the thread ends by itself when the store does. No function of the options
-  /// is called any more. By one thread.
+  /// Tells the peers that this rank leaves. Waits for the thread, unless that waits for a store
+  /// that does not answer: then the thread ends by itself when the store does. No function of the
+  /// options is called any more. By one thread.
   void leave();
 
   /// This rank's calls, for its status. `number` of collectives.

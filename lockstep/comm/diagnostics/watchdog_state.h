@@ -77,7 +77,8 @@ struct Peer {
   Clock::time_point seen = Clock::now();  ///< when its beat was new
   int silent_looks = 0;
   Clock::time_point asked{};  ///< when its host was asked for an answer, last
-  std::optional<Clock::time_point> gone_since;  ///< its connection is closed, and it or the store left
+  std::optional<Clock::time_point>
+      gone_since;  ///< its connection is closed, and it or the store left
 };
 
 }  // namespace watching
@@ -169,7 +170,7 @@ class Watchdog::State {
   bool finished_ = false;
   bool in_store_ = false;
   Clock::time_point asked_{};  ///< the store, last
-  bool store_gone_ = false;     ///< the connection to it is lost
+  bool store_gone_ = false;    ///< the connection to it is lost
   Clock::time_point store_gone_since_{};
   bool store_cut_off_ = false;  ///< because its host does not answer
   std::string store_error_;     ///< of the last call, if it failed

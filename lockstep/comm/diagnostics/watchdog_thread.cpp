@@ -19,12 +19,13 @@ using watching::kSilentLooks;
 
 constexpr const char* kAbortKey = "abort";
 constexpr const char* kLeftKey = "left";  // counts the ranks that left
-constexpr const char* kNoReason = "-";     // under kAbortKey, until a reason stands there
+constexpr const char* kNoReason = "-";    // under kAbortKey, until a reason stands there
 constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
 constexpr std::chrono::milliseconds kAnnouncementLimit{600};
 constexpr std::chrono::milliseconds kTellPause{20};
-constexpr std::chrono::milliseconds kHostAnswerTime{1500};  // a lost packet is sent again after a second
+constexpr std::chrono::milliseconds kHostAnswerTime{
+    1500};  // a lost packet is sent again after a second
 
 // The process that served the store has ended, or has not answered before the deadline. Anything
 // else may be better the next time.
@@ -36,9 +37,9 @@ bool is_lost_connection(const std::exception& error) {
 
 bool is_cut_off_store(const std::exception& error) {
   const auto* const lost = dynamic_cast<const std::system_error*>(&error);
-  return lost != nullptr && (lost->code() == std::errc::timed_out ||
-                             lost->code() == std::errc::host_unreachable ||
-                             lost->code() == std::errc::network_unreachable);
+  return lost != nullptr &&
+         (lost->code() == std::errc::timed_out || lost->code() == std::errc::host_unreachable ||
+          lost->code() == std::errc::network_unreachable);
 }
 
 std::unique_ptr<Doorbell> hang_doorbell(const std::string& address) {
@@ -212,8 +213,8 @@ bool Watchdog::State::is_silent(const Peer& peer) const {
          looked_ - peer.seen >= kSilentLooks * options_.beat;
 }
 
-// A silent peer may be stopped; one whose connection is closed, too, is dead, and one whose host does
-// not answer is as good as dead.
+// A silent peer may be stopped; one whose connection is closed, too, is dead, and one whose host
+// does not answer is as good as dead.
 void Watchdog::State::judge(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const int rank = static_cast<int>(i);
@@ -225,10 +226,10 @@ void Watchdog::State::judge(Lock& lock) {
     }
     if (!end_ && !stop_ && is_cut_off(lock, rank) && !end_) {
       const auto silence = std::chrono::duration<double>(Clock::now() - peers_[i].seen).count();
-      end_without(lock, str(name(rank), " died or is cut off (no sign of life for ",
-                            static_cast<int>(silence), " s, and ",
-                            peers_[i].reported ? "its host" : "the store's host",
-                            " does not answer)"));
+      end_without(lock,
+                  str(name(rank), " died or is cut off (no sign of life for ",
+                      static_cast<int>(silence), " s, and ",
+                      peers_[i].reported ? "its host" : "the store's host", " does not answer)"));
     }
   }
   compare_calls(lock);
@@ -271,9 +272,9 @@ bool Watchdog::State::asks_for_all(int rank) const {
   return asking < kAskers;
 }
 
-// Asks the host of a peer that has been silent for so long that it may not be there any more. A host
-// that answers is asked again after as long. Cut off from the store, this rank asks at once; then it
-// can no longer learn where a peer's host is.
+// Asks the host of a peer that has been silent for so long that it may not be there any more. A
+// host that answers is asked again after as long. Cut off from the store, this rank asks at once;
+// then it can no longer learn where a peer's host is.
 bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto now = Clock::now();
@@ -281,7 +282,8 @@ bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   if (limit.count() == 0 || peer.status.left || peer.gone_since) return false;
   if (!peer.reported) return store_cut_off_;
   if (peer.status.doorbell.empty() || now - peer.asked < limit) return false;
-  if (!store_cut_off_ && (store_gone_ || now - peer.seen < limit || !asks_for_all(rank))) return false;
+  if (!store_cut_off_ && (store_gone_ || now - peer.seen < limit || !asks_for_all(rank)))
+    return false;
   peer.asked = now;
   const std::string place = peer.status.doorbell;
   bool answers = true;
@@ -319,8 +321,8 @@ void Watchdog::State::judge_departed(Lock& lock, int rank) {
   if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
 }
 
-// A receive from any rank fails with no connection: it ends when there is none left. Whatever else is
-// under way fails by itself, or its messages have come before the peers went.
+// A receive from any rank fails with no connection: it ends when there is none left. Whatever else
+// is under way fails by itself, or its messages have come before the peers went.
 void Watchdog::State::end_if_alone() {
   const auto receive = std::find_if(calls_.begin(), calls_.end(), [](const auto& each) {
     const CallDescription& call = each.second.description;

@@ -25,9 +25,8 @@ StorePointer part_of(const Membership& membership, const std::string& prefix) {
 }
 
 WorkerEnvironment place_among(const Membership& membership, int rank, std::size_t size) {
-  return {.rank = rank,
-          .world_size = static_cast<int>(size),
-          .agent_store = membership.foreign_store};
+  return {
+      .rank = rank, .world_size = static_cast<int>(size), .agent_store = membership.foreign_store};
 }
 
 // Tensors of GPUs come to these transports through host memory.
@@ -183,8 +182,7 @@ bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<in
 }  // namespace
 
 bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles) {
-  return wanted == "nccl" ||
-         (wanted == "auto" && profiles.size() > 1 && each_has_a_gpu(profiles));
+  return wanted == "nccl" || (wanted == "auto" && profiles.size() > 1 && each_has_a_gpu(profiles));
 }
 
 std::shared_ptr<Backend> choose_backend(Membership& membership) {

@@ -11,10 +11,10 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/diagnostics/fingerprints.h>
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/choose_backend.h>
 #include <lockstep/comm/group/device_copies.h>
-#include <lockstep/comm/diagnostics/fingerprints.h>
 #include <lockstep/comm/group/group_impl.h>
 #include <lockstep/comm/rendezvous/quiet_store.h>
 #include <lockstep/comm/rendezvous/rendezvous.h>
@@ -145,7 +145,8 @@ void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank) {
     log_warning(shared, ", which NCCL before 2.30 refuses; choose backend auto or shm");
     return;
   }
-  log_warning(shared, ", and their tensors are reduced in host memory: NCCL, which is faster, needs "
+  log_warning(shared,
+              ", and their tensors are reduced in host memory: NCCL, which is faster, needs "
               "a GPU for each rank");
 }
 
@@ -193,9 +194,9 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   membership.profiles = {own};
   if (size > 1) {
     // A store of LibTorch's prints what it also throws.
-    TextExchange exchange = call_the_roll(
-        c10::make_intrusive<QuietStore>(store), rank, size, options.timeout, world_rank,
-        [progress = shared.progress] { progress->advance(nullptr); });
+    TextExchange exchange =
+        call_the_roll(c10::make_intrusive<QuietStore>(store), rank, size, options.timeout,
+                      world_rank, [progress = shared.progress] { progress->advance(nullptr); });
     membership.profiles = exchange_profiles(exchange, own);
     membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
     membership.exchange = std::move(exchange);

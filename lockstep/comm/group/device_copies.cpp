@@ -74,8 +74,6 @@ std::optional<c10::Event> copy_results(const TensorPairs& copies) {
   return arrived;
 }
 
-void let_stream_wait(const c10::Event& event) {
-  event.block(current_stream_of(event.device()));
-}
+void let_stream_wait(const c10::Event& event) { event.block(current_stream_of(event.device())); }
 
 }  // namespace lockstep

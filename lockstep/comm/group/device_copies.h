@@ -14,8 +14,8 @@ namespace lockstep {
 using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
 
 /// Makes `device` the current one of the calling thread, so that what it allocates later, pinned
-/// memory too, creates no context on another. Does nothing for a CPU. ConfigError where this process
-/// sees no such device.
+/// memory too, creates no context on another. Does nothing for a CPU. ConfigError where this
+/// process sees no such device.
 void set_current_device(torch::Device device);
 
 /// Queues copies that fill each first tensor, in pinned host memory, from its second, on a device,

@@ -205,12 +205,14 @@ std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
   const CallKind kind = call.description.kind;
   if (kind == CallKind::kSend || kind == CallKind::kRecv) {
     Message message = message_of(call, tag);
-    if (kind == CallKind::kSend) return backend->send(std::move(message.tensor), *message.peer, tag);
+    if (kind == CallKind::kSend)
+      return backend->send(std::move(message.tensor), *message.peer, tag);
     return backend->recv(std::move(message.tensor), message.peer, tag);
   }
   const bool is_all_reduce = kind == CallKind::kAllReduce;
   if (is_all_reduce) choose_algorithm_of(call);
-  if (compares_first()) [[unlikely]] compare(call);
+  if (compares_first()) [[unlikely]]
+    compare(call);
   if (nan_check_ && reduces(call.description.kind)) [[unlikely]]
     look_for_nan(call);
   if (is_all_reduce && membership.size > 1) return start_all_reduce(call);
@@ -263,8 +265,7 @@ std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
                                     "choose native, or backend gloo"));
   }
   return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
-                                    membership.size, call.number,
-                                    call.output, description.op);
+                                    membership.size, call.number, call.output, description.op);
 }
 
 void ProcessGroup::Impl::look_for_nan(const Collective& call) {

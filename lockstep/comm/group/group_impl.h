@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/diagnostics/fingerprints.h>
+#include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/group_work.h>
 #include <lockstep/comm/group/membership.h>
 #include <lockstep/comm/group/prepare.h>
@@ -51,8 +51,8 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
 
   /// Counts new_group and split.
   std::uint64_t next_child();
-  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend. `color`
-  /// tells groups apart that are made at the same time.
+  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend.
+  /// `color` tells groups apart that are made at the same time.
   ProcessGroup make_child(const std::string& name, const std::vector<int>& members, int color,
                           const std::optional<std::string>& wanted = std::nullopt);
   /// Whether all ranks of this group take part in the making of one that asks for `wanted`, because

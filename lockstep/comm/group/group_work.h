@@ -9,9 +9,9 @@
 
 #include <torch/types.h>
 
+#include <lockstep/comm/call/work.h>
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/device_copies.h>
-#include <lockstep/comm/call/work.h>
 
 namespace lockstep {
 
@@ -20,7 +20,8 @@ namespace lockstep {
 /// stream of every thread that calls wait() waits for them. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
-  /// `runs_on_stream`: the backend's. The log hears of the end of a StreamOrdered Work on the device.
+  /// `runs_on_stream`: the backend's. The log hears of the end of a StreamOrdered Work on the
+  /// device.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
             FlightRecorder::Id id, bool runs_on_stream);
 
@@ -40,9 +41,9 @@ class GroupWork final : public Work {
   TensorPairs copies_;
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
-  const bool log_hears_later_;  // from the Work
+  const bool log_hears_later_;   // from the Work
   std::timed_mutex work_mutex_;  // one thread at a time asks the backend's Work
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;     // guards what follows
   State state_ = State::kRunning;
   std::exception_ptr error_;
   std::optional<c10::Event> arrived_;  // the results, on their device

@@ -77,8 +77,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   std::optional<Claim> claim;
   if (!options.environment) claim.emplace(environment);
   if (environment.world_size > 1) {
-    require_open_files(kOpenFiles + kOpenFilesPerRank * environment.world_size,
-                       lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
+    require_open_files(
+        kOpenFiles + kOpenFilesPerRank * environment.world_size,
+        lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
     Meeting meeting = rendezvous(environment, options.timeout, host_timeout(options));
     membership.exchange = std::move(meeting.exchange);
     membership.own_address = std::move(meeting.own_address);

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/diagnostics/flight_recorder.h>
 #include <lockstep/comm/call/process_group_options.h>
+#include <lockstep/comm/diagnostics/flight_recorder.h>
 #include <lockstep/comm/group/profile.h>
-#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/group/flat.h>
 #include <lockstep/comm/group/prepare_fail.h>
-#include <lockstep/comm/call/tensor_type.h>
 
 namespace lockstep {
 namespace {
@@ -28,8 +28,8 @@ Prepared of_kind(CallKind kind) {
 // Linear reductions of complex numbers reduce the real and imaginary parts separately.
 bool reduces_parts(const torch::Tensor& tensor, ReduceOp op) {
   using Kind = ReduceOp::Kind;
-  return tensor.is_complex() && (op.kind == Kind::kSum || op.kind == Kind::kAverage ||
-                                 op.kind == Kind::kPreMultipliedSum);
+  return tensor.is_complex() &&
+         (op.kind == Kind::kSum || op.kind == Kind::kAverage || op.kind == Kind::kPreMultipliedSum);
 }
 
 torch::Tensor parts_of(const torch::Tensor& tensor) { return at::view_as_real(tensor.detach()); }

@@ -3,9 +3,9 @@
 
 #include <ATen/MemoryOverlap.h>
 
+#include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/group/prepare_fail.h>
 #include <lockstep/comm/kernels/reduce.h>
-#include <lockstep/comm/call/tensor_type.h>
 
 namespace lockstep {
 namespace {

@@ -107,8 +107,7 @@ void ProcessGroup::reduce_scatter_tensor(const torch::Tensor& output, const torc
   impl_->run(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
 WorkPtr ProcessGroup::async_reduce_scatter_tensor(const torch::Tensor& output,
-                                                  const torch::Tensor& input,
-                                                  ReduceOp op) {
+                                                  const torch::Tensor& input, ReduceOp op) {
   return impl_->start(impl_->prepare.reduce_scatter_tensor(output, input, op));
 }
 

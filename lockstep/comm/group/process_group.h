@@ -164,21 +164,22 @@ class ProcessGroup {
   // --- Memory and groups -------------------------------------------------------------------------
 
   /// Collective. A zeroed tensor on the group's device. Collectives on it, and on views of it, copy
-  /// nothing where it is symmetric memory: on one host's CPU it is shared between the ranks, and over
-  /// NCCL it is registered with that if it can be. Elsewhere it is plain memory, also on a GPU whose
-  /// group works in host memory. It must be used at the same place by all ranks, and it outlives the
-  /// group if it is held longer. After a failure of the group its contents are undefined on every
-  /// rank: a peer may have written a part of its results, or still be writing. ConfigError, and the
-  /// group goes on, where no tensor has the shape or there is not so much memory left; ranks that
-  /// share it throw together.
+  /// nothing where it is symmetric memory: on one host's CPU it is shared between the ranks, and
+  /// over NCCL it is registered with that if it can be. Elsewhere it is plain memory, also on a GPU
+  /// whose group works in host memory. It must be used at the same place by all ranks, and it
+  /// outlives the group if it is held longer. After a failure of the group its contents are
+  /// undefined on every rank: a peer may have written a part of its results, or still be writing.
+  /// ConfigError, and the group goes on, where no tensor has the shape or there is not so much
+  /// memory left; ranks that share it throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// The same place in each rank's memory: for `tensor` in memory that this group's allocate() gave
-  /// this rank, or a view of it, one tensor of its shape and strides for each rank, which can be read
-  /// and written like any other (the second is `tensor` itself on rank 1). Empty where the ranks do
-  /// not share memory ("gloo", "nccl", "hierarchical") and for other memory; in a group of one the
-  /// tensor. Local: only collectives, such as barrier(), tell when a peer has written. The views hold
-  /// the memory and may outlive the group, but collectives on peers' are no longer free of copies.
+  /// this rank, or a view of it, one tensor of its shape and strides for each rank, which can be
+  /// read and written like any other (the second is `tensor` itself on rank 1). Empty where the
+  /// ranks do not share memory ("gloo", "nccl", "hierarchical") and for other memory; in a group of
+  /// one the tensor. Local: only collectives, such as barrier(), tell when a peer has written. The
+  /// views hold the memory and may outlive the group, but collectives on peers' are no longer free
+  /// of copies.
   Tensors peer_views(const torch::Tensor& tensor) const;
 
   /// Whether the ranks share what allocate() gives, so that it has peer_views(). False in a group
@@ -194,8 +195,8 @@ class ProcessGroup {
   /// MPI_Comm_split; nothing where color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Local. The calls of this rank that have ended since `from`: in this group, in the first one, and
-  /// in all groups made from that. The last 2,000 operations are known.
+  /// Local. The calls of this rank that have ended since `from`: in this group, in the first one,
+  /// and in all groups made from that. The last 2,000 operations are known.
   std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
   /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on

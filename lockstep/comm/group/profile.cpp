@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 std::uint64_t name_space(const char* path) {
-  struct stat info {};
+  struct stat info{};
   return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 

@@ -35,7 +35,8 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
 /// share it.
 std::string job_name(const std::vector<Profile>& profiles);
 
-/// Whether each rank has a GPU that NCCL can use, and no two ranks the same one, which NCCL refuses.
+/// Whether each rank has a GPU that NCCL can use, and no two ranks the same one, which NCCL
+/// refuses.
 bool each_has_a_gpu(const std::vector<Profile>& profiles);
 
 /// "ranks 0, 1 share a GPU; ranks 2, 3 share another", by the ranks in the first group; empty where

@@ -89,9 +89,9 @@ class StagedStarts::Handle final : public Work {
       if (moved) {
         last_moved = Clock::now();
       } else if (deadline.expired()) {
-        const std::string reason =
-            lockstep::str(name_, " has not reached the host after ", static_cast<double>(timeout.count()) / 1e3,
-                          " s: earlier work of the device has not ended");
+        const std::string reason = lockstep::str(name_, " has not reached the host after ",
+                                                 static_cast<double>(timeout.count()) / 1e3,
+                                                 " s: earlier work of the device has not ended");
         abort_(reason);
         started(nullptr, std::make_exception_ptr(TimeoutError(reason)));
       } else if (Clock::now() - last_moved < kBusyWait) {

@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/comm/call/work.h>
 #include <lockstep/comm/group/device_copies.h>
 #include <lockstep/comm/waiting/progress.h>
-#include <lockstep/comm/call/work.h>
 
 namespace lockstep {
 

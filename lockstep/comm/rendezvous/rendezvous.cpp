@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <cerrno>
 #include <charconv>
@@ -12,11 +12,11 @@
 #include <memory>
 #include <utility>
 
-#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/rendezvous/secret.h>
 #include <lockstep/comm/rendezvous/secret_store.h>
-#include <lockstep/comm/store/server.h>
 #include <lockstep/comm/rendezvous/store_client.h>
+#include <lockstep/comm/store/network.h>
+#include <lockstep/comm/store/server.h>
 #include <lockstep/comm/waiting/wait_notice.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -30,7 +30,7 @@ constexpr const char* kRollCall = "roll call";
 // without a word; ignored, the write fails and becomes a CommError. Python does the same at its
 // start.
 void ignore_broken_pipes() {
-  struct sigaction current {};
+  struct sigaction current{};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
     std::signal(SIGPIPE, SIG_IGN);
   }
@@ -55,8 +55,8 @@ std::function<void()> notice_of(const WorkerEnvironment& environment,
   if (environment.local_rank != 0 && environment.rank != 1) return {};
   return [environment, timeout, notice = std::make_shared<WaitNotice>()] {
     notice->look(timeout, [&] {
-      return str("rank ", environment.rank, " waits for the store at ", environment.master_addr, ":",
-                 environment.master_port,
+      return str("rank ", environment.rank, " waits for the store at ", environment.master_addr,
+                 ":", environment.master_port,
                  environment.agent_store ? ", which the launcher serves" : ", which rank 0 serves");
     });
   };
@@ -94,10 +94,10 @@ void require_secret(const WorkerEnvironment& environment) {
       !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {
     return;
   }
-  const std::string reason =
-      str("whoever reaches the meeting point ", environment.master_addr, ":",
-          environment.master_port, " could join this job; start all ranks with the same "
-          "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
+  const std::string reason = str(
+      "whoever reaches the meeting point ", environment.master_addr, ":", environment.master_port,
+      " could join this job; start all ranks with the same "
+      "LOCKSTEP_SECRET in their environment (made once, by: openssl rand -hex 32)");
   if (!environment.agent_store) throw ConfigError(reason);
   if (environment.rank == 0) log_warning(reason);
 }
@@ -130,9 +130,8 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   const std::string mine = str(size);
   const std::string agreed = open.store().compareSet("world_size", "", mine);
   if (agreed != mine) {
-    open.refuse(kRollCall,
-                str("rank ", world_rank, " was started with a world of ", mine,
-                    " ranks, the others with ", agreed, " (WORLD_SIZE)"));
+    open.refuse(kRollCall, str("rank ", world_rank, " was started with a world of ", mine,
+                               " ranks, the others with ", agreed, " (WORLD_SIZE)"));
   }
   if (open.store().add(str("rank/", rank), 1) != 1) {
     open.refuse(kRollCall,
@@ -174,8 +173,8 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
   try {
     auto ours = store_of_attempt(connect_store(environment, timeout, host_timeout),
                                  environment.restart_count);
-    TextExchange exchange = call_the_roll(std::move(ours), environment.rank,
-                                          environment.world_size, timeout, environment.rank);
+    TextExchange exchange = call_the_roll(std::move(ours), environment.rank, environment.world_size,
+                                          timeout, environment.rank);
     if (environment.listen_fd && environment.rank == 0) close(*environment.listen_fd);
     return {std::move(exchange), address_for_peers(environment.master_addr, environment.master_port,
                                                    on_several_hosts(environment))};

@@ -27,13 +27,14 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
 
 /// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
 /// from then on, which is sealed where they have a secret. `world_rank`: this rank in the first
-/// group, for messages. `meanwhile` is called while waiting, also in what is exchanged from then on.
+/// group, for messages. `meanwhile` is called while waiting, also in what is exchanged from then
+/// on.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile = {});
 
-/// `store`, where the keys of this attempt of an elastic job are apart from those of others, which a
-/// launcher that keeps its store leaves there, and from what else uses it.
+/// `store`, where the keys of this attempt of an elastic job are apart from those of others, which
+/// a launcher that keeps its store leaves there, and from what else uses it.
 c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
                                                  int restart_count);
 

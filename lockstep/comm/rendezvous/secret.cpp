@@ -61,8 +61,8 @@ std::optional<std::string> prove_secret(TextExchange& exchange,
     const bool has = greetings[rank] != kNoSecret;
     if (has == (greetings[0] != kNoSecret)) continue;
     throw CommError(lockstep::str("rank ", names[has ? rank : 0],
-                                  " was started with LOCKSTEP_SECRET, rank ",
-                                  names[has ? 0 : rank], " without; give all ranks the same"));
+                                  " was started with LOCKSTEP_SECRET, rank ", names[has ? 0 : rank],
+                                  " without; give all ranks the same"));
   }
   if (!secret) return std::nullopt;
   const std::string transcript = transcript_of(greetings);

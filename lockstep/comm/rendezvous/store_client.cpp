@@ -34,8 +34,7 @@ void StoreClient::set(const std::string& key, const Bytes& value) {
 
 StoreClient::Bytes StoreClient::compareSet(const std::string& key, const Bytes& expected,
                                            const Bytes& desired) {
-  return store_bytes(
-      connection_.compare_set(full(key), store_text(expected), store_text(desired)));
+  return store_bytes(connection_.compare_set(full(key), store_text(expected), store_text(desired)));
 }
 
 StoreClient::Bytes StoreClient::get(const std::string& key) { return multiGet({key})[0]; }
@@ -56,8 +55,8 @@ void StoreClient::wait(const std::vector<std::string>& keys) { wait(keys, getTim
 
 void StoreClient::wait(const std::vector<std::string>& keys,
                        const std::chrono::milliseconds& timeout) {
-  if (connection_.wait(full(keys), timeout == kNoTimeout ? std::chrono::milliseconds::max()
-                                                         : timeout)) {
+  if (connection_.wait(full(keys),
+                       timeout == kNoTimeout ? std::chrono::milliseconds::max() : timeout)) {
     return;
   }
   throw TimeoutError(lockstep::str(connection_.options().who, " waited ",

@@ -150,7 +150,8 @@ void TextExchange::await(const std::vector<std::string>& keys,
   std::exception_ptr lost;
   WaitNotice notice;
   const auto look = time_to_next_look(static_cast<bool>(check), size_);
-  while (!come_within(std::min(look, std::chrono::ceil<Milliseconds>(deadline.remaining())), keys)) {
+  while (
+      !come_within(std::min(look, std::chrono::ceil<Milliseconds>(deadline.remaining())), keys)) {
     if (store_->check({kRefusedKey})) leave_with(store_->get_to_str(kRefusedKey));
     try {
       if (check && !lost) check();

@@ -13,8 +13,8 @@
 namespace lockstep {
 
 /// Every wait sleeps in the store until what it waits for is there, and comes back now and then: so
-/// it can end when a rank refuses, and say whom it waited for. Messages name the ranks by their place
-/// in the first group. Not thread-safe.
+/// it can end when a rank refuses, and say whom it waited for. Messages name the ranks by their
+/// place in the first group. Not thread-safe.
 class TextExchange {
  public:
   using Check = std::function<void()>;

@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include <lockstep/comm/store/network.h>
 #include <lockstep/comm/rendezvous/slurm.h>
+#include <lockstep/comm/store/network.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 

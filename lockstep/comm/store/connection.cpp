@@ -106,7 +106,8 @@ class Connection::Exchange {
     return text;
   }
 
-  /// Whether the first byte of an answer is there before `limit`, which may come before the deadline.
+  /// Whether the first byte of an answer is there before `limit`, which may come before the
+  /// deadline.
   bool has_answer_before(const Deadline& limit) {
     while (connection_.read_ == connection_.received_.size()) {
       if (!is_ready(POLLIN, limit)) return false;
@@ -145,13 +146,14 @@ class Connection::Exchange {
 
   void await(short events) {
     if (is_ready(events, deadline_)) return;
-    give_up([text = str(connection_.options_.who, " waited ",
-                        static_cast<double>(answer_time_.count()) / 1e3,
-                        " s for an answer of the store at ", connection_.at(),
-                        ": it is connected but silent; is its process stopped, its host out of "
-                        "reach, or does another program listen there? (MASTER_ADDR, MASTER_PORT)")] {
-      throw TimeoutError(text);
-    });
+    give_up(
+        [text = str(connection_.options_.who, " waited ",
+                    static_cast<double>(answer_time_.count()) / 1e3,
+                    " s for an answer of the store at ", connection_.at(),
+                    ": it is connected but silent; is its process stopped, its host out of "
+                    "reach, or does another program listen there? (MASTER_ADDR, MASTER_PORT)")] {
+          throw TimeoutError(text);
+        });
   }
 
   bool is_ready(short events, const Deadline& limit) {
@@ -254,8 +256,7 @@ void Connection::set(const std::string& key, const std::string& value) {
 std::string Connection::compare_set(const std::string& key, const std::string& expected,
                                     const std::string& desired) {
   Exchange exchange(*this);
-  exchange.send(
-      Message(Query::kCompareSet).add_text(key).add_text(expected).add_text(desired));
+  exchange.send(Message(Query::kCompareSet).add_text(key).add_text(expected).add_text(desired));
   return exchange.receive_text();
 }
 

@@ -20,8 +20,8 @@ struct ConnectionOptions {
   std::uint16_t port = 0;
   /// For the whole of connecting, and for each answer afterwards.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// How long the store's host may answer nothing, not even for a process that is stopped, until the
-  /// store counts as gone (ETIMEDOUT). Zero: only `timeout` holds.
+  /// How long the store's host may answer nothing, not even for a process that is stopped, until
+  /// the store counts as gone (ETIMEDOUT). Zero: only `timeout` holds.
   std::chrono::milliseconds host_timeout{0};
   /// Called again and again while connecting.
   std::function<void()> meanwhile{};

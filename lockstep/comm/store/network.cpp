@@ -118,8 +118,8 @@ std::string resolve_address(const std::string& host) {
 namespace {
 
 struct Interfaces {
-  bool has_address = false;          // whether the address asked for is among them
-  std::vector<std::string> others;   // IPv4 addresses beside loopback
+  bool has_address = false;         // whether the address asked for is among them
+  std::vector<std::string> others;  // IPv4 addresses beside loopback
 };
 
 Interfaces own_interfaces(const std::string& address) {
@@ -131,8 +131,8 @@ Interfaces own_interfaces(const std::string& address) {
     if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
     const int family = each->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    const std::string text = to_text(
-        each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const std::string text =
+        to_text(each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     found.has_address = found.has_address || text == address;
     if (family == AF_INET && (each->ifa_flags & IFF_LOOPBACK) == 0) found.others.push_back(text);
   }
@@ -168,8 +168,9 @@ std::string meeting_address(const std::string& host, bool several_hosts) {
   } else if (interfaces.has_address) {
     return address;
   }
-  log_warning("the meeting point ", host, " (", address,
-              ") is not an address of this host that others can reach; listening on all interfaces");
+  log_warning(
+      "the meeting point ", host, " (", address,
+      ") is not an address of this host that others can reach; listening on all interfaces");
   return kAnyAddress;
 }
 
@@ -188,7 +189,8 @@ int listen_on(const std::string& host, std::uint16_t port) {
   Socket listener(address.family(), SOCK_STREAM);
   const int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), 1024) != 0) {
+  if (bind(listener.get(), address.get(), address.length) != 0 ||
+      listen(listener.get(), 1024) != 0) {
     throw CommError(str("cannot listen on ", host, ":", port, ": ", errno_text(errno),
                         errno == EADDRINUSE ? "; choose another port (MASTER_PORT)" : ""));
   }
@@ -238,8 +240,7 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
 }
 
 int connect_to_listener(const std::string& host, std::uint16_t port,
-                        std::chrono::milliseconds timeout,
-                        const std::function<void()>& meanwhile) {
+                        std::chrono::milliseconds timeout, const std::function<void()>& meanwhile) {
   const Deadline deadline(timeout);
   std::string reason;
   do {

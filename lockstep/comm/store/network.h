@@ -1,4 +1,5 @@
-// The little of TCP that a rendezvous needs: which address, is it mine, who listens, can I reach it.
+// The little of TCP that a rendezvous needs: which address, is it mine, who listens, can I reach
+// it.
 #pragma once
 
 #include <chrono>
@@ -20,20 +21,20 @@ std::string own_loopback();
 /// Every interface of the machine, as an address to listen on.
 inline constexpr const char* kAnyAddress = "0.0.0.0";
 
-/// The address that rank 0 should listen on so that others reach it as `host`. Normally the one that the
-/// name means. Where peers are on other hosts and the name means a loopback address here (Debian's
-/// /etc/hosts gives the own name 127.0.1.1), the address of this machine's only other interface; and
-/// kAnyAddress, with a warning in the log, where that is not clear or the address is not ours (a
-/// translated or virtual one).
+/// The address that rank 0 should listen on so that others reach it as `host`. Normally the one
+/// that the name means. Where peers are on other hosts and the name means a loopback address here
+/// (Debian's /etc/hosts gives the own name 127.0.1.1), the address of this machine's only other
+/// interface; and kAnyAddress, with a warning in the log, where that is not clear or the address is
+/// not ours (a translated or virtual one).
 std::string meeting_address(const std::string& host, bool several_hosts);
 
 /// Whether meeting_address() leads past loopback, so that other machines and their users reach the
 /// meeting point. A name that cannot be resolved counts as one that does.
 bool is_reached_from_outside(const std::string& host, bool several_hosts);
 
-/// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The caller
-/// owns the descriptor. CommError names the address and the reason: in use, not an address of this
-/// machine, not permitted.
+/// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The
+/// caller owns the descriptor. CommError names the address and the reason: in use, not an address
+/// of this machine, not permitted.
 int listen_on(const std::string& host, std::uint16_t port);
 
 /// A socket that keeps a free port of `host` from others while nobody listens there: the kernel
@@ -58,9 +59,9 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
                         std::chrono::milliseconds timeout,
                         const std::function<void()>& meanwhile = {});
 
-/// From now on a call on the connected socket fails with ETIMEDOUT once the kernel of the other host has
-/// answered nothing for `timeout`. It answers for a process that is stopped, too. Nothing changes where
-/// `timeout` is zero.
+/// From now on a call on the connected socket fails with ETIMEDOUT once the kernel of the other
+/// host has answered nothing for `timeout`. It answers for a process that is stopped, too. Nothing
+/// changes where `timeout` is zero.
 void give_up_silent_host(int fd, std::chrono::milliseconds timeout);
 
 /// The part of give_up_silent_host() that is about data on its way; zero: no limit. The kernel

@@ -49,8 +49,8 @@ class Descriptor {
 
 struct Client {
   Descriptor socket;
-  std::string in{};   ///< received, of a query that is not complete
-  std::string out{};  ///< to be sent, when the client reads again
+  std::string in{};        ///< received, of a query that is not complete
+  std::string out{};       ///< to be sent, when the client reads again
   bool valid = false;      ///< has sent the magic number
   bool out_waits = false;  ///< `out` goes on when the socket takes more
 };
@@ -199,8 +199,8 @@ class Server::Loop {
       case Query::kCompareSet: {
         const std::string key = reader.read_text();
         const std::string expected = reader.read_text();
-        return answer(fd, Message().add_text(
-                              table_.compare_set(key, expected, reader.read_text())));
+        return answer(fd,
+                      Message().add_text(table_.compare_set(key, expected, reader.read_text())));
       }
       case Query::kAdd: {
         const std::string key = reader.read_text();

@@ -1,6 +1,6 @@
-// The store that rank 0 serves. It speaks the protocol of PyTorch's TCPStore (protocol.h). LibTorch's
-// own server looks up the name of each host that connects, in the thread that serves all: a slow name
-// server holds up every rank for seconds.
+// The store that rank 0 serves. It speaks the protocol of PyTorch's TCPStore (protocol.h).
+// LibTorch's own server looks up the name of each host that connects, in the thread that serves
+// all: a slow name server holds up every rank for seconds.
 #pragma once
 
 #include <memory>

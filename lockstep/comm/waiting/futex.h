@@ -28,9 +28,9 @@ inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseco
           nullptr, 0);
 }
 
-/// Sleeps while each of `words` has its `expected` value, at most `timeout`; the first 128 count. May
-/// return early for no reason. Where it cannot watch all of them (more words; a kernel before 5.16, or one
-/// that forbids it) it sleeps shortly.
+/// Sleeps while each of `words` has its `expected` value, at most `timeout`; the first 128 count.
+/// May return early for no reason. Where it cannot watch all of them (more words; a kernel before
+/// 5.16, or one that forbids it) it sleeps shortly.
 struct ExpectedWord {
   Word* word;
   std::uint32_t expected;
@@ -60,12 +60,13 @@ inline void futex_wait_any(std::span<const ExpectedWord> words, std::chrono::nan
   until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
   if (syscall(kFutexWaitv, waiters.data(), count, 0, &until, CLOCK_MONOTONIC) >= 0) return;
   if (errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
-  futex_wait(*words[0].word, words[0].expected, std::min<std::chrono::nanoseconds>(timeout, kShortly));
+  futex_wait(*words[0].word, words[0].expected,
+             std::min<std::chrono::nanoseconds>(timeout, kShortly));
 }
 
 inline void futex_wake_all(Word& word) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr,
-          nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
+          0);
 }
 
 /// Tells the processor that this is a spin loop.

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// The pauses between two looks, each twice as long as the last: the first ones are short, so that a
-/// rendezvous costs little, the later ones spare the process that serves the store.
+/// The pauses between two looks, each twice as long as the last: the first ones are short, so that
+/// a rendezvous costs little, the later ones spare the process that serves the store.
 class StorePauses {
  public:
   void sleep() {

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Output position x shows source position origin + step * x when that lies in [low, high), else the
-/// padding. Pads, crops and flips compose in this form, at no cost to the pixels.
+/// Output position x shows source position origin + step * x when that lies in [low, high), else
+/// the padding. Pads, crops and flips compose in this form, at no cost to the pixels.
 struct Axis {
   std::int64_t size;
   std::int64_t origin = 0;

@@ -58,8 +58,8 @@ constexpr bool kHasBlocks = false;
 void transpose_block(const std::uint8_t*, std::int64_t, std::uint8_t*, std::int64_t) {}
 #else
 constexpr bool kHasBlocks = true;
-// 16 x 16 bytes. Interleaving row i with row i + 8 four times over moves the bit that tells the upper
-// rows to the bottom of a byte's place, as in a perfect shuffle.
+// 16 x 16 bytes. Interleaving row i with row i + 8 four times over moves the bit that tells the
+// upper rows to the bottom of a byte's place, as in a perfect shuffle.
 HWY_INLINE void transpose_block(const std::uint8_t* input, std::int64_t input_stride,
                                 std::uint8_t* output, std::int64_t output_stride) {
   const hn::Full128<std::uint8_t> tag;

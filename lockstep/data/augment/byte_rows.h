@@ -1,5 +1,5 @@
-// Weighted sums of rows of bytes, and the transposition that makes columns of rows: both passes of a
-// resize are the first.
+// Weighted sums of rows of bytes, and the transposition that makes columns of rows: both passes of
+// a resize are the first.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,16 @@
 
 namespace lockstep {
 
-/// The rows that one new row is the mean of: `count` from `first` on, with weights that sum to 2^22.
+/// The rows that one new row is the mean of: `count` from `first` on, with weights that sum to
+/// 2^22.
 struct RowWindow {
   std::int64_t first;
   std::int64_t count;
   const std::int32_t* weights;
 };
 
-/// output row k = the weighted sum of the input's rows in windows[k], rounded; each row has `length` bytes.
+/// output row k = the weighted sum of the input's rows in windows[k], rounded; each row has
+/// `length` bytes.
 void combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
                   std::span<const RowWindow> windows, std::uint8_t* output,
                   std::int64_t output_stride);

@@ -63,8 +63,9 @@ class ListCheck {
     if (pad.fill < 0 || pad.fill > 255) {
       reject("Pad must have a fill from 0 to 255, got ", pad.fill);
     }
-    if (is_known()) become({static_cast<int>(shape_.height) + 2 * pad.pixels,
-                            static_cast<int>(shape_.width) + 2 * pad.pixels});
+    if (is_known())
+      become({static_cast<int>(shape_.height) + 2 * pad.pixels,
+              static_cast<int>(shape_.width) + 2 * pad.pixels});
   }
   void operator()(const RandomCrop& crop) {
     geometry("RandomCrop");
@@ -161,8 +162,9 @@ class ListCheck {
   ImageShape result() const {
     if (!normalized_) reject("the list must have a Normalize, after its geometry");
     if (!is_known()) {
-      reject("the images have sizes of their own, so the list needs a Resize to a height and width, "
-             "RandomResizedCrop, RandomCrop or CenterCrop to make batches of them");
+      reject(
+          "the images have sizes of their own, so the list needs a Resize to a height and width, "
+          "RandomResizedCrop, RandomCrop or CenterCrop to make batches of them");
     }
     return shape_;
   }
@@ -219,7 +221,8 @@ void check_declared(const ImageShape& image, const ImageShape& declared, std::ui
 }
 
 void check_made(const char* operation, const ImageShape& from, const ImageShape& made) {
-  if (std::max(made.height, made.width) <= kMaximumPixels && made.elements() <= kMaximumBytes) return;
+  if (std::max(made.height, made.width) <= kMaximumPixels && made.elements() <= kMaximumBytes)
+    return;
   throw DataError(str("augmentation: ", operation, " an image of ", from.height, "x", from.width,
                       " makes ", text_of(made), ", expected at most ", kMaximumPixels,
                       " pixels a side and ", kMaximumBytes, " bytes; crop it first"));

@@ -32,7 +32,8 @@ Box choose(const RandomCrop& crop, std::int64_t height, std::int64_t width, Phil
   return {top, left, crop.size.height, crop.size.width};
 }
 
-Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random) {
+Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
+           PhiloxStream& random) {
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
     const double target = area * uniform(random, crop.scale);
@@ -129,12 +130,14 @@ Box center_box(ImageSize size, std::int64_t height, std::int64_t width) {
 
 ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width) {
   if (!resize.shorter_side) return resize.size;
-  constexpr std::int64_t kMost = 1 << 30;  // more than any image may have, and an int can still grow
+  constexpr std::int64_t kMost = 1
+                                 << 30;  // more than any image may have, and an int can still grow
   const auto longer = [&](std::int64_t longer_side, std::int64_t shorter_side) {
     return static_cast<int>(std::min(resize.size.height * longer_side / shorter_side, kMost));
   };
   const int side = resize.size.height;
-  return width <= height ? ImageSize{longer(height, width), side} : ImageSize{side, longer(width, height)};
+  return width <= height ? ImageSize{longer(height, width), side}
+                         : ImageSize{side, longer(width, height)};
 }
 
 }  // namespace lockstep

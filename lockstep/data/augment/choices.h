@@ -1,5 +1,6 @@
-// The random choices of each operator, apart from what they do to pixels, so that all engines and tests
-// share them. They draw from the stream in a fixed order: a row before a column, an area before a ratio.
+// The random choices of each operator, apart from what they do to pixels, so that all engines and
+// tests share them. They draw from the stream in a fixed order: a row before a column, an area
+// before a ratio.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@ namespace lockstep {
 /// torchvision's RandomCrop.get_params.
 Box choose(const RandomCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random);
 /// torchvision's RandomResizedCrop.get_params.
-Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random);
+Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
+           PhiloxStream& random);
 /// torchvision's RandomErasing.get_params, preceded by the draw for its probability.
 std::optional<Box> choose(const RandomErasing& erasing, std::int64_t height, std::int64_t width,
                           PhiloxStream& random);
@@ -45,8 +47,8 @@ struct ColorSteps {
   const ColorStep* end() const { return steps.data() + count; }
 };
 
-/// torchvision's ColorJitter.get_params: an order of all four properties, then the factors of those that
-/// change, brightness first. The steps hold only these.
+/// torchvision's ColorJitter.get_params: an order of all four properties, then the factors of those
+/// that change, brightness first. The steps hold only these.
 ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random);
 
 /// Where torchvision's center_crop cuts an image of at least that size: the middle, halves to even.

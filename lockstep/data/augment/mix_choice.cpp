@@ -80,7 +80,8 @@ void check_alpha(const char* name, double alpha) {
 
 std::string to_string(const BatchMix& mix) {
   if (const auto* mixup = std::get_if<MixUp>(&mix)) return str("MixUp(alpha=", mixup->alpha, ")");
-  if (const auto* cutmix = std::get_if<CutMix>(&mix)) return str("CutMix(alpha=", cutmix->alpha, ")");
+  if (const auto* cutmix = std::get_if<CutMix>(&mix))
+    return str("CutMix(alpha=", cutmix->alpha, ")");
   if (const auto* both = std::get_if<RandomMix>(&mix)) {
     return to_string(BatchMix(both->cutmix)) + " or " + to_string(BatchMix(both->mixup));
   }

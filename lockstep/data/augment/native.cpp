@@ -183,7 +183,8 @@ class Canvas {
     return result;
   }
 
-  // Makes a copy of the pixels that it shows, to be changed. No pixels: it shows nothing but padding.
+  // Makes a copy of the pixels that it shows, to be changed. No pixels: it shows nothing but
+  // padding.
   ColorPlanes own() {
     take_pixels();
     const auto [top, bottom] = rows_.shown();

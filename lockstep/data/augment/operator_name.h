@@ -11,11 +11,20 @@ namespace lockstep {
 
 /// "RandomCrop", as in a list.
 inline std::string operator_name(const Operator& op) {
-  constexpr const char* kNames[] = {
-      "Pad",           "RandomCrop",           "CenterCrop",         "Resize",
-      "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation",
-      "ColorJitter",   "Grayscale",            "RandomGrayscale",    "Cutout",
-      "RandomErasing", "Normalize"};
+  constexpr const char* kNames[] = {"Pad",
+                                    "RandomCrop",
+                                    "CenterCrop",
+                                    "Resize",
+                                    "RandomResizedCrop",
+                                    "RandomHorizontalFlip",
+                                    "RandomVerticalFlip",
+                                    "RandomRotation",
+                                    "ColorJitter",
+                                    "Grayscale",
+                                    "RandomGrayscale",
+                                    "Cutout",
+                                    "RandomErasing",
+                                    "Normalize"};
   static_assert(std::size(kNames) == std::variant_size_v<Operator>);
   return kNames[op.index()];
 }

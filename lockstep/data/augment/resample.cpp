@@ -32,7 +32,7 @@ Triangle triangle(std::int64_t x, std::int64_t count, double scale, double* weig
                   std::min(static_cast<std::int64_t>(center + radius + 0.5), count)};
   for (std::int64_t i = result.first; i < result.end; ++i) {
     const double distance = std::abs((static_cast<double>(i) - center + 0.5) * per_radius);
-    result.sum += *weights++ = std::max(1.0 - distance, 0.0);
+    result.sum += * weights++ = std::max(1.0 - distance, 0.0);
   }
   return result;
 }
@@ -149,8 +149,8 @@ void Resampler::widen(const ImageView& source, std::int64_t first_row, std::int6
   }
   combine_rows(upright_.data(), column, column, columns_.windows, widened_.data(), column);
   for (std::int64_t c = 0; c < channels; ++c) {
-    transpose_bytes(widened_.data() + c * rows, column, width, rows, wide_.data() + c * rows * width,
-                    width);
+    transpose_bytes(widened_.data() + c * rows, column, width, rows,
+                    wide_.data() + c * rows * width, width);
   }
 }
 

@@ -11,11 +11,12 @@ namespace lockstep {
 
 /// Resizes images, with memory that is reused from one to the next. For one thread at a time.
 ///
-/// The result is that of Pillow's resize(BILINEAR), which torchvision's Resize calls: first the rows
-/// become as wide as wanted, rounded to bytes, then the columns as high. Each new pixel is the mean of the
-/// old ones under a triangle around its centre, twice as wide as a new pixel when shrinking and as an old
-/// one when growing, with weights in fixed point of 22 bits. (Pillow 13 begins with the columns where the
-/// height shrinks much more than the width; the results then differ by 1 here and there.)
+/// The result is that of Pillow's resize(BILINEAR), which torchvision's Resize calls: first the
+/// rows become as wide as wanted, rounded to bytes, then the columns as high. Each new pixel is the
+/// mean of the old ones under a triangle around its centre, twice as wide as a new pixel when
+/// shrinking and as an old one when growing, with weights in fixed point of 22 bits. (Pillow 13
+/// begins with the columns where the height shrinks much more than the width; the results then
+/// differ by 1 here and there.)
 ///
 /// For an image that was decoded at a reduced size, each new pixel is what the same triangle, over
 /// the part's pixels at full size, makes of a curve through the reduced ones: a parabola in each,

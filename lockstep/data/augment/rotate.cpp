@@ -30,7 +30,8 @@ struct PixelRun {
 };
 
 // The x for which start + x * step is in [0, limit).
-PixelRun where_within(std::int64_t start, std::int64_t step, std::int64_t limit, const PixelRun& all) {
+PixelRun where_within(std::int64_t start, std::int64_t step, std::int64_t limit,
+                      const PixelRun& all) {
   if (step == 0) return start >= 0 && start < limit ? all : PixelRun{0, 0};
   if (step < 0) {  // the same from the other side
     start = limit - 1 - start;

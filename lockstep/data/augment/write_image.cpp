@@ -333,8 +333,8 @@ class Writer {
       const std::int64_t end = std::min(begin + kBlock, numbers);
       for (std::int64_t i = begin; i < end; ++i) {
         const ChannelScale& scale = write_.channels[first + i % count];
-        floats[i - begin] = static_cast<float>(source.at(i / count, i % count)) * scale.scale +
-                            scale.bias;
+        floats[i - begin] =
+            static_cast<float>(source.at(i / count, i % count)) * scale.scale + scale.bias;
       }
       for (std::int64_t i = 0; i < kBlock; i += lanes()) {
         Type::store(hn::LoadU(Floats(), floats + i), elements + i);
@@ -356,8 +356,8 @@ class Writer {
     const std::int64_t pixel = planar ? 1 : channels_;
     for (std::int64_t c = 0; c < channels_; ++c) {
       const Element value = shown(area.value, area.is_byte, c);
-      Element* corner = output + (planar ? c * height_ * width_ : c) +
-                        (area.top * width_ + area.left) * pixel;
+      Element* corner =
+          output + (planar ? c * height_ * width_ : c) + (area.top * width_ + area.left) * pixel;
       for (std::int64_t y = 0; y < area.height; ++y) {
         Element* row = corner + y * width_ * pixel;
         for (std::int64_t x = 0; x < area.width; ++x) row[x * pixel] = value;

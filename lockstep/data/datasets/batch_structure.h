@@ -60,9 +60,9 @@ concept OwnVisit = requires(T& value) { each_tensor(value, Ignore{}); };
 
 // What holds no tensors by its nature.
 template <class T>
-concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> ||
-                std::convertible_to<const T&, std::string_view> ||
-                std::convertible_to<const T&, std::string>;
+concept Plain =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> ||
+    std::convertible_to<const T&, std::string_view> || std::convertible_to<const T&, std::string>;
 
 template <class T>
 concept Range = std::ranges::range<T> && !Plain<T>;
@@ -75,8 +75,8 @@ concept Map = requires {
 
 // A map whose order depends on how it was filled.
 template <class T>
-concept HashMap = Map<T> && std::totally_ordered<typename T::key_type> &&
-                  requires { typename T::hasher; };
+concept HashMap =
+    Map<T> && std::totally_ordered<typename T::key_type> && requires { typename T::hasher; };
 
 // An item of torch::OrderedDict, which is a class of its own.
 template <class T>

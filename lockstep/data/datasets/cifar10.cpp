@@ -39,7 +39,8 @@ Description describe(Cifar10Split split) {
 
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
-  const std::filesystem::path folder = folder_with(directory, kSubfolder, description.files.front());
+  const std::filesystem::path folder =
+      folder_with(directory, kSubfolder, description.files.front());
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
     const DataFile file = open_data_file(folder, name, kMaximumCifarBytes);
@@ -53,17 +54,17 @@ ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split s
     shard.keep_alive = file.keep_alive;
     shards.push_back(std::move(shard));
   }
-  return ImageDataset(description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes,
-                      std::move(shards),
-                      {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
-                       "ship", "truck"});
+  return ImageDataset(
+      description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes, std::move(shards),
+      {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"});
 }
 
 void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
   const Description description = describe(split);
   constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
   for (const std::string& name : description.files) {
-    const DataSize file = data_file_size(folder_with(directory, kSubfolder, description.files.front()), name);
+    const DataSize file =
+        data_file_size(folder_with(directory, kSubfolder, description.files.front()), name);
     if (file.bytes != kExpectedBytes) {
       throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
                           " of ", kRecordsPerFile, " records; it is truncated or another's"));

@@ -114,8 +114,7 @@ std::shared_ptr<const ImageSource> make_shard_source(const std::string& name,
     }
     if (shard.images == nullptr || shard.labels == nullptr) {
       throw ConfigError(str("data set ", name, ": shard ", i, " has no ",
-                            shard.images == nullptr ? "images" : "labels",
-                            ", got a null pointer"));
+                            shard.images == nullptr ? "images" : "labels", ", got a null pointer"));
     }
   }
   return std::make_shared<const ShardSource>(shape, std::move(shards));
@@ -139,8 +138,8 @@ ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_
     throw ConfigError(
         str("data set ", name, ": got ", names, " names for ", num_classes, " classes"));
   }
-  state_ = std::make_shared<const State>(State{std::move(name), shape, num_classes, size,
-                                               std::move(source), std::move(class_names)});
+  state_ = std::make_shared<const State>(
+      State{std::move(name), shape, num_classes, size, std::move(source), std::move(class_names)});
 }
 
 ImageDataset::ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
@@ -152,7 +151,8 @@ ImageView ImageDataset::image(std::int64_t index) const {
   ImageReader reader;
   read(index, reader);
   if (!reader.is_decoded()) {
-    throw ConfigError(str("data set ", name(), ": its images are files, which an ImageReader decodes"));
+    throw ConfigError(
+        str("data set ", name(), ": its images are files, which an ImageReader decodes"));
   }
   return reader.pixels({0, 0, reader.shape().height, reader.shape().width});
 }
@@ -190,9 +190,8 @@ ImageDataset concatenate(const std::vector<ImageDataset>& datasets) {
       const auto& [channels, height, width] = dataset.shape();
       throw ConfigError(str("concatenate: ", dataset.name(), " has images of ", channels, "x",
                             height, "x", width, " in ", dataset.num_classes(), " classes, ",
-                            first.name(), " of ", first.shape().channels, "x",
-                            first.shape().height, "x", first.shape().width, " in ",
-                            first.num_classes()));
+                            first.name(), " of ", first.shape().channels, "x", first.shape().height,
+                            "x", first.shape().width, " in ", first.num_classes()));
     }
   }
   return ImageDataset(std::move(name), first.shape(), first.num_classes(),

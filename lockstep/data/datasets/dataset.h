@@ -13,8 +13,8 @@ namespace lockstep {
 
 enum class Split { kTrain, kTest };
 
-/// Where a data set's images and labels come from. Immutable: any thread may read. Indices are from 0 to
-/// size() - 1 and not checked.
+/// Where a data set's images and labels come from. Immutable: any thread may read. Indices are from
+/// 0 to size() - 1 and not checked.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
@@ -23,8 +23,8 @@ class ImageSource {
   virtual void read(std::int64_t index, ImageReader& reader) const = 0;
   /// 0 to the data set's num_classes() - 1.
   virtual std::int64_t label(std::int64_t index) const = 0;
-  /// Whether read() opens a file. A decoder of the engine's own is used only where all images are files
-  /// and say so.
+  /// Whether read() opens a file. A decoder of the engine's own is used only where all images are
+  /// files and say so.
   virtual bool is_file(std::int64_t index) const {
     static_cast<void>(index);
     return false;
@@ -32,8 +32,8 @@ class ImageSource {
   /// A number that stands for the names of the images in their order: equal where they are equal. 0
   /// from a source whose images have no names.
   virtual std::uint64_t fingerprint() const { return 0; }
-  /// Told of an image that will soon be read: a source in memory may ask the processor for it. In random
-  /// order an image is in no cache.
+  /// Told of an image that will soon be read: a source in memory may ask the processor for it. In
+  /// random order an image is in no cache.
   virtual void prefetch(std::int64_t index) const { static_cast<void>(index); }
 };
 
@@ -71,8 +71,8 @@ class ImageDataset {
   const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 
-  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read; ConfigError
-  /// when the source showed no image.
+  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read;
+  /// ConfigError when the source showed no image.
   void read(std::int64_t index, ImageReader& reader) const {
     reader.clear();  // what the reader held is not this image
     state_->source->read(index, reader);
@@ -84,7 +84,8 @@ class ImageDataset {
   std::uint64_t fingerprint() const { return state_->source->fingerprint(); }
   /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
   ImageView image(std::int64_t index) const;
-  /// Class of image `index`, 0 to num_classes() - 1. DataError when the source gives another number.
+  /// Class of image `index`, 0 to num_classes() - 1. DataError when the source gives another
+  /// number.
   std::int64_t label(std::int64_t index) const {
     const std::int64_t label = state_->source->label(index);
     if (label < 0 || label >= state_->num_classes) refuse_label(index, label);
@@ -107,8 +108,8 @@ class ImageDataset {
   std::shared_ptr<const State> state_;
 };
 
-/// The images at `indices`, in that order; an index may come several times. ConfigError for an index that
-/// the data set does not have, or none at all.
+/// The images at `indices`, in that order; an index may come several times. ConfigError for an
+/// index that the data set does not have, or none at all.
 ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
 
 /// All images of the first data set, then all of the next, and so on; the classes have the names of

@@ -104,9 +104,9 @@ bool equals_ignoring_case(std::string_view text, std::string_view lower) {
 template <class Extensions>
 bool has_extension(std::string_view name, const Extensions& extensions) {
   const std::string_view extension = extension_of(name);
-  return std::any_of(
-      extensions.begin(), extensions.end(),
-      [&](std::string_view wanted) { return equals_ignoring_case(extension, wanted); });
+  return std::any_of(extensions.begin(), extensions.end(), [&](std::string_view wanted) {
+    return equals_ignoring_case(extension, wanted);
+  });
 }
 
 // Appends the images of `folder` and of all folders below it.
@@ -130,9 +130,8 @@ std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int6
   std::vector<ImagesOfFolder> found;
   collect(folder, label, found);
   if (found.empty()) throw DataError(str(folder, ": holds no .jpg, .jpeg or .png file"));
-  std::sort(found.begin(), found.end(), [](const ImagesOfFolder& a, const ImagesOfFolder& b) {
-    return a.path < b.path;
-  });
+  std::sort(found.begin(), found.end(),
+            [](const ImagesOfFolder& a, const ImagesOfFolder& b) { return a.path < b.path; });
   return found;
 }
 

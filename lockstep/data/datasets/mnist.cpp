@@ -17,8 +17,8 @@ constexpr std::size_t kMaximumIdxBytes = std::size_t{1} << 30;
 void check_labels(const IdxLabels& labels, const std::string& path) {
   for (std::int64_t i = 0; i < labels.count; ++i) {
     if (labels.labels[i] >= kDigits) {
-      throw DataError(str(path, ": label ", i, " is ", int{labels.labels[i]}, ", expected 0 to ",
-                          kDigits - 1));
+      throw DataError(
+          str(path, ": label ", i, " is ", int{labels.labels[i]}, ", expected 0 to ", kDigits - 1));
     }
   }
 }

@@ -54,8 +54,8 @@ class PackSource final : public ImageSource {
   }
 
  private:
-  // Decoding takes long enough for the file to be cut short meanwhile, so the file's content is copied
-  // without the map: 10 KB take a microsecond, and their decoding some hundred.
+  // Decoding takes long enough for the file to be cut short meanwhile, so the file's content is
+  // copied without the map: 10 KB take a microsecond, and their decoding some hundred.
   void open_file(std::int64_t index, const PackRecord& record, ImageReader& reader) const {
     const std::span<std::byte> content = reader.memory(record.bytes.size());
     if (!file_.read_at(reader_.offset(index), content)) refuse_length();
@@ -80,9 +80,9 @@ class PackSource final : public ImageSource {
     return reading;
   }
 
-  // A page behind the end of a file that was cut short would end the process with SIGBUS. The kernel
-  // takes as long to answer as a small image does to be augmented, so a thread asks once for many of
-  // them, and whenever it comes from another pack.
+  // A page behind the end of a file that was cut short would end the process with SIGBUS. The
+  // kernel takes as long to answer as a small image does to be augmented, so a thread asks once for
+  // many of them, and whenever it comes from another pack.
   void check_length() const {
     constexpr std::size_t kBytesBetweenChecks = 64 << 10;
     Reading& reading = reading_of_thread();
@@ -94,7 +94,8 @@ class PackSource final : public ImageSource {
 
   [[noreturn]] void refuse_length() const {
     throw DataError(str(path_, ": was cut short while it is in use, expected ",
-                        file_.bytes().size(), " bytes; put the file back, or make it again with "
+                        file_.bytes().size(),
+                        " bytes; put the file back, or make it again with "
                         "`lockstep data pack`"));
   }
 

@@ -30,10 +30,11 @@ struct PackedImagesOptions {
 /// those of an image folder. Names and labels are those of the data set that was packed; the shape
 /// is that of all images where they have one size. The file stays open.
 ///
-/// ConfigError when an option is out of range. DataError, naming the file, when it is none, truncated or
-/// damaged. read() throws it, naming the record, when that is damaged, and when the file was cut short while it is in use. The file must not
-/// be cut short or overwritten in its place all the same: while pixels are shown, a page of them that
-/// is cut off ends the process with SIGBUS. Replacing it, as pack_images() does, is safe.
+/// ConfigError when an option is out of range. DataError, naming the file, when it is none,
+/// truncated or damaged. read() throws it, naming the record, when that is damaged, and when the
+/// file was cut short while it is in use. The file must not be cut short or overwritten in its
+/// place all the same: while pixels are shown, a page of them that is cut off ends the process with
+/// SIGBUS. Replacing it, as pack_images() does, is safe.
 ImageDataset load_packed_images(const std::filesystem::path& path,
                                 const PackedImagesOptions& options = {});
 

@@ -27,8 +27,8 @@ struct DataSize {
 std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
                                                     const std::string& name);
 
-/// `directory`, or its `subfolder`, in which the publisher's archive has the files, when only that is there
-/// and `name` is not in `directory` itself.
+/// `directory`, or its `subfolder`, in which the publisher's archive has the files, when only that
+/// is there and `name` is not in `directory` itself.
 std::filesystem::path folder_with(const std::filesystem::path& directory, const char* subfolder,
                                   const std::string& name);
 

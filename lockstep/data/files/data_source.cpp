@@ -74,8 +74,8 @@ std::vector<std::string> missing_files(const KnownDataset& known, const fs::path
   return missing;
 }
 
-// The first of `folders` that holds all files. If none does, DataError for the first that holds some:
-// a file may be called as another project's is.
+// The first of `folders` that holds all files. If none does, DataError for the first that holds
+// some: a file may be called as another project's is.
 std::optional<fs::path> search(const KnownDataset& known, const std::vector<fs::path>& folders) {
   std::string partial;
   for (const fs::path& folder : folders) {
@@ -108,8 +108,8 @@ std::string address(const KnownDataset& known, const std::string& file) {
 void require_folder(const char* what, const std::string& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
-    throw ConfigError(str(what, " ", folder,
-                          " does not exist or is no folder; create it or name another one"));
+    throw ConfigError(
+        str(what, " ", folder, " does not exist or is no folder; create it or name another one"));
   }
 }
 

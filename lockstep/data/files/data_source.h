@@ -21,9 +21,9 @@ struct DataRequest {
 const std::vector<std::string>& known_data_names();
 
 /// The folder that holds the data set's files: `directory`, else $LOCKSTEP_DATA, else the user's
-/// cache ($XDG_CACHE_HOME or ~/.cache)/lockstep/NAME. In the first two the files may lie in the folder
-/// itself or in its subfolder NAME. Nothing when no place holds any of the files, and `directory`
-/// is not given.
+/// cache ($XDG_CACHE_HOME or ~/.cache)/lockstep/NAME. In the first two the files may lie in the
+/// folder itself or in its subfolder NAME. Nothing when no place holds any of the files, and
+/// `directory` is not given.
 ///
 /// ConfigError for an unknown name, or a `directory` or $LOCKSTEP_DATA that is no folder.
 /// DataError, naming the file, when `directory` or $LOCKSTEP_DATA holds only some of the files, or

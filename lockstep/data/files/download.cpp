@@ -113,8 +113,9 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
   if (call.error) std::rethrow_exception(call.error);
   const std::string text = str("cannot download ", file.url, ": ", error.data());
   if (status == kNobodyAnswered) {
-    throw NetworkError(
-        str(text, "; put its files into a folder and name that (--data, LOCKSTEP_DATA), or set LOCKSTEP_MIRROR"));
+    throw NetworkError(str(text,
+                           "; put its files into a folder and name that (--data, LOCKSTEP_DATA), "
+                           "or set LOCKSTEP_MIRROR"));
   }
   throw DataError(text);
 }

@@ -9,9 +9,9 @@ namespace lockstep {
 /// What happens to an image that cannot be read.
 enum class OnCorruptImage {
   kStop,  ///< A DataError names the file.
-  /// It is left out and named. A Loader's batch is smaller by one: the first ten are named in warnings,
-  /// and all are counted. A batch without any image that can be read stops the run all the same: the
-  /// ranks must do the same steps.
+  /// It is left out and named. A Loader's batch is smaller by one: the first ten are named in
+  /// warnings, and all are counted. A batch without any image that can be read stops the run all
+  /// the same: the ranks must do the same steps.
   kSkip,
 };
 

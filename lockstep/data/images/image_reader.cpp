@@ -16,7 +16,8 @@ constexpr std::size_t kLargestFile = std::size_t{1} << 30;
 void warn_once(std::string_view remark) {
   static std::atomic_flag warned;
   if (warned.test_and_set()) return;
-  log_warning(remark, "; its pixels are complete and used. Other such files are not named: "
+  log_warning(remark,
+              "; its pixels are complete and used. Other such files are not named: "
               "`lockstep data check` lists them");
 }
 

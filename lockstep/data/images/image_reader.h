@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-/// One image at a time, with memory that is reused from one to the next; for one thread at a time. A
-/// source calls show() or open(); then an engine asks for the shape, chooses, and takes a part. Only that
-/// part of a file is decoded.
+/// One image at a time, with memory that is reused from one to the next; for one thread at a time.
+/// A source calls show() or open(); then an engine asks for the shape, chooses, and takes a part.
+/// Only that part of a file is decoded.
 class ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size where a Resize makes much less of it, see
@@ -38,8 +38,7 @@ class ImageReader {
             std::int64_t max_image_pixels = kMaxImagePixels);
   /// The same of the content of such a file, which outlives its use here; `name` is for messages.
   void open(std::span<const std::byte> file, std::string_view name,
-            Decoding decoding = Decoding::kExact,
-            std::int64_t max_image_pixels = kMaxImagePixels);
+            Decoding decoding = Decoding::kExact, std::int64_t max_image_pixels = kMaxImagePixels);
 
   /// Forgets the image, but not the memory that it was decoded in.
   void clear() {
@@ -62,21 +61,21 @@ class ImageReader {
   /// The open file's content, valid as pixels() are; empty where pixels were shown.
   std::span<const std::byte> file() const { return file_; }
 
-  /// The pixels in `part`, exactly, valid until the next call of anything here. DataError, naming the
-  /// file, when it is damaged.
+  /// The pixels in `part`, exactly, valid until the next call of anything here. DataError, naming
+  /// the file, when it is damaged.
   ImageView pixels(const Box& part);
 
   /// The pixels in `part`, to be resized to `height` x `width` by a Resampler. With
   /// Decoding::kScaled a JPEG is decoded at a half, a quarter or an eighth of its size where that
   /// leaves at least 1.2, 1.3 or 1.5 times `height` and `width`: that is faster than to shrink it
   /// afterwards, and the result hardly differs. On photographs as sharp as they can be (TrashNet,
-  /// 150x150, shrunk as little as a reduction allows) bytes differ from those of Decoding::kExact by
-  /// at most 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma that is sampled
+  /// 150x150, shrunk as little as a reduction allows) bytes differ from those of Decoding::kExact
+  /// by at most 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma that is sampled
   /// more coarsely one way than the other (4:2:2, 4:1:1; rare) is less exact: libjpeg repeats it.
   ReducedView reduced(const Box& part, std::int64_t height, std::int64_t width);
 
-  /// What pixels() found odd about the open file although its pixels are right, as ImageDecoder::remark();
-  /// empty where pixels were shown.
+  /// What pixels() found odd about the open file although its pixels are right, as
+  /// ImageDecoder::remark(); empty where pixels were shown.
   std::string_view remark() const;
 
  private:

@@ -16,8 +16,9 @@
 namespace lockstep {
 namespace {
 
-// Where the consumer's processor is also the fillers', a slot that becomes free would stop the consumer
-// at once, in next(). As a batch job a filler waits for a pause of it, or for the end of its turn.
+// Where the consumer's processor is also the fillers', a slot that becomes free would stop the
+// consumer at once, in next(). As a batch job a filler waits for a pause of it, or for the end of
+// its turn.
 void wake_without_preempting() {
   const sched_param parameters{};
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);  // only a hint: it may fail

@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-/// What DALI is fed: files, where all of the data set's images are; else pixels, in the order that its
-/// first image has them. Files among pixels are decoded by us. DataError when that image cannot be read.
+/// What DALI is fed: files, where all of the data set's images are; else pixels, in the order that
+/// its first image has them. Files among pixels are decoded by us. DataError when that image cannot
+/// be read.
 DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 
 /// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels

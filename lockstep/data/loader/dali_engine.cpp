@@ -14,9 +14,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/data/loader/dali_batch.h>
 #include <lockstep/data/augment/dali/pipeline.h>
 #include <lockstep/data/loader/batch_ring.h>
+#include <lockstep/data/loader/dali_batch.h>
 #include <lockstep/data/loader/device_stage.h>
 #include <lockstep/data/loader/image_buffer.h>
 #include <lockstep/data/loader/loader_engine.h>
@@ -228,8 +228,8 @@ class DaliEngine final : public LoaderEngine {
 std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
                                                const LoaderOptions& options) {
-  // Of a GPU's batches too: DALI frees or reuses its memory when one is given back, which only a copy
-  // has read by then.
+  // Of a GPU's batches too: DALI frees or reuses its memory when one is given back, which only a
+  // copy has read by then.
   return on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
 }
 

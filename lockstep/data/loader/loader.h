@@ -26,13 +26,13 @@
 namespace lockstep {
 
 /// Loads the epochs of one rank in batches of type B. What a batch holds depends on the data set,
-/// the sampler, the seed, the epoch and the step, never on threads, so a run can go on at any step of
-/// any epoch.
+/// the sampler, the seed, the epoch and the step, never on threads, so a run can go on at any step
+/// of any epoch.
 ///
 /// Batches live in buffers that the loader owns and reuses: the tensors of a batch are valid until
-/// the next call of next(), set_epoch() or restore(); clone() what must live longer. For a batch on a
-/// GPU, next() counts from the stream that is current at that call: work on other streams must have
-/// ended. Not thread-safe: one thread calls.
+/// the next call of next(), set_epoch() or restore(); clone() what must live longer. For a batch on
+/// a GPU, next() counts from the stream that is current at that call: work on other streams must
+/// have ended. Not thread-safe: one thread calls.
 template <BatchOfTensors B>
 class BatchLoader : public LoaderBase {
  public:

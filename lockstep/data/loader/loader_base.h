@@ -5,9 +5,9 @@
 #include <memory>
 
 #include <lockstep/data/augment/augment.h>
+#include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/batch_kernel.h>
-#include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader_engine.h>
 #include <lockstep/data/loader/loader_options.h>
@@ -42,8 +42,8 @@ class LoaderBase {
   std::int64_t skipped_images() const;
 
   /// With `on`, next() gives in place of each batch what the returned kernel makes it of; without,
-  /// batches again. The epoch goes on where it stands. Null, and next() as before, where batches are
-  /// not made by a kernel, or are mixed (LoaderOptions::mix): only the cuda engine has one.
+  /// batches again. The epoch goes on where it stands. Null, and next() as before, where batches
+  /// are not made by a kernel, or are mixed (LoaderOptions::mix): only the cuda engine has one.
   std::shared_ptr<const BatchKernel> defer_kernel(bool on);
 
   const Sampler& sampler() const;

@@ -7,9 +7,9 @@
 #include <span>
 
 #include <lockstep/data/augment/augment.h>
-#include <lockstep/data/loader/batch_kernel.h>
 #include <lockstep/data/datasets/batch_request.h>
 #include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/loader/batch_kernel.h>
 #include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader_options.h>
 
@@ -21,7 +21,7 @@ struct LoaderEpoch {
   std::span<const std::int64_t>
       indices{};  ///< of this rank; valid until the next start() or stop()
   std::span<const std::uint32_t> occurrences{};  ///< as in EpochShare; valid as long
-  std::int64_t batches = 0;               ///< all of batch_size but the last, which ends at the end
+  std::int64_t batches = 0;  ///< all of batch_size but the last, which ends at the end
 };
 
 /// One thread calls. What a batch holds depends on its request alone.
@@ -38,8 +38,8 @@ class LoaderEngine {
   virtual bool next(LoadedBatch& loaded) = 0;
 
   /// With `on`, next() gives the plans of batches from the next start() on, on options.device, and
-  /// the kernel that makes batches of them is returned; without, the batches again. Null, and nothing
-  /// changed, where an engine has no such kernel. Call it while nothing is under way.
+  /// the kernel that makes batches of them is returned; without, the batches again. Null, and
+  /// nothing changed, where an engine has no such kernel. Call it while nothing is under way.
   virtual std::shared_ptr<const BatchKernel> defer_kernel(bool /*on*/) { return nullptr; }
 };
 

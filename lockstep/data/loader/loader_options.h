@@ -17,18 +17,19 @@ namespace lockstep {
 enum class LoaderEngineKind {
   kNative,  ///< This library's, on the CPU: one pass from bytes to batch (augment/native.h).
   kCuda,    ///< This library's, on the GPU: the data set stays there, one kernel makes a batch.
-  kDali,    ///< NVIDIA DALI, on CPU or GPU, after `make dali`; without threads it uses one of its own.
+  /// NVIDIA DALI, on CPU or GPU, after `make dali`; without threads it uses one of its own.
+  kDali,
 };
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< Images per batch of this rank.
-  int threads = 0;              ///< Threads that prepare batches; 0: next() does it itself, or for a
-                                ///< GPU the thread that copies.
-  int prefetch = 3;             ///< Batches prepared ahead; without threads, none are.
-  bool drop_last = false;       ///< Drop a last batch that is smaller than batch_size.
-  bool channels_last = false;   ///< Images lie in memory as NHWC (the shape stays NCHW).
+  int threads = 0;             ///< Threads that prepare batches; 0: next() does it itself, or for a
+                               ///< GPU the thread that copies.
+  int prefetch = 3;            ///< Batches prepared ahead; without threads, none are.
+  bool drop_last = false;      ///< Drop a last batch that is smaller than batch_size.
+  bool channels_last = false;  ///< Images lie in memory as NHWC (the shape stays NCHW).
   torch::ScalarType dtype = torch::kFloat32;  ///< Of the images: kFloat32, kBFloat16 or kFloat16.
-  std::uint64_t seed = 0;       ///< Of the augmentation's random choices.
+  std::uint64_t seed = 0;                     ///< Of the augmentation's random choices.
   LoaderEngineKind engine = LoaderEngineKind::kNative;
   /// Where batches end up. For a GPU they are made in pinned memory and copied on a stream of the
   /// loader's, ahead of their use.

@@ -35,7 +35,8 @@ class NativeFill {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < request.indices.size(); ++i) {
       const std::int64_t index = request.indices[i];
-      if (i + kPrefetchedImages < request.indices.size()) dataset_.prefetch(request.indices[i + kPrefetchedImages]);
+      if (i + kPrefetchedImages < request.indices.size())
+        dataset_.prefetch(request.indices[i + kPrefetchedImages]);
       try {
         dataset_.read(index, slot.reader);
         plan_.apply(slot.reader, request.key(i), images + count * plan_.output_bytes());
@@ -47,9 +48,9 @@ class NativeFill {
       labels[count++] = dataset_.label(index);
     }
     if (count == 0) {
-      throw DataError(lockstep::str("none of the ", request.indices.size(),
-                                    " images of a batch can be read; the first: ",
-                                    loaded.skipped.at(0).reason));
+      throw DataError(lockstep::str(
+          "none of the ", request.indices.size(),
+          " images of a batch can be read; the first: ", loaded.skipped.at(0).reason));
     }
     loaded.store(first_images(slot.memory, count));
   }

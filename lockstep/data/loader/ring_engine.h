@@ -17,8 +17,8 @@ BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64
 /// prepared ahead, and one that the trainer holds.
 class RingEngine final : public LoaderEngine {
  public:
-  /// Makes the batch in buffer number `slot`, which holds what the last call for that slot left. Runs
-  /// on several threads at once, for different slots.
+  /// Makes the batch in buffer number `slot`, which holds what the last call for that slot left.
+  /// Runs on several threads at once, for different slots.
   using Fill = std::function<void(int slot, const BatchRequest& request, LoadedBatch& buffer)>;
 
   RingEngine(const LoaderOptions& options, Fill fill);

@@ -1,7 +1,7 @@
 // Whether every image of a data set can be decoded: before a run rather than in some epoch of it.
 //
-// Only the part of a file that a random crop shows is decoded, so that an epoch may accept a damaged
-// file that another epoch stops at.
+// Only the part of a file that a random crop shows is decoded, so that an epoch may accept a
+// damaged file that another epoch stops at.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/data/images/corrupt_image.h>
 #include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/images/corrupt_image.h>
 
 namespace lockstep {
 
@@ -24,7 +24,8 @@ struct CheckImagesOptions {
 struct ImagesCheck {
   std::int64_t images = 0;
   std::vector<CorruptImage> corrupt{};  ///< In the order of the data set.
-  /// Files that other programs may refuse although their pixels are right, see ImageReader::remark().
+  /// Files that other programs may refuse although their pixels are right, see
+  /// ImageReader::remark().
   std::vector<CorruptImage> odd{};
 
   /// The other images, as subset() takes them.
@@ -32,8 +33,8 @@ struct ImagesCheck {
 };
 
 /// Decodes every image of `dataset` once and wholly; checksums of a pack are verified, too, as its
-/// options say. An image is corrupt when reading it throws a DataError; what else is thrown ends the
-/// check. ConfigError for options that cannot be.
+/// options say. An image is corrupt when reading it throws a DataError; what else is thrown ends
+/// the check. ConfigError for options that cannot be.
 ImagesCheck check_images(const ImageDataset& dataset, const CheckImagesOptions& options = {});
 
 }  // namespace lockstep

@@ -65,8 +65,8 @@ class PackedSlot {
     if (std::max(shape.height, shape.width) > kMaximumPackSide || bytes > kMaximumPackRecordBytes) {
       throw DataError(str("pack_images: image ", index, " of ", dataset.name(), " is ",
                           shape.height, "x", shape.width, " in ", bytes,
-                          " bytes, more than a pack takes (", kMaximumPackSide,
-                          " pixels a side, ", kMaximumPackRecordBytes, " bytes); resize it"));
+                          " bytes, more than a pack takes (", kMaximumPackSide, " pixels a side, ",
+                          kMaximumPackRecordBytes, " bytes); resize it"));
     }
   }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <lockstep/data/augment/augment.h>
-#include <lockstep/data/images/corrupt_image.h>
 #include <lockstep/data/datasets/dataset.h>
+#include <lockstep/data/images/corrupt_image.h>
 
 namespace lockstep {
 
@@ -27,12 +27,13 @@ struct PackImagesOptions {
   /// Called by the caller's thread after each image, with the images done. What it throws ends the
   /// packing.
   std::function<void(std::int64_t done)> progress{};
-  std::function<void(std::int64_t done)> check_progress{};  ///< With kSkip: the same before, of decoding.
+  std::function<void(std::int64_t done)>
+      check_progress{};  ///< With kSkip: the same before, of decoding.
 };
 
 struct PackedSize {
   std::int64_t images = 0;
-  std::uint64_t bytes = 0;  ///< of the file
+  std::uint64_t bytes = 0;              ///< of the file
   std::vector<CorruptImage> skipped{};  ///< with kSkip; indices of the data set
 };
 
@@ -41,8 +42,8 @@ struct PackedSize {
 /// when it is complete; on any error nothing is left.
 ///
 /// ConfigError when files are to be kept of a data set that has none, or resized. DataError, naming
-/// the file, when an image cannot be read (with kSkip: when none can), an image is larger than 1 GiB or
-/// 65,535 pixels a side, or the pack cannot be written (no space left, permission denied).
+/// the file, when an image cannot be read (with kSkip: when none can), an image is larger than 1
+/// GiB or 65,535 pixels a side, or the pack cannot be written (no space left, permission denied).
 PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
                        const PackImagesOptions& options = {});
 

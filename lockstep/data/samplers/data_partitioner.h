@@ -3,8 +3,8 @@
 //   const auto partitions = DataPartitioner::equal(dataset.size(), group.size(), seed);
 //   const SubsetRandomSampler sampler(partitions.use(group.rank()), seed);  // shuffles every epoch
 //
-// Each rank's sampler has indices of its own, so a SamplerPosition of one rank serves that rank alone:
-// to go on in the middle of an epoch, each rank saves and restores its own.
+// Each rank's sampler has indices of its own, so a SamplerPosition of one rank serves that rank
+// alone: to go on in the middle of an epoch, each rank saves and restores its own.
 //
 // Source: PyTorch's tutorial "Writing Distributed Applications with PyTorch". The idea is the same,
 // the order is not: there Python's random.Random shuffles, here torch.randperm as in all samplers.

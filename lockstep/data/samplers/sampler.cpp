@@ -47,7 +47,8 @@ EpochShare Sampler::share(std::int64_t epoch, std::int64_t taken) const {
   if (taken % ranks != 0) {
     throw CheckpointError(str("sampler position: the ", taken,
                               " indices taken do not divide by the ", ranks, " ranks of ",
-                              describe(), ", which does not know the others' shares; go on with as "
+                              describe(),
+                              ", which does not know the others' shares; go on with as "
                               "many ranks as before, or from the beginning of an epoch"));
   }
   EpochShare share{indices(epoch), {}};

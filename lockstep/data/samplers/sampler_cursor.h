@@ -85,10 +85,10 @@ class SamplerCursor {
   void load();
 
   std::shared_ptr<const Sampler> sampler_;
-  EpochShare share_;         // of the epoch from taken_ on, once it was asked for
-  std::int64_t taken_ = 0;   // by all ranks, before share_ begins
+  EpochShare share_;        // of the epoch from taken_ on, once it was asked for
+  std::int64_t taken_ = 0;  // by all ranks, before share_ begins
   std::int64_t epoch_ = 0;
-  std::int64_t next_ = 0;    // in share_
+  std::int64_t next_ = 0;  // in share_
   bool loaded_ = false;
 };
 

@@ -54,9 +54,8 @@ std::optional<std::vector<std::size_t>> TorchDataSampler::next(std::size_t batch
   const std::size_t end = std::min(begin + batch_size, state_->indices.size());
   if (begin == end) return std::nullopt;
   state_->place = end;
-  return std::vector<std::size_t>(
-      state_->indices.begin() + static_cast<std::ptrdiff_t>(begin),
-      state_->indices.begin() + static_cast<std::ptrdiff_t>(end));
+  return std::vector<std::size_t>(state_->indices.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  state_->indices.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
 void TorchDataSampler::save(torch::serialize::OutputArchive& archive) const {

@@ -25,9 +25,9 @@
 
 namespace lockstep {
 
-/// A handle: copies share the sampler, the epoch and the walk through it, so one loader at a time may
-/// use them. A loader with worker threads takes indices ahead of its batches, always from the thread
-/// that iterates; not thread-safe.
+/// A handle: copies share the sampler, the epoch and the walk through it, so one loader at a time
+/// may use them. A loader with worker threads takes indices ahead of its batches, always from the
+/// thread that iterates; not thread-safe.
 class TorchDataSampler final : public torch::data::samplers::Sampler<> {
  public:
   /// Begins with epoch 0. ConfigError without a sampler.
@@ -37,16 +37,16 @@ class TorchDataSampler final : public torch::data::samplers::Sampler<> {
       : TorchDataSampler(std::make_shared<const S>(std::move(sampler))) {}
 
   /// Which epoch the loader's next begin() walks through; without a call the same one again, as in
-  /// PyTorch. The first `first` of this rank's indices are left out that time, for a run that goes on
-  /// in mid-epoch with as many ranks. ConfigError when the epoch is negative or has not as many.
+  /// PyTorch. The first `first` of this rank's indices are left out that time, for a run that goes
+  /// on in mid-epoch with as many ranks. ConfigError when the epoch is negative or has not as many.
   void set_epoch(std::int64_t epoch, std::int64_t first = 0);
   std::int64_t epoch() const;
 
   /// For torch::data: its loader calls them. ConfigError for a `new_size` other than the sampler's.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
-  /// The epoch, and the place in it: load() and then reset() go on there. With worker threads the place
-  /// is ahead of the batches that were given.
+  /// The epoch, and the place in it: load() and then reset() go on there. With worker threads the
+  /// place is ahead of the batches that were given.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

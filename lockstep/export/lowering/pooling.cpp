@@ -119,8 +119,7 @@ void lower_max_pool_with_indices(Operation& op, const Operator&) {
   for (std::size_t d = 2; d < op.sizes(0).size(); ++d) {
     image *= op.fixed(op.sizes(0)[d], "an image's size");
   }
-  const Names pooled =
-      op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(windows), 2);
+  const Names pooled = op.graph().add("MaxPool", {op.tensor(0)}, max_pool_attributes(windows), 2);
   op.bind(pooled[0], 0);
   op.bind(op.add("Mod", {pooled[1], op.graph().scalar(static_cast<double>(image), at::kLong)}), 1);
 }

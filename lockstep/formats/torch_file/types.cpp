@@ -31,7 +31,7 @@ constexpr std::array<TensorType, 15> kTensorTypes{{
     {"F8_E4M3", "", "float8_e4m3fn"},
 }};
 
-const TensorType* type_where(std::string_view TensorType::*field, std::string_view value) {
+const TensorType* type_where(std::string_view TensorType::* field, std::string_view value) {
   const auto* found = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
                                    [&](const TensorType& type) { return type.*field == value; });
   return value.empty() || found == kTensorTypes.end() ? nullptr : found;

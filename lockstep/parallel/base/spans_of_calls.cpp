@@ -50,7 +50,7 @@ std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
                      .track = tracks.track_of(call),
                      .arguments = {{"call", describe(call.call)}, {"group", call.group}},
                      .collective = is_collective ? str(call.group, " call ", call.number)
-                                               : str(call.group, " ", call.message)});
+                                                 : str(call.group, " ", call.message)});
   }
   return spans;
 }

@@ -17,11 +17,12 @@ std::vector<int> divided_threads(int threads, std::size_t members);
 /// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
-/// From now on each member of `team`, with the threads that help it, stays on a share of its own of the
-/// calling thread's processors, as ranks stay on theirs. In a virtual machine the kernel may hold an
-/// idle processor for one that is not there, and let a member that is woken wait on the processor of
-/// whoever woke it, until the next tick of the clock, 4 ms later. Does nothing where a member's share
-/// has fewer processors than the member has threads (`counts`), and where the system refuses.
+/// From now on each member of `team`, with the threads that help it, stays on a share of its own of
+/// the calling thread's processors, as ranks stay on theirs. In a virtual machine the kernel may
+/// hold an idle processor for one that is not there, and let a member that is woken wait on the
+/// processor of whoever woke it, until the next tick of the clock, 4 ms later. Does nothing where a
+/// member's share has fewer processors than the member has threads (`counts`), and where the system
+/// refuses.
 void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 
 /// As long as it lives, the thread that made it computes LibTorch's parallel operations alone, and

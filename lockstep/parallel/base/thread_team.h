@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-/// The threads start with the team and end with it; between two runs they sleep, once they have waited
-/// for `patience` without sleeping: to wake a thread takes tens of microseconds. Any thread except
-/// the members may call run(); calls from several threads follow each other.
+/// The threads start with the team and end with it; between two runs they sleep, once they have
+/// waited for `patience` without sleeping: to wake a thread takes tens of microseconds. Any thread
+/// except the members may call run(); calls from several threads follow each other.
 class ThreadTeam {
  public:
   using Task = std::function<void(std::size_t member)>;

@@ -93,8 +93,8 @@ void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<S
                         .spans = spans};
   // Whatever fails on one rank, the others must hear of it.
   const auto all = group.gather_object(spans_or_problem(trace), 0);
-  const std::string problem = group.broadcast_object(
-      group.rank() == 0 ? problem_of_writing(path, all) : std::string(), 0);
+  const std::string problem =
+      group.broadcast_object(group.rank() == 0 ? problem_of_writing(path, all) : std::string(), 0);
   if (!problem.empty()) throw DataError(problem);
 }
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 

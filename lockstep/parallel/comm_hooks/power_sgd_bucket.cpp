@@ -194,8 +194,7 @@ void PowerSgdBucket::undo_on_device(const std::vector<Tensor>& gradients) {
   for (Batch& batch : batches_) {
     if (batch.error.defined()) batch.error.masked_fill_(is_finite_.logical_not(), 0);
     for (const std::size_t i : batch.members) {
-      gradients[i].masked_fill_(is_finite_.logical_not(),
-                                std::numeric_limits<double>::quiet_NaN());
+      gradients[i].masked_fill_(is_finite_.logical_not(), std::numeric_limits<double>::quiet_NaN());
     }
   }
   former_q_.reset();

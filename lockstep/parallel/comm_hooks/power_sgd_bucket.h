@@ -41,13 +41,14 @@ class PowerSgdBucket {
   /// Adds the errors; P = M Q; copies what travels whole.
   void begin(const std::vector<torch::Tensor>& gradients);
   torch::Tensor first_message;  ///< P and what travels whole; becomes the mean
-  /// False if the first message is not finite in P: then gradients are NaN, and the errors zero. On a
-  /// device, which nobody waits for, always true.
+  /// False if the first message is not finite in P: then gradients are NaN, and the errors zero. On
+  /// a device, which nobody waits for, always true.
   [[nodiscard]] bool compute_q(const std::vector<torch::Tensor>& gradients);
   torch::Tensor second_message;  ///< Q; becomes the mean
   /// Gradients become P Q^T, errors what they lack; as in compute_q() if the second message is not
-  /// finite, and then Q is no more known. Both messages, and so both decisions, are all ranks'. On a
-  /// device the same comes of either message, by arithmetic, but Q is what it was before the step.
+  /// finite, and then Q is no more known. Both messages, and so both decisions, are all ranks'. On
+  /// a device the same comes of either message, by arithmetic, but Q is what it was before the
+  /// step.
   void finish(const std::vector<torch::Tensor>& gradients);
 
   std::uint64_t layout() const { return layout_; }

@@ -16,8 +16,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/base/caller_state.h>
-#include <lockstep/parallel/data_parallel/gradient_sum.h>
 #include <lockstep/parallel/base/thread_share.h>
+#include <lockstep/parallel/data_parallel/gradient_sum.h>
 
 namespace lockstep::data_parallel {
 namespace {

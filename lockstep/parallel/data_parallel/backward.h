@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/types.h>
 
-#include <lockstep/parallel/data_parallel/gather.h>
 #include <lockstep/parallel/base/thread_team.h>
+#include <lockstep/parallel/data_parallel/gather.h>
 
 namespace lockstep::data_parallel {
 

@@ -8,9 +8,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
+#include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
-#include <lockstep/parallel/base/thread_share.h>
 
 namespace lockstep {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
-#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep {
 

@@ -22,7 +22,7 @@ struct Flattened {
   void operator()(const torch::Tensor& tensor) { tensors.push_back(tensor); }
   template <class Key>
   void key(const Key& key) {
-    if constexpr (requires(std::ostream & out) { out << key; }) keys.push_back(lockstep::str(key));
+    if constexpr (requires(std::ostream& out) { out << key; }) keys.push_back(lockstep::str(key));
   }
 };
 

@@ -8,9 +8,9 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/base/caller_state.h>
+#include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/parallel/data_parallel/backward.h>
 #include <lockstep/parallel/data_parallel/graph_check.h>
-#include <lockstep/parallel/base/thread_share.h>
 
 namespace lockstep::data_parallel {
 namespace {
@@ -74,9 +74,7 @@ StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
 
 Step::Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
            const std::vector<double>& weights, const std::vector<torch::Tensor>& batch)
-    : replicas_(replicas),
-      team_(std::move(team)),
-      scatter_(batch, replicas.devices(), weights) {}
+    : replicas_(replicas), team_(std::move(team)), scatter_(batch, replicas.devices(), weights) {}
 
 void Step::run(const std::function<void(std::size_t)>& task) const {
   const CallerState caller(replicas_.devices());

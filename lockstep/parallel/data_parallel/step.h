@@ -8,11 +8,11 @@
 
 #include <torch/types.h>
 
+#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/data_parallel/gather.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/scatter.h>
-#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep::data_parallel {
 

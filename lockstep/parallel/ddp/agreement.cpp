@@ -43,7 +43,8 @@ std::string first_difference(const std::string& first, const std::string& second
     if (i < shared && a[i] == b[i]) continue;
     const bool of_options = i < shared && a[i].starts_with("option ");
     return str("ranks have different ", of_options ? "options" : "models", ": rank 0 has ",
-               i < a.size() ? a[i] : "no more tensors", ", rank ", rank, " has ", i < b.size() ? b[i] : "no more tensors");
+               i < a.size() ? a[i] : "no more tensors", ", rank ", rank, " has ",
+               i < b.size() ? b[i] : "no more tensors");
   }
   return "";
 }
@@ -54,13 +55,15 @@ void verify_agreement(const torch::nn::Module& module, const std::string& option
                       const std::string& problem, ProcessGroup& group) {
   const std::string mine = signature(module, options);
   // Hashes first: the texts travel only when there is something to explain.
-  const auto said = group.all_gather_object(problem.empty() ? str(std::hash<std::string>{}(mine)) : "!" + problem);
+  const auto said = group.all_gather_object(problem.empty() ? str(std::hash<std::string>{}(mine))
+                                                            : "!" + problem);
   for (int rank = 0; rank < group.size(); ++rank) {
     const std::string& text = said[static_cast<std::size_t>(rank)];
     if (text.front() != '!') continue;
     throw ConfigError(group.size() == 1 ? problem : str("rank ", rank, ": ", text.substr(1)));
   }
-  if (std::all_of(said.begin(), said.end(), [&](const auto& hash) { return hash == said[0]; })) return;
+  if (std::all_of(said.begin(), said.end(), [&](const auto& hash) { return hash == said[0]; }))
+    return;
   const auto texts = group.all_gather_object(mine);
   for (int rank = 1; rank < group.size(); ++rank) {
     const std::string difference = first_difference(texts[0], texts[rank], rank);

@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Collective. If a rank has a `problem` of its own, it is a ConfigError on every rank, which names the first
-/// such rank. Else compares `options`, lines "option NAME VALUE", and the names, shapes, strides and dtypes of all
-/// parameters and buffers over the ranks of `group`. ConfigError, on every rank, names the first that differs
-/// and both sides of it.
+/// Collective. If a rank has a `problem` of its own, it is a ConfigError on every rank, which names
+/// the first such rank. Else compares `options`, lines "option NAME VALUE", and the names, shapes,
+/// strides and dtypes of all parameters and buffers over the ranks of `group`. ConfigError, on
+/// every rank, names the first that differs and both sides of it.
 void verify_agreement(const torch::nn::Module& module, const std::string& options,
                       const std::string& problem, ProcessGroup& group);
 

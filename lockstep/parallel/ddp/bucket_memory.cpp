@@ -18,7 +18,8 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
 }
 
 std::int64_t padded_elements(const torch::Tensor& tensor) {
-  return rounded_up(tensor.numel(), kAlignmentBytes / static_cast<std::int64_t>(tensor.element_size()));
+  return rounded_up(tensor.numel(),
+                    kAlignmentBytes / static_cast<std::int64_t>(tensor.element_size()));
 }
 
 // The parameter's own strides, so that autograd and the optimizer walk both alike.
@@ -43,7 +44,8 @@ torch::Tensor allocate_shared(ProcessGroup& group, std::int64_t elements, torch:
 
 std::int64_t total_unit(const GradBucket& bucket, ProcessGroup& group, ParameterMemory memory) {
   const auto element = static_cast<std::int64_t>(bucket.parameters.front().element_size());
-  const std::int64_t bytes = memory == ParameterMemory::kShared ? sysconf(_SC_PAGESIZE) : kAlignmentBytes;
+  const std::int64_t bytes =
+      memory == ParameterMemory::kShared ? sysconf(_SC_PAGESIZE) : kAlignmentBytes;
   return bytes / element * group.size();
 }
 
@@ -68,10 +70,10 @@ GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup&
   std::int64_t offset = 0;
   for (const auto& [name, parameter] : members) {
     if (parameter.device() != bucket.buffer.device()) {
-      throw ConfigError(lockstep::str("parameter '", name, "' is on ", parameter.device(),
-                                      ", the process group communicates tensors on ",
-                                      bucket.buffer.device(),
-                                      "; set ProcessGroupOptions::device or move the module first"));
+      throw ConfigError(
+          lockstep::str("parameter '", name, "' is on ", parameter.device(),
+                        ", the process group communicates tensors on ", bucket.buffer.device(),
+                        "; set ProcessGroupOptions::device or move the module first"));
     }
     bucket.gradients.push_back(
         view_of(bucket.buffer, parameter.sizes(), gradient_strides(parameter), offset));
@@ -94,7 +96,8 @@ void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory me
   if (!shared || group.rank() == 0) {
     for (std::size_t i = 0; i < views.size(); ++i) views[i].copy_(bucket.parameters[i]);
   }
-  // Until then the others' parameters may be those that rank 0 still reads, or they would read too early.
+  // Until then the others' parameters may be those that rank 0 still reads, or they would read too
+  // early.
   if (shared) group.barrier();
   for (std::size_t i = 0; i < views.size(); ++i) bucket.parameters[i].set_data(views[i]);
   bucket.flat_parameters = flat;
@@ -104,8 +107,10 @@ void check_parameter_memory(ProcessGroup& group, ParameterMemory memory) {
   if (memory != ParameterMemory::kShared) return;
   const torch::Tensor probe = group.allocate({1}, torch::kFloat32);
   if (!group.peer_views(probe).empty()) return;
-  throw ConfigError(lockstep::str("DistributedDataParallel: parameter_memory kShared needs ranks that share "
-                                  "memory, backend ", group.backend(), " does not; use kFlat"));
+  throw ConfigError(
+      lockstep::str("DistributedDataParallel: parameter_memory kShared needs ranks that share "
+                    "memory, backend ",
+                    group.backend(), " does not; use kFlat"));
 }
 
 void leave_shared_memory(GradBucket& bucket) noexcept {
@@ -130,18 +135,21 @@ void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemor
   std::vector<Span> spans;
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.is_non_overlapping_and_dense()) {
-      throw ConfigError(lockstep::str("DistributedDataParallel: parameter '", name, "' with strides ",
-                                      tensor.strides(), " has gaps and can't be moved; make it contiguous or use "
+      throw ConfigError(lockstep::str("DistributedDataParallel: parameter '", name,
+                                      "' with strides ", tensor.strides(),
+                                      " has gaps and can't be moved; make it contiguous or use "
                                       "parameter_memory kAsIs"));
     }
     const auto* begin = static_cast<const std::byte*>(tensor.const_data_ptr());
     spans.push_back({begin, begin + tensor.nbytes(), &name});
   }
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < spans.size(); ++i) {
     if (spans[i].begin >= spans[i - 1].end) continue;
-    throw ConfigError(lockstep::str("DistributedDataParallel: parameters '", *spans[i - 1].name, "' and '",
-                                    *spans[i].name, "' share memory, which moving them would end; use "
+    throw ConfigError(lockstep::str("DistributedDataParallel: parameters '", *spans[i - 1].name,
+                                    "' and '", *spans[i].name,
+                                    "' share memory, which moving them would end; use "
                                     "parameter_memory kAsIs"));
   }
 }

@@ -22,19 +22,20 @@ struct NamedParameter {
 /// (set_data(), torch::load(), Module::to()) moves them out again.
 enum class ParameterMemory {
   kAsIs,  ///< where they are
-  kFlat,  ///< in flat buffers with the layout of the gradients' buckets, for optimizers that step over them
+  /// In flat buffers with the layout of the gradients' buckets, for optimizers that step over them.
+  kFlat,
   /// As kFlat, in one copy that all ranks share; only on one host's CPU. Whoever writes a parameter
   /// writes everybody's: ZeroRedundancyOptimizer does.
   kShared,
 };
 
-/// Collective. A zeroed bucket for the gradients of `members`, in that order. ConfigError for a parameter
-/// that is on another device than the group's memory.
+/// Collective. A zeroed bucket for the gradients of `members`, in that order. ConfigError for a
+/// parameter that is on another device than the group's memory.
 GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup& group,
                        ParameterMemory memory);
 
-/// Collective. Moves the bucket's parameters, with their values, to new memory of the kind `memory`, which
-/// is not kAsIs, in the layout of its gradients.
+/// Collective. Moves the bucket's parameters, with their values, to new memory of the kind
+/// `memory`, which is not kAsIs, in the layout of its gradients.
 void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
 
 /// Moves parameters out of shared memory into this rank's own, with their values: without their

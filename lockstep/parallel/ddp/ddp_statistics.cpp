@@ -56,7 +56,8 @@ std::vector<RankStatistics> compare_ranks(const std::vector<std::vector<double>>
     double wait = 0;
     for (std::size_t step = 0; step < shared; ++step) {
       double slowest = 0;
-      for (std::size_t other = 0; other < computes.size(); ++other) slowest = std::max(slowest, at(other, step));
+      for (std::size_t other = 0; other < computes.size(); ++other)
+        slowest = std::max(slowest, at(other, step));
       wait += slowest - at(rank, step);
     }
     ranks.push_back({static_cast<int>(rank), median(computes[rank]),
@@ -108,24 +109,33 @@ void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t num
   spans.push_back({name, "ddp", step.begin, step.reduced, "ddp"});
   spans.push_back({"backward", "backward", step.backward, step.computed, "backward"});
   if (step.reduced > step.computed) {
-    spans.push_back({"exposed communication", "communication", step.computed, step.reduced, "backward"});
+    spans.push_back(
+        {"exposed communication", "communication", step.computed, step.reduced, "backward"});
   }
   for (const GradBucket& bucket : buckets) {
     const BucketTimes& times = step.buckets[bucket.index];
     const std::string track = str("bucket ", bucket.index);
-    if (times.start > times.ready) spans.push_back({"waits for its turn", "communication", times.ready, times.start, track});
-    spans.push_back({"reduction", "communication", times.start, times.end, track,
-                     {{"bytes", std::to_string(bucket.buffer.defined() ? bucket.buffer.nbytes() : 0)},
-                      {"parameters", std::to_string(bucket.parameters.size())}},
-                     str(group_name, " step ", number, " bucket ", bucket.index)});
+    if (times.start > times.ready)
+      spans.push_back({"waits for its turn", "communication", times.ready, times.start, track});
+    spans.push_back(
+        {"reduction",
+         "communication",
+         times.start,
+         times.end,
+         track,
+         {{"bytes", std::to_string(bucket.buffer.defined() ? bucket.buffer.nbytes() : 0)},
+          {"parameters", std::to_string(bucket.parameters.size())}},
+         str(group_name, " step ", number, " bucket ", bucket.index)});
   }
 }
 
 }  // namespace
 
-DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times, ProcessGroup& group) {
+DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times,
+                        ProcessGroup& group) {
   const std::vector<StepTimes> steps = times.last();
-  DdpStatistics statistics{.steps = times.steps(), .measured = static_cast<std::int64_t>(steps.size())};
+  DdpStatistics statistics{.steps = times.steps(),
+                           .measured = static_cast<std::int64_t>(steps.size())};
   statistics.rebuilt = buckets.front().layout > 0;
   std::vector<double> backward, communication, hidden, exposed, compute;
   for (const StepTimes& step : steps) {
@@ -142,7 +152,8 @@ DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecord
   for (const GradBucket& bucket : buckets) statistics.buckets.push_back(describe(bucket, steps));
 
   std::vector<std::vector<double>> computes;
-  for (const std::string& bytes : group.all_gather_object(bytes_of(compute))) computes.push_back(values_of(bytes));
+  for (const std::string& bytes : group.all_gather_object(bytes_of(compute)))
+    computes.push_back(values_of(bytes));
   statistics.ranks = compare_ranks(computes);
   const auto [fastest, slowest] =
       std::minmax_element(statistics.ranks.begin(), statistics.ranks.end(),
@@ -153,17 +164,19 @@ DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecord
 
 std::string to_table(const DdpStatistics& statistics) {
   std::string table =
-      line("%lld steps, the last %lld measured; buckets %s", static_cast<long long>(statistics.steps),
-           static_cast<long long>(statistics.measured),
-           statistics.rebuilt ? "in the order in which gradients arrived" : "in reverse order of registration");
+      line("%lld steps, the last %lld measured; buckets %s",
+           static_cast<long long>(statistics.steps), static_cast<long long>(statistics.measured),
+           statistics.rebuilt ? "in the order in which gradients arrived"
+                              : "in reverse order of registration");
   table += line("backward %.3f ms; communication %.3f ms: %.3f hidden behind it, %.3f exposed",
-                statistics.backward_ms, statistics.communication_ms, statistics.hidden_ms, statistics.exposed_ms);
-  table += line("%6s %10s %12s %9s %10s %10s %10s", "bucket", "parameters", "size", "dtype", "ready ms",
-                "start ms", "end ms");
+                statistics.backward_ms, statistics.communication_ms, statistics.hidden_ms,
+                statistics.exposed_ms);
+  table += line("%6s %10s %12s %9s %10s %10s %10s", "bucket", "parameters", "size", "dtype",
+                "ready ms", "start ms", "end ms");
   for (const BucketStatistics& bucket : statistics.buckets) {
     table += line("%6zu %10zu %12s %9s %10.3f %10.3f %10.3f", bucket.index, bucket.parameters,
-                  size_text(bucket.bytes).c_str(), bucket.dtype.c_str(), bucket.ready_ms, bucket.start_ms,
-                  bucket.end_ms);
+                  size_text(bucket.bytes).c_str(), bucket.dtype.c_str(), bucket.ready_ms,
+                  bucket.start_ms, bucket.end_ms);
   }
   table += line("%6s %14s %22s", "rank", "computes ms", "waits for slowest ms");
   for (const RankStatistics& rank : statistics.ranks) {

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-/// Times are medians over the measured steps of this rank, in milliseconds since the first gradient of a
-/// backward: on a device those at which it did the work.
+/// Times are medians over the measured steps of this rank, in milliseconds since the first gradient
+/// of a backward: on a device those at which it did the work.
 struct BucketStatistics {
   std::size_t index = 0;  ///< in the order of reduction
   std::size_t parameters = 0;
@@ -43,25 +43,27 @@ struct DdpStatistics {
   double communication_ms = 0;  ///< while any bucket was under way: hidden and exposed
   double hidden_ms = 0;         ///< of it, while backward still computed
   double exposed_ms = 0;        ///< after the last gradient: what the step waited for
-  double skew_ms = 0;  ///< between the fastest and the slowest rank's compute_ms
+  double skew_ms = 0;           ///< between the fastest and the slowest rank's compute_ms
   std::vector<BucketStatistics> buckets{};
   std::vector<RankStatistics> ranks{};
 };
 
 /// Collective over `group`.
-DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times, ProcessGroup& group);
+DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times,
+                        ProcessGroup& group);
 
 /// A table for people, several lines with a newline each.
 std::string to_table(const DdpStatistics& statistics);
 
-/// The measured steps of this rank: its computing, its backward, and each bucket's waiting for its turn and
-/// being under way. Reductions match those of the other ranks of one group; `group_name` tells groups
-/// apart (see Span::collective).
+/// The measured steps of this rank: its computing, its backward, and each bucket's waiting for its
+/// turn and being under way. Reductions match those of the other ranks of one group; `group_name`
+/// tells groups apart (see Span::collective).
 std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
                             const std::string& group_name);
 
-/// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace that Perfetto and
-/// chrome://tracing show (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, where the file can't be written.
+/// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace that Perfetto
+/// and chrome://tracing show (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, where
+/// the file can't be written.
 void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
                      const StepRecorder& times, ProcessGroup& group);
 

@@ -7,17 +7,20 @@
 
 namespace lockstep {
 
-/// Remembers the nodes that the latest forwards recorded, by the numbers that autograd gives to nodes in the order of
-/// their creation on a thread. A backward over a graph that no forward made is recognised, even after two forwards, as a
-/// GAN's discriminator has them, or in a second backward after retain_graph. Not thread-safe.
+/// Remembers the nodes that the latest forwards recorded, by the numbers that autograd gives to
+/// nodes in the order of their creation on a thread. A backward over a graph that no forward made
+/// is recognised, even after two forwards, as a GAN's discriminator has them, or in a second
+/// backward after retain_graph. Not thread-safe.
 class ForwardGraphs {
  public:
-  /// A forward that records a graph begins or ends on this thread. One that is not said to end, because the caller
-  /// runs the module itself, lasts until the next begins: what is recorded meanwhile counts as its own.
+  /// A forward that records a graph begins or ends on this thread. One that is not said to end,
+  /// because the caller runs the module itself, lasts until the next begins: what is recorded
+  /// meanwhile counts as its own.
   void begin();
   void end();
 
-  /// Whether the backward that runs on this thread covers a node of such a forward. To be asked from within it.
+  /// Whether the backward that runs on this thread covers a node of such a forward. To be asked
+  /// from within it.
   bool in_this_backward() const;
 
  private:

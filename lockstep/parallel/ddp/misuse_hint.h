@@ -9,7 +9,8 @@ namespace lockstep {
 
 inline std::string misuse_hint(const char* where) {
   return str("; DistributedDataParallel was ", where,
-             ": do all ranks make the same steps? Ranks with different numbers of batches need Join, and no_sync(), "
+             ": do all ranks make the same steps? Ranks with different numbers of batches need "
+             "Join, and no_sync(), "
              "hooks and statistics() are for all ranks alike");
 }
 

@@ -40,9 +40,10 @@ void ModuleBuffers::move_into_block(Block& block) {
     if (buffer.scalar_type() != view.scalar_type() || buffer.device() != view.device() ||
         buffer.sizes() != view.sizes()) {
       const ConfigError error(lockstep::str(
-          "rank ", group_.rank(), ": buffer '", block.names[i], "' was ", view.scalar_type(), ' ', view.sizes(), " on ",
-          view.device(), " when DistributedDataParallel was made and is ", buffer.scalar_type(), ' ', buffer.sizes(),
-          " on ", buffer.device(), " now; change the module first, then wrap it"));
+          "rank ", group_.rank(), ": buffer '", block.names[i], "' was ", view.scalar_type(), ' ',
+          view.sizes(), " on ", view.device(), " when DistributedDataParallel was made and is ",
+          buffer.scalar_type(), ' ', buffer.sizes(), " on ", buffer.device(),
+          " now; change the module first, then wrap it"));
       group_.abort(error.what());
       throw error;
     }

@@ -19,8 +19,8 @@ class ModuleBuffers {
   /// Collective.
   ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);
 
-  /// Collective. Every rank's buffers become those of rank `source`, as PyTorch's DDP does before each
-  /// forward.
+  /// Collective. Every rank's buffers become those of rank `source`, as PyTorch's DDP does before
+  /// each forward.
   void broadcast(int source = 0);
 
   bool empty() const { return blocks_.empty(); }

@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-/// The ranks of a group must start its collectives in one order. So no phase starts by itself when the
-/// one before has ended, which each rank sees at another time: phases start in advance() and wait(),
-/// which all ranks call at the same place of their program. Not thread-safe.
+/// The ranks of a group must start its collectives in one order. So no phase starts by itself when
+/// the one before has ended, which each rank sees at another time: phases start in advance() and
+/// wait(), which all ranks call at the same place of their program. Not thread-safe.
 class PhasedWork final : public Work {
  public:
-  /// Runs when the phase before has ended well. Starts the next, or returns null for "nothing to wait
-  /// for"; throws what the operation then ends with. What it starts may have phases itself.
+  /// Runs when the phase before has ended well. Starts the next, or returns null for "nothing to
+  /// wait for"; throws what the operation then ends with. What it starts may have phases itself.
   using Phase = std::function<std::shared_ptr<Work>()>;
 
   /// `first` (null: nothing to wait for) is under way.
@@ -39,9 +39,9 @@ class PhasedWork final : public Work {
   std::exception_ptr error_;
 };
 
-/// Calls advance() of all works that have phases, round after round, so that every work's next phase is
-/// under way before any is waited for, and then waits for all, in their order, and calls `waited` with
-/// the index of each. Throws the first error.
+/// Calls advance() of all works that have phases, round after round, so that every work's next
+/// phase is under way before any is waited for, and then waits for all, in their order, and calls
+/// `waited` with the index of each. Throws the first error.
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
                   const std::function<void(std::size_t)>& waited = {});
 

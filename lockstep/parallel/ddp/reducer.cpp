@@ -39,7 +39,8 @@ void Reducer::State::ending_group_on_error(Function&& function) {
     group_.abort(first_line(error));
     throw;
   } catch (...) {  // autograd passes only std::exception on
-    const Error error(str("rank ", group_.rank(), ": a communication hook threw what is no std::exception"));
+    const Error error(
+        str("rank ", group_.rank(), ": a communication hook threw what is no std::exception"));
     group_.abort(error.what());
     throw error;
   }
@@ -55,7 +56,8 @@ void Reducer::State::accept_gradient(Slot& slot) {
   if (!synchronize) return;
   follow_backward();
   ++slot.calls;
-  if (slot.calls == 1 && !order_known_) arrived_.push_back(static_cast<std::size_t>(&slot - slots_.data()));
+  if (slot.calls == 1 && !order_known_)
+    arrived_.push_back(static_cast<std::size_t>(&slot - slots_.data()));
   if (learns()) return;  // nothing starts before all is known
   check_call(slot);
   if (slot.calls < slot.expected_calls) return;
@@ -64,9 +66,9 @@ void Reducer::State::accept_gradient(Slot& slot) {
   help();
 }
 
-// Autograd makes a new tensor for the gradient when there is none (after zero_grad()); its values move
-// into the bucket, and from then on the parameter's gradient is the view. Functions may also return no
-// gradient at all.
+// Autograd makes a new tensor for the gradient when there is none (after zero_grad()); its values
+// move into the bucket, and from then on the parameter's gradient is the view. Functions may also
+// return no gradient at all.
 void Reducer::State::keep_in_bucket(Slot& slot) {
   torch::Tensor& gradient = slot.gradient();
   if (!gradient.defined() || gradient.is_same(slot.view)) return;
@@ -79,10 +81,11 @@ void Reducer::State::keep_in_bucket(Slot& slot) {
 
 void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradient) {
   if (gradient.is_sparse() != slot.sparse) {
-    throw ConfigError(lockstep::str(
-        "rank ", group_.rank(), ": parameter '", slot.name(), "' has a ", slot.sparse ? "dense" : "sparse", " gradient; ",
-        slot.sparse ? "take it out of" : "name it in", " DdpOptions::sparse_parameters",
-        slot.sparse ? "" : ", or use a dense layer"));
+    throw ConfigError(lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(),
+                                    "' has a ", slot.sparse ? "dense" : "sparse", " gradient; ",
+                                    slot.sparse ? "take it out of" : "name it in",
+                                    " DdpOptions::sparse_parameters",
+                                    slot.sparse ? "" : ", or use a dense layer"));
   }
   if (slot.sparse) return;
   check_place(slot, gradient, "its gradient");
@@ -92,28 +95,32 @@ void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradi
     return;
   }
   strides_told_ = true;
-  log_warning(lockstep::str("DistributedDataParallel: parameter '", slot.name(), "' has strides ",
-                            parameter.strides(), " and had ", slot.view.strides(), " when it was wrapped, so that "
-                            "every gradient is copied slowly; change the memory format first, then wrap the module"));
+  log_warning(lockstep::str(
+      "DistributedDataParallel: parameter '", slot.name(), "' has strides ", parameter.strides(),
+      " and had ", slot.view.strides(),
+      " when it was wrapped, so that "
+      "every gradient is copied slowly; change the memory format first, then wrap the module"));
 }
 
-void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor, const char* what) const {
+void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor,
+                                 const char* what) const {
   if (tensor.sizes() == slot.view.sizes() && tensor.scalar_type() == slot.view.scalar_type() &&
       tensor.device() == slot.view.device()) {
     return;
   }
-  throw ConfigError(lockstep::str(
-      "rank ", group_.rank(), ": parameter '", slot.name(), "' was ", slot.view.scalar_type(), ' ', slot.view.sizes(),
-      " on ", slot.view.device(), " when DistributedDataParallel was made and ", what, " is ", tensor.scalar_type(), ' ',
-      tensor.sizes(), " on ", tensor.device(), " now; change the module first, then wrap it"));
+  throw ConfigError(lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(), "' was ",
+                                  slot.view.scalar_type(), ' ', slot.view.sizes(), " on ",
+                                  slot.view.device(), " when DistributedDataParallel was made and ",
+                                  what, " is ", tensor.scalar_type(), ' ', tensor.sizes(), " on ",
+                                  tensor.device(), " now; change the module first, then wrap it"));
 }
 
 void Reducer::State::expect_backward() {
   forward_seen_ = true;
   if (torch::GradMode::is_enabled()) {
-    // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin here.
-    // Nor does a backward begin where all parameters are frozen, as a critic's while its generator
-    // trains.
+    // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin
+    // here. Nor does a backward begin where all parameters are frozen, as a critic's while its
+    // generator trains.
     const bool trains = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
       return slot.parameter.tensor.requires_grad();
     });
@@ -132,18 +139,21 @@ void Reducer::State::follow_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == followed_task_) return;
   followed_task_ = task;
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->ending_group_on_error([&] { self->on_backward_end(); }); });
+  torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] {
+    self->ending_group_on_error([&] { self->on_backward_end(); });
+  });
 }
 
-// The present backward runs inside of a node of another one. The nodes that this one leads to run in that
-// one's graph, which is reached in no other way.
+// The present backward runs inside of a node of another one. The nodes that this one leads to run
+// in that one's graph, which is reached in no other way.
 class Reducer::State::OuterHook final : public torch::autograd::FunctionPreHook {
  public:
   explicit OuterHook(std::weak_ptr<State> owner) : owner_(std::move(owner)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
     const auto owner = owner_.lock();
-    if (owner && owner->in_backward_) owner->ending_group_on_error([&] { owner->follow_backward(); });
+    if (owner && owner->in_backward_)
+      owner->ending_group_on_error([&] { owner->follow_backward(); });
     return gradients;
   }
 
@@ -163,18 +173,23 @@ void Reducer::State::follow_outer_backward() {
 
 void Reducer::State::begin(bool within_backward) {
   if (!forward_seen_) {
-    throw ConfigError(str("rank ", group_.rank(), ": backward() runs, but no forward() ran through "
-                          "DistributedDataParallel; call the wrapper's forward(), not the module's"));
+    throw ConfigError(
+        str("rank ", group_.rank(),
+            ": backward() runs, but no forward() ran through "
+            "DistributedDataParallel; call the wrapper's forward(), not the module's"));
   }
   if (options_.parameter_memory == ParameterMemory::kShared && !comm_hook_) {
-    throw ConfigError(str("rank ", group_.rank(), ": parameter_memory kShared is for ZeroRedundancyOptimizer, which must "
-                          "be made before the first backward(): any other optimizer would step the one copy of the "
-                          "parameters once for each rank"));
+    throw ConfigError(str(
+        "rank ", group_.rank(),
+        ": parameter_memory kShared is for ZeroRedundancyOptimizer, which must "
+        "be made before the first backward(): any other optimizer would step the one copy of the "
+        "parameters once for each rank"));
   }
   if (is_capturing()) require_capturable();
   if (forwards_ == 0 && within_backward && !backward_told_ && !forward_graphs_.in_this_backward()) {
     backward_told_ = true;
-    log_warning("DistributedDataParallel, rank ", group_.rank(), ": backward() runs over a graph that no forward() of "
+    log_warning("DistributedDataParallel, rank ", group_.rank(),
+                ": backward() runs over a graph that no forward() of "
                 "the wrapper has recorded; call the wrapper's forward(), not the module's");
   }
   if (forwards_ > 0) --forwards_;
@@ -193,7 +208,8 @@ void Reducer::State::begin(bool within_backward) {
     used_->start(used);
   } else {
     for (Slot& slot : slots_) {
-      if (!within_backward || (options_.static_graph && slot.expected_calls == 0)) mark_unused(slot);
+      if (!within_backward || (options_.static_graph && slot.expected_calls == 0))
+        mark_unused(slot);
     }
   }
   start_full_buckets();
@@ -203,16 +219,24 @@ void Reducer::State::begin(bool within_backward) {
 // decided once and for all.
 void Reducer::State::require_capturable() const {
   const auto refuse = [&](const char* problem) {
-    throw ConfigError(lockstep::str("rank ", group_.rank(), ": DistributedDataParallel: a backward() "
-                                    "that is captured in a graph ", problem));
+    throw ConfigError(lockstep::str("rank ", group_.rank(),
+                                    ": DistributedDataParallel: a backward() "
+                                    "that is captured in a graph ",
+                                    problem));
   };
   if (options_.find_unused_parameters && !options_.static_graph) {
-    refuse("cannot look for unused parameters, which the host does each time; set static_graph = true");
+    refuse(
+        "cannot look for unused parameters, which the host does each time; set static_graph = "
+        "true");
   }
-  if (comm_hook_) refuse("cannot run a communication hook, which the host calls each time; leave it out");
-  const bool is_sparse = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sparse; });
-  if (is_sparse) refuse("cannot reduce sparse gradients, whose sizes the host reads; make the layers dense");
-  if (!order_known_ || learns()) refuse("cannot be the first one, which orders the buckets; run some before");
+  if (comm_hook_)
+    refuse("cannot run a communication hook, which the host calls each time; leave it out");
+  const bool is_sparse =
+      std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sparse; });
+  if (is_sparse)
+    refuse("cannot reduce sparse gradients, whose sizes the host reads; make the layers dense");
+  if (!order_known_ || learns())
+    refuse("cannot be the first one, which orders the buckets; run some before");
   const std::string reason = group_.why_not_capturable();
   if (!reason.empty()) refuse(reason.c_str());
 }
@@ -237,7 +261,8 @@ void Reducer::State::mark_ready(Slot& slot) {
 
 void Reducer::State::check_call(const Slot& slot) const {
   const auto fail = [&](const auto&... text) {
-    throw ConfigError(lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(), "' ", text...));
+    throw ConfigError(
+        lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(), "' ", text...));
   };
   if (options_.static_graph && slot.calls > slot.expected_calls) {
     fail("received ", slot.calls, " gradients in this backward() and ", slot.expected_calls,
@@ -245,12 +270,18 @@ void Reducer::State::check_call(const Slot& slot) const {
          slot.expected_calls == 0 ? " and find_unused_parameters = true" : "");
   }
   if (slot.unused) {
-    fail("received a gradient that the graph of this backward() does not show: a part of the model runs a "
-         "backward() of its own (checkpointing); use static_graph instead of find_unused_parameters");
+    fail(
+        "received a gradient that the graph of this backward() does not show: a part of the model "
+        "runs a "
+        "backward() of its own (checkpointing); use static_graph instead of "
+        "find_unused_parameters");
   }
   if (slot.ready) {
-    fail("is marked ready twice: it received a second gradient within one backward(), from a backward() "
-         "inside of it (checkpointing of layers that share it); set static_graph = true if every step does so");
+    fail(
+        "is marked ready twice: it received a second gradient within one backward(), from a "
+        "backward() "
+        "inside of it (checkpointing of layers that share it); set static_graph = true if every "
+        "step does so");
   }
 }
 
@@ -266,17 +297,19 @@ std::shared_ptr<Work> Reducer::State::start(std::size_t index) {
   const Slot& first = slots_[members_[index].slots.front()];
   if (first.sparse) {
     const torch::Tensor& parameter = first.parameter.tensor;
-    return async_mean_sparse(first.gradient().defined() ? first.gradient() : empty_sparse(parameter), group_,
-                             first.mean);
+    return async_mean_sparse(
+        first.gradient().defined() ? first.gradient() : empty_sparse(parameter), group_,
+        first.mean);
   }
   if (!comm_hook_) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
   auto work = comm_hook_(bucket);
-  if (!work) throw ConfigError("a communication hook returned no Work; return a completed one instead");
+  if (!work)
+    throw ConfigError("a communication hook returned no Work; return a completed one instead");
   return work;
 }
 
-// Shared memory has no thread of its own; this moves what the peers have made possible. A stream needs
-// no help, and asking it how far it is costs time, and is illegal while a graph is captured.
+// Shared memory has no thread of its own; this moves what the peers have made possible. A stream
+// needs no help, and asking it how far it is costs time, and is illegal while a graph is captured.
 void Reducer::State::help() {
   if (group_.runs_on_stream()) return;
   while (ended_ < works_.size() && works_[ended_]->is_completed()) times.end(ended_++);
@@ -302,7 +335,8 @@ void Reducer::State::finish() {
   }
   take_results();
   times.reduced();
-  const bool rebuilds = !order_known_ && (options_.static_graph || !options_.find_unused_parameters);
+  const bool rebuilds =
+      !order_known_ && (options_.static_graph || !options_.find_unused_parameters);
   order_known_ = true;
   reset();
   if (rebuilds) rebuild();
@@ -315,7 +349,8 @@ void Reducer::State::learn_graph() {
   for (Slot& slot : slots_) {
     slot.expected_calls = slot.calls;
     took_part = took_part || slot.calls > 0;
-    if (!slot.ready) slot.calls > 0 && slot.gradient().defined() ? mark_ready(slot) : mark_unused(slot);
+    if (!slot.ready)
+      slot.calls > 0 && slot.gradient().defined() ? mark_ready(slot) : mark_unused(slot);
     used.push_back(slot.gradient().defined());
   }
   graph_known_ = took_part;
@@ -323,7 +358,8 @@ void Reducer::State::learn_graph() {
   start_full_buckets();
 }
 
-// Gradients that this rank did not compute, but others did, and those that had no place in a buffer.
+// Gradients that this rank did not compute, but others did, and those that had no place in a
+// buffer.
 void Reducer::State::take_results() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
@@ -343,13 +379,15 @@ void Reducer::State::fail_for_missing_gradients() {
   for (const Slot& slot : slots_) {
     if (!slot.ready) names.push_back(slot.name());
   }
-  const char* const advice =
-      options_.static_graph
-          ? "they did in the first: the graph changed; set static_graph = false and find_unused_parameters = true"
-          : "set find_unused_parameters = true if the loss need not depend on all of them, or freeze them with "
-            "requires_grad_(false) before the module is wrapped";
+  const char* const advice = options_.static_graph
+                                 ? "they did in the first: the graph changed; set static_graph = "
+                                   "false and find_unused_parameters = true"
+                                 : "set find_unused_parameters = true if the loss need not depend "
+                                   "on all of them, or freeze them with "
+                                   "requires_grad_(false) before the module is wrapped";
   throw ConfigError(str("rank ", group_.rank(), ": ", names.size(), " of ", slots_.size(),
-                        " parameters received no gradient in backward(): ", some_of(names), "; ", advice));
+                        " parameters received no gradient in backward(): ", some_of(names), "; ",
+                        advice));
 }
 
 void Reducer::State::reduce_without_backward() {

@@ -1,13 +1,14 @@
 // Reducer: averages gradients over the ranks while backward still runs.
 //
-// Every parameter's gradient is a view into a bucket, a flat tensor that the process group allocated,
-// so that the reduction reads and writes the gradients where they are. A hook tells when a gradient
-// has been accumulated; when the last one of a bucket has, its all-reduce starts. Buckets start in the
-// same order on all ranks, whatever the order in which they fill. At the end of backward the reducer
-// waits for all of them: when loss.backward() returns, the gradients are averaged.
+// Every parameter's gradient is a view into a bucket, a flat tensor that the process group
+// allocated, so that the reduction reads and writes the gradients where they are. A hook tells when
+// a gradient has been accumulated; when the last one of a bucket has, its all-reduce starts.
+// Buckets start in the same order on all ranks, whatever the order in which they fill. At the end
+// of backward the reducer waits for all of them: when loss.backward() returns, the gradients are
+// averaged.
 //
-// The first backward shows in which order gradients arrive; at its end the buckets are rebuilt so, in
-// the order that rank 0 saw.
+// The first backward shows in which order gradients arrive; at its end the buckets are rebuilt so,
+// in the order that rank 0 saw.
 #pragma once
 
 #include <memory>
@@ -31,16 +32,17 @@ struct ReducerOptions {
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
 };
 
-/// Owns the hooks that it puts on the parameters and removes them when it goes; gradients stay valid.
-/// Not thread-safe: one backward at a time. Errors leave backward() as exceptions, and end the group, so
-/// that no other rank waits: CommError from the group, ConfigError for what the program did wrong (the
-/// options of DistributedDataParallel say what that may be), and whatever a communication hook throws.
+/// Owns the hooks that it puts on the parameters and removes them when it goes; gradients stay
+/// valid. Not thread-safe: one backward at a time. Errors leave backward() as exceptions, and end
+/// the group, so that no other rank waits: CommError from the group, ConfigError for what the
+/// program did wrong (the options of DistributedDataParallel say what that may be), and whatever a
+/// communication hook throws.
 class Reducer {
  public:
   /// Collective. `parameters` are those that require gradients, in the order of registration, which
   /// must be the same on all ranks; those with `sparse[i]` have sparse gradients.
-  Reducer(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse, ProcessGroup group,
-          const ReducerOptions& options);
+  Reducer(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse,
+          ProcessGroup group, const ReducerOptions& options);
   ~Reducer();
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
@@ -50,8 +52,8 @@ class Reducer {
 
   /// The module's forward is about to run.
   void expect_backward();
-  /// The module's forward has returned. Optional: the warning about a graph that no forward of the wrapper recorded
-  /// becomes exact.
+  /// The module's forward has returned. Optional: the warning about a graph that no forward of the
+  /// wrapper recorded becomes exact.
   void forward_ended();
 
   /// While false, backward accumulates into the buckets and does not communicate.
@@ -59,15 +61,16 @@ class Reducer {
   bool synchronizes() const;
 
   /// Throws CommError if an earlier backward ended with an exception half-way: its reductions no
-  /// longer match those of the other ranks; ConfigError if another reducer took over the parameters.
+  /// longer match those of the other ranks; ConfigError if another reducer took over the
+  /// parameters.
   void require_idle() const;
 
   /// Collective. Takes part in the others' backward with gradients of zero (or with those that
   /// accumulated without communication), and gets the same result as they.
   void reduce_without_backward();
 
-  /// In the order of reduction; a sparse gradient's has no buffer. The reference stays valid, what it
-  /// names changes with the rebuild.
+  /// In the order of reduction; a sparse gradient's has no buffer. The reference stays valid, what
+  /// it names changes with the rebuild.
   const std::vector<GradBucket>& grad_buckets() const;
   const StepRecorder& times() const;
   /// Waits for the device, whose times() are known afterwards; see StepRecorder::settle().
@@ -80,7 +83,8 @@ class Reducer {
   std::shared_ptr<State> state_;
 };
 
-/// ConfigError if one of them has a post-accumulate-grad hook that is no reducer's: a tensor has place for one.
+/// ConfigError if one of them has a post-accumulate-grad hook that is no reducer's: a tensor has
+/// place for one.
 void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep

@@ -11,7 +11,8 @@ void refuse_other_hooks(const std::vector<NamedParameter>& parameters) {
   for (const auto& [name, tensor] : parameters) {
     const auto& present = torch::autograd::impl::post_acc_grad_hooks(tensor);
     if (present && dynamic_cast<ReducerHook*>(present.get()) == nullptr) {
-      throw ConfigError(lockstep::str("parameter '", name, "' has a post-accumulate-grad hook of somebody else; "
+      throw ConfigError(lockstep::str("parameter '", name,
+                                      "' has a post-accumulate-grad hook of somebody else; "
                                       "remove it before DistributedDataParallel"));
     }
   }
@@ -79,7 +80,8 @@ void Reducer::State::rebuild() {
   std::vector<std::int64_t> order;
   if (arrived_.size() < slots_.size()) {  // a rank without a backward of its own
     for (const std::size_t index : reverse_order(slots_.size())) {
-      if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) arrived_.push_back(index);
+      if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end())
+        arrived_.push_back(index);
     }
   }
   for (const std::size_t index : arrived_) order.push_back(static_cast<std::int64_t>(index));
@@ -88,7 +90,8 @@ void Reducer::State::rebuild() {
   agreed = agreed.cpu();
   std::vector<std::size_t> first_come;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    first_come.push_back(static_cast<std::size_t>(agreed[static_cast<std::int64_t>(i)].item<std::int64_t>()));
+    first_come.push_back(
+        static_cast<std::size_t>(agreed[static_cast<std::int64_t>(i)].item<std::int64_t>()));
   }
   const auto wanted = assignment(first_come);
   const bool same = std::equal(wanted.begin(), wanted.end(), members_.begin(), members_.end(),
@@ -100,8 +103,8 @@ void Reducer::State::rebuild() {
 
 // --- Hooks
 
-// A tensor has one place for such a hook. A hook of ours there belongs to an earlier wrapper of the same
-// module, which ours replaces; refuse_other_hooks() found no other.
+// A tensor has one place for such a hook. A hook of ours there belongs to an earlier wrapper of the
+// same module, which ours replaces; refuse_other_hooks() found no other.
 void Reducer::State::add_hooks() {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     auto hook = std::make_unique<ReducerHook>(weak_from_this(), [weak = weak_from_this(), index] {
@@ -113,7 +116,8 @@ void Reducer::State::add_hooks() {
 
 void Reducer::State::remove_hooks() {
   for (Slot& slot : slots_) {
-    if (has_hook(slot)) torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter.tensor, nullptr);
+    if (has_hook(slot))
+      torch::autograd::impl::set_post_acc_grad_hooks(slot.parameter.tensor, nullptr);
   }
 }
 
@@ -124,10 +128,12 @@ void Reducer::State::leave_shared_memory() noexcept {
 
 void Reducer::State::register_comm_hook(CommHook hook) {
   if (!hook) throw ConfigError("register_comm_hook: the hook is empty");
-  if (comm_hook_) throw ConfigError("register_comm_hook: there is a hook already; one can be registered");
+  if (comm_hook_)
+    throw ConfigError("register_comm_hook: there is a hook already; one can be registered");
   if (in_backward_ || times.steps() > 0) {
-    throw ConfigError("register_comm_hook: gradients have been reduced already; register the hook before "
-                      "the first backward()");
+    throw ConfigError(
+        "register_comm_hook: gradients have been reduced already; register the hook before "
+        "the first backward()");
   }
   comm_hook_ = std::move(hook);
 }
@@ -140,8 +146,10 @@ bool Reducer::State::has_hook(const Slot& slot) const {
 
 void Reducer::State::require_idle() const {
   if (!has_hook(slots_.front())) {
-    throw ConfigError(lockstep::str("rank ", group_.rank(), ": another DistributedDataParallel took over parameter '",
-                                    slots_.front().name(), "', so that this one reduces nothing; use the newer one, or "
+    throw ConfigError(lockstep::str("rank ", group_.rank(),
+                                    ": another DistributedDataParallel took over parameter '",
+                                    slots_.front().name(),
+                                    "', so that this one reduces nothing; use the newer one, or "
                                     "wrap the module again"));
   }
   if (!in_backward_) return;

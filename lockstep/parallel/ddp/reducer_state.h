@@ -1,5 +1,5 @@
-// What a Reducer is made of. Internal: reducer_buckets.cpp makes its buckets and hooks, reducer.cpp follows a
-// backward.
+// What a Reducer is made of. Internal: reducer_buckets.cpp makes its buckets and hooks, reducer.cpp
+// follows a backward.
 #pragma once
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -122,9 +122,9 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   CommHook comm_hook_;
   std::optional<UsedParameters> used_;  // over all ranks
   std::vector<std::size_t> arrived_;    // in the first backward
-  bool order_known_ = false;  // the buckets follow it, as far as they ever will
-  bool graph_known_ = false;  // static_graph: expected_calls are
-  bool union_known_ = false;  // static_graph: used_ is
+  bool order_known_ = false;            // the buckets follow it, as far as they ever will
+  bool graph_known_ = false;            // static_graph: expected_calls are
+  bool union_known_ = false;            // static_graph: used_ is
   bool strides_told_ = false;
   bool backward_told_ = false;
   bool forward_seen_ = false;
@@ -132,7 +132,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   std::int64_t forwards_ = 0;  // through the wrapper, that no backward has followed yet
   // Of the present backward:
   bool in_backward_ = false;
-  int followed_task_ = -1;  // the graph whose end calls on_backward_end()
+  int followed_task_ = -1;                    // the graph whose end calls on_backward_end()
   std::vector<std::shared_ptr<Work>> works_;  // of the buckets started, in order
   std::size_t ended_ = 0;                     // of them, seen to have ended
 };

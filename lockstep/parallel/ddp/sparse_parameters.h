@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Names, as named_parameters() gives them, of the weights of torch::nn::Embedding and EmbeddingBag with
-/// sparse(true) anywhere in `module`.
+/// Names, as named_parameters() gives them, of the weights of torch::nn::Embedding and EmbeddingBag
+/// with sparse(true) anywhere in `module`.
 std::vector<std::string> sparse_embeddings(const torch::nn::Module& module);
 
 }  // namespace lockstep

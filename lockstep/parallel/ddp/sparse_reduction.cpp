@@ -40,11 +40,13 @@ void agree_on_dimensions(Exchange& exchange) {
   const torch::Tensor counts = exchange.counts.cpu();
   std::int64_t agreed = 0;
   for (std::int64_t rank = 0; rank < counts.size(0); ++rank) {
-    const auto count = counts[rank][0].item<std::int64_t>(), dimensions = counts[rank][1].item<std::int64_t>();
+    const auto count = counts[rank][0].item<std::int64_t>(),
+               dimensions = counts[rank][1].item<std::int64_t>();
     if (count == 0) continue;
     if (agreed != 0 && dimensions != agreed) {
-      throw ConfigError(lockstep::str("ranks have sparse gradients of different kinds for one parameter: ", agreed,
-                                      " and, on rank ", rank, ", ", dimensions, " sparse dimensions"));
+      throw ConfigError(lockstep::str(
+          "ranks have sparse gradients of different kinds for one parameter: ", agreed,
+          " and, on rank ", rank, ", ", dimensions, " sparse dimensions"));
     }
     agreed = dimensions;
   }
@@ -62,7 +64,8 @@ WorkPtr start_exchange(Exchange& exchange, ProcessGroup& group) {
   exchange.values = like(values, group.size());
   const WorkPtr first = group.async_all_gather(exchange.indices, indices);
   const WorkPtr second = group.async_all_gather(exchange.values, values);
-  return std::make_shared<PhasedWork>(first, std::vector<PhasedWork::Phase>{[second] { return second; }});
+  return std::make_shared<PhasedWork>(first,
+                                      std::vector<PhasedWork::Phase>{[second] { return second; }});
 }
 
 torch::Tensor mean_of(const Exchange& exchange) {
@@ -73,10 +76,9 @@ torch::Tensor mean_of(const Exchange& exchange) {
     indices.push_back(exchange.indices[rank].narrow(1, 0, count));
     values.push_back(exchange.values[rank].narrow(0, 0, count));
   }
-  const torch::Tensor sum =
-      torch::sparse_coo_tensor(at::cat(indices, 1), at::cat(values, 0), exchange.own.sizes(),
-                               exchange.own.options())
-          .coalesce();
+  const torch::Tensor sum = torch::sparse_coo_tensor(at::cat(indices, 1), at::cat(values, 0),
+                                                     exchange.own.sizes(), exchange.own.options())
+                                .coalesce();
   return sum.div(static_cast<double>(exchange.indices.size())).coalesce();
 }
 
@@ -90,20 +92,20 @@ std::shared_ptr<PhasedWork> async_mean_sparse(const torch::Tensor& gradient, Pro
   auto exchange = std::make_shared<Exchange>();
   exchange->own = gradient.coalesce();
   exchange->counts = torch::empty({group.size(), 2}, exchange->own.indices().options());
-  const torch::Tensor count = torch::tensor({exchange->own._nnz(), exchange->own.sparse_dim()}, torch::kInt64)
-                                  .to(exchange->counts.device());
+  const torch::Tensor count =
+      torch::tensor({exchange->own._nnz(), exchange->own.sparse_dim()}, torch::kInt64)
+          .to(exchange->counts.device());
   const WorkPtr counted = group.async_all_gather_into_tensor(exchange->counts, count);
   return std::make_shared<PhasedWork>(
-      counted, std::vector<PhasedWork::Phase>{
-                   [exchange, group]() mutable -> WorkPtr {
-                     const torch::NoGradGuard no_grad;
-                     return start_exchange(*exchange, group);
-                   },
-                   [exchange, result]() -> WorkPtr {
-                     const torch::NoGradGuard no_grad;
-                     *result = mean_of(*exchange);
-                     return nullptr;
-                   }});
+      counted, std::vector<PhasedWork::Phase>{[exchange, group]() mutable -> WorkPtr {
+                                                const torch::NoGradGuard no_grad;
+                                                return start_exchange(*exchange, group);
+                                              },
+                                              [exchange, result]() -> WorkPtr {
+                                                const torch::NoGradGuard no_grad;
+                                                *result = mean_of(*exchange);
+                                                return nullptr;
+                                              }});
 }
 
 }  // namespace lockstep

@@ -46,7 +46,7 @@ void StepRecorder::start(std::size_t bucket) { note(&BucketTimes::start, bucket)
 void StepRecorder::end(std::size_t bucket) { note(&BucketTimes::end, bucket); }
 void StepRecorder::computed() { note(&StepTimes::computed); }
 
-void StepRecorder::note(Clock::time_point StepTimes::*time) {
+void StepRecorder::note(Clock::time_point StepTimes::* time) {
   if (!is_on_device_) {
     current().*time = Clock::now();
     return;
@@ -58,7 +58,7 @@ void StepRecorder::note(Clock::time_point StepTimes::*time) {
   marks_[next_].push_back({.of_step = time, .moment = device_->record()});
 }
 
-void StepRecorder::note(Clock::time_point BucketTimes::*time, std::size_t bucket) {
+void StepRecorder::note(Clock::time_point BucketTimes::* time, std::size_t bucket) {
   if (is_on_device_) {
     marks_[next_].push_back({.of_bucket = time, .bucket = bucket, .moment = device_->record()});
   } else {
@@ -87,8 +87,8 @@ void StepRecorder::finish(StepTimes& step) {
 
 // --- Times of a device
 
-// Neighbouring moments are told exactly; far ones are not, for they are a float apart. So the anchor
-// moves along.
+// Neighbouring moments are told exactly; far ones are not, for they are a float apart. So the
+// anchor moves along.
 void StepRecorder::resolve_oldest() {
   StepTimes& step = step_before(unknown_);
   std::vector<Mark>& marks = marks_[static_cast<std::size_t>(&step - ring_.data())];

@@ -29,8 +29,8 @@ struct StepTimes {
   std::vector<BucketTimes> buckets{};
 };
 
-/// Keeps the last kSteps steps; recording allocates nothing after the first of them. On a device all
-/// times are the device's, not those at which the host handed work over: they become known by
+/// Keeps the last kSteps steps; recording allocates nothing after the first of them. On a device
+/// all times are the device's, not those at which the host handed work over: they become known by
 /// settle(), and recording does not wait for them. A step that is captured into a graph
 /// (is_capturing()) has the host's times. Not thread-safe.
 class StepRecorder {
@@ -49,8 +49,8 @@ class StepRecorder {
   /// Whether the present step has the device's times.
   bool is_on_device() const { return is_on_device_; }
 
-  /// Waits for the device to reach the end of the last step, and makes the times of all steps known.
-  /// Does nothing on a CPU.
+  /// Waits for the device to reach the end of the last step, and makes the times of all steps
+  /// known. Does nothing on a CPU.
   void settle();
 
   /// Forgets the steps: the buckets are others from here on.
@@ -65,15 +65,15 @@ class StepRecorder {
  private:
   /// A moment of a step, and which of its times that is.
   struct Mark {
-    Clock::time_point StepTimes::*of_step = nullptr;
-    Clock::time_point BucketTimes::*of_bucket = nullptr;
+    Clock::time_point StepTimes::* of_step = nullptr;
+    Clock::time_point BucketTimes::* of_bucket = nullptr;
     std::size_t bucket = 0;
     StreamClock::Moment moment;
   };
 
   StepTimes& current() { return ring_[next_]; }
-  void note(Clock::time_point StepTimes::*time);
-  void note(Clock::time_point BucketTimes::*time, std::size_t bucket);
+  void note(Clock::time_point StepTimes::* time);
+  void note(Clock::time_point BucketTimes::* time, std::size_t bucket);
   void finish(StepTimes& step);
   StepTimes& step_before(std::size_t steps) { return ring_[(next_ + kSteps - steps) % kSteps]; }
   void resolve_oldest();
@@ -89,9 +89,9 @@ class StepRecorder {
   // On a device:
   std::optional<StreamClock> device_;
   bool is_on_device_ = false;
-  std::vector<std::vector<Mark>> marks_;  // beside the ring; empty where the times are known
-  std::size_t unknown_ = 0;               // the last steps, whose times are not
-  std::size_t unaligned_ = 0;             // the last steps since settle()
+  std::vector<std::vector<Mark>> marks_;       // beside the ring; empty where the times are known
+  std::size_t unknown_ = 0;                    // the last steps, whose times are not
+  std::size_t unaligned_ = 0;                  // the last steps since settle()
   std::optional<StreamClock::Moment> anchor_;  // the device has reached it, at anchor_time_
   Clock::time_point anchor_time_{};
 };

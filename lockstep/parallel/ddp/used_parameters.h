@@ -9,10 +9,11 @@
 
 namespace lockstep {
 
-/// Whether the backward that runs on this thread will reach each of `parameters`. To be asked from within
-/// it. Autograd has counted the nodes of its graph before it starts, so that this costs one look a
-/// parameter, nothing has to be searched, and it holds whatever of the module's outputs the loss uses. A
-/// backward inside of this one (checkpointing) has a graph of its own, which is not seen.
+/// Whether the backward that runs on this thread will reach each of `parameters`. To be asked from
+/// within it. Autograd has counted the nodes of its graph before it starts, so that this costs one
+/// look a parameter, nothing has to be searched, and it holds whatever of the module's outputs the
+/// loss uses. A backward inside of this one (checkpointing) has a graph of its own, which is not
+/// seen.
 std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& parameters);
 
 /// The union of such sets over the ranks, for up to `count` parameters.
@@ -23,8 +24,8 @@ class UsedParameters {
 
   /// Collective. Starts the union with this rank's set. Does not wait for a device.
   void start(const std::vector<bool>& used);
-  /// Waits for what start() began, as Work::wait() does: over NCCL the current stream waits, not the
-  /// caller.
+  /// Waits for what start() began, as Work::wait() does: over NCCL the current stream waits, not
+  /// the caller.
   void finish();
   /// Whether any rank uses parameter `index`. On a device the first question after a finish() waits
   /// for the device; a rank that uses all parameters itself need not ask.

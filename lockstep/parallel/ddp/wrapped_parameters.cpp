@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Module::parameters() copies all names and makes a map of them at each call. This looks at the parameters
-// where they are registered, to which derived classes have access.
+// Module::parameters() copies all names and makes a map of them at each call. This looks at the
+// parameters where they are registered, to which derived classes have access.
 struct Registered : torch::nn::Module {
   static const torch::OrderedDict<std::string, torch::Tensor>& in(const torch::nn::Module& module) {
     return module.*(&Registered::parameters_);
@@ -31,10 +31,11 @@ std::string WrappedParameters::why_not_all() {
   if (as_known(*module_, next)) return "";
   for (const auto& item : module_->named_parameters()) {
     if (!item.value().requires_grad() || has_wrapped(item.value())) continue;
-    return lockstep::str("parameter '", item.key(), "' requires a gradient and was ",
-                         knows(item.value()) ? "frozen" : "not registered",
-                         " when DistributedDataParallel was made, so that each rank would train it on "
-                         "its own gradient; wrap the module again after such a change");
+    return lockstep::str(
+        "parameter '", item.key(), "' requires a gradient and was ",
+        knows(item.value()) ? "frozen" : "not registered",
+        " when DistributedDataParallel was made, so that each rank would train it on "
+        "its own gradient; wrap the module again after such a change");
   }
   known_.clear();  // Parameters were removed, or frozen ones were added.
   look_again(*module_);

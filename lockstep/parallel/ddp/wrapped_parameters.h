@@ -13,14 +13,14 @@
 namespace lockstep {
 
 /// Compares the parameters that a module has now with those that were wrapped. A parameter that was
-/// unfrozen or registered in the meantime has no bucket: each rank would train it on its own gradient.
-/// Refers to `module`, which must live as long as it is asked. Not thread-safe.
+/// unfrozen or registered in the meantime has no bucket: each rank would train it on its own
+/// gradient. Refers to `module`, which must live as long as it is asked. Not thread-safe.
 class WrappedParameters {
  public:
   WrappedParameters(const torch::nn::Module& module, const std::vector<NamedParameter>& wrapped);
 
-  /// Empty if each parameter that requires a gradient is a wrapped one; else names one that is not and
-  /// says what became of it and what to do. To be asked at each forward: as long as nothing was
+  /// Empty if each parameter that requires a gradient is a wrapped one; else names one that is not
+  /// and says what became of it and what to do. To be asked at each forward: as long as nothing was
   /// registered, it allocates nothing for a parameter and searches nothing.
   std::string why_not_all();
 
@@ -36,7 +36,8 @@ class WrappedParameters {
 
   const torch::nn::Module* module_;
   std::unordered_map<const torch::TensorImpl*, torch::Tensor> wrapped_;
-  std::vector<Known> known_;  // in the order of registration; a tied one as often as it is registered
+  std::vector<Known>
+      known_;  // in the order of registration; a tied one as often as it is registered
 };
 
 }  // namespace lockstep

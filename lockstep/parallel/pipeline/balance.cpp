@@ -10,9 +10,9 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
-#include <lockstep/parallel/pipeline/schedule/partition.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
+#include <lockstep/parallel/pipeline/schedule/partition.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
 
 namespace lockstep {
@@ -81,7 +81,7 @@ std::vector<double> times_of_layers(torch::nn::Sequential& net, const torch::Ten
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     torch::Tensor x = sample.clone();  // a layer may change its input in place
-    bool needs_gradient = false;     // as in training: the sample is data
+    bool needs_gradient = false;       // as in training: the sample is data
     auto timed = layers.begin();
     for (torch::nn::AnyModule& layer : *net) {
       needs_gradient = time_forward(layer, x, needs_gradient, *timed);

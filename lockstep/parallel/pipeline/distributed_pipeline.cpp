@@ -8,16 +8,16 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/base/existing_device.h>
+#include <lockstep/parallel/base/trace_of_ranks.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
-#include <lockstep/parallel/pipeline/schedule/executor.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/rank_channel.h>
+#include <lockstep/parallel/pipeline/schedule/executor.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/step_tables.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
-#include <lockstep/parallel/base/trace_of_ranks.h>
 
 namespace lockstep {
 namespace {

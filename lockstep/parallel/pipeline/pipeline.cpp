@@ -9,18 +9,18 @@
 #include <lockstep/core/process_owned.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/parallel/base/caller_state.h>
+#include <lockstep/parallel/base/thread_share.h>
+#include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
-#include <lockstep/parallel/pipeline/schedule/executor.h>
-#include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 #include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 #include <lockstep/parallel/pipeline/run_workers.h>
+#include <lockstep/parallel/pipeline/schedule/executor.h>
+#include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/step_tables.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
-#include <lockstep/parallel/base/thread_share.h>
-#include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep {
 

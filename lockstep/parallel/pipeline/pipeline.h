@@ -39,8 +39,8 @@
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/parallel/pipeline/schedule/replay.h>
-#include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 #include <torch/types.h>
 
 #include <lockstep/parallel/pipeline/pipeline_options.h>
-#include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
+#include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 
 namespace lockstep::pipeline {

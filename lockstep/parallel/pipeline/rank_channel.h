@@ -29,11 +29,12 @@ namespace lockstep::pipeline {
 /// it, such as the loading of a kernel or the return of memory. A table that check() accepts is
 /// free of circles only where sends do not wait.
 ///
-/// Sends are asynchronous. Over shared memory the sender writes a message into a ring buffer: 512 KiB
-/// between two ranks, among more ranks 1 MiB divided by their number, rounded up to a power of two.
-/// What does not fit there a thread of the channel's own writes bit by bit, so that the receiver of a
-/// long message does not wait for the action that the sender computes meanwhile. It looks every 0.1 ms
-/// while something is left, and otherwise sleeps. The order of messages does not change.
+/// Sends are asynchronous. Over shared memory the sender writes a message into a ring buffer: 512
+/// KiB between two ranks, among more ranks 1 MiB divided by their number, rounded up to a power of
+/// two. What does not fit there a thread of the channel's own writes bit by bit, so that the
+/// receiver of a long message does not wait for the action that the sender computes meanwhile. It
+/// looks every 0.1 ms while something is left, and otherwise sleeps. The order of messages does not
+/// change.
 ///
 /// For one thread at a time.
 class RankChannel final : public MessageChannel {

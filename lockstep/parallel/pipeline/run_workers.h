@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 #include <lockstep/parallel/base/thread_team.h>
+#include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 
 namespace lockstep::pipeline {
 

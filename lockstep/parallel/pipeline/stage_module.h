@@ -97,7 +97,7 @@ class StageModule {
   /// A holder, such as torch::nn::Sequential or what TORCH_MODULE makes, or a shared_ptr of a
   /// module.
   template <class Module>
-  requires requires(const Module& module) { detail::pointer_to(module); }
+    requires requires(const Module& module) { detail::pointer_to(module); }
   StageModule(
       const Module& module)  // NOLINT(google-explicit-constructor): {a, b} is a list of stages
       : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module)),

@@ -10,9 +10,9 @@
 
 #include <lockstep/parallel/pipeline/peer_copies.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/parallel/pipeline/schedule/table.h>
 #include <lockstep/parallel/pipeline/stage.h>
 #include <lockstep/parallel/pipeline/stage_message.h>
-#include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::pipeline {
 

@@ -6,8 +6,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 
-#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
 
 namespace lockstep {
 namespace {

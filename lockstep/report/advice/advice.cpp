@@ -88,8 +88,8 @@ double idle_gpu(const RunFacts& run) {
 
 Parts::Parts(const RunFacts& run) : transfer(run.communication), compute(run.compute) {
   const bool has_stage_waits = run.trace && !run.trace->stage_waits.empty();
-  const double stages = has_stage_waits ? share_of_trace(run, of_rank_0(run.trace->stage_waits))
-                                        : run.stage_waits;
+  const double stages =
+      has_stage_waits ? share_of_trace(run, of_rank_0(run.trace->stage_waits)) : run.stage_waits;
   stage_waits = take(transfer, std::min(stages, run.stage_waits));
   // Each bucket is one more meeting, for which ranks wait a little: larger ones save that, too.
   small_buckets = take(transfer, lost_to_small_buckets(run));
@@ -115,7 +115,8 @@ std::string part_of_step(const RunFacts& run, double share) {
 
 const char* loader_option(const RunFacts& run) {
   return run.loader == "native"
-             ? "Try more loader threads (--workers), images kept in memory (--cache) or packed once "
+             ? "Try more loader threads (--workers), images kept in memory (--cache) or packed "
+               "once "
                "(lockstep data pack), and --decoding scaled for large photographs."
              : "Try more loader threads (--workers), or --loader native.";
 }
@@ -123,18 +124,20 @@ const char* loader_option(const RunFacts& run) {
 std::optional<Advice> loader_advice(const RunFacts& run, const Parts&) {
   return Advice{.limit = "loader",
                 .share = run.data,
-                .figures = str("A step waits ", part_of_step(run, run.data), " for the next batch (",
-                               share_text(run.data), ")."),
+                .figures = str("A step waits ", part_of_step(run, run.data),
+                               " for the next batch (", share_text(run.data), ")."),
                 .option = loader_option(run)};
 }
 
 std::optional<Advice> first_batch_advice(const RunFacts& run, const Parts&) {
   if (run.least_first_batch < kNoticeable) return std::nullopt;
-  return Advice{.limit = "first batch",
-                .share = run.first_batch,
-                .figures = str("Each epoch begins with a wait for its first batch, while the loader "
-                               "starts anew: ", share_text(run.first_batch), " of the time."),
-                .option = str("Longer epochs make it rarer. ", loader_option(run))};
+  return Advice{
+      .limit = "first batch",
+      .share = run.first_batch,
+      .figures = str("Each epoch begins with a wait for its first batch, while the loader "
+                     "starts anew: ",
+                     share_text(run.first_batch), " of the time."),
+      .option = str("Longer epochs make it rarer. ", loader_option(run))};
 }
 
 std::optional<Advice> straggler_advice(const RunFacts& run, const Parts& parts) {
@@ -149,9 +152,9 @@ std::optional<Advice> straggler_advice(const RunFacts& run, const Parts& parts) 
   return Advice{
       .limit = "straggler",
       .share = share,
-      .figures = str("Ranks wait up to ", part_of_step(run, share), " for later ones (",
-                     share_text(share), "), ", share_text(part), " of that time for rank ",
-                     most->first, "."),
+      .figures =
+          str("Ranks wait up to ", part_of_step(run, share), " for later ones (", share_text(share),
+              "), ", share_text(part), " of that time for rank ", most->first, "."),
       .option = part >= kMostly
                     ? str("Look at what else runs on the processors or the GPU of rank ",
                           most->first, ", and at its share of the data.")
@@ -161,15 +164,15 @@ std::optional<Advice> straggler_advice(const RunFacts& run, const Parts& parts) 
 
 std::optional<Advice> bubble_advice(const RunFacts& run, const Parts& parts) {
   const bool has_messages = !run.trace || run.trace->stage_waits.empty();
-  return Advice{.limit = "pipeline bubble",
-                .share = parts.stage_waits,
-                .figures = str("A worker waits ", part_of_step(run, parts.stage_waits),
-                               " for another stage (", share_text(parts.stage_waits), ")",
-                               has_messages && run.ranks > 1
-                                   ? ", the way of the messages included."
-                                   : "."),
-                .option = "Try more micro-batches (--micro-batches), the schedule zb-h1, and stages "
-                          "of equal time."};
+  return Advice{
+      .limit = "pipeline bubble",
+      .share = parts.stage_waits,
+      .figures = str("A worker waits ", part_of_step(run, parts.stage_waits),
+                     " for another stage (", share_text(parts.stage_waits), ")",
+                     has_messages && run.ranks > 1 ? ", the way of the messages included." : "."),
+      .option =
+          "Try more micro-batches (--micro-batches), the schedule zb-h1, and stages "
+          "of equal time."};
 }
 
 std::optional<Advice> communication_advice(const RunFacts& run, const Parts& parts) {
@@ -222,8 +225,9 @@ std::optional<Advice> other_programs_advice(const RunFacts& run, const Parts& pa
       .figures = str("Other programs used ", share_text(run.other_programs.value_or(0)),
                      " of the processors. A thread that could compute waited ",
                      part_of_step(run, parts.other_programs), " for one."),
-      .option = "End them, or leave them processors of their own: fewer ranks (--nproc-per-node) "
-                "or threads (--threads)."};
+      .option =
+          "End them, or leave them processors of their own: fewer ranks (--nproc-per-node) "
+          "or threads (--threads)."};
 }
 
 std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
@@ -239,17 +243,17 @@ std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
 
 Advice compute_advice(const RunFacts& run, const Parts& parts) {
   const bool is_rest = run.compute - parts.compute >= kNoticeable;
-  return {.limit = "compute",
-          .share = parts.compute,
-          .figures = str("Forward, backward and optimizer take ", share_text(run.compute),
-                         " of a step of ", milliseconds_text(run.step_seconds),
-                         is_rest ? str(", and ", share_text(parts.compute),
-                                       " without what stands above.")
-                                 : "."),
-          .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
-                                          "the processor has it, make it "
-                                          "faster."
-                                        : "More GPUs, and --precision bf16, make it faster."};
+  return {
+      .limit = "compute",
+      .share = parts.compute,
+      .figures = str(
+          "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
+          milliseconds_text(run.step_seconds),
+          is_rest ? str(", and ", share_text(parts.compute), " without what stands above.") : "."),
+      .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
+                                      "the processor has it, make it "
+                                      "faster."
+                                    : "More GPUs, and --precision bf16, make it faster."};
 }
 
 }  // namespace
@@ -257,9 +261,9 @@ Advice compute_advice(const RunFacts& run, const Parts& parts) {
 std::vector<Advice> advise(const RunFacts& facts) {
   const Parts parts(facts);
   std::vector<Advice> advice;
-  for (const auto rule : {loader_advice, first_batch_advice, straggler_advice, bubble_advice,
-                          communication_advice, bucket_advice, oversubscription_advice,
-                          other_programs_advice, launch_advice}) {
+  for (const auto rule :
+       {loader_advice, first_batch_advice, straggler_advice, bubble_advice, communication_advice,
+        bucket_advice, oversubscription_advice, other_programs_advice, launch_advice}) {
     auto found = rule(facts, parts);
     if (found && found->share >= kNoticeable) advice.push_back(std::move(*found));
   }

@@ -18,8 +18,8 @@ struct Advice {
 };
 
 /// The limits that take at least a twentieth of a step, the largest first. Where there is none, and
-/// where computing takes most of the time, "compute" is the last. No two limits claim the same time:
-/// the shares add up to 1 at most.
+/// where computing takes most of the time, "compute" is the last. No two limits claim the same
+/// time: the shares add up to 1 at most.
 std::vector<Advice> advise(const RunFacts& facts);
 
 /// What the shares are shares of: a sentence.

@@ -11,7 +11,8 @@
 namespace lockstep {
 
 /// What `run.json` says of the epochs after the first, which warms up. A run of one epoch has only
-/// that one: the wait for its first batch, in which the loader starts, is then left out of the step.
+/// that one: the wait for its first batch, in which the loader starts, is then left out of the
+/// step.
 struct RunFacts {
   std::string recipe{};
   std::string strategy{};

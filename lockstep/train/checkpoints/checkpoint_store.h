@@ -78,7 +78,7 @@ class CheckpointStore {
   std::int64_t first_sequence_ = 0;  // 0: the run has not begun
   std::int64_t next_sequence_ = 0;
   std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
-  bool has_links_ = true;  // false once the file system has refused to make one
+  bool has_links_ = true;    // false once the file system has refused to make one
   // Damaged, or written after a checkpoint that the run has gone on from. They count for nothing,
   // and go with the next one.
   std::vector<std::filesystem::path> left_behind_{};

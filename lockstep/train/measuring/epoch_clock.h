@@ -17,7 +17,7 @@ class EpochClock {
   struct Use {
     double computed = 0;  ///< by all threads of this process
     double waited = 0;    ///< by this thread, ready to run and without a processor
-    double busy = 0;      ///< of each processor that this thread may use, with any program; the mean
+    double busy = 0;  ///< of each processor that this thread may use, with any program; the mean
   };
 
   void start() { *this = EpochClock(); }

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <exception>
 
-#include <lockstep/core/error.h>
 #include <lockstep/core/capture_scope.h>
+#include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/strings.h>
 

@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// While it lives, PhaseSeconds scopes of the thread that made it measure the device's current stream
-/// in place of the host, which only hands work over: an interval is from the end of what the stream
-/// held when the scope began to the end of what it held when the scope ended. The host does not wait
-/// until settle(). One at a time on a thread; belongs to that thread.
+/// While it lives, PhaseSeconds scopes of the thread that made it measure the device's current
+/// stream in place of the host, which only hands work over: an interval is from the end of what the
+/// stream held when the scope began to the end of what it held when the scope ended. The host does
+/// not wait until settle(). One at a time on a thread; belongs to that thread.
 class PhaseTimer {
  public:
   /// `device` is no CPU.
@@ -32,7 +32,8 @@ class PhaseTimer {
   /// From `begin` until now is to be added to `seconds`, which must live until settle().
   void add(StreamClock::Moment begin, double& seconds);
 
-  /// Waits until the device has done all that the current stream holds, and adds what is to be added.
+  /// Waits until the device has done all that the current stream holds, and adds what is to be
+  /// added.
   void settle();
   /// Intervals that are still to be added.
   std::size_t pending() const { return intervals_.size(); }

@@ -85,7 +85,8 @@ class ShardedOptimizer final : public RunOptimizer {
   }
   void clip_grad_norm(double max_norm) override { optimizer_.clip_grad_norm(max_norm); }
   void agree_through(GradScaler& scaler) override {
-    scaler.reduce_found_inf_with([this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
+    scaler.reduce_found_inf_with(
+        [this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
   }
   double communication_seconds() const override { return optimizer_.communication_seconds(); }
   double lr() const override { return optimizer_.lr(); }

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Not thread-safe. All calls but lr(), set_lr() and set_momentum() may be collective: all ranks make
-/// them in one order.
+/// Not thread-safe. All calls but lr(), set_lr() and set_momentum() may be collective: all ranks
+/// make them in one order.
 class RunOptimizer {
  public:
   virtual ~RunOptimizer() = default;

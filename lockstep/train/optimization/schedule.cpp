@@ -15,12 +15,9 @@ namespace {
 using NamedKind = std::pair<const char*, ScheduleKind>;
 
 constexpr NamedKind kScheduleKinds[] = {
-    {"constant", ScheduleKind::kConstant},
-    {"step", ScheduleKind::kStep},
-    {"multi-step", ScheduleKind::kMultiStep},
-    {"cosine", ScheduleKind::kCosine},
-    {"one-cycle", ScheduleKind::kOneCycle},
-    {"plateau", ScheduleKind::kPlateau}};
+    {"constant", ScheduleKind::kConstant},    {"step", ScheduleKind::kStep},
+    {"multi-step", ScheduleKind::kMultiStep}, {"cosine", ScheduleKind::kCosine},
+    {"one-cycle", ScheduleKind::kOneCycle},   {"plateau", ScheduleKind::kPlateau}};
 
 double multi_step_factor(const ScheduleOptions& options, std::int64_t step,
                          std::int64_t steps_per_epoch) {
@@ -66,8 +63,8 @@ double cycled(const ScheduleOptions& options, const CycleValues& values, std::in
 
 double one_cycle_factor(const ScheduleOptions& options, std::int64_t step, std::int64_t steps) {
   const double first = 1 / options.div_factor;
-  return cycled(options, {.first = first, .turn = 1, .last = first / options.final_div_factor}, step,
-                steps);
+  return cycled(options, {.first = first, .turn = 1, .last = first / options.final_div_factor},
+                step, steps);
 }
 
 std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t steps_per_epoch) {
@@ -80,10 +77,10 @@ std::string over_epochs(std::int64_t max_epochs) {
 }
 
 std::string plateau_text(const PlateauOptions& plateau) {
-  std::string text = lockstep::str("times ", plateau.factor, " when ", plateau.monitor,
-                                   plateau.mode == MetricGoal::kMin ? " does not fall by "
-                                                                    : " does not rise by ",
-                                   plateau.threshold);
+  std::string text =
+      lockstep::str("times ", plateau.factor, " when ", plateau.monitor,
+                    plateau.mode == MetricGoal::kMin ? " does not fall by " : " does not rise by ",
+                    plateau.threshold);
   if (plateau.threshold_mode == ThresholdMode::kRelative) text += " of itself";
   text += lockstep::str(" in more than ", plateau.patience, " evaluations");
   if (plateau.cooldown > 0) text += lockstep::str(", cooldown ", plateau.cooldown);
@@ -133,8 +130,8 @@ void validate(const ScheduleOptions& options) {
     check.in_range("a milestone", milestone, 0, 1e9);
   }
   if (!std::is_sorted(options.milestones.begin(), options.milestones.end())) {
-    throw ConfigError(lockstep::str("schedule: milestones must ascend, got ",
-                                    join(options.milestones)));
+    throw ConfigError(
+        lockstep::str("schedule: milestones must ascend, got ", join(options.milestones)));
   }
   check.in_range("pct_start", options.pct_start, 0, 1);
   check.positive("div_factor", options.div_factor);
@@ -176,9 +173,8 @@ std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::in
                                          std::int64_t steps_per_epoch, std::int64_t total_steps) {
   if (options.kind != ScheduleKind::kOneCycle || !options.cycle_momentum) return std::nullopt;
   const std::int64_t warmup = warmup_steps(options, steps_per_epoch);
-  const CycleValues values = {.first = options.max_momentum,
-                              .turn = options.base_momentum,
-                              .last = options.max_momentum};
+  const CycleValues values = {
+      .first = options.max_momentum, .turn = options.base_momentum, .last = options.max_momentum};
   return cycled(options, values, std::max<std::int64_t>(step - warmup, 0), total_steps - warmup);
 }
 
@@ -193,9 +189,8 @@ const std::vector<std::string>& learning_rate_schedule_names() {
 
 ScheduleKind parse_schedule(const std::string& name) {
   OptionCheck("schedule").one_of("kind", name, learning_rate_schedule_names());
-  const auto* const found =
-      std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
-                   [&](const NamedKind& each) { return name == each.first; });
+  const auto* const found = std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
+                                         [&](const NamedKind& each) { return name == each.first; });
   return found->second;
 }
 

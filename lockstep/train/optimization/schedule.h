@@ -25,22 +25,22 @@ enum class Anneal { kCosine, kLinear };
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::kConstant;
-  double warmup_epochs = 0;   ///< first rises linearly to the schedule's rate, for any kind
-  double step_epochs = 1;     ///< kStep
-  double gamma = 0.1;         ///< kStep, kMultiStep
-  double final_fraction = 0;  ///< kCosine
+  double warmup_epochs = 0;          ///< first rises linearly to the schedule's rate, for any kind
+  double step_epochs = 1;            ///< kStep
+  double gamma = 0.1;                ///< kStep, kMultiStep
+  double final_fraction = 0;         ///< kCosine
   std::vector<double> milestones{};  ///< kMultiStep: epochs since the beginning, ascending
   double pct_start = 0.3;            ///< kOneCycle: share of its steps in which the rate rises
   double div_factor = 25;            ///< kOneCycle: it begins with base rate / div_factor
   double final_div_factor = 1e4;     ///< kOneCycle: it ends with that rate / final_div_factor
   Anneal anneal = Anneal::kCosine;   ///< kOneCycle
   /// kOneCycle: the momentum falls from `max_momentum` to `base_momentum` while the rate rises, and
-  /// rises again. Of Adam and AdamW it is beta1; SGD must have a momentum above 0. PyTorch's default
-  /// is true.
+  /// rises again. Of Adam and AdamW it is beta1; SGD must have a momentum above 0. PyTorch's
+  /// default is true.
   bool cycle_momentum = false;
-  double base_momentum = 0.85;       ///< kOneCycle with cycle_momentum
-  double max_momentum = 0.95;        ///< kOneCycle with cycle_momentum; below 1
-  PlateauOptions plateau{};          ///< kPlateau
+  double base_momentum = 0.85;  ///< kOneCycle with cycle_momentum
+  double max_momentum = 0.95;   ///< kOneCycle with cycle_momentum; below 1
+  PlateauOptions plateau{};     ///< kPlateau
 };
 
 /// ConfigError for options that cannot be.
@@ -50,12 +50,12 @@ void validate(const ScheduleOptions& options);
 /// in a run of `total_steps` with `steps_per_epoch`. The run may end before: its length is that of
 /// the schedule.
 ///
-/// With w = warmup steps: (step + 1) / w while step < w, as PyTorch's LinearLR. Then, with
-/// progress p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the
-/// final fraction; step is gamma ^ floor(epoch / step_epochs), and multi-step gamma ^ (milestones
-/// that have been reached), their epochs counted from the run's start. One-cycle is OneCycleLR over
-/// the total_steps - w steps. A plateau is 1: the Trainer multiplies by PlateauSchedule's rate in
-/// place of the base rate.
+/// With w = warmup steps: (step + 1) / w while step < w, as PyTorch's LinearLR. Then, with progress
+/// p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the final
+/// fraction; step is gamma ^ floor(epoch / step_epochs), and multi-step gamma ^ (milestones that
+/// have been reached), their epochs counted from the run's start. One-cycle is OneCycleLR over the
+/// total_steps - w steps. A plateau is 1: the Trainer multiplies by PlateauSchedule's rate in place
+/// of the base rate.
 double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                             std::int64_t steps_per_epoch, std::int64_t total_steps);
 

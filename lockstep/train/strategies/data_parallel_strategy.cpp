@@ -125,14 +125,14 @@ class DataParallelStrategy final : public Strategy {
   using Part = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(torch::nn::Module& replica, const Part& part)>;
 
-  // The caller has one thread (has_all_processors()), so that the replicas' threads step a share of the
-  // parameters each.
+  // The caller has one thread (has_all_processors()), so that the replicas' threads step a share of
+  // the parameters each.
   std::unique_ptr<RunOptimizer> make_shared_out_optimizer(const NamedTensors& trainable,
                                                           const OptimizerOptions& options) {
     std::vector<StageOptimizer> shares;
     for (NamedTensors& share : shares_of(trainable, devices_.size())) {
-      shares.push_back({.optimizer = make_replicated_optimizer(share, options, group_),
-                        .parameters = share});
+      shares.push_back(
+          {.optimizer = make_replicated_optimizer(share, options, group_), .parameters = share});
     }
     const std::size_t count = shares.size();
     return make_stage_optimizers(std::move(shares), options, std::nullopt,
@@ -192,7 +192,8 @@ class DataParallelStrategy final : public Strategy {
 
   [[noreturn]] void refuse_late_draws() const {
     throw ConfigError(lockstep::str(
-        "strategy ", name_, ": the module drew random numbers that it did not draw in its first "
+        "strategy ", name_,
+        ": the module drew random numbers that it did not draw in its first "
         "forward, or a data set drew some on the loader's threads, so that this run would not "
         "repeat itself; leave deterministic out, let the first forward draw, too, and the data set "
         "from its SampleKey, or use --strategy ddp"));
@@ -202,7 +203,7 @@ class DataParallelStrategy final : public Strategy {
     if (!core_->has_replicas()) return task_->forward(task_->module(), images);
     const data_parallel::Step step = core_->begin({images});
     std::vector<data_parallel::Flattened> outputs;
-    for (const torch::Tensor& output : run(step, [&](torch::nn::Module&replica, const Part&part) {
+    for (const torch::Tensor& output : run(step, [&](torch::nn::Module& replica, const Part& part) {
            return task_->forward(replica, part[0]);
          })) {
       outputs.push_back({.tensors = {output}, .keys = {}});

@@ -38,7 +38,7 @@ NamedTensors renamed(const Named& of_stage, const Names& names, const std::strin
 }
 
 void require_all(const Named& whole, const std::vector<NamedStage>& stages,
-                 NamedTensors NamedStage::*member, const std::string& strategy) {
+                 NamedTensors NamedStage::* member, const std::string& strategy) {
   std::set<const torch::TensorImpl*> present;
   for (const NamedStage& stage : stages) {
     for (const auto& [name, tensor] : stage.*member) present.insert(tensor.unsafeGetTensorImpl());
@@ -54,13 +54,14 @@ void require_all(const Named& whole, const std::vector<NamedStage>& stages,
 pipeline::StageModule in_precision(const pipeline::StageModule& stage,
                                    const StepSettings& settings) {
   if (settings.precision == Precision::k32) return stage;
-  return pipeline::StageModule(stage.module().shared_from_this(),
-                               [stage, precision = settings.precision,
-                                device = settings.device.type()](const Tensors& inputs) -> Tensors {
-                                 const AutocastScope autocast(precision, device);
-                                 return stage.forward(inputs);
-                               },
-                               stage.has_whole_backward());
+  return pipeline::StageModule(
+      stage.module().shared_from_this(),
+      [stage, precision = settings.precision,
+       device = settings.device.type()](const Tensors& inputs) -> Tensors {
+        const AutocastScope autocast(precision, device);
+        return stage.forward(inputs);
+      },
+      stage.has_whole_backward());
 }
 
 // Whether a parameter of a stage behind `stage` is `name` or lies in the module of that name.

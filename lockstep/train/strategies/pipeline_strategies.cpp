@@ -39,7 +39,8 @@ std::unique_ptr<Strategy> make_hybrid_strategy(ProcessGroup group, const Strateg
   if (group.size() % workers != 0) {
     throw ConfigError(lockstep::str("strategy hybrid: ", shape_of_pipeline(options, workers),
                                     " for each replica; the number of ranks must be a multiple "
-                                    "of that, got ", group.size()));
+                                    "of that, got ",
+                                    group.size()));
   }
   const int replicas = group.size() / workers;
   return make_rank_pipeline_strategy("hybrid", std::move(group), replicas, options);

@@ -14,9 +14,9 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/parallel/ddp/module_buffers.h>
 #include <lockstep/parallel/device_mesh.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
-#include <lockstep/parallel/ddp/module_buffers.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline_setup.h>
 #include <lockstep/train/measuring/phase_scope.h>

@@ -8,8 +8,8 @@
 #include <torch/types.h>
 
 #include <lockstep/train/optimization/precision.h>
-#include <lockstep/train/strategies/weighted_loss.h>
 #include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/strategies/weighted_loss.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep {

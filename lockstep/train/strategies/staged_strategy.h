@@ -79,8 +79,8 @@ class StagedStrategy : public Strategy {
  private:
   // Whether the schedule does, where the stage can.
   bool splits_backward(int stage) const {
-    const auto& actions = table_.workers[static_cast<std::size_t>(
-        table_.worker_of[static_cast<std::size_t>(stage)])];
+    const auto& actions =
+        table_.workers[static_cast<std::size_t>(table_.worker_of[static_cast<std::size_t>(stage)])];
     return std::any_of(actions.begin(), actions.end(), [&](const pipeline::Action& action) {
       return action.stage == stage && action.kind == pipeline::Kind::kBackwardInput;
     });

@@ -16,10 +16,10 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
-#include <lockstep/train/task/listener.h>
-#include <lockstep/train/task/metrics.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/run_optimizer.h>
+#include <lockstep/train/task/listener.h>
+#include <lockstep/train/task/metrics.h>
 #include <lockstep/train/task/task.h>
 
 namespace lockstep {
@@ -101,8 +101,9 @@ class Strategy {
   /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
-  /// On a device, where step() does not wait for times: waits for it, and tells exposed communication
-  /// apart from the rest of backward in `phases`, to which all step()s since the last call have added.
+  /// On a device, where step() does not wait for times: waits for it, and tells exposed
+  /// communication apart from the rest of backward in `phases`, to which all step()s since the last
+  /// call have added.
   virtual void settle_phases(PhaseSeconds& /*phases*/) {}
 
   /// Calls train(on) of what the strategy has made of the task's module, such as replicas or

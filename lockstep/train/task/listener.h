@@ -22,8 +22,8 @@ namespace lockstep {
 
 /// Seconds that the training thread of this rank spent in each phase; in a pipeline of threads, the
 /// mean over its workers. Communication has only exposed time: the part that backward did not hide,
-/// the broadcast of buffers before forward, a pipeline's waits for messages, and the collectives of an
-/// optimizer that is divided among the ranks.
+/// the broadcast of buffers before forward, a pipeline's waits for messages, and the collectives of
+/// an optimizer that is divided among the ranks.
 struct PhaseSeconds {
   double data = 0;
   double forward = 0;
@@ -98,33 +98,33 @@ struct RunInfo {
   std::string split{};
   bool fused_kernels = false;  ///< whether the network has kernels of ours in place of LibTorch's
   int world_size = 1;
-  int devices = 1;          ///< devices of this process: strategy dp has a replica on each
+  int devices = 1;  ///< devices of this process: strategy dp has a replica on each
   /// Strategy dp: how a batch is shared out, in proportion. Empty: equal parts.
   std::vector<double> device_weights{};
-  std::string dp_loss{};    ///< strategy dp: "gathered", "on-each"
-  int stages = 0;           ///< of a pipeline
-  int workers = 0;          ///< of a pipeline: its threads or ranks
+  std::string dp_loss{};  ///< strategy dp: "gathered", "on-each"
+  int stages = 0;         ///< of a pipeline
+  int workers = 0;        ///< of a pipeline: its threads or ranks
   /// Pipelines: where the model was cut, as the blocks that all stages but the last end with.
   std::vector<std::string> cuts{};
   /// Pipelines whose schedule splits backwards: the stages whose backward it leaves whole.
   std::vector<int> whole_backward{};
-  int micro_batches = 0;    ///< of a pipeline
-  std::string schedule{};   ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
-  bool recompute = false;   ///< of a pipeline: forwards run again before the backward
+  int micro_batches = 0;     ///< of a pipeline
+  std::string schedule{};    ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
+  bool recompute = false;    ///< of a pipeline: forwards run again before the backward
   int threads_per_rank = 0;  ///< of compute
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
-  /// The optimizer's, which the schedule multiplies. Of a schedule plateau that goes on in a resumed
-  /// run, the one that it has come to.
+  /// The optimizer's, which the schedule multiplies. Of a schedule plateau that goes on in a
+  /// resumed run, the one that it has come to.
   double learning_rate = 0;
   /// What the recipe was told of its model, by name: {"model", "resnet18"}, {"image_size", "224"}.
   std::map<std::string, std::string> recipe_options{};
-  std::int64_t first_epoch = 1;      ///< 1, or the epoch that a resumed run goes on with
-  std::int64_t first_step = 0;       ///< optimizer steps of that epoch that were done before
-  std::string resumed_from{};        ///< the checkpoint of a resumed run; known to rank 0
+  std::int64_t first_epoch = 1;  ///< 1, or the epoch that a resumed run goes on with
+  std::int64_t first_step = 0;   ///< optimizer steps of that epoch that were done before
+  std::string resumed_from{};    ///< the checkpoint of a resumed run; known to rank 0
   std::int64_t max_epochs = 0;
   std::int64_t steps_per_epoch = 0;
-  std::int64_t parameters = 0;       ///< number of trainable scalars
+  std::int64_t parameters = 0;  ///< number of trainable scalars
   SetupSeconds setup{};
 };
 
@@ -138,8 +138,8 @@ struct StepReport {
   double learning_rate = 0;
   /// SGD's momentum, Adam's and AdamW's beta1, where the schedule moves it.
   std::optional<double> momentum{};
-  std::int64_t images = 0;     ///< of all ranks, in this epoch so far
-  double seconds = 0;          ///< of training since the epoch began
+  std::int64_t images = 0;  ///< of all ranks, in this epoch so far
+  double seconds = 0;       ///< of training since the epoch began
 };
 
 /// An evaluation in the middle of an epoch (TrainerOptions::val_check_interval).
@@ -193,7 +193,7 @@ struct EpochReport {
   double seconds = 0;      ///< of training, without the evaluation
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
-  PhaseSeconds phases{};    ///< of rank 0
+  PhaseSeconds phases{};  ///< of rank 0
   /// The part of `phases.data` until the epoch's first batch was there: the loader starts anew with
   /// each epoch, so that nothing hides it.
   double first_batch_seconds = 0;
@@ -209,7 +209,7 @@ struct EpochReport {
   std::optional<double> busy_processors{};
   /// On GPUs, where the driver tells: the mean over the training of the epoch and the ranks.
   std::optional<GpuUsage> gpu{};
-  long long rss_bytes = 0;  ///< what rank 0 holds in memory after the evaluation
+  long long rss_bytes = 0;           ///< what rank 0 holds in memory after the evaluation
   std::optional<Evaluation> test{};  ///< nothing where the epoch ended without an evaluation
 };
 
@@ -227,7 +227,8 @@ struct RunReport {
   double seconds_to_first_step = 0;
   /// Images of all ranks that could not be read, with OnCorruptImage::kSkip.
   std::int64_t skipped_images = 0;
-  /// With TrainerOptions::profiler, what rank 0 has done in fit(), "other" being the rest of its time.
+  /// With TrainerOptions::profiler, what rank 0 has done in fit(), "other" being the rest of its
+  /// time.
   std::vector<ProfiledAction> profile{};
   double seconds_total = 0;      ///< from the start of the command
   long long peak_rss_bytes = 0;  ///< of rank 0

@@ -49,8 +49,8 @@ Metrics::Metrics(std::vector<MetricPtr> metrics) : metrics_(std::move(metrics)) 
 
 Metrics::Sum& Metrics::sum_named(std::string_view name, std::int64_t samples, MetricUnit unit) {
   if (samples < 0) {
-    throw ConfigError(lockstep::str("Metrics: '", name, "' has ", samples,
-                                    " samples; expected at least 0"));
+    throw ConfigError(
+        lockstep::str("Metrics: '", name, "' has ", samples, " samples; expected at least 0"));
   }
   for (Sum& sum : sums_) {
     if (sum.name != name) continue;
@@ -59,8 +59,10 @@ Metrics::Sum& Metrics::sum_named(std::string_view name, std::int64_t samples, Me
   }
   if (name.empty() || name.find('\n') != std::string_view::npos) {
     const std::string_view first_line = name.substr(0, name.find('\n'));
-    throw ConfigError(lockstep::str("Metrics: a name must not be empty or contain a line feed, got "
-                                    "'", first_line, "'", name.empty() ? "" : " and more lines"));
+    throw ConfigError(
+        lockstep::str("Metrics: a name must not be empty or contain a line feed, got "
+                      "'",
+                      first_line, "'", name.empty() ? "" : " and more lines"));
   }
   sums_.push_back({.name = std::string(name), .unit = unit});
   sums_.back().samples = static_cast<double>(samples);
@@ -216,8 +218,7 @@ Evaluation Metrics::mean() const {
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const double samples = sums_[i].samples;
     most_samples = std::max(most_samples, samples);
-    const double mean =
-        samples > 0 ? sums[i] / samples : std::numeric_limits<double>::quiet_NaN();
+    const double mean = samples > 0 ? sums[i] / samples : std::numeric_limits<double>::quiet_NaN();
     if (sums_[i].name == kLoss) {
       evaluation.loss = mean;
       evaluation.has_loss = true;
@@ -234,8 +235,8 @@ Evaluation Metrics::mean() const {
   if (evaluation.has_loss) names.emplace(kLoss);
   const auto require_new = [&names](const std::string& name) {
     if (names.insert(name).second) return;
-    throw ConfigError(lockstep::str("Metrics: two values have the name '", name,
-                                    "'; give each metric its own"));
+    throw ConfigError(
+        lockstep::str("Metrics: two values have the name '", name, "'; give each metric its own"));
   };
   for (const MetricValue& value : evaluation.values) require_new(value.name);
   for (const MetricTable& table : evaluation.tables) require_new(table.name);

@@ -22,8 +22,8 @@
 namespace lockstep {
 
 /// Adds up named values, weighted by samples, in float64. A value; not thread-safe. Tensors on a
-/// GPU are added up there, so that adding does not wait for it. All ranks that add something add the
-/// same names, first in the same order; a rank may also add nothing at all.
+/// GPU are added up there, so that adding does not wait for it. All ranks that add something add
+/// the same names, first in the same order; a rank may also add nothing at all.
 class Metrics {
  public:
   Metrics() = default;

@@ -68,8 +68,7 @@ PlateauSchedule::PlateauSchedule(const PlateauOptions& options, double lr)
 bool PlateauSchedule::is_better(double value) const {
   const bool relative = options_.threshold_mode == ThresholdMode::kRelative;
   if (options_.mode == MetricGoal::kMin) {
-    return value <
-           (relative ? best_ * (1.0 - options_.threshold) : best_ - options_.threshold);
+    return value < (relative ? best_ * (1.0 - options_.threshold) : best_ - options_.threshold);
   }
   return value > (relative ? best_ * (options_.threshold + 1.0) : best_ + options_.threshold);
 }

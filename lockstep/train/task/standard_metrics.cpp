@@ -25,17 +25,15 @@ void require_classes(const std::string& metric, const torch::Tensor& output,
   const bool fits = output.dim() == 2 && target.dim() == 1 && output.size(0) == target.size(0) &&
                     !target.is_floating_point();
   if (fits) return;
-  throw ConfigError(lockstep::str("metric ", metric, ": got outputs ", output.sizes(),
-                                  " and targets ", target.sizes(), " of type ",
-                                  target.scalar_type(),
-                                  "; expected [N, classes] and [N] whole numbers"));
+  throw ConfigError(lockstep::str(
+      "metric ", metric, ": got outputs ", output.sizes(), " and targets ", target.sizes(),
+      " of type ", target.scalar_type(), "; expected [N, classes] and [N] whole numbers"));
 }
 
 }  // namespace
 
 TopKAccuracy::TopKAccuracy(std::int64_t k, std::string name)
-    : k_(k),
-      name_(name.empty() ? lockstep::str("top", k, "_accuracy") : std::move(name)) {
+    : k_(k), name_(name.empty() ? lockstep::str("top", k, "_accuracy") : std::move(name)) {
   OptionCheck("TopKAccuracy").at_least("k", static_cast<double>(k), 1);
   reset();
 }

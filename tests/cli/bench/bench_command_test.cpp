@@ -196,10 +196,10 @@ TEST(BenchCommand, CountsTheImagesOfDali) {
   const TemporaryDirectory folder;
   for (const char* split : {"train", "t10k"}) write_mnist(folder, split, 64);
   const auto file = folder / "rows";
-  expect_success(bench({"loader", "--dataset", "mnist", "--engine", "native,dali", "--operators",
-                        "crop-flip", "--threads", "1", "--batch-size", "16", "--rounds", "1",
-                        "--seconds", "0.01", "--data", folder.path().string(), "--json",
-                        file.string()}));
+  expect_success(
+      bench({"loader", "--dataset", "mnist", "--engine", "native,dali", "--operators", "crop-flip",
+             "--threads", "1", "--batch-size", "16", "--rounds", "1", "--seconds", "0.01", "--data",
+             folder.path().string(), "--json", file.string()}));
   const auto rows = rows_of(file);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0]["engine"], "native");
@@ -226,9 +226,21 @@ TEST(BenchCommand, CountsTheImagesOfAFolder) {
   EXPECT_FALSE(rows[0].contains("copy_images_per_second")) << "decoding is no copy";
 
   folder.write("cats/1.png", "damaged");
-  const std::vector<std::string> damaged = {
-      "loader", "--dataset", folder.path().string(), "--size",    "8",    "--threads", "1",
-      "--batch-size", "3",   "--rounds", "1",        "--seconds", "0.01", "--json", file.string()};
+  const std::vector<std::string> damaged = {"loader",
+                                            "--dataset",
+                                            folder.path().string(),
+                                            "--size",
+                                            "8",
+                                            "--threads",
+                                            "1",
+                                            "--batch-size",
+                                            "3",
+                                            "--rounds",
+                                            "1",
+                                            "--seconds",
+                                            "0.01",
+                                            "--json",
+                                            file.string()};
   EXPECT_EQ(bench(damaged).exit_code, 1);
   std::vector<std::string> skipping = damaged;
   skipping.insert(skipping.end(), {"--on-corrupt-image", "skip"});
@@ -398,9 +410,9 @@ TEST(BenchCommand, RunsUnderALauncher) {
   const TemporaryDirectory folder;
   const auto file = folder / "rows";
   const int port = 20000 + getpid() % 10000;
-  run_under_a_launcher({"comm", "--backend", "gloo", "--sizes", "64", "--repetitions", "5",
-                        "--json", file.string()},
-                       std::to_string(port));
+  run_under_a_launcher(
+      {"comm", "--backend", "gloo", "--sizes", "64", "--repetitions", "5", "--json", file.string()},
+      std::to_string(port));
   EXPECT_EQ(rows_of(file).size(), 1U);
   run_under_a_launcher({"step", "--backend", "gloo", "--rounds", "1", "--steps", "1",
                         "--batch-per-rank", "4", "--json", file.string()},

@@ -29,11 +29,11 @@ TEST(BenchStepRows, SpreadsAreQuartiles) {
 // of them is not the difference of the medians.
 TEST(BenchStepRows, CompareWithinRounds) {
   const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
-                             {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
+                              {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
   const StepRounds single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
-                            {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
+                             {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
   const StepRounds in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
-                             {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
+                              {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
   const BenchStepRow row = summarize({}, variant, &single, &in_step);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 20);
   EXPECT_DOUBLE_EQ(row.step_ms_single->median, 10);

@@ -35,12 +35,12 @@ std::map<std::string, nlohmann::json> rows_by_way(const std::filesystem::path& f
 TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
   const TemporaryDirectory folder;
   const auto file = folder / "rows";
-  const ProgramResult result = compare(
-      {"--strategy", "all", "--only",
-       "single,single-half,single-accumulated,dp-on-each,ddp,zero1,split,pipeline-zb-h1,"
-       "pipeline-zbv,pipeline-ranks-1f1b,hybrid-sharded",
-       "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps", "1",
-       "--json", file.string()});
+  const ProgramResult result =
+      compare({"--strategy", "all", "--only",
+               "single,single-half,single-accumulated,dp-on-each,ddp,zero1,split,pipeline-zb-h1,"
+               "pipeline-zbv,pipeline-ranks-1f1b,hybrid-sharded",
+               "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps",
+               "1", "--json", file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   // A machine that tests share may be busy, and says so then.
   EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));

@@ -208,8 +208,7 @@ TEST_F(StrategySettingsTest, NameTheOptionThatIsWrong) {
   for (const Case& each : cases) {
     BenchStepArguments wrong = arguments;
     each.spoil(wrong);
-    EXPECT_THAT(message_of<ConfigError>([&] { resolve_strategies(wrong); }),
-                HasSubstr(each.error));
+    EXPECT_THAT(message_of<ConfigError>([&] { resolve_strategies(wrong); }), HasSubstr(each.error));
   }
 }
 

@@ -45,13 +45,12 @@ TEST(TableWays, CrossesStrategiesLoadersAndRanks) {
   arguments.ranks = "1,2";
   arguments.strategies = "ddp,dp";
   arguments.loaders = "native,dali";
-  EXPECT_THAT(names_of(resolve_table(arguments, {.processors = 2})),
-              ElementsAre("single, native, 1 rank, batch per rank 64",
-                          "single, dali, 1 rank, batch per rank 64",
-                          "ddp, native, 2 ranks, batch per rank 64",
-                          "ddp, dali, 2 ranks, batch per rank 64",
-                          "dp, native, 2 ranks, batch per rank 64",
-                          "dp, dali, 2 ranks, batch per rank 64"));
+  EXPECT_THAT(
+      names_of(resolve_table(arguments, {.processors = 2})),
+      ElementsAre(
+          "single, native, 1 rank, batch per rank 64", "single, dali, 1 rank, batch per rank 64",
+          "ddp, native, 2 ranks, batch per rank 64", "ddp, dali, 2 ranks, batch per rank 64",
+          "dp, native, 2 ranks, batch per rank 64", "dp, dali, 2 ranks, batch per rank 64"));
 }
 
 TEST(TableWays, HasRowsWithAndWithoutOurKernels) {
@@ -106,20 +105,19 @@ TEST(TableWays, PutsAPeerBehindTheRowThatItHas) {
   arguments.kernels = "fused,libtorch";
   arguments.with_peers = true;
   arguments.peer_workers = "0,1";
-  EXPECT_THAT(
-      names_of(resolve_table(arguments, {.processors = 2})),
-      ElementsAre("single, native, 1 rank, batch per rank 64",
-                  "single, native, without fused kernels, 1 rank, batch per rank 64",
-                  "PyTorch's single, dataloader, 1 rank, batch per rank 64",
-                  "PyTorch's single, dataloader with 1 worker, 1 rank, batch per rank 64",
-                  "ddp, native, 2 ranks, batch per rank 64",
-                  "ddp, native, without fused kernels, 2 ranks, batch per rank 64",
-                  "PyTorch's ddp, dataloader, 2 ranks, batch per rank 64",
-                  "PyTorch's ddp, dataloader with 1 worker, 2 ranks, batch per rank 64",
-                  "dp, native, 2 ranks, batch per rank 64",
-                  "dp, native, without fused kernels, 2 ranks, batch per rank 64",
-                  "zero1, native, 2 ranks, batch per rank 64",
-                  "zero1, native, without fused kernels, 2 ranks, batch per rank 64"));
+  EXPECT_THAT(names_of(resolve_table(arguments, {.processors = 2})),
+              ElementsAre("single, native, 1 rank, batch per rank 64",
+                          "single, native, without fused kernels, 1 rank, batch per rank 64",
+                          "PyTorch's single, dataloader, 1 rank, batch per rank 64",
+                          "PyTorch's single, dataloader with 1 worker, 1 rank, batch per rank 64",
+                          "ddp, native, 2 ranks, batch per rank 64",
+                          "ddp, native, without fused kernels, 2 ranks, batch per rank 64",
+                          "PyTorch's ddp, dataloader, 2 ranks, batch per rank 64",
+                          "PyTorch's ddp, dataloader with 1 worker, 2 ranks, batch per rank 64",
+                          "dp, native, 2 ranks, batch per rank 64",
+                          "dp, native, without fused kernels, 2 ranks, batch per rank 64",
+                          "zero1, native, 2 ranks, batch per rank 64",
+                          "zero1, native, without fused kernels, 2 ranks, batch per rank 64"));
 }
 
 // torch.nn.DataParallel computes on GPUs only.

@@ -60,15 +60,14 @@ class Limits : public ::testing::TestWithParam<Command> {
     words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
     std::replace(words.begin(), words.end(), std::string("preview.png"),
                  (data_ / "preview.png").string());
-    const ProgramResult result =
-        run_to_end(words, {{"LOCKSTEP_DATA", data_.path().string()}}, [&] {
-          const rlimit no_core{0, 0};
-          const rlimit both{limit, limit};
-          // Files that the test's own parents left open count towards the limit.
-          close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-          if (setrlimit(RLIMIT_CORE, &no_core) != 0) _exit(98);
-          if (setrlimit(static_cast<__rlimit_resource>(resource), &both) != 0) _exit(99);
-        });
+    const ProgramResult result = run_to_end(words, {{"LOCKSTEP_DATA", data_.path().string()}}, [&] {
+      const rlimit no_core{0, 0};
+      const rlimit both{limit, limit};
+      // Files that the test's own parents left open count towards the limit.
+      close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+      if (setrlimit(RLIMIT_CORE, &no_core) != 0) _exit(98);
+      if (setrlimit(static_cast<__rlimit_resource>(resource), &both) != 0) _exit(99);
+    });
     EXPECT_EQ(result.left_behind, 0) << where;
     if (result.exit_code == 0) return true;
     EXPECT_EQ(lines_but_warnings(result.err), 1) << where << "\n" << result.err;

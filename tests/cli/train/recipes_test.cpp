@@ -52,10 +52,10 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const TemporaryDirectory scratch;
   const std::string report = (scratch / "report.json").string();
-  const ProgramResult result = run_to_end(
-      {LOCKSTEP_PROGRAM, "train", "autoencoder", "--data", real_data("trashnet").value().string(),
-       "--nproc-per-node", "2", "--threads", "1", "--accelerator", "cpu", "--max-epochs", "3",
-       "--json", report});
+  const ProgramResult result =
+      run_to_end({LOCKSTEP_PROGRAM, "train", "autoencoder", "--data",
+                  real_data("trashnet").value().string(), "--nproc-per-node", "2", "--threads", "1",
+                  "--accelerator", "cpu", "--max-epochs", "3", "--json", report});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto run = nlohmann::json::parse(read_text(report));
   ASSERT_EQ(run["epochs"].size(), 3U);
@@ -68,10 +68,17 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
 TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   const TemporaryDirectory scratch;
   const std::string out = (scratch / "run").string();
-  const std::vector<std::string> common = {"resnet50-split", "--batch-size", "8",
-                                           "--accelerator",  "cpu",          "--threads",
-                                           "1",              "--out",        out,
-                                           "--limit-test-batches", "1"};
+  const std::vector<std::string> common = {"resnet50-split",
+                                           "--batch-size",
+                                           "8",
+                                           "--accelerator",
+                                           "cpu",
+                                           "--threads",
+                                           "1",
+                                           "--out",
+                                           out,
+                                           "--limit-test-batches",
+                                           "1"};
   auto first = common;
   first.insert(first.end(), {"--nproc-per-node", "4", "--strategy", "hybrid", "--shard-optimizer",
                              "--micro-batches", "2", "--max-steps", "1"});

@@ -72,11 +72,29 @@ TEST_F(TrainCommand, LogsARunForEveryTool) {
 
 TEST_F(TrainCommand, TellsOfTheModelTheTimeAndTheValues) {
   const std::string out = in_scratch("run"), json = in_scratch("report.json");
-  const auto result =
-      train({"mnist", "--batch-size", "16", "--max-epochs", "2", "--schedule", "one-cycle",
-             "--cycle-momentum", "--model-summary", "-1", "--profiler", "trace", "--trace-steps",
-             "2", "--log-histograms-every-n-steps", "4", "--logger", "jsonl", "--no-fused-kernels",
-             "--out", out, "--json", json});
+  const auto result = train({"mnist",
+                             "--batch-size",
+                             "16",
+                             "--max-epochs",
+                             "2",
+                             "--schedule",
+                             "one-cycle",
+                             "--cycle-momentum",
+                             "--model-summary",
+                             "-1",
+                             "--profiler",
+                             "trace",
+                             "--trace-steps",
+                             "2",
+                             "--log-histograms-every-n-steps",
+                             "4",
+                             "--logger",
+                             "jsonl",
+                             "--no-fused-kernels",
+                             "--out",
+                             out,
+                             "--json",
+                             json});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\nconv2       Conv2d          5,020  16 x 20 x 8 x 8\n"));
   EXPECT_THAT(result.out, HasSubstr("\n21,840 trainable parameters, 0 frozen;"));

@@ -41,8 +41,8 @@ TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
 }
 
-// The batches are the native engine's to rounding (tests/data/loader/dali_engine_test.cpp), so the steps
-// are.
+// The batches are the native engine's to rounding (tests/data/loader/dali_engine_test.cpp), so the
+// steps are.
 TEST_F(TrainCommand, TrainsWithDali) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   const auto loss_of = [&](const std::string& loader) {
@@ -88,11 +88,31 @@ TEST_F(TrainCommand, AccumulatesGradients) {
 // Nothing is learnt, so the second evaluation is no better than the first.
 TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
   const std::string file = in_scratch("early.json");
-  const auto result =
-      train({"mnist", "--nproc-per-node", "2", "--lr", "0", "--batch-size", "8", "--max-epochs",
-             "9", "--early-stopping", "accuracy:1:max", "--min-epochs", "3",
-             "--limit-train-batches", "4", "--val-check-interval", "2", "--limit-val-batches", "2",
-             "--ema-decay", "0.9", "--num-sanity-val-steps", "1", "--json", file});
+  const auto result = train({"mnist",
+                             "--nproc-per-node",
+                             "2",
+                             "--lr",
+                             "0",
+                             "--batch-size",
+                             "8",
+                             "--max-epochs",
+                             "9",
+                             "--early-stopping",
+                             "accuracy:1:max",
+                             "--min-epochs",
+                             "3",
+                             "--limit-train-batches",
+                             "4",
+                             "--val-check-interval",
+                             "2",
+                             "--limit-val-batches",
+                             "2",
+                             "--ema-decay",
+                             "0.9",
+                             "--num-sanity-val-steps",
+                             "1",
+                             "--json",
+                             file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("epoch 1/9  step 2 of 4  test "));
   EXPECT_THAT(result.out, HasSubstr("the run ended early: accuracy has not improved on "));
@@ -107,8 +127,8 @@ TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
 TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
   const std::string file = in_scratch("dp.json");
   const std::vector<std::string> arguments = {
-      "mnist",       "--strategy", "dp",     "--devices", "2",            "--dp-loss", "on-each",
-      "--max-steps", "3",          "--json", file,        "--batch-size", "9"};
+      "mnist", "--strategy", "dp", "--devices",    "2", "--dp-loss", "on-each", "--max-steps",
+      "3",     "--json",     file, "--batch-size", "9"};
   ProgramResult result = train(arguments, {{"CUDA_VISIBLE_DEVICES", ""}});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "note: --strategy dp computes on the CPU: this process sees no GPU\n");
@@ -134,11 +154,27 @@ TEST_F(TrainCommand, TrainsReplicasInOneProcess) {
 
 TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   const std::string file = in_scratch("pipeline.json");
-  const auto result =
-      train({"resnet50-split", "--strategy", "pipeline", "--micro-batches", "2", "--schedule",
-             "zb-h1", "--schedule", "constant", "--batch-size", "4", "--max-steps", "1",
-             "--limit-test-batches", "1", "--accelerator", "cpu", "--out", in_scratch("split"),
-             "--json", file});
+  const auto result = train({"resnet50-split",
+                             "--strategy",
+                             "pipeline",
+                             "--micro-batches",
+                             "2",
+                             "--schedule",
+                             "zb-h1",
+                             "--schedule",
+                             "constant",
+                             "--batch-size",
+                             "4",
+                             "--max-steps",
+                             "1",
+                             "--limit-test-batches",
+                             "1",
+                             "--accelerator",
+                             "cpu",
+                             "--out",
+                             in_scratch("split"),
+                             "--json",
+                             file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, HasSubstr("resnet50-split: pipeline of 2 stages (zb-h1, 2 "
@@ -229,8 +265,8 @@ TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
 }
 
 TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
-  const std::vector<std::string> first = {"mnist", "--max-steps", "1", "--batch-size", "4",
-                                          "--mix", "mixup", "--out", in_scratch("mixed")};
+  const std::vector<std::string> first = {"mnist", "--max-steps", "1",     "--batch-size",     "4",
+                                          "--mix", "mixup",       "--out", in_scratch("mixed")};
   ASSERT_EQ(train(first).exit_code, 0);
   std::vector<std::string> second = first;
   second[2] = "2";
@@ -372,9 +408,19 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
 
 // A loop that resumes until the exit code is 0 comes to its end.
 TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
-  const std::vector<std::string> first = {"mnist", "--nproc-per-node", "2", "--threads", "1",
-                                          "--batch-size", "16", "--max-epochs", "1", "--out",
-                                          in_scratch("run"), "--json", in_scratch("first.json")};
+  const std::vector<std::string> first = {"mnist",
+                                          "--nproc-per-node",
+                                          "2",
+                                          "--threads",
+                                          "1",
+                                          "--batch-size",
+                                          "16",
+                                          "--max-epochs",
+                                          "1",
+                                          "--out",
+                                          in_scratch("run"),
+                                          "--json",
+                                          in_scratch("first.json")};
   ASSERT_EQ(train(first).exit_code, 0);
   const std::string checkpoint = read_text(scratch / "run/checkpoint.safetensors");
   std::vector<std::string> again = first;
@@ -394,8 +440,8 @@ TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
 }
 
 TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
-  std::vector<std::string> words = {"mnist", "--max-steps", "1", "--batch-size", "8", "--seed", "1",
-                                    "--out", in_scratch("run")};
+  std::vector<std::string> words = {"mnist",  "--max-steps", "1",     "--batch-size",   "8",
+                                    "--seed", "1",           "--out", in_scratch("run")};
   ASSERT_EQ(train(words).exit_code, 0);
   const std::string first = read_text(scratch / "run/checkpoint.safetensors");
   words[6] = "2";
@@ -411,10 +457,22 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
 
 // As its options say, and beside them the links.
 TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
-  const std::vector<std::string> words = {
-      "mnist", "--max-epochs", "2", "--limit-train-batches", "5", "--batch-size", "8", "--out",
-      in_scratch("run"), "--every-n-train-steps", "3", "--keep-checkpoints", "2", "--save-top-k",
-      "loss:1", "--background-checkpoints"};
+  const std::vector<std::string> words = {"mnist",
+                                          "--max-epochs",
+                                          "2",
+                                          "--limit-train-batches",
+                                          "5",
+                                          "--batch-size",
+                                          "8",
+                                          "--out",
+                                          in_scratch("run"),
+                                          "--every-n-train-steps",
+                                          "3",
+                                          "--keep-checkpoints",
+                                          "2",
+                                          "--save-top-k",
+                                          "loss:1",
+                                          "--background-checkpoints"};
   const ProgramResult result = train(words);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
@@ -429,8 +487,7 @@ TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   EXPECT_EQ(names,
             (std::set<std::string>{"best", "latest", "step-00000009", "step-00000010", best}));
   EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-00000010");
-  const auto manifest =
-      nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));
+  const auto manifest = nlohmann::json::parse(read_text(checkpoints / "latest" / "manifest.json"));
   EXPECT_EQ(manifest["step"], 10);
   EXPECT_TRUE(manifest["metrics"].contains("accuracy"));
 }

@@ -87,7 +87,8 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
        "train: --matmul-precision must be one of highest, high, medium, got 'tf32'"},
       {[](auto& a) { a.memory_format = "nhwc"; }, "train: --memory-format must be"},
       {[](auto& a) { a.recipe = "mnist", a.memory_format = "contiguous"; },
-       "train: --memory-format changes nothing for mnist, which has no channels-last form; leave it "
+       "train: --memory-format changes nothing for mnist, which has no channels-last form; leave "
+       "it "
        "out"},
       {[](auto& a) { a.cudnn_benchmark = a.limits.deterministic = true; },
        "train: --cudnn-benchmark and --deterministic exclude each other"},
@@ -108,7 +109,8 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
          a.cuda_graph = a.schedule.cycle_momentum = true;
          a.schedule.schedules = {"one-cycle"};
        },
-       "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed step "
+       "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of a replayed "
+       "step "
        "is that of the recorded one; leave one of them out"},
   };
   for (const Case& each : cases) {
@@ -187,8 +189,7 @@ TEST(TrainSettings, GiveTheTrainerItsSchedule) {
   EXPECT_EQ(schedule.plateau.patience, 2);
   EXPECT_EQ(schedule.plateau.mode, MetricGoal::kMax);
   EXPECT_EQ(schedule.plateau.factor, 0.5);
-  arguments.schedule = {
-      .schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0.8};
+  arguments.schedule = {.schedules = {"one-cycle"}, .cycle_momentum = true, .base_momentum = 0.8};
   schedule = resolve(arguments).trainer.schedule;
   EXPECT_TRUE(schedule.cycle_momentum);
   EXPECT_EQ(schedule.base_momentum, 0.8);

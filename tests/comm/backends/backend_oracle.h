@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::testing_support {

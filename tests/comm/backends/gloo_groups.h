@@ -1,8 +1,8 @@
 // Gloo backends that meet at a listening socket, for tests of what lies under ProcessGroup.
 #pragma once
 
-#include <csignal>
 #include <c10/util/Logging.h>
+#include <csignal>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <lockstep/comm/backends/gloo/gloo.h>

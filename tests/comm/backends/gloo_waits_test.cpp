@@ -15,8 +15,8 @@
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
-#include <tests/support/moment.h>
 #include <tests/support/groups.h>
+#include <tests/support/moment.h>
 
 namespace lockstep {
 namespace {
@@ -68,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(While, SharedMemoryMoves,
                          testing::Values(GlooWait::kCollective, GlooWait::kReceive,
                                          GlooWait::kSchedule));
 
-// Rank 1 has started its part of a long sum and waits for rank 0 in another group, over Gloo; rank 0
-// comes there when the sum is over.
+// Rank 1 has started its part of a long sum and waits for rank 0 in another group, over Gloo; rank
+// 0 comes there when the sum is over.
 TEST_P(SharedMemoryMoves, WhileARankWaitsOverGloo) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = run_threads(2, [&](int rank) {
@@ -251,9 +251,8 @@ TEST(GlooDeath, IsNamedWithoutTheStore) {
       },
       seconds(30), seconds(10));
   EXPECT_EQ(errors[0], "");
-  EXPECT_THAT(errors[1],
-              AllOf(HasSubstr("rank 2 died or left the group ("), HasSubstr(" while rank 1 was in recv["),
-                    HasSubstr(" in time")));
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 2 died or left the group ("),
+                               HasSubstr(" while rank 1 was in recv["), HasSubstr(" in time")));
 }
 
 // The message is in this rank's memory long before it is waited for, and the sender is gone.
@@ -350,7 +349,8 @@ TEST_P(SizeMismatch, IsAnErrorOfBothRanks) {
       2,
       [&](Caller& caller) {
         if (caller.rank == 0) caller.backend->send(torch::ones({GetParam().sent}), 1, 3)->wait();
-        if (caller.rank == 1) caller.backend->recv(torch::ones({GetParam().received}), 0, 3)->wait();
+        if (caller.rank == 1)
+          caller.backend->recv(torch::ones({GetParam().received}), 0, 3)->wait();
       },
       milliseconds(700));
   EXPECT_THAT(errors, Each(HasSubstr(GetParam().text)));
@@ -377,9 +377,8 @@ TEST(MessageSlot, IsSharedByMessagesOfOneSizeOnly) {
 }
 
 TEST(Gloo, RefusesATagThatIsTooLarge) {
-  const auto errors = run_gloo_threads(2, [](Caller& caller) {
-    caller.backend->send(torch::ones({1}), 1 - caller.rank, 65'536);
-  });
+  const auto errors = run_gloo_threads(
+      2, [](Caller& caller) { caller.backend->send(torch::ones({1}), 1 - caller.rank, 65'536); });
   EXPECT_THAT(errors,
               Each(std::string("send, recv: tags of this backend must be below 65536, got 65536")));
 }

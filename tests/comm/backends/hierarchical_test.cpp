@@ -84,8 +84,7 @@ Caller join(const c10::intrusive_ptr<c10d::Store>& store, const std::string& loc
     parts.leaders =
         connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
     if (local_kind == kLeadersThroughADevice) {
-      parts.leaders =
-          through_device::make(parts.leaders, {.rank = me.host, .timeout = timeout});
+      parts.leaders = through_device::make(parts.leaders, {.rank = me.host, .timeout = timeout});
     }
   }
   const int size = static_cast<int>(places.size());
@@ -111,13 +110,13 @@ struct Case {
 };
 
 class Hierarchical : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Layouts, Hierarchical,
-                         testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo},
-                                         Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
-                                         Case{"MixedShm", "shm", kMixed},
-                                         Case{"MixedThroughADevice", kLeadersThroughADevice, kMixed},
-                                         Case{"OneHost", "shm", kOneHost}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Hierarchical,
+    testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo}, Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
+                    Case{"MixedShm", "shm", kMixed},
+                    Case{"MixedThroughADevice", kLeadersThroughADevice, kMixed},
+                    Case{"OneHost", "shm", kOneHost}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(Hierarchical, Reduces) {
   const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
@@ -146,16 +145,16 @@ TEST_P(Hierarchical, ScattersAReductionFromSymmetricMemory) {
     auto given = caller.backend->allocate({caller.size * count}, torch::kFloat32);
     auto own = torch::empty({count});
     for (int round = 0; round < 3; ++round) {
-      given.copy_(testing_support::values_of(caller.rank + round, caller.size * count,
-                                             torch::kFloat32));
+      given.copy_(
+          testing_support::values_of(caller.rank + round, caller.size * count, torch::kFloat32));
       const auto before = given.clone();
       caller.start(CallKind::kReduceScatter, given, own)->wait();
       auto expected = torch::zeros({caller.size * count});
       for (int rank = 0; rank < caller.size; ++rank) {
         expected += testing_support::values_of(rank + round, caller.size * count, torch::kFloat32);
       }
-      testing_support::expect_equal(own, expected.slice(0, caller.rank * count, (caller.rank + 1) * count),
-                                    "reduce_scatter");
+      testing_support::expect_equal(
+          own, expected.slice(0, caller.rank * count, (caller.rank + 1) * count), "reduce_scatter");
       testing_support::expect_equal(given, before, "what was given");
       caller.barrier();
     }
@@ -191,8 +190,8 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
 }
 
-// The first broadcast comes from a member that is late, the second from the other host: its leader could
-// send it across at once, and the other leader would take it for the first.
+// The first broadcast comes from a member that is late, the second from the other host: its leader
+// could send it across at once, and the other leader would take it for the first.
 TEST(HierarchicalOrder, IsTheSameAtAllLeaders) {
   std::latch others_have_begun(3);
   const auto errors = run("shm", kTwoByTwo, [&](Caller& caller) {

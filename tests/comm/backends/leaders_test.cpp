@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <latch>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/groups.h>
 #include <tests/support/scoped_environment.h>
+#include <latch>
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,8 @@ class Spy final : public Backend {
     note(tensor);
     return inner_->send(std::move(tensor), destination, tag);
   }
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
     note(tensor);
     return inner_->recv(std::move(tensor), source, tag);
   }

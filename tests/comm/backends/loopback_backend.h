@@ -140,7 +140,8 @@ class LoopbackBackend final : public Backend {
     return std::make_shared<LoopbackWork>(
         loopback_->send(std::move(tensor), rank_, destination, tag.value));
   }
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
     return std::make_shared<LoopbackWork>(
         loopback_->receive(std::move(tensor), source.value(), rank_, tag.value));
   }

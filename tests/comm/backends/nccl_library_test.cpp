@@ -1,5 +1,5 @@
-// What the adapter asks NCCL for: in which memory, and what it does where that fails. The library is a
-// stand-in that needs no GPU.
+// What the adapter asks NCCL for: in which memory, and what it does where that fails. The library
+// is a stand-in that needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ class MemoryLibrary final : public c10d::Backend {
  public:
   MemoryLibrary() : c10d::Backend(/*rank=*/1, /*size=*/2) {}
 
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override {
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions&) override {
     input_address = input.data_ptr();
     output_address = output.data_ptr();
     output.copy_(input.chunk(2)[1] * 2);
@@ -54,9 +54,9 @@ class NcclLibrary : public testing::Test {
  protected:
   NcclLibrary()
       : library_(c10::make_intrusive<MemoryLibrary>()),
-        caller_(c10d_adapter::make(library_, c10::make_intrusive<c10d::HashStore>(),
-                                   {.library = c10d_adapter::Library::kNccl,
-                                    .timeout = std::chrono::seconds(30)}),
+        caller_(c10d_adapter::make(
+                    library_, c10::make_intrusive<c10d::HashStore>(),
+                    {.library = c10d_adapter::Library::kNccl, .timeout = std::chrono::seconds(30)}),
                 /*rank=*/1, /*size=*/2) {}
 
   void reduce_scatter(const Tensor& input, const Tensor& output, ReduceOp op) {

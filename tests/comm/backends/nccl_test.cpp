@@ -8,8 +8,8 @@
 #include <latch>
 #include <thread>
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/cuda.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/through_device/through_device.h>
@@ -145,8 +145,8 @@ TEST(NcclAdapter, ABatchIsOneGroup) {
   journal->may_shut_down.count_down();
   {
     Caller caller = caller_of(journal);
-    const auto works = caller.backend->batch(
-        {message(CallKind::kSend, 1), message(CallKind::kRecv, 2)});
+    const auto works =
+        caller.backend->batch({message(CallKind::kSend, 1), message(CallKind::kRecv, 2)});
     ASSERT_EQ(works.size(), 2U);
     for (const auto& work : works) work->wait();
   }
@@ -159,9 +159,9 @@ TEST(NcclAdapter, AFailedBatchLeavesNoGroupOpen) {
   const auto journal = std::make_shared<Journal>();
   {
     Caller caller = caller_of(journal);
-    EXPECT_THROW(caller.backend->batch({message(CallKind::kSend, kRefused),
-                                        message(CallKind::kRecv, 2)}),
-                 CommError);
+    EXPECT_THROW(
+        caller.backend->batch({message(CallKind::kSend, kRefused), message(CallKind::kRecv, 2)}),
+        CommError);
   }
   journal->gone.wait();
   EXPECT_THAT(journal->read(), ElementsAre("begin", "send to 9", "end", "abort"));
@@ -206,8 +206,10 @@ void keep_busy(torch::Device gpu) {
 }
 
 ProcessGroup group_of_one(torch::Device gpu) {
-  return init_process_group(
-      {.backend = "nccl", .timeout = seconds(60), .device = gpu, .environment = WorkerEnvironment()});
+  return init_process_group({.backend = "nccl",
+                             .timeout = seconds(60),
+                             .device = gpu,
+                             .environment = WorkerEnvironment()});
 }
 
 std::size_t ended_calls(ProcessGroup& group) {

@@ -3,8 +3,8 @@
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
-#include <tests/comm/group/collective_oracle.h>
 #include <tests/comm/backends/shm_group.h>
+#include <tests/comm/group/collective_oracle.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {

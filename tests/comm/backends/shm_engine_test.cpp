@@ -32,7 +32,8 @@ std::byte* bytes_of(T* data) {
 
 Engine::Ticket post_all_reduce(Engine& engine, std::byte* data, std::size_t count, DataType type,
                                std::uint64_t number = 0) {
-  return engine.post({.kind = CallKind::kAllReduce, .type = type, .count = count}, number, data, data);
+  return engine.post({.kind = CallKind::kAllReduce, .type = type, .count = count}, number, data,
+                     data);
 }
 
 Engine::Ticket post_barrier(Engine& engine, std::uint64_t number = 0) {
@@ -77,7 +78,8 @@ TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
     rusage before{};
     rusage after{};
     getrusage(RUSAGE_THREAD, &before);
-    engine->wait(post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), DataType::kFloat32), kTimeout);
+    engine->wait(post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), DataType::kFloat32),
+                 kTimeout);
     getrusage(RUSAGE_THREAD, &after);
     const auto sleeps = static_cast<std::size_t>(after.ru_nvcsw - before.ru_nvcsw);
     if (sleeps > kChunks / 8) throw Error(str("slept ", sleeps, " times in ", kChunks, " chunks"));
@@ -92,8 +94,10 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
   const auto errors = run_threads(2, [&](int rank) {
     auto engine = group.engine(rank);
     std::vector<float> mine(4);
-    const auto ticket = rank == 0 ? engine->post({.kind = CallKind::kBroadcast, .root = 0, .count = 16}, 0, bytes_of(mine.data()), bytes_of(mine.data()))
-                                  : post_all_reduce(*engine, bytes_of(mine.data()), 4, DataType::kFloat32);
+    const auto ticket =
+        rank == 0 ? engine->post({.kind = CallKind::kBroadcast, .root = 0, .count = 16}, 0,
+                                 bytes_of(mine.data()), bytes_of(mine.data()))
+                  : post_all_reduce(*engine, bytes_of(mine.data()), 4, DataType::kFloat32);
     engine->wait(ticket, kTimeout);
     // The root of a broadcast needs nobody, and so learns it only now.
     engine->wait(post_barrier(*engine, 1), kTimeout);
@@ -112,8 +116,9 @@ TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
     auto engine = group.engine(rank);
     std::vector<float> mine(4);
     std::byte* const data = bytes_of(mine.data());
-    engine->wait(engine->post({.kind = CallKind::kBroadcast, .root = rank, .count = 16}, 0, data, data),
-                 kTimeout);
+    engine->wait(
+        engine->post({.kind = CallKind::kBroadcast, .root = rank, .count = 16}, 0, data, data),
+        kTimeout);
     engine->wait(post_all_reduce(*engine, data, 4, DataType::kFloat32, 1), kTimeout);
   });
   for (const std::string& error : errors) {
@@ -252,7 +257,7 @@ TEST(Segment, HasNoNameAndRefusesForeignAddresses) {
   EXPECT_EQ(segment->bytes() % 4096, 0U);
   const SegmentAddress address = segment->address();
   // Nobody but its owner may open it, and it is in no directory.
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(fstat(address.fd, &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
   EXPECT_EQ(info.st_nlink, 0U);

@@ -26,8 +26,9 @@ constexpr int kVictim = 1;
 std::byte* bytes_of(std::vector<float>& data) { return reinterpret_cast<std::byte*>(data.data()); }
 
 Engine::Ticket all_reduce(Engine& engine, std::vector<float>& data, std::uint64_t number) {
-  return engine.post({.kind = CallKind::kAllReduce, .type = DataType::kFloat32, .count = data.size()},
-                     number, bytes_of(data), bytes_of(data));
+  return engine.post(
+      {.kind = CallKind::kAllReduce, .type = DataType::kFloat32, .count = data.size()}, number,
+      bytes_of(data), bytes_of(data));
 }
 
 // Every rank knows every other's process, as after the handshake.
@@ -36,11 +37,13 @@ std::shared_ptr<Engine> watched_engine(const ShmGroup& group, int rank) {
   std::vector<std::int32_t> pids(kSize);
   pids[static_cast<std::size_t>(rank)] = getpid();
   auto* const data = reinterpret_cast<std::byte*>(pids.data());
-  engine->wait(engine->post({.kind = CallKind::kAllReduce, .type = DataType::kInt32, .count = kSize},
-                            std::uint64_t{0}, data, data),
-               kTimeout);
+  engine->wait(
+      engine->post({.kind = CallKind::kAllReduce, .type = DataType::kInt32, .count = kSize},
+                   std::uint64_t{0}, data, data),
+      kTimeout);
   engine->watch({pids.begin(), pids.end()});
-  engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr), kTimeout);
+  engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
+               kTimeout);
   return engine;
 }
 
@@ -105,7 +108,8 @@ TEST(KilledRank, IsNamedByWhoAsksForMessagesInTurn) {
     auto engine = watched_engine(group, rank);
     std::vector<float> data(10);
     const auto receive = [&](int from) {
-      const CallDescription call{.kind = CallKind::kRecv, .type = DataType::kFloat32, .root = from, .count = 10};
+      const CallDescription call{
+          .kind = CallKind::kRecv, .type = DataType::kFloat32, .root = from, .count = 10};
       return engine->post(call, 0, bytes_of(data));
     };
     if (rank == kVictim) raise(SIGKILL);
@@ -128,25 +132,30 @@ TEST(KilledSender, IsNamedByWhoReceives) {
   const auto errors = run_processes(kSize, [&](int rank) {
     auto engine = watched_engine(group, rank);
     std::vector<float> data(4000000);
-    const CallDescription send{.kind = CallKind::kSend, .type = DataType::kFloat32, .root = 0, .count = 4000000};
-    const CallDescription receive{.kind = CallKind::kRecv, .type = DataType::kFloat32, .root = 1, .count = 4000000};
+    const CallDescription send{
+        .kind = CallKind::kSend, .type = DataType::kFloat32, .root = 0, .count = 4000000};
+    const CallDescription receive{
+        .kind = CallKind::kRecv, .type = DataType::kFloat32, .root = 1, .count = 4000000};
     if (rank == kVictim) {
       engine->post(send, 0, bytes_of(data));  // the first bytes of it
       raise(SIGKILL);
     }
     if (rank == 0) engine->wait(*engine->post(receive, 0, bytes_of(data)), kTimeout);
-    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{2}, nullptr, nullptr), kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{2}, nullptr, nullptr),
+                 kTimeout);
   });
   EXPECT_LT(seconds_since(start), 2);
   EXPECT_THAT(errors[0] + errors[2], HasSubstr("rank 1 (process "));
   for (const int rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr(") died while rank "));
 }
 
-// A stopped rank is alive: the others wait until their deadline and then tell what everybody last did.
+// A stopped rank is alive: the others wait until their deadline and then tell what everybody last
+// did.
 TEST(Stopped, IsNamedAtTheDeadline) {
   const ShmGroup group(kSize);
   std::atomic<pid_t>* const victim = static_cast<std::atomic<pid_t>*>(
-      mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+      mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+           -1, 0));
   const auto errors = run_processes(kSize, [&](int rank) {
     auto engine = watched_engine(group, rank);
     std::vector<float> data(10);
@@ -157,7 +166,8 @@ TEST(Stopped, IsNamedAtTheDeadline) {
     }
     const auto start = Clock::now();
     try {
-      engine->wait(all_reduce(*engine, data, 17), std::chrono::milliseconds(rank == 0 ? 400 : 20000));
+      engine->wait(all_reduce(*engine, data, 17),
+                   std::chrono::milliseconds(rank == 0 ? 400 : 20000));
     } catch (const CommError& error) {
       if (seconds_since(start) > 2) throw Error("late");
       if (rank == 0) kill(victim->load(), SIGCONT);
@@ -166,9 +176,11 @@ TEST(Stopped, IsNamedAtTheDeadline) {
     }
   });
   EXPECT_EQ(errors[kVictim], "");
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 0 waited 0.4 s in all_reduce[float32, 10] (operation 17) for rank 1 "),
-                               HasSubstr("to arrive at it; rank 1 last called barrier (operation 1)"),
-                               HasSubstr("rank 2 last called all_reduce[float32, 10] (operation 17)")));
+  EXPECT_THAT(
+      errors[0],
+      AllOf(HasSubstr("rank 0 waited 0.4 s in all_reduce[float32, 10] (operation 17) for rank 1 "),
+            HasSubstr("to arrive at it; rank 1 last called barrier (operation 1)"),
+            HasSubstr("rank 2 last called all_reduce[float32, 10] (operation 17)")));
   EXPECT_THAT(errors[2], HasSubstr("rank 0 ended the group: rank 0 waited 0.4 s"));
   munmap(victim, sizeof(*victim));
 }
@@ -197,16 +209,20 @@ TEST(Idle, RanksSleep) {
   const ShmGroup group(2);
   const auto errors = run_processes(2, [&](int rank) {
     auto engine = group.engine(rank);
-    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr), kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto start = Clock::now();
     rusage before{}, after{};
     getrusage(RUSAGE_SELF, &before);
-    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr), kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
+                 kTimeout);
     getrusage(RUSAGE_SELF, &after);
-    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
-    const double used = seconds(after.ru_utime) + seconds(after.ru_stime) - seconds(before.ru_utime) -
-                        seconds(before.ru_stime);
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    const double used = seconds(after.ru_utime) + seconds(after.ru_stime) -
+                        seconds(before.ru_utime) - seconds(before.ru_stime);
     if (rank == 0 && used > 0.1 * seconds_since(start)) throw Error(str("used ", used, " s"));
   });
   EXPECT_EQ(errors, no_errors(2));

@@ -19,7 +19,8 @@ struct ShmGroup {
     this->options.patience = {std::chrono::microseconds(0), std::chrono::milliseconds(1)};
   }
 
-  std::shared_ptr<shm::Engine> engine(int rank, std::shared_ptr<Progress> progress = nullptr) const {
+  std::shared_ptr<shm::Engine> engine(int rank,
+                                      std::shared_ptr<Progress> progress = nullptr) const {
     shm::EngineOptions mine = options;
     mine.progress = progress;
     auto engine = std::make_shared<shm::Engine>(control, rank, size, mine);

@@ -6,8 +6,8 @@
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/error.h>
-#include <tests/comm/group/collective_oracle.h>
 #include <tests/comm/backends/shm_group.h>
+#include <tests/comm/group/collective_oracle.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {
@@ -19,10 +19,12 @@ using namespace testing_support;
 constexpr int kAnySource = -1;
 
 std::shared_ptr<Transfer> send(Engine& engine, Bytes& bytes, int to, int tag = 0) {
-  return engine.post({.kind = CallKind::kSend, .root = to, .count = bytes.size()}, tag, bytes.data());
+  return engine.post({.kind = CallKind::kSend, .root = to, .count = bytes.size()}, tag,
+                     bytes.data());
 }
 std::shared_ptr<Transfer> receive(Engine& engine, Bytes& bytes, int from, int tag = 0) {
-  return engine.post({.kind = CallKind::kRecv, .root = from, .count = bytes.size()}, tag, bytes.data());
+  return engine.post({.kind = CallKind::kRecv, .root = from, .count = bytes.size()}, tag,
+                     bytes.data());
 }
 
 Bytes message(int from, int to, std::size_t size) {
@@ -116,14 +118,16 @@ TEST(ShmMessages, MoveDuringCollectives) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Each rank waits first for what its peer does last: in another group. Waiting there must move this one.
+// Each rank waits first for what its peer does last: in another group. Waiting there must move this
+// one.
 TEST(ShmMessages, WaitingInOneGroupMovesTheOther) {
   const ShmGroup first(2), second(2);
   const auto errors = run_threads(2, [&](int rank) {
     const auto progress = std::make_shared<Progress>();
     auto a = first.engine(rank, progress);
     auto b = second.engine(rank, progress);
-    Bytes to_a = message(rank, 1, 3000000), from_a(3000000), to_b = message(rank, 2, 3000000), from_b(3000000);
+    Bytes to_a = message(rank, 1, 3000000), from_a(3000000), to_b = message(rank, 2, 3000000),
+          from_b(3000000);
     auto send_a = send(*a, to_a, 1 - rank), receive_a = receive(*a, from_a, 1 - rank);
     auto send_b = send(*b, to_b, 1 - rank), receive_b = receive(*b, from_b, 1 - rank);
     if (rank == 0) {
@@ -151,7 +155,8 @@ TEST(ShmMessages, OfTwoSizesEndTheGroup) {
     Bytes bytes(rank == 0 ? 12 : 16);
     const auto transfer = rank == 0 ? send(*engine, bytes, 1) : receive(*engine, bytes, 0);
     engine->wait(*transfer, kTimeout);
-    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr), kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
   });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 3 sent 12 of bytes to rank 5, which receives 16 of bytes"));
@@ -170,7 +175,8 @@ TEST(ShmMessages, OfTwoSizesEndTheGroupAlsoWhenTheyWerePutAside) {
       engine->wait(*receive(*engine, second, 0, 2), kTimeout);
       engine->wait(*receive(*engine, larger, 0, 1), kTimeout);
     }
-    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr), kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
   });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 0 sent 12 of bytes to rank 1, which receives 16 of bytes"));
@@ -188,7 +194,8 @@ TEST(ShmMessages, AWaitForOneThatLeftOrIsLateSaysSo) {
     waiting->wait(*transfer, kTimeout);
     FAIL();
   } catch (const CommError& error) {
-    EXPECT_STREQ(error.what(), "rank 1 left the group while rank 0 was in recv[bytes, 4, from rank 1]");
+    EXPECT_STREQ(error.what(),
+                 "rank 1 left the group while rank 0 was in recv[bytes, 4, from rank 1]");
   }
   const ShmGroup second(3);
   auto alone = second.engine(0), silent = second.engine(1), third = second.engine(2);
@@ -198,9 +205,10 @@ TEST(ShmMessages, AWaitForOneThatLeftOrIsLateSaysSo) {
     alone->wait(*from_anybody, std::chrono::milliseconds(50));
     FAIL();
   } catch (const TimeoutError& error) {
-    EXPECT_STREQ(error.what(),
-                 "rank 0 waited 0.05 s in recv[bytes, 4, from any rank]; rank 1 has called nothing yet; "
-                 "rank 2 last called send[bytes, 4, to rank 1]");
+    EXPECT_STREQ(
+        error.what(),
+        "rank 0 waited 0.05 s in recv[bytes, 4, from any rank]; rank 1 has called nothing yet; "
+        "rank 2 last called send[bytes, 4, to rank 1]");
   }
 }
 

@@ -43,9 +43,7 @@ class StreamLibraryWork final : public c10d::Work {
     ended_ = true;
     error_ = std::move(error);
   }
-  void fail(const std::string& text) {
-    end(std::make_exception_ptr(std::runtime_error(text)));
-  }
+  void fail(const std::string& text) { end(std::make_exception_ptr(std::runtime_error(text))); }
   /// As where the device itself has failed.
   void fail_queries(const std::string& text) {
     const std::scoped_lock lock(state_mutex_);

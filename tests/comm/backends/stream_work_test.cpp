@@ -16,8 +16,8 @@
 
 #include <lockstep/comm/backends/c10d/closing_threads.h>
 #include <lockstep/comm/backends/c10d/library_error.h>
-#include <lockstep/comm/group/group_impl.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/comm/group/group_impl.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/backend_oracle.h>
@@ -28,6 +28,7 @@
 namespace lockstep {
 namespace {
 
+using c10d_adapter::AdapterOptions;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
@@ -37,7 +38,6 @@ using testing::StartsWith;
 using testing_support::Caller;
 using testing_support::CapturedDevice;
 using testing_support::StreamLibrary;
-using c10d_adapter::AdapterOptions;
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
@@ -49,15 +49,15 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-// A rank of a group of two, of which the other is whatever writes into the store: give one that lives
-// a LivePeer.
+// A rank of a group of two, of which the other is whatever writes into the store: give one that
+// lives a LivePeer.
 struct StreamRank {
   explicit StreamRank(int rank = 0, AdapterOptions options = {},
                       StorePointer store = c10::make_intrusive<c10d::HashStore>())
       : store(std::move(store)),
         library(c10::make_intrusive<StreamLibrary>(rank, 2)),
-        caller(c10d_adapter::make(library, this->store, with_defaults(std::move(options))), rank, 2) {
-  }
+        caller(c10d_adapter::make(library, this->store, with_defaults(std::move(options))), rank,
+               2) {}
 
   static AdapterOptions with_defaults(AdapterOptions options) {
     options.library = c10d_adapter::Library::kNccl;
@@ -65,9 +65,7 @@ struct StreamRank {
     return options;
   }
 
-  std::shared_ptr<Work> start() {
-    return caller.start(CallKind::kAllReduce, {}, torch::ones({4}));
-  }
+  std::shared_ptr<Work> start() { return caller.start(CallKind::kAllReduce, {}, torch::ones({4})); }
   Watchdog& watchdog() { return *c10d_adapter::watchdog_of(*caller.backend); }
   /// What the next call throws; empty while the group lives.
   std::string end() {
@@ -105,13 +103,13 @@ TEST(StreamWork, IsWhatTheRankIsInUntilTheDeviceHasEndedIt) {
   const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
   rank.start()->wait();
   EXPECT_EQ(rank.library->work(0)->stream_waits, 1);
-  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
-                                      "rank 0 is in all_reduce[float32, 4] (operation 0)"; }))
-      << peer.whereabouts();
+  EXPECT_TRUE(comes_true([&] {
+    return peer.whereabouts() == "rank 0 is in all_reduce[float32, 4] (operation 0)";
+  })) << peer.whereabouts();
   rank.library->work(0)->end();
-  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
-                                      "rank 0 last completed all_reduce[float32, 4] (operation 0)"; }))
-      << peer.whereabouts();
+  EXPECT_TRUE(comes_true([&] {
+    return peer.whereabouts() == "rank 0 last completed all_reduce[float32, 4] (operation 0)";
+  })) << peer.whereabouts();
 }
 
 TEST(StreamWork, StaysWhatTheRankIsInWhenItsHandleIsDropped) {
@@ -119,11 +117,12 @@ TEST(StreamWork, StaysWhatTheRankIsInWhenItsHandleIsDropped) {
   StreamRank rank(0, {}, store);
   const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
   rank.start();
-  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
-                                      "rank 0 is in all_reduce[float32, 4] (operation 0)"; }));
+  EXPECT_TRUE(comes_true(
+      [&] { return peer.whereabouts() == "rank 0 is in all_reduce[float32, 4] (operation 0)"; }));
   rank.library->work(0)->end();
-  EXPECT_TRUE(comes_true([&] { return peer.whereabouts() ==
-                                      "rank 0 last completed all_reduce[float32, 4] (operation 0)"; }));
+  EXPECT_TRUE(comes_true([&] {
+    return peer.whereabouts() == "rank 0 last completed all_reduce[float32, 4] (operation 0)";
+  }));
 }
 
 // --- Waits ---------------------------------------------------------------------------------------
@@ -188,7 +187,8 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
 }
 
 TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
-  // The queries of the group's own thread are legal: they come from the device's other implementation.
+  // The queries of the group's own thread are legal: they come from the device's other
+  // implementation.
   struct CallersOnly final : c10d_adapter::DeviceQueries {
     bool is_capturing() override { return capturing; }
     bool has_ended(c10d::Work& work) override {
@@ -221,10 +221,11 @@ TEST(StreamWorkFailure, OfAnOperationThatNobodyWaitsForEndsTheGroup) {
       "ncclRemoteError: A call failed possibly due to a network error.\n"
       "Last error:\nsocketProgress: Connection closed by remote peer host<4711>");
   EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
-  EXPECT_THAT(rank.end(),
-              AllOf(HasSubstr("rank 0: all_reduce[float32, 4] (operation 0) over nccl failed: "),
-                    HasSubstr("remote process exited or there was a network error"),
-                    HasSubstr("last error: socketProgress: Connection closed by remote peer host")));
+  EXPECT_THAT(
+      rank.end(),
+      AllOf(HasSubstr("rank 0: all_reduce[float32, 4] (operation 0) over nccl failed: "),
+            HasSubstr("remote process exited or there was a network error"),
+            HasSubstr("last error: socketProgress: Connection closed by remote peer host")));
   EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
   EXPECT_THROW(rank.start(), CommError);
 }
@@ -251,9 +252,10 @@ TEST(StreamWorkFailure, OfAnOperationIsAlsoTheEndOfThoseBehindIt) {
 TEST(StreamWorkFailure, OfAStartTellsTheCause) {
   StreamRank rank;
   const LivePeer peer(rank);
-  rank.library->refuse("NCCL error in: /build/NCCLUtils.cpp:94, invalid usage, NCCL version 2.28.9\n"
-                       "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
-                       "Last error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device");
+  rank.library->refuse(
+      "NCCL error in: /build/NCCLUtils.cpp:94, invalid usage, NCCL version 2.28.9\n"
+      "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+      "Last error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device");
   EXPECT_THROW(rank.start(), CommError);
   EXPECT_THAT(rank.end(), HasSubstr("NCCL error: invalid usage, NCCL version 2.28.9; last error: "
                                     "Duplicate GPU detected : rank 0 and rank 1"));
@@ -276,8 +278,9 @@ TEST(StreamWorkDeath, OfASilentPeerIsNamed) {
   StreamRank rank(0, {.host_timeout = seconds(1)}, store);
   rank.start()->wait();
   EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
-  EXPECT_THAT(rank.end(), AllOf(StartsWith("CommError: rank 1 died or is stopped (no sign of life for "),
-                                HasSubstr(" while rank 0 was in all_reduce[float32, 4] (operation 0)")));
+  EXPECT_THAT(rank.end(),
+              AllOf(StartsWith("CommError: rank 1 died or is stopped (no sign of life for "),
+                    HasSubstr(" while rank 0 was in all_reduce[float32, 4] (operation 0)")));
   EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
 }
 
@@ -313,9 +316,10 @@ TEST(StreamWorkDeath, OfTheStoreThatDoesNotAnswerIsNamed) {
     store->mute = true;
     rank.start()->wait();
     EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
-    EXPECT_THAT(rank.end(),
-                AllOf(StartsWith("CommError: rank 0 died or is stopped (its store has not answered for "),
-                      HasSubstr(" while rank 1 was in all_reduce[float32, 4] (operation 0)")));
+    EXPECT_THAT(
+        rank.end(),
+        AllOf(StartsWith("CommError: rank 0 died or is stopped (its store has not answered for "),
+              HasSubstr(" while rank 1 was in all_reduce[float32, 4] (operation 0)")));
     EXPECT_TRUE(comes_true([&] { return rank.library->aborted.load(); }));
   }
   store->released.count_down();
@@ -327,8 +331,9 @@ TEST(StreamWorkDeath, APeerThatLeftWithoutTheOperationIsNamed) {
   StreamRank rank(0, {}, store);
   rank.start()->wait();
   EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
-  EXPECT_EQ(rank.end(), "CommError: rank 1 left the group while rank 0 was in "
-                        "all_reduce[float32, 4] (operation 0)");
+  EXPECT_EQ(rank.end(),
+            "CommError: rank 1 left the group while rank 0 was in "
+            "all_reduce[float32, 4] (operation 0)");
 }
 
 TEST(StreamWorkDeadline, EndsWhatNobodyWaitsFor) {

@@ -1,4 +1,5 @@
-// Every collective as one process would compute it: what an engine must leave in each rank's memory.
+// Every collective as one process would compute it: what an engine must leave in each rank's
+// memory.
 #pragma once
 
 #include <cstring>
@@ -21,7 +22,8 @@ inline std::uint64_t mix(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-/// A value of `type` that depends on (seed, i): floats of moderate size, integers of any, 0 or 1 for bool.
+/// A value of `type` that depends on (seed, i): floats of moderate size, integers of any, 0 or 1
+/// for bool.
 inline void put_value(std::byte* to, DataType type, std::uint64_t seed, std::size_t i) {
   std::uint64_t bits = mix(seed * 1000003 + i);
   switch (type) {
@@ -35,22 +37,31 @@ inline void put_value(std::byte* to, DataType type, std::uint64_t seed, std::siz
       std::memcpy(to, &value, 8);
       return;
     }
-    case DataType::kFloat16: bits = (bits & 0x83FF) | ((13 + (bits >> 60) % 4) << 10); break;
-    case DataType::kBFloat16: bits = (bits & 0x807F) | ((125 + (bits >> 60) % 4) << 7); break;
-    case DataType::kBool: bits &= 1; break;
-    default: break;
+    case DataType::kFloat16:
+      bits = (bits & 0x83FF) | ((13 + (bits >> 60) % 4) << 10);
+      break;
+    case DataType::kBFloat16:
+      bits = (bits & 0x807F) | ((125 + (bits >> 60) % 4) << 7);
+      break;
+    case DataType::kBool:
+      bits &= 1;
+      break;
+    default:
+      break;
   }
   std::memcpy(to, &bits, element_size(type));
 }
 
 inline Bytes values(DataType type, std::size_t count, std::uint64_t seed) {
   Bytes bytes(count * element_size(type));
-  for (std::size_t i = 0; i < count; ++i) put_value(bytes.data() + i * element_size(type), type, seed, i);
+  for (std::size_t i = 0; i < count; ++i)
+    put_value(bytes.data() + i * element_size(type), type, seed, i);
   return bytes;
 }
 
 inline bool gives_each_a_part(CallKind kind) {
-  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter || kind == CallKind::kAllToAll;
+  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter ||
+         kind == CallKind::kAllToAll;
 }
 inline bool is_in_place(CallKind kind) {
   return kind == CallKind::kBroadcast || kind == CallKind::kReduce || kind == CallKind::kAllReduce;
@@ -90,21 +101,27 @@ inline Bytes expected(const CallDescription& call, int rank, int size, std::uint
   };
   const auto me = static_cast<std::size_t>(rank);
   switch (call.kind) {
-    case CallKind::kBroadcast: return inputs[static_cast<std::size_t>(call.root)];
-    case CallKind::kReduce: return rank == call.root ? combined(0) : inputs[me];
-    case CallKind::kAllReduce: return combined(0);
-    case CallKind::kReduceScatter: return combined(me);
+    case CallKind::kBroadcast:
+      return inputs[static_cast<std::size_t>(call.root)];
+    case CallKind::kReduce:
+      return rank == call.root ? combined(0) : inputs[me];
+    case CallKind::kAllReduce:
+      return combined(0);
+    case CallKind::kReduceScatter:
+      return combined(me);
     case CallKind::kGather:
       if (rank != call.root) return {};
       [[fallthrough]];
-    case CallKind::kAllGather: return joined([&](int r) { return inputs[static_cast<std::size_t>(r)].data(); });
+    case CallKind::kAllGather:
+      return joined([&](int r) { return inputs[static_cast<std::size_t>(r)].data(); });
     case CallKind::kScatter: {
       const std::byte* part = inputs[static_cast<std::size_t>(call.root)].data() + me * piece;
       return {part, part + piece};
     }
     case CallKind::kAllToAll:
       return joined([&](int r) { return inputs[static_cast<std::size_t>(r)].data() + me * piece; });
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -132,8 +149,10 @@ inline void require_expected(const CallDescription& call, const Bytes& got, int 
   if (call.kind == CallKind::kBarrier) return;
   const Bytes wanted = expected(call, rank, size, seed);
   if (got == wanted) return;
-  const auto at = std::mismatch(got.begin(), got.end(), wanted.begin(), wanted.end()).first - got.begin();
-  throw Error(str("rank ", rank, ": ", describe(call), " differs from byte ", at, " of ", wanted.size()));
+  const auto at =
+      std::mismatch(got.begin(), got.end(), wanted.begin(), wanted.end()).first - got.begin();
+  throw Error(
+      str("rank ", rank, ": ", describe(call), " differs from byte ", at, " of ", wanted.size()));
 }
 
 }  // namespace lockstep::testing_support

@@ -62,143 +62,159 @@ Tensor values(int rank, std::int64_t count = 6) { return torch::arange(count) + 
 class DeviceGroups : public testing::TestWithParam<const char*> {};
 
 TEST_P(DeviceGroups, ReduceWhereTheTensorsAre) {
-  EXPECT_EQ(run_far_group(2, GetParam(), [](ProcessGroup group) {
-    const int rank = group.rank();
-    const Tensor sum = values(0) + values(1);
-    Tensor tensor = far(values(rank), rank);
-    group.all_reduce(tensor);
-    expect_equal("all_reduce", tensor, sum);
-    group.all_reduce(tensor, ReduceOp::kAverage, Algorithm::kRing);
-    expect_equal("all_reduce by ring", tensor, sum);
-    Tensor transposed = far(values(rank).view({2, 3}), rank).t();
-    group.all_reduce(transposed);
-    expect_equal("all_reduce of a view", transposed, sum.view({2, 3}).t());
-    tensor = far(values(rank), rank);
-    group.reduce(tensor, 1);
-    expect_equal("reduce", tensor, rank == 1 ? sum : values(rank));
-    Tensor half = far(torch::zeros({3}), rank);
-    group.reduce_scatter_tensor(half, far(values(rank), rank));
-    expect_equal("reduce_scatter_tensor", half, sum.chunk(2)[static_cast<std::size_t>(rank)]);
-    const Tensor other = far(values(rank, 2).to(torch::kInt64), rank);
-    tensor = far(values(rank), rank);
-    group.all_reduce_coalesced({tensor, other});
-    expect_equal("all_reduce_coalesced", tensor, sum);
-    expect_equal("all_reduce_coalesced", other, (values(0, 2) + values(1, 2)).to(torch::kInt64));
-  }), no_errors(2));
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            const int rank = group.rank();
+                            const Tensor sum = values(0) + values(1);
+                            Tensor tensor = far(values(rank), rank);
+                            group.all_reduce(tensor);
+                            expect_equal("all_reduce", tensor, sum);
+                            group.all_reduce(tensor, ReduceOp::kAverage, Algorithm::kRing);
+                            expect_equal("all_reduce by ring", tensor, sum);
+                            Tensor transposed = far(values(rank).view({2, 3}), rank).t();
+                            group.all_reduce(transposed);
+                            expect_equal("all_reduce of a view", transposed, sum.view({2, 3}).t());
+                            tensor = far(values(rank), rank);
+                            group.reduce(tensor, 1);
+                            expect_equal("reduce", tensor, rank == 1 ? sum : values(rank));
+                            Tensor half = far(torch::zeros({3}), rank);
+                            group.reduce_scatter_tensor(half, far(values(rank), rank));
+                            expect_equal("reduce_scatter_tensor", half,
+                                         sum.chunk(2)[static_cast<std::size_t>(rank)]);
+                            const Tensor other = far(values(rank, 2).to(torch::kInt64), rank);
+                            tensor = far(values(rank), rank);
+                            group.all_reduce_coalesced({tensor, other});
+                            expect_equal("all_reduce_coalesced", tensor, sum);
+                            expect_equal("all_reduce_coalesced", other,
+                                         (values(0, 2) + values(1, 2)).to(torch::kInt64));
+                          }),
+            no_errors(2));
 }
 
 TEST_P(DeviceGroups, MoveWhatTheTensorsHold) {
-  EXPECT_EQ(run_far_group(2, GetParam(), [](ProcessGroup group) {
-    const int rank = group.rank();
-    const int peer = 1 - rank;
-    const auto zeros = [&](at::IntArrayRef shape) { return far(torch::zeros(shape), rank); };
-    Tensor tensor = far(values(rank), rank);
-    group.broadcast(tensor, 1);
-    expect_equal("broadcast", tensor, values(1));
-    Tensor both = zeros({2, 6});
-    group.all_gather_into_tensor(both, far(values(rank), rank));
-    expect_equal("all_gather_into_tensor", both, torch::stack({values(0), values(1)}));
-    const Tensors parts = {zeros({6}), zeros({6})};
-    group.gather(far(values(rank), rank), rank == 0 ? parts : Tensors{}, 0);
-    if (rank == 0) expect_equal("gather", parts[1], values(1));
-    const Tensors inputs = {far(values(5), rank), far(values(7), rank)};
-    group.scatter(parts[0], rank == 1 ? inputs : Tensors{}, 1);
-    expect_equal("scatter", parts[0], values(rank == 0 ? 5 : 7));
-    Tensor exchanged = zeros({6});
-    group.all_to_all_single(exchanged, far(values(rank), rank));
-    const auto piece = [&](int of) { return values(of).chunk(2)[static_cast<std::size_t>(rank)]; };
-    expect_equal("all_to_all_single", exchanged, torch::cat({piece(0), piece(1)}));
-    rank == 0 ? group.send(far(values(3), rank), 1, 4) : void(group.recv(tensor, 0, 4));
-    if (rank == 1) expect_equal("recv", tensor, values(3));
-    const auto works =
-        group.batch_isend_irecv({{P2POp::Kind::kSend, far(values(rank), rank), peer, 1},
-                                 {P2POp::Kind::kRecv, tensor, peer, 1}});
-    for (const auto& work : works) work->wait();
-    expect_equal("batch_isend_irecv", tensor, values(peer));
-    EXPECT_EQ(group.all_gather_object(str("rank ", rank)),
-              (std::vector<std::string>{"rank 0", "rank 1"}));
-  }), no_errors(2));
+  EXPECT_EQ(
+      run_far_group(
+          2, GetParam(),
+          [](ProcessGroup group) {
+            const int rank = group.rank();
+            const int peer = 1 - rank;
+            const auto zeros = [&](at::IntArrayRef shape) {
+              return far(torch::zeros(shape), rank);
+            };
+            Tensor tensor = far(values(rank), rank);
+            group.broadcast(tensor, 1);
+            expect_equal("broadcast", tensor, values(1));
+            Tensor both = zeros({2, 6});
+            group.all_gather_into_tensor(both, far(values(rank), rank));
+            expect_equal("all_gather_into_tensor", both, torch::stack({values(0), values(1)}));
+            const Tensors parts = {zeros({6}), zeros({6})};
+            group.gather(far(values(rank), rank), rank == 0 ? parts : Tensors{}, 0);
+            if (rank == 0) expect_equal("gather", parts[1], values(1));
+            const Tensors inputs = {far(values(5), rank), far(values(7), rank)};
+            group.scatter(parts[0], rank == 1 ? inputs : Tensors{}, 1);
+            expect_equal("scatter", parts[0], values(rank == 0 ? 5 : 7));
+            Tensor exchanged = zeros({6});
+            group.all_to_all_single(exchanged, far(values(rank), rank));
+            const auto piece = [&](int of) {
+              return values(of).chunk(2)[static_cast<std::size_t>(rank)];
+            };
+            expect_equal("all_to_all_single", exchanged, torch::cat({piece(0), piece(1)}));
+            rank == 0 ? group.send(far(values(3), rank), 1, 4) : void(group.recv(tensor, 0, 4));
+            if (rank == 1) expect_equal("recv", tensor, values(3));
+            const auto works =
+                group.batch_isend_irecv({{P2POp::Kind::kSend, far(values(rank), rank), peer, 1},
+                                         {P2POp::Kind::kRecv, tensor, peer, 1}});
+            for (const auto& work : works) work->wait();
+            expect_equal("batch_isend_irecv", tensor, values(peer));
+            EXPECT_EQ(group.all_gather_object(str("rank ", rank)),
+                      (std::vector<std::string>{"rank 0", "rank 1"}));
+          }),
+      no_errors(2));
 }
 
 TEST_P(DeviceGroups, AllocateOnTheDeviceAndShareNothing) {
-  EXPECT_EQ(run_far_group(2, GetParam(), [](ProcessGroup group) {
-    const Tensor tensor = group.allocate({2, 3}, torch::kFloat32);
-    EXPECT_EQ(tensor.device(), far_device::device(group.rank()));
-    EXPECT_FALSE(group.shares_memory());
-    EXPECT_TRUE(group.peer_views(tensor).empty());
-    group.all_reduce(tensor.add_(1));
-    expect_equal("all_reduce of allocated memory", tensor, torch::full({2, 3}, 2));
-  }), no_errors(2));
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            const Tensor tensor = group.allocate({2, 3}, torch::kFloat32);
+                            EXPECT_EQ(tensor.device(), far_device::device(group.rank()));
+                            EXPECT_FALSE(group.shares_memory());
+                            EXPECT_TRUE(group.peer_views(tensor).empty());
+                            group.all_reduce(tensor.add_(1));
+                            expect_equal("all_reduce of allocated memory", tensor,
+                                         torch::full({2, 3}, 2));
+                          }),
+            no_errors(2));
 }
 
-// A rank whose device is still at work must not reduce what it has not computed yet, and a call that
-// needs no device must not overtake those before it.
+// A rank whose device is still at work must not reduce what it has not computed yet, and a call
+// that needs no device must not overtake those before it.
 TEST_P(DeviceGroups, StartInTheOrderOfTheCallsWithoutBlocking) {
-  EXPECT_EQ(run_far_group(2, GetParam(), [](ProcessGroup group) {
-    const int rank = group.rank();
-    const Tensor first = far(values(rank), rank);
-    const Tensor second = far(values(rank), rank);
-    const Tensor here = values(rank);
-    std::vector<WorkPtr> works;
-    {
-      const far_device::Hold hold;
-      const auto reads = far_device::blocking_reads();
-      works = {group.async_all_reduce(first), group.async_all_reduce(here),
-               group.async_broadcast(second, 1)};
-      EXPECT_EQ(far_device::blocking_reads(), reads);
-      EXPECT_FALSE(works[1]->is_completed());
-    }
-    works[2]->wait();
-    works[0]->wait();
-    works[1]->wait();
-    expect_equal("the first", first, values(0) + values(1));
-    expect_equal("the third", second, values(1));
-    EXPECT_TRUE(torch::equal(here, values(0) + values(1)));
-  }), no_errors(2));
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            const int rank = group.rank();
+                            const Tensor first = far(values(rank), rank);
+                            const Tensor second = far(values(rank), rank);
+                            const Tensor here = values(rank);
+                            std::vector<WorkPtr> works;
+                            {
+                              const far_device::Hold hold;
+                              const auto reads = far_device::blocking_reads();
+                              works = {group.async_all_reduce(first), group.async_all_reduce(here),
+                                       group.async_broadcast(second, 1)};
+                              EXPECT_EQ(far_device::blocking_reads(), reads);
+                              EXPECT_FALSE(works[1]->is_completed());
+                            }
+                            works[2]->wait();
+                            works[0]->wait();
+                            works[1]->wait();
+                            expect_equal("the first", first, values(0) + values(1));
+                            expect_equal("the third", second, values(1));
+                            EXPECT_TRUE(torch::equal(here, values(0) + values(1)));
+                          }),
+            no_errors(2));
 }
 
 // Who waits in one group must go on in another, or the ranks wait for each other.
 TEST_P(DeviceGroups, GoOnWhileAnotherGroupIsWaitedFor) {
-  EXPECT_EQ(run_far_group(2, GetParam(), [](ProcessGroup group) {
-    ProcessGroup other = *group.new_group({0, 1});
-    const int rank = group.rank();
-    const Tensor tensor = far(values(rank), rank);
-    const Tensor more = far(values(rank), rank);
-    const auto work = group.async_all_reduce(tensor);
-    const auto more_work = other.async_all_reduce(more);
-    (rank == 0 ? work : more_work)->wait();
-    (rank == 0 ? more_work : work)->wait();
-    expect_equal("one group", tensor, values(0) + values(1));
-    expect_equal("the other", more, values(0) + values(1));
-  }), no_errors(2));
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            ProcessGroup other = *group.new_group({0, 1});
+                            const int rank = group.rank();
+                            const Tensor tensor = far(values(rank), rank);
+                            const Tensor more = far(values(rank), rank);
+                            const auto work = group.async_all_reduce(tensor);
+                            const auto more_work = other.async_all_reduce(more);
+                            (rank == 0 ? work : more_work)->wait();
+                            (rank == 0 ? more_work : work)->wait();
+                            expect_equal("one group", tensor, values(0) + values(1));
+                            expect_equal("the other", more, values(0) + values(1));
+                          }),
+            no_errors(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceGroups, testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DeviceGroupsDeadline, ADeviceThatGetsNowhereEndsTheGroup) {
-  const auto errors = run_far_group(
-      2, "shm",
-      [](ProcessGroup group) {
-        const Tensor tensor = far(values(group.rank()), group.rank());
-        if (group.rank() == 1) return group.barrier();
-        const far_device::Hold hold;
-        group.async_all_reduce(tensor)->wait(milliseconds(50));
-      });
-  EXPECT_THAT(errors[0], HasSubstr("what rank 0 gives to all_reduce[float32, 6] on far:0 has not "
-                                   "reached the host after 0.05 s: earlier work of the device has not ended"));
+  const auto errors = run_far_group(2, "shm", [](ProcessGroup group) {
+    const Tensor tensor = far(values(group.rank()), group.rank());
+    if (group.rank() == 1) return group.barrier();
+    const far_device::Hold hold;
+    group.async_all_reduce(tensor)->wait(milliseconds(50));
+  });
+  EXPECT_THAT(errors[0],
+              HasSubstr("what rank 0 gives to all_reduce[float32, 6] on far:0 has not "
+                        "reached the host after 0.05 s: earlier work of the device has not ended"));
   EXPECT_THAT(errors[1], HasSubstr("rank 0"));
 }
 
 TEST(DeviceGroupsFailure, OfTheGroupIsHeardWhileDataIsOnItsWay) {
-  const auto errors = run_far_group(
-      2, "shm",
-      [](ProcessGroup group) {
-        if (group.rank() == 1) return group.abort("enough");
-        const far_device::Hold hold;
-        const Tensor tensor = far(values(group.rank()), group.rank());
-        group.async_all_reduce(tensor)->wait(std::chrono::minutes(5));
-      });
+  const auto errors = run_far_group(2, "shm", [](ProcessGroup group) {
+    if (group.rank() == 1) return group.abort("enough");
+    const far_device::Hold hold;
+    const Tensor tensor = far(values(group.rank()), group.rank());
+    group.async_all_reduce(tensor)->wait(std::chrono::minutes(5));
+  });
   EXPECT_THAT(errors[0], HasSubstr("enough"));
 }
 
@@ -214,8 +230,9 @@ TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {
                 },
                 /*shared=*/0),
             no_errors(2));
-  EXPECT_THAT(log.lines(), testing::Contains(HasSubstr("ranks 0, 1 share a GPU, and their tensors are reduced in host "
-                                    "memory: NCCL, which is faster, needs a GPU for each rank")));
+  EXPECT_THAT(log.lines(), testing::Contains(HasSubstr(
+                               "ranks 0, 1 share a GPU, and their tensors are reduced in host "
+                               "memory: NCCL, which is faster, needs a GPU for each rank")));
 }
 
 TEST(SharedDevices, AreNamedByTheirRanks) {
@@ -233,8 +250,8 @@ TEST(SharedDevices, AreNamedByTheirRanks) {
 
 TEST(CurrentDevice, IsTheGroupsFromTheStart) {
   far_device::install();
-  const ProcessGroup alone = init_process_group(
-      {.device = far_device::device(1), .environment = WorkerEnvironment{}});
+  const ProcessGroup alone =
+      init_process_group({.device = far_device::device(1), .environment = WorkerEnvironment{}});
   EXPECT_EQ(far_device::current_device(), 1);
   EXPECT_EQ(alone.backend(), "single");
 }

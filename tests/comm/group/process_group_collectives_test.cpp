@@ -356,8 +356,8 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
   });
 }
 
-// As a sharded optimizer does it: the input of the one and the output of the other is this rank's own
-// piece, which lies at another place on each.
+// As a sharded optimizer does it: the input of the one and the output of the other is this rank's
+// own piece, which lies at another place on each.
 TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
   run([](ProcessGroup group) {
     const int size = group.size();
@@ -417,7 +417,8 @@ TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
 TEST_P(Collectives, RefuseToAllocateWhatCannotBe) {
   run([](ProcessGroup group) {
     const auto refusal = [&](at::IntArrayRef shape) {
-      return testing_support::message_of<ConfigError>([&] { group.allocate(shape, torch::kFloat32); });
+      return testing_support::message_of<ConfigError>(
+          [&] { group.allocate(shape, torch::kFloat32); });
     };
     EXPECT_THAT(refusal({std::int64_t{1} << 48}),
                 ::testing::MatchesRegex("[^\n]*allocate: 1125899906842624 bytes [^\n]* has [0-9]+ "

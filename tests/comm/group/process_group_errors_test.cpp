@@ -56,25 +56,16 @@ const std::vector<WrongCall> kWrongCalls = {
      "rank 1: gather_object: root must be from 0 to 1, got 5"},
     {"TooFewOutputs", [](auto& g) { g.all_gather({ones(3)}, ones(3)); },
      "rank 1: all_gather: outputs has 1 tensors, expected 2, one for each rank"},
-    {"ShapeOfAnOutput",
-     [](auto& g) {
-       g.all_gather({ones(4), ones(3)}, ones(4));
-     },
+    {"ShapeOfAnOutput", [](auto& g) { g.all_gather({ones(4), ones(3)}, ones(4)); },
      "rank 1: all_gather: outputs[1] has shape [3], expected [4] like the input"},
-    {"TypeOfAnOutput",
-     [](auto& g) {
-       g.all_gather({ones(4, torch::kInt8), ones(4)}, ones(4));
-     },
+    {"TypeOfAnOutput", [](auto& g) { g.all_gather({ones(4, torch::kInt8), ones(4)}, ones(4)); },
      "rank 1: all_gather: outputs[0] is int8 on cpu, expected float32 on cpu like the input"},
     {"SizeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(7), ones(4)); },
      "rank 1: all_gather_into_tensor: output has 7 elements, expected 8, 2 ranks times those of "
      "the input"},
     {"TypeOfTheOutput", [](auto& g) { g.all_gather_into_tensor(ones(8, torch::kInt32), ones(4)); },
      "output is int32 on cpu, expected float32 on cpu like the input"},
-    {"OutputsNotOnTheRoot",
-     [](auto& g) {
-       g.gather(ones(3), {ones(3), ones(3)}, 0);
-     },
+    {"OutputsNotOnTheRoot", [](auto& g) { g.gather(ones(3), {ones(3), ones(3)}, 0); },
      "rank 1: gather: outputs has 2 tensors, expected none on a rank that is not the root"},
     {"InputsNotOnTheRoot", [](auto& g) { g.scatter(ones(3), {ones(3)}, 0); },
      "rank 1: scatter: inputs has 1 tensors, expected none on a rank that is not the root"},
@@ -83,25 +74,13 @@ const std::vector<WrongCall> kWrongCalls = {
     {"RowsNotDivisible", [](auto& g) { g.all_to_all_single(ones(3), ones(3)); },
      "rank 1: all_to_all_single: input has 3 rows, expected a multiple of the 2 ranks; or give "
      "splits"},
-    {"NumberOfSplits",
-     [](auto& g) {
-       g.all_to_all_single(ones(3), ones(3), {3}, {1, 2});
-     },
+    {"NumberOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {3}, {1, 2}); },
      "rank 1: all_to_all_single: output_splits has 1 numbers, expected 2, one for each rank"},
-    {"SumOfSplits",
-     [](auto& g) {
-       g.all_to_all_single(ones(3), ones(3), {1, 2}, {1, 1});
-     },
+    {"SumOfSplits", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {1, 1}); },
      "rank 1: all_to_all_single: input_splits sum to 2, expected 3, the rows of input"},
-    {"NegativeSplit",
-     [](auto& g) {
-       g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2});
-     },
+    {"NegativeSplit", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {4, -1}, {1, 2}); },
      "rank 1: all_to_all_single: output_splits has -1, expected at least 0"},
-    {"OwnPiece",
-     [](auto& g) {
-       g.all_to_all_single(ones(3), ones(3), {1, 2}, {2, 1});
-     },
+    {"OwnPiece", [](auto& g) { g.all_to_all_single(ones(3), ones(3), {1, 2}, {2, 1}); },
      "rank 1: all_to_all_single: gives itself 1 elements and expects 2"},
     {"ScalarInput", [](auto& g) { g.all_to_all_single(torch::tensor(1.0), torch::tensor(1.0)); },
      "input has no dimension 0 to cut along"},
@@ -120,22 +99,13 @@ const std::vector<WrongCall> kWrongCalls = {
        g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), 0}, {P2POp::Kind::kRecv, ones(3), 3}});
      },
      "peer must be from 0 to 1, got 3"},
-    {"BatchToNobody",
-     [](auto& g) {
-       g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), -1}});
-     },
+    {"BatchToNobody", [](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), -1}}); },
      "rank 1: send: peer must be from 0 to 1, got -1"},
     // It does not stand for any source, as irecv() without one.
-    {"BatchFromNobody",
-     [](auto& g) {
-       g.batch_isend_irecv({{P2POp::Kind::kRecv, ones(3), -1}});
-     },
+    {"BatchFromNobody", [](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kRecv, ones(3), -1}}); },
      "rank 1: recv: peer must be from 0 to 1, got -1"},
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
-    {"GroupWithTwins",
-     [](auto& g) {
-       g.new_group({0, 0});
-     },
+    {"GroupWithTwins", [](auto& g) { g.new_group({0, 0}); },
      "rank 1: new_group: ranks must be different and from 0 to 1, got 0, 0"},
 };
 
@@ -191,44 +161,51 @@ struct Mismatch {
 class Mismatches : public ::testing::TestWithParam<std::tuple<std::string, Mismatch>> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, Mismatches,
-    ::testing::Combine(::testing::Values("shm", "gloo", "hierarchical"), ::testing::Values(
-        Mismatch{"Shape",
-                 [](auto& g) { g.all_reduce(torch::ones({4 + g.rank()})); },
-                 {"all_reduce[float32, 4]", "all_reduce[float32, 5]"}},
-        Mismatch{
-            "Type",
-            [](auto& g) { g.all_reduce(ones(4, g.rank() == 0 ? torch::kFloat32 : torch::kInt32)); },
-            {"all_reduce[float32, 4]", "all_reduce[int32, 4]"}},
-        Mismatch{"Nothing on one rank",
-                 [](auto& g) {
-                   for (int i = 0; i < 3; ++i) g.all_reduce(torch::ones({i == 0 ? 4 * g.rank() : 4}));
-                 },
-                 {"all_reduce[float32, 0]", "all_reduce[float32, 4]"}},
-        Mismatch{"Order of dimensions",
-                 [](auto& g) {
-                   auto tensor = torch::ones({2, 3, 4, 5});
-                   if (g.rank() == 1) tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
-                   g.all_reduce(tensor);
-                 },
-                 {"2x3x4x5", "2x4x5x3"}},
-        Mismatch{"Memory format of equal sizes",
-                 [](auto& g) {
-                   auto tensor = torch::ones({3, 3, 3, 3});
-                   if (g.rank() == 1) tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
-                   g.all_reduce(tensor);
-                 },
-                 {"3x3x3x3]", "3x3x3x3 channels_last]"}},
-        Mismatch{"Operation",
-                 [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
-                 {"barrier", "all_reduce[float32, 4]"}},
-        Mismatch{"Splits",
-                 [](auto& g) {
-                   const std::vector<std::int64_t> splits(g.rank() == 0 ? 0 : 2, 2);
-                   g.all_to_all_single(ones(4), ones(4), splits, splits);
-                 },
-                 {"all_to_all[float32, 2]", "all_to_all[float32, with splits]"}},
-        Mismatch{
-            "Root", [](auto& g) { g.reduce(torch::ones({4}), g.rank()); }, {"root 0", "root 1"}})),
+    ::testing::Combine(
+        ::testing::Values("shm", "gloo", "hierarchical"),
+        ::testing::Values(
+            Mismatch{"Shape",
+                     [](auto& g) { g.all_reduce(torch::ones({4 + g.rank()})); },
+                     {"all_reduce[float32, 4]", "all_reduce[float32, 5]"}},
+            Mismatch{"Type",
+                     [](auto& g) {
+                       g.all_reduce(ones(4, g.rank() == 0 ? torch::kFloat32 : torch::kInt32));
+                     },
+                     {"all_reduce[float32, 4]", "all_reduce[int32, 4]"}},
+            Mismatch{"Nothing on one rank",
+                     [](auto& g) {
+                       for (int i = 0; i < 3; ++i)
+                         g.all_reduce(torch::ones({i == 0 ? 4 * g.rank() : 4}));
+                     },
+                     {"all_reduce[float32, 0]", "all_reduce[float32, 4]"}},
+            Mismatch{"Order of dimensions",
+                     [](auto& g) {
+                       auto tensor = torch::ones({2, 3, 4, 5});
+                       if (g.rank() == 1)
+                         tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+                       g.all_reduce(tensor);
+                     },
+                     {"2x3x4x5", "2x4x5x3"}},
+            Mismatch{"Memory format of equal sizes",
+                     [](auto& g) {
+                       auto tensor = torch::ones({3, 3, 3, 3});
+                       if (g.rank() == 1)
+                         tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+                       g.all_reduce(tensor);
+                     },
+                     {"3x3x3x3]", "3x3x3x3 channels_last]"}},
+            Mismatch{"Operation",
+                     [](auto& g) { g.rank() == 0 ? g.barrier() : g.all_reduce(torch::ones({4})); },
+                     {"barrier", "all_reduce[float32, 4]"}},
+            Mismatch{"Splits",
+                     [](auto& g) {
+                       const std::vector<std::int64_t> splits(g.rank() == 0 ? 0 : 2, 2);
+                       g.all_to_all_single(ones(4), ones(4), splits, splits);
+                     },
+                     {"all_to_all[float32, 2]", "all_to_all[float32, with splits]"}},
+            Mismatch{"Root",
+                     [](auto& g) { g.reduce(torch::ones({4}), g.rank()); },
+                     {"root 0", "root 1"}})),
     [](const auto& info) {
       std::string name = std::get<0>(info.param) + std::get<1>(info.param).name;
       std::erase_if(name, [](char letter) { return !std::isalnum(letter); });
@@ -243,8 +220,7 @@ TEST_P(Mismatches, AreNamedOnEveryRank) {
 }
 
 class MismatchedMessages : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, MismatchedMessages,
-                         ::testing::Values("shm", "gloo", "hierarchical"),
+INSTANTIATE_TEST_SUITE_P(All, MismatchedMessages, ::testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 // Gloo would end the process.
@@ -254,9 +230,10 @@ TEST_P(MismatchedMessages, OfUnevenSplitsSayWhoGivesWhat) {
     group.all_to_all_single(ones(3), ones(gives_more ? 4 : 3), {1, 2},
                             gives_more ? Splits{1, 3} : Splits{1, 2});
   });
-  EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
-                                 AnyOf(HasSubstr(" 3 "), HasSubstr("expects 2"),
-                                       HasSubstr("receives 2")))));
+  EXPECT_THAT(
+      errors,
+      Each(AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
+                 AnyOf(HasSubstr(" 3 "), HasSubstr("expects 2"), HasSubstr("receives 2")))));
 }
 
 TEST_P(MismatchedMessages, OfAlgorithmsAreErrors) {
@@ -287,9 +264,9 @@ TEST_P(Stalls, EndWithWhatTheRanksCalled) {
                              "called broadcast[float32, 4, root 0]")));
   EXPECT_THAT(errors_of_two(GetParam(),
                             [](ProcessGroup& group) {
-                              group.all_reduce(ones(1000), ReduceOp::kSum,
-                                               group.rank() == 0 ? Algorithm::kTree
-                                                                 : Algorithm::kRing);
+                              group.all_reduce(
+                                  ones(1000), ReduceOp::kSum,
+                                  group.rank() == 0 ? Algorithm::kTree : Algorithm::kRing);
                             }),
               Each(AllOf(HasSubstr("1000, by tree]"), HasSubstr("1000, by ring]"))));
 }
@@ -313,9 +290,10 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
       throw;
     }
   });
-  EXPECT_THAT(errors,
-              Each(HasSubstr(
-                  "rank 1 brought NaN to all_reduce[float32, 4] (operation 1), first at element 2")));
+  EXPECT_THAT(
+      errors,
+      Each(HasSubstr(
+          "rank 1 brought NaN to all_reduce[float32, 4] (operation 1), first at element 2")));
 }
 
 // Rank 1 calls what shared memory does with messages, which it does not compare by itself.
@@ -338,8 +316,9 @@ TEST_P(Failures, ADesynchronisedProgramEndsWithTheSameWordsEverywhere) {
     }
     seen.arrive_and_wait();
   });
-  EXPECT_THAT(errors, Each(HasSubstr("rank 1 called all_reduce[float32, 4, by ring] as number 17, rank 0 "
-                                     "called broadcast[float32, 4, root 0]")));
+  EXPECT_THAT(errors,
+              Each(HasSubstr("rank 1 called all_reduce[float32, 4, by ring] as number 17, rank 0 "
+                             "called broadcast[float32, 4, root 0]")));
 }
 
 TEST_P(Failures, SplitsThatSomeGiveAndOthersNotAreNoHang) {
@@ -390,8 +369,8 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
     group.barrier();
     if (rank == 0) {
       auto work = group.async_all_reduce(torch::ones({4}));
-      const auto message =
-          testing_support::message_of<TimeoutError>([&] { work->wait(std::chrono::milliseconds(200)); });
+      const auto message = testing_support::message_of<TimeoutError>(
+          [&] { work->wait(std::chrono::milliseconds(200)); });
       EXPECT_THAT(message,
                   AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
       EXPECT_TRUE(work->is_completed());

@@ -77,7 +77,8 @@ TEST_P(Processes, AnAbortTellsTheReason) {
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
 }
 
-// The group's threads are not there in the child, and its peers must not hear that this rank leaves.
+// The group's threads are not there in the child, and its peers must not hear that this rank
+// leaves.
 TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
   const auto errors = run_group_processes(2, GetParam(), [](ProcessGroup group) {
     auto tensor = torch::ones({1000});
@@ -85,7 +86,9 @@ TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // ends a child that waits
-      { const ProcessGroup last = std::move(group); }
+      {
+        const ProcessGroup last = std::move(group);
+      }
       _exit(0);
     }
     int status = 0;

@@ -151,8 +151,7 @@ TEST(Secret, IsNotProvenByTheProofOfAnotherRank) {
     stranger.store().compareSet("world_size", "", "2");
     stranger.store().add("rank/1", 1);
     stranger.exchange("roll call", "1 " + std::string(32, 'n'));
-    stranger.exchange("proof of the secret",
-                      stranger.store().get_to_str("proof of the secret/0"));
+    stranger.exchange("proof of the secret", stranger.store().get_to_str("proof of the secret/0"));
   });
   EXPECT_EQ(errors[0],
             "ranks 0 and 1 have different secrets (LOCKSTEP_SECRET); give all ranks the same");

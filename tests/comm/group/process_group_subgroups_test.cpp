@@ -19,8 +19,8 @@ namespace lockstep {
 namespace {
 
 using ::testing::Each;
-using testing_support::message_of;
 using ::testing::StartsWith;
+using testing_support::message_of;
 using namespace testing_support;
 
 class Subgroups : public ::testing::TestWithParam<std::string> {};
@@ -138,16 +138,15 @@ TEST_P(Subgroups, TakeTheBackendThatAllName) {
     EXPECT_EQ(group.backend(), "gloo");
     require_sum(group, world.rank(), 1, "over gloo");
     EXPECT_EQ(group.new_group({0, 1})->backend(), "gloo") << "as its parent";
-    EXPECT_THAT(message_of<ConfigError>([&] {
-                  world.new_group({0, 1}, "mpi");
-                }),
+    EXPECT_THAT(message_of<ConfigError>([&] { world.new_group({0, 1}, "mpi"); }),
                 StartsWith(lockstep::str("rank ", world.rank(),
                                          ": new_group: backend must be one of auto")));
     world.barrier();
     world.new_group({0, 1}, world.rank() == 0 ? std::optional<std::string>("gloo") : std::nullopt);
   });
-  EXPECT_THAT(errors, Each(std::string("new_group: rank 1 gave ranks 0, 1, rank 0 gave 0, 1 over gloo; "
-                                       "give all the same")));
+  EXPECT_THAT(errors,
+              Each(std::string("new_group: rank 1 gave ranks 0, 1, rank 0 gave 0, 1 over gloo; "
+                               "give all the same")));
 }
 
 TEST_P(Subgroups, OutliveTheirParent) {
@@ -204,10 +203,10 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
 TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {
-    return join_store(
-        store, rank, 2,
-        {.timeout = timeout,
-         .environment = WorkerEnvironment{.rank = rank, .world_size = 2, .restart_count = attempt}});
+    return join_store(store, rank, 2,
+                      {.timeout = timeout,
+                       .environment = WorkerEnvironment{
+                           .rank = rank, .world_size = 2, .restart_count = attempt}});
   };
   EXPECT_THROW(join(0, 0, std::chrono::milliseconds(100)), TimeoutError) << "rank 1 does not come";
   const auto errors =

@@ -52,7 +52,8 @@ TEST(InitProcessGroup, AloneIsAGroupOfOne) {
 }
 
 TEST(InitProcessGroup, RefusesUnknownBackends) {
-  EXPECT_THROW(init_process_group({.backend = "mpi", .environment = WorkerEnvironment{}}), ConfigError);
+  EXPECT_THROW(init_process_group({.backend = "mpi", .environment = WorkerEnvironment{}}),
+               ConfigError);
   if (!nccl_available()) {
     EXPECT_THROW(init_process_group({.backend = "nccl", .environment = WorkerEnvironment{}}),
                  ConfigError);
@@ -89,9 +90,9 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
                                                           {"1.5", no_number + "'1.5'"}};
   for (const auto& [value, error] : refusals) {
     environment.set(kVariable, value);
-    EXPECT_EQ(message_of<ConfigError>(
-                  [] { init_process_group({.environment = WorkerEnvironment{}}); }),
-              error);
+    EXPECT_EQ(
+        message_of<ConfigError>([] { init_process_group({.environment = WorkerEnvironment{}}); }),
+        error);
   }
 }
 
@@ -107,7 +108,8 @@ TEST_P(Rendezvous, NamesWhatContradicts) {
   const int fd = listen_on("127.0.0.1", 0);
   const std::uint16_t port = bound_port(fd);
   const auto errors = run_threads(2, [&](int process) {
-    WorkerEnvironment environment{.rank = 0, .world_size = 2, .local_world_size = 2, .listen_fd = fd};
+    WorkerEnvironment environment{
+        .rank = 0, .world_size = 2, .local_world_size = 2, .listen_fd = fd};
     if (process == 1) {
       environment = GetParam().second;
       environment.agent_store = true;  // it connects, whatever its rank says
@@ -170,11 +172,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
   const int fd = listen_on("127.0.0.1", 0);
-  const auto errors = run_threads(2, [&](int rank) {
-    testing_support::join_group(rank, 2, rank == 0 ? "gloo" : "shm", fd);
-  });
+  const auto errors = run_threads(
+      2, [&](int rank) { testing_support::join_group(rank, 2, rank == 0 ? "gloo" : "shm", fd); });
   for (const auto& error : errors) {
-    EXPECT_EQ(error, "ranks want different things: rank 0 backend gloo on cpu, rank 1 backend shm on cpu");
+    EXPECT_EQ(error,
+              "ranks want different things: rank 0 backend gloo on cpu, rank 1 backend shm on cpu");
   }
 }
 
@@ -280,9 +282,8 @@ TEST(InitProcessGroup, MeetsOnTheLoopbackOfIpv6) {
     const auto errors = run_threads(2, [&](int rank) {
       auto environment = testing_support::environment_of(rank, 2, fd);
       environment.master_addr = "::1";
-      auto group = init_process_group({.backend = backend,
-                                       .timeout = std::chrono::seconds(30),
-                                       .environment = environment});
+      auto group = init_process_group(
+          {.backend = backend, .timeout = std::chrono::seconds(30), .environment = environment});
       auto tensor = torch::ones({10});
       group.all_reduce(tensor);
       if (tensor[0].item<float>() != 2) throw Error("wrong sum");
@@ -297,12 +298,12 @@ TEST(InitProcessGroup, SaysWhichRankWaitsForWhichSilentAddress) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto environment = testing_support::environment_of(1, 2, fd);
   const auto start = Clock::now();
-  EXPECT_THAT(message_of<TimeoutError>([&] {
-                init_process_group({.timeout = std::chrono::milliseconds(300),
-                                    .environment = environment});
-              }),
-              HasSubstr(str("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:",
-                            bound_port(fd), ": it is connected but silent")));
+  EXPECT_THAT(
+      message_of<TimeoutError>([&] {
+        init_process_group({.timeout = std::chrono::milliseconds(300), .environment = environment});
+      }),
+      HasSubstr(str("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:", bound_port(fd),
+                    ": it is connected but silent")));
   EXPECT_GE(seconds_since(start), 0.3);
   close(fd);
 }
@@ -318,8 +319,8 @@ TEST(InitProcessGroup, SaysWhatASlowStartWaitsFor) {
   EXPECT_THAT(log.lines(), Contains(HasSubstr("rank 0 waits for rank 1 of 2 in the roll call, for "
                                               "5 s now (the limit is 5.6 s)")));
   EXPECT_THAT(log.lines(),
-              Contains(HasSubstr(str("rank 1 waits for the store at 127.0.0.1:", bound_port(stopped),
-                                     ", which rank 0 serves, for 5 s now"))));
+              Contains(HasSubstr(str("rank 1 waits for the store at 127.0.0.1:",
+                                     bound_port(stopped), ", which rank 0 serves, for 5 s now"))));
   close(stopped);
 }
 

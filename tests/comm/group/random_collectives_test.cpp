@@ -1,5 +1,5 @@
-// Random programs: collectives and messages of random kind, type and size in overlapping groups, several in
-// flight, with random delays, against what one process computes. A seed names a program.
+// Random programs: collectives and messages of random kind, type and size in overlapping groups,
+// several in flight, with random delays, against what one process computes. A seed names a program.
 //
 // LOCKSTEP_RANDOM_SECONDS sets how long it runs (3), LOCKSTEP_RANDOM_SEED where it begins (1).
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
-#include <tests/comm/group/collective_oracle.h>
 #include <tests/comm/backends/shm_group.h>
+#include <tests/comm/group/collective_oracle.h>
 #include <tests/support/ranks.h>
 
 namespace lockstep::shm {
@@ -39,7 +39,8 @@ Program random_program(Random& random) {
   program.groups.push_back(everybody);
   for (int i = 0; i < 2; ++i) {
     std::shuffle(everybody.begin(), everybody.end(), random);
-    program.groups.push_back({everybody.begin(), everybody.begin() + 2 + upto(random, program.size - 2)});
+    program.groups.push_back(
+        {everybody.begin(), everybody.begin() + 2 + upto(random, program.size - 2)});
   }
   return program;
 }
@@ -73,7 +74,8 @@ struct Message {
 
 class RandomRank {
  public:
-  RandomRank(const Program& program, const std::vector<ShmGroup>& groups, int rank, std::uint64_t seed)
+  RandomRank(const Program& program, const std::vector<ShmGroup>& groups, int rank,
+             std::uint64_t seed)
       : seed_(seed), delays_(seed * 31 + static_cast<std::uint64_t>(rank)) {
     const auto progress = std::make_shared<Progress>();
     for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -98,11 +100,13 @@ class RandomRank {
       while (calls_.size() + messages_.size() > 6) finish_one();
     }
     while (!calls_.empty() || !messages_.empty()) finish_one();
-    engines_[0]->wait(engines_[0]->post({.kind = CallKind::kBarrier}, ~seed_, nullptr, nullptr), kTimeout);
+    engines_[0]->wait(engines_[0]->post({.kind = CallKind::kBarrier}, ~seed_, nullptr, nullptr),
+                      kTimeout);
   }
 
  private:
-  void collective(std::size_t g, const CallDescription& call, std::uint64_t seed, std::uint64_t number) {
+  void collective(std::size_t g, const CallDescription& call, std::uint64_t seed,
+                  std::uint64_t number) {
     if (!engines_[g]) return;
     InFlight flight{call, seed, buffers(call, places_[g], sizes_[g], seed), engines_[g].get(), 0};
     const std::byte* input =
@@ -127,7 +131,8 @@ class RandomRank {
     messages_.push_back({sends ? text : Bytes(bytes), text, nullptr, engines_[g].get()});
     Message& mine = messages_.back();
     mine.transfer = mine.engine->post({.kind = sends ? CallKind::kSend : CallKind::kRecv,
-                                       .root = sends ? to : from, .count = bytes},
+                                       .root = sends ? to : from,
+                                       .count = bytes},
                                       tag, mine.bytes.data());
   }
 
@@ -142,7 +147,8 @@ class RandomRank {
       require_expected(flight.call, flight.memory.output, places_[g], sizes_[g], flight.seed);
       return;
     }
-    const auto found = std::next(messages_.begin(), static_cast<std::ptrdiff_t>(which - calls_.size()));
+    const auto found =
+        std::next(messages_.begin(), static_cast<std::ptrdiff_t>(which - calls_.size()));
     found->engine->wait(*found->transfer, kTimeout);
     if (found->bytes != found->wanted) throw Error("a message has wrong bytes");
     messages_.erase(found);
@@ -164,7 +170,8 @@ class RandomRank {
 };
 
 TEST(RandomCollectives, GiveWhatOneProcessComputes) {
-  const Deadline deadline(std::chrono::seconds(environment_integer("LOCKSTEP_RANDOM_SECONDS").value_or(3)));
+  const Deadline deadline(
+      std::chrono::seconds(environment_integer("LOCKSTEP_RANDOM_SECONDS").value_or(3)));
   auto seed = static_cast<std::uint64_t>(environment_integer("LOCKSTEP_RANDOM_SEED").value_or(1));
   int programs = 0;
   for (; !deadline.expired(); ++seed, ++programs) {
@@ -174,9 +181,8 @@ TEST(RandomCollectives, GiveWhatOneProcessComputes) {
     for (const auto& members : program.groups) {
       groups.emplace_back(static_cast<int>(members.size()), program.options);
     }
-    const auto errors = run_threads(program.size, [&](int rank) {
-      RandomRank(program, groups, rank, seed).run(random, 60);
-    });
+    const auto errors = run_threads(
+        program.size, [&](int rank) { RandomRank(program, groups, rank, seed).run(random, 60); });
     ASSERT_EQ(errors, no_errors(program.size)) << "LOCKSTEP_RANDOM_SEED=" << seed;
   }
   std::cout << programs << " random programs of 60 operations\n";

@@ -1,5 +1,6 @@
-// What groups made from groups leave behind, and which ranks their errors name. The machine's load has a
-// say in both, so that these suites may run a second time (tools/run_tests.py). Ranks are threads.
+// What groups made from groups leave behind, and which ranks their errors name. The machine's load
+// has a say in both, so that these suites may run a second time (tools/run_tests.py). Ranks are
+// threads.
 #include <lockstep/comm/group/process_group.h>
 
 #include <gmock/gmock.h>
@@ -129,7 +130,8 @@ Footprint steady_footprint() {
   return steady;
 }
 
-// Those of Gloo open many connections: the full count takes minutes. LOCKSTEP_TEST_GROUPS=1000 has it.
+// Those of Gloo open many connections: the full count takes minutes. LOCKSTEP_TEST_GROUPS=1000 has
+// it.
 int how_many(const std::string& backend) {
   const int usual = backend == "shm" ? 1000 : backend == "gloo" ? 60 : 15;
   return static_cast<int>(environment_integer("LOCKSTEP_TEST_GROUPS").value_or(usual));

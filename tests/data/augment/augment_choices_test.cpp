@@ -169,7 +169,8 @@ TEST(AugmentationChoices, TheLongerSideIsRoundedDownAndFitsIntoAnInt) {
                         {5, 5, 9, {9, 9}},
                         {1, 65'535, 65'536, {65'536, 1 << 30}},
                         {65'535, 1, 65'536, {1 << 30, 65'536}}};
-  for (const Case& c : cases) EXPECT_EQ(resized(Resize{c.side, true}, c.height, c.width), c.expected);
+  for (const Case& c : cases)
+    EXPECT_EQ(resized(Resize{c.side, true}, c.height, c.width), c.expected);
 }
 
 TEST(AugmentationChoices, AnglesAreUniform) {

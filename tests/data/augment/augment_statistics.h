@@ -1,5 +1,5 @@
-// Whether numbers are drawn from the distribution that they should be, for fixed seeds: a test that passes
-// does so every time, and one of a thousand seeds would fail.
+// Whether numbers are drawn from the distribution that they should be, for fixed seeds: a test that
+// passes does so every time, and one of a thousand seeds would fail.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace lockstep::testing_support {
 
-/// The largest distance between the share of samples up to a number and cdf(number), in units of the
-/// distance that one of a thousand sets of samples exceeds (Kolmogorov, Smirnov).
+/// The largest distance between the share of samples up to a number and cdf(number), in units of
+/// the distance that one of a thousand sets of samples exceeds (Kolmogorov, Smirnov).
 template <class Cdf>
 double kolmogorov_smirnov(std::vector<double> samples, const Cdf& cdf) {
   std::sort(samples.begin(), samples.end());
@@ -26,13 +26,12 @@ double kolmogorov_smirnov(std::vector<double> samples, const Cdf& cdf) {
 
 /// The same against the uniform distribution from `low` to `high`.
 inline double distance_from_uniform(const std::vector<double>& samples, double low, double high) {
-  return kolmogorov_smirnov(samples, [&](double x) {
-    return std::clamp((x - low) / (high - low), 0.0, 1.0);
-  });
+  return kolmogorov_smirnov(
+      samples, [&](double x) { return std::clamp((x - low) / (high - low), 0.0, 1.0); });
 }
 
-/// Pearson's chi-square of counts that should be equal, in units of the value that one of a thousand sets
-/// of counts exceeds (Wilson, Hilferty).
+/// Pearson's chi-square of counts that should be equal, in units of the value that one of a
+/// thousand sets of counts exceeds (Wilson, Hilferty).
 inline double chi_square(const std::vector<int>& counts) {
   double total = 0;
   for (const int count : counts) total += count;

@@ -61,30 +61,26 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
     const auto [channels, height, width] = image.shape;
     if (const auto* pad = std::get_if<Pad>(&op)) {
       const int n = pad->pixels;
-      image = image.remap(height + 2 * n, width + 2 * n, [&](auto y, auto x) {
-        return Place{y - n, x - n};
-      }, static_cast<std::uint8_t>(pad->fill));
+      image = image.remap(
+          height + 2 * n, width + 2 * n, [&](auto y, auto x) { return Place{y - n, x - n}; },
+          static_cast<std::uint8_t>(pad->fill));
     } else if (const auto* crop = std::get_if<RandomCrop>(&op)) {
       const ImageSize size = crop->size;
       const auto top = random.below(static_cast<std::uint32_t>(height - size.height + 1));
       const auto left = random.below(static_cast<std::uint32_t>(width - size.width + 1));
-      image = image.remap(size.height, size.width, [&](auto y, auto x) {
-        return Place{y + top, x + left};
-      });
+      image = image.remap(size.height, size.width,
+                          [&](auto y, auto x) { return Place{y + top, x + left}; });
     } else if (const auto* center = std::get_if<CenterCrop>(&op)) {
       const auto [rows, columns] = center->size;
       // What is too small gets the smaller half of its padding before it.
       const std::int64_t top = rows > height ? -((rows - height) / 2) : half_to_even(height - rows);
       const std::int64_t left =
           columns > width ? -((columns - width) / 2) : half_to_even(width - columns);
-      image = image.remap(rows, columns, [&](auto y, auto x) {
-        return Place{y + top, x + left};
-      });
+      image = image.remap(rows, columns, [&](auto y, auto x) { return Place{y + top, x + left}; });
     } else if (const auto* turn = std::get_if<RandomVerticalFlip>(&op)) {
       if (random.uniform() < turn->probability) {
-        image = image.remap(height, width, [h = height](auto y, auto x) {
-          return Place{h - 1 - y, x};
-        });
+        image = image.remap(height, width,
+                            [h = height](auto y, auto x) { return Place{h - 1 - y, x}; });
       }
     } else if (const auto* cutout = std::get_if<Cutout>(&op)) {
       const auto first_row = random.below(static_cast<std::uint32_t>(height)) - cutout->size / 2;
@@ -112,9 +108,8 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
       }
     } else if (const auto* flip = std::get_if<RandomHorizontalFlip>(&op)) {
       if (random.uniform() < flip->probability) {
-        image = image.remap(height, width, [w = width](auto y, auto x) {
-          return Place{y, w - 1 - x};
-        });
+        image =
+            image.remap(height, width, [w = width](auto y, auto x) { return Place{y, w - 1 - x}; });
       }
     } else {
       const auto& normalize = std::get<Normalize>(op);
@@ -155,8 +150,12 @@ const Case kCases[] = {
     {"two_channels", {2, 9, 7}, {Pad{1}, RandomHorizontalFlip{1.0}}},
     {"four_channels", {4, 5, 6}, {RandomCrop{5}}},
     {"crop_then_pad", {3, 16, 16}, {RandomCrop{9}, Pad{3}}},
-    {"flip_then_crop", {3, 12, 20}, {RandomHorizontalFlip{1.0}, RandomCrop{10}, Pad{1}, RandomHorizontalFlip{0.3}}},
-    {"two_crops", {1, 20, 20}, {Pad{3}, RandomCrop{20}, Pad{2}, RandomHorizontalFlip{}, RandomCrop{17}}},
+    {"flip_then_crop",
+     {3, 12, 20},
+     {RandomHorizontalFlip{1.0}, RandomCrop{10}, Pad{1}, RandomHorizontalFlip{0.3}}},
+    {"two_crops",
+     {1, 20, 20},
+     {Pad{3}, RandomCrop{20}, Pad{2}, RandomHorizontalFlip{}, RandomCrop{17}}},
     {"mostly_padding", {3, 3, 3}, {Pad{20}, RandomCrop{5}, RandomHorizontalFlip{}}},
     {"upside_down", {3, 6, 33}, {RandomVerticalFlip{}, Pad{1}, RandomHorizontalFlip{}}},
     {"wide_crop", {1, 40, 40}, {RandomCrop{{3, 37}}}},
@@ -180,7 +179,8 @@ TEST_P(AugmentationCases, EqualTheStepByStepReference) {
   std::vector<std::uint8_t> interleaved(image.pixels.size());
   const std::size_t plane = image.pixels.size() / static_cast<std::size_t>(c.shape.channels);
   for (std::size_t i = 0; i < image.pixels.size(); ++i) {
-    interleaved[i % plane * static_cast<std::size_t>(c.shape.channels) + i / plane] = image.pixels[i];
+    interleaved[i % plane * static_cast<std::size_t>(c.shape.channels) + i / plane] =
+        image.pixels[i];
   }
   for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
     const AugmentationPlan plan(operators, c.shape, {.layout = layout});
@@ -205,7 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Lists, AugmentationCases, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
-  const AugmentationPlan plan({Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize_for(3)}, {3, 32, 32});
+  const AugmentationPlan plan({Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize_for(3)},
+                              {3, 32, 32});
   const std::string bytes = pattern(3072);
   const auto* image = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto run = [&](const SampleKey& key) {
@@ -267,7 +268,8 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
       {{Normalize{{0, 0, 0}, {1, 0, 1}}}, "positive deviations, got 0 and 0 for channel 1"},
       {{Normalize{{0, 0, nan}, {1, 1, 1}}}, "finite means"},
       {{Normalize{{0, 0, 0}, {1, 1, nan}}}, "positive deviations"},
-      {{RandomCrop{33}, normalize}, "RandomCrop of 33x33 pixels does not fit into an image of 32x32"},
+      {{RandomCrop{33}, normalize},
+       "RandomCrop of 33x33 pixels does not fit into an image of 32x32"},
       {{Pad{4}, RandomCrop{41}, normalize}, "does not fit into an image of 40x40"},
       {{RandomCrop{0}, normalize}, "RandomCrop needs a size from 1"},
       {{RandomCrop{8}, RandomCrop{9}, normalize}, "does not fit into an image of 8x8"},
@@ -285,9 +287,7 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
       {{RandomHorizontalFlip{nan}, normalize}, "probability from 0 to 1"},
   };
   for (const Bad& bad : cases) {
-    EXPECT_THAT(message_of<ConfigError>([&] {
-                  AugmentationPlan plan(bad.operators, {3, 32, 32});
-                }),
+    EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan plan(bad.operators, {3, 32, 32}); }),
                 ::testing::AllOf(::testing::StartsWith("augmentation: "),
                                  ::testing::HasSubstr(bad.message)));
   }
@@ -296,14 +296,16 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
 TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
   const Normalize normalize = normalize_for(3);
   const ImageShape any{3, 0, 0};
-  EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan({Resize{32, true}, normalize}, any); }),
-              ::testing::HasSubstr("the list needs a Resize to a height and width"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { AugmentationPlan({Resize{32, true}, normalize}, any); }),
+      ::testing::HasSubstr("the list needs a Resize to a height and width"));
   const AugmentationPlan plan({RandomCrop{{6, 5}}, normalize}, any);
   EXPECT_EQ(plan.output_shape(), (ImageShape{3, 6, 5}));
   const std::string bytes = pattern(3 * 5 * 20);
   std::vector<float> output(90);
   EXPECT_THAT(message_of<ConfigError>([&] {
-                plan.apply(ImageView::planar(reinterpret_cast<const std::uint8_t*>(bytes.data()), {3, 5, 20}),
+                plan.apply(ImageView::planar(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                             {3, 5, 20}),
                            {}, output.data());
               }),
               ::testing::HasSubstr("RandomCrop of 6x5 pixels does not fit into an image of 5x20"));
@@ -349,24 +351,25 @@ TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
       {{RandomRotation{{45, 45}, Interpolation::kNearest, true}},
        {1, 1, 40'000},
        "rotating an image of 1x40000 makes 1x282"},
-      {{Pad{60'000}, RandomRotation{{45, 45}}}, {1, 1, 2}, "padding an image of 1x2 makes 1x120001"},
+      {{Pad{60'000}, RandomRotation{{45, 45}}},
+       {1, 1, 2},
+       "padding an image of 1x2 makes 1x120001"},
   };
   for (const Case& c : cases) {
     Augmentation operators = c.operators;
     operators.insert(operators.end(), {CenterCrop{1}, normalize_for(1)});
     const AugmentationPlan plan(operators, {1, 0, 0});
     float output = 0;
-    EXPECT_THAT(message_of<DataError>([&] {
-                  plan.apply(ImageView::planar(pixels.data(), c.image), {}, &output);
-                }),
+    EXPECT_THAT(message_of<DataError>(
+                    [&] { plan.apply(ImageView::planar(pixels.data(), c.image), {}, &output); }),
                 ::testing::HasSubstr(c.message));
   }
 }
 
 TEST(AugmentationPlan, ErasesWithinTheImage) {
   // Ones everywhere, and -1 where it was erased.
-  const AugmentationPlan plan({Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}},
-                              {1, 32, 48});
+  const AugmentationPlan plan(
+      {Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}}, {1, 32, 48});
   const std::vector<std::uint8_t> white(32 * 48, 255);
   constexpr int kDraws = 4000;
   int erased = 0;
@@ -380,7 +383,8 @@ TEST(AugmentationPlan, ErasesWithinTheImage) {
     area += static_cast<double>(count) / (32 * 48);
   }
   EXPECT_NEAR(erased, kDraws / 2, 5 * std::sqrt(kDraws / 4.0));
-  EXPECT_NEAR(area / erased, 0.175, 0.01) << "uniform from 0.02 to 0.33, hardly one too long to fit";
+  EXPECT_NEAR(area / erased, 0.175, 0.01)
+      << "uniform from 0.02 to 0.33, hardly one too long to fit";
 }
 
 TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
@@ -393,7 +397,8 @@ TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
   std::vector<float> exact(256);
   AugmentationPlan(operators, shape).apply(image, {}, exact.data());
   std::vector<std::uint16_t> halves(256);
-  AugmentationPlan(operators, shape, {.type = PixelType::kBFloat16}).apply(image, {}, halves.data());
+  AugmentationPlan(operators, shape, {.type = PixelType::kBFloat16})
+      .apply(image, {}, halves.data());
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const float value = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
     // 8 bits of mantissa, the hidden one included: half a step of the value's power of two.
@@ -436,13 +441,13 @@ std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels
         const double weight = 1 - std::abs(static_cast<double>(i) + 0.5 - center) / radius;
         if (weight <= 0) continue;
         // Along columns the lines are `other` pixels apart within a plane of from x other.
-        const std::int64_t at = columns ? line * from + i
-                                        : line / other * other * from + i * other + line % other;
+        const std::int64_t at =
+            columns ? line * from + i : line / other * other * from + i * other + line % other;
         sum += weight * pixels[static_cast<std::size_t>(at)];
         weights += weight;
       }
-      const std::int64_t to_at = columns ? line * to + x
-                                         : line / other * other * to + x * other + line % other;
+      const std::int64_t to_at =
+          columns ? line * to + x : line / other * other * to + x * other + line % other;
       result[static_cast<std::size_t>(to_at)] = static_cast<std::uint8_t>(sum / weights + 0.5);
     }
   }
@@ -451,8 +456,9 @@ std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels
 
 TEST(Resampler, EqualsOnePixelAtATime) {
   Resampler resampler;  // one for all: its memory must not show
-  const std::int64_t sizes[][4] = {{33, 47, 16, 16}, {16, 16, 33, 47}, {5, 100, 7, 3}, {1, 1, 4, 5},
-                                   {40, 3, 1, 1},    {64, 64, 64, 31}, {64, 64, 20, 64}};
+  const std::int64_t sizes[][4] = {{33, 47, 16, 16}, {16, 16, 33, 47}, {5, 100, 7, 3},
+                                   {1, 1, 4, 5},     {40, 3, 1, 1},    {64, 64, 64, 31},
+                                   {64, 64, 20, 64}};
   for (const std::int64_t channels : {1, 3, 4}) {
     for (const auto& [height, width, new_height, new_width] : sizes) {
       const ImageShape shape{channels, height, width};
@@ -463,16 +469,17 @@ TEST(Resampler, EqualsOnePixelAtATime) {
       for (std::size_t i = 0; i < planar.size(); ++i) {
         interleaved[i % plane * static_cast<std::size_t>(channels) + i / plane] = planar[i];
       }
-      const auto expected = resized_slowly(resized_slowly(planar, 0, width, new_width, true), new_width,
-                                           height, new_height, false);
+      const auto expected = resized_slowly(resized_slowly(planar, 0, width, new_width, true),
+                                           new_width, height, new_height, false);
       for (const ImageView& view : {ImageView::planar(planar.data(), shape),
                                     ImageView::interleaved(interleaved.data(), shape)}) {
         const ImageView image = resampler.resize(view, new_height, new_width);
         EXPECT_EQ(image.shape, (ImageShape{channels, new_height, new_width}));
         int unequal = 0;  // weights in fixed point decide a tie otherwise
         for (std::size_t i = 0; i < expected.size(); ++i) {
-          ASSERT_NEAR(image.pixels[i], expected[i], 1) << channels << " x " << height << "x" << width
-                                                       << " to " << new_height << "x" << new_width;
+          ASSERT_NEAR(image.pixels[i], expected[i], 1)
+              << channels << " x " << height << "x" << width << " to " << new_height << "x"
+              << new_width;
           unequal += image.pixels[i] != expected[i] ? 1 : 0;
         }
         EXPECT_LE(unequal, static_cast<int>(expected.size() / 20));

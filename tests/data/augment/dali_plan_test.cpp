@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/loader/dali_batch.h>
 #include <lockstep/data/augment/dali/pipeline.h>
+#include <lockstep/data/loader/dali_batch.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
@@ -128,18 +128,14 @@ TEST(DaliPlan, RefusesByNameWhatDaliCannotDo) {
       {Grayscale{3}, "Grayscale"},
       {RandomGrayscale{}, "RandomGrayscale"}};
   for (const auto& [op, name] : refused) {
-    EXPECT_EQ(message_of<ConfigError>([&] {
-                DaliPlan({op, kNormalize}, kSmall, {});
-              }),
+    EXPECT_EQ(message_of<ConfigError>([&] { DaliPlan({op, kNormalize}, kSmall, {}); }),
               "Loader: the dali engine cannot execute " + name + "; use --loader native");
   }
   EXPECT_EQ(message_of<ConfigError>(
                 [] { DaliPlan({kNormalize}, kSmall, {.type = PixelType::kBFloat16}); }),
             "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
             "--loader native");
-  EXPECT_THAT(message_of<ConfigError>([] {
-                DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {});
-              }),
+  EXPECT_THAT(message_of<ConfigError>([] { DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {}); }),
               HasSubstr("does not fit"));
 }
 
@@ -244,7 +240,10 @@ TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
        kOwnSizes,
        {3, 1, 65'000},
        "resizing an image of 1x65000 makes 3x256x16640000, expected at most 65536 pixels a side"},
-      {{Pad{20'000}, CenterCrop{8}}, kOwnSizes, {3, 8, 8}, "padding an image of 8x8 makes 3x40008x40008"},
+      {{Pad{20'000}, CenterCrop{8}},
+       kOwnSizes,
+       {3, 8, 8},
+       "padding an image of 8x8 makes 3x40008x40008"},
   };
   for (const Case& c : cases) {
     Augmentation operators = c.operators;

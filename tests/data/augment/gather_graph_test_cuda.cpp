@@ -7,9 +7,9 @@
 
 #include <cstring>
 
-#include <lockstep/data/loader/cuda/gather_engine.h>
 #include <lockstep/data/augment/cuda/gather_kernel.h>
 #include <lockstep/data/augment/cuda/gather_plan.h>
+#include <lockstep/data/loader/cuda/gather_engine.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -26,8 +26,8 @@ torch::Tensor maps_of(const GatherPlan& plan, std::int64_t count, std::uint32_t 
   return maps;
 }
 
-GatherLaunch launch_of(const GatherPlan& plan, const torch::Tensor& source, const torch::Tensor& maps,
-                       const torch::Tensor& output) {
+GatherLaunch launch_of(const GatherPlan& plan, const torch::Tensor& source,
+                       const torch::Tensor& maps, const torch::Tensor& output) {
   return {.shape = plan.shape(),
           .images = static_cast<const GatherImage*>(maps.const_data_ptr()),
           .count = maps.size(0),

@@ -1,5 +1,6 @@
-// The cuda engine with its kernel's work done on the CPU: the same batches as the native engine's, bit
-// for bit. What is left for a GPU to show is that the kernel calls the same function for every pixel.
+// The cuda engine with its kernel's work done on the CPU: the same batches as the native engine's,
+// bit for bit. What is left for a GPU to show is that the kernel calls the same function for every
+// pixel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,10 +24,13 @@ using ::testing::HasSubstr;
 class Photos final : public ImageSource {
  public:
   Photos(std::int64_t channels, bool interleaved)
-      : channels_(channels), interleaved_(interleaved), bytes_(pattern(kCount * 120 * channels, 3)) {}
+      : channels_(channels),
+        interleaved_(interleaved),
+        bytes_(pattern(kCount * 120 * channels, 3)) {}
   std::int64_t size() const override { return kCount; }
   void read(std::int64_t index, ImageReader& reader) const override {
-    const auto* pixels = reinterpret_cast<const std::uint8_t*>(bytes_.data()) + index * 120 * channels_;
+    const auto* pixels =
+        reinterpret_cast<const std::uint8_t*>(bytes_.data()) + index * 120 * channels_;
     ImageView view = ImageView::planar(pixels, {channels_, 10, 12});
     if (interleaved_) view = {pixels, {channels_, 10, 12}, 1, 12 * channels_, channels_};
     reader.show(view);
@@ -55,13 +59,16 @@ Normalize normalize(std::int64_t channels) {
 void expect_equal_epochs(LoaderEngine& a, LoaderEngine& b, std::int64_t first = 0) {
   std::vector<std::int64_t> indices(Photos::kCount);
   std::iota(indices.rbegin(), indices.rend(), 0);
-  std::vector<std::uint32_t> occurrences(indices.size());  // as if every third image had come before
+  std::vector<std::uint32_t> occurrences(
+      indices.size());  // as if every third image had come before
   for (std::size_t i = 0; i < occurrences.size(); i += 3) occurrences[i] = 1 + i % 2;
   const std::int64_t batches = (Photos::kCount - first + 8) / 9;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     for (LoaderEngine* engine : {&a, &b}) {
-      engine->start({.epoch = epoch, .indices = std::span(indices).subspan(first),
-                     .occurrences = std::span(occurrences).subspan(first), .batches = batches});
+      engine->start({.epoch = epoch,
+                     .indices = std::span(indices).subspan(first),
+                     .occurrences = std::span(occurrences).subspan(first),
+                     .batches = batches});
     }
     LoadedBatch from_a;
     LoadedBatch from_b;
@@ -85,7 +92,8 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
   const std::vector<Augmentation> lists = {
       {},
       {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}},
-      {Pad{2, 77}, RandomCrop{8}, RandomVerticalFlip{}, Cutout{5}, RandomErasing{.probability = 0.7, .value = 0.4}},
+      {Pad{2, 77}, RandomCrop{8}, RandomVerticalFlip{}, Cutout{5},
+       RandomErasing{.probability = 0.7, .value = 0.4}},
       {CenterCrop{{14, 6}}, RandomHorizontalFlip{1}, RandomVerticalFlip{1}},
       {RandomCrop{9}, Pad{1}, RandomCrop{8}},
   };
@@ -147,12 +155,14 @@ TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
 }
 
 TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
-  const auto refusal = [](const ImageDataset& images, Augmentation list, LoaderOptions options = {}) {
+  const auto refusal = [](const ImageDataset& images, Augmentation list,
+                          LoaderOptions options = {}) {
     list.push_back(normalize(3));
     return message_of<ConfigError>(
         [&] { make_gather_engine(images, list, options, gather_on_cpu); });
   };
-  EXPECT_THAT(refusal(photos(3), {Resize{8}}), HasSubstr("Resize is not among what it can execute"));
+  EXPECT_THAT(refusal(photos(3), {Resize{8}}),
+              HasSubstr("Resize is not among what it can execute"));
   EXPECT_THAT(refusal(photos(3), {Cutout{4}, RandomHorizontalFlip{}}),
               HasSubstr("RandomHorizontalFlip would move what was erased before it"));
   EXPECT_THAT(refusal(photos(3), {Pad{1}, Pad{1, 9}}), HasSubstr("Pad pads with another value"));

@@ -70,8 +70,7 @@ TEST_P(BatchRingOf, AStartInTheMiddleForgetsTheOldSequence) {
 TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
   const BatchRingOptions options = GetParam();
   std::vector<std::vector<std::int64_t>> buffers(options.slots, std::vector<std::int64_t>(256));
-  BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); },
-                     options);
+  BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); }, options);
   ring.start(0, 300);
   for (std::int64_t batch = 0; batch < 300; ++batch) {
     const auto slot = ring.next();
@@ -163,8 +162,7 @@ TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
 
 TEST(BatchRing, FillersWorkAtTheSameTime) {
   std::latch both(2);  // each of two fills waits for the other
-  BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); },
-                     {.threads = 2, .slots = 2});
+  BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); }, {.threads = 2, .slots = 2});
   ring.start(0, 2);
   EXPECT_TRUE(ring.next());
   EXPECT_TRUE(ring.next());
@@ -186,8 +184,8 @@ TEST(BatchRing, AThreadThatCannotStartIsAnError) {
     const rlim_t bytes = pages * sysconf(_SC_PAGESIZE) + (std::size_t{1} << 30);
     const rlimit limit{bytes, bytes};
     setrlimit(RLIMIT_AS, &limit);
-    const std::string text = message_of<Error>(
-        [] { BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
+    const std::string text =
+        message_of<Error>([] { BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
     _exit(std::regex_search(text, std::regex("refuses thread [2-9] of 16")) ? 0 : 1);
   }
   int status = 0;

@@ -13,12 +13,12 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
-#include <lockstep/data/loader/dali_batch.h>
 #include <lockstep/data/datasets/image_folder.h>
-#include <lockstep/data/loader/loader.h>
-#include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/data/datasets/tensor_dataset.h>
+#include <lockstep/data/loader/dali_batch.h>
+#include <lockstep/data/loader/loader.h>
+#include <lockstep/data/preparation/pack_images.h>
 #include <tests/data/loader/epoch_batches.h>
 #include <tests/data/photo_folder.h>
 #include <tests/support/dali.h>
@@ -167,7 +167,9 @@ class AsSource final : public ImageSource {
  public:
   explicit AsSource(ImageDataset dataset) : dataset_(std::move(dataset)) {}
   std::int64_t size() const override { return dataset_.size(); }
-  void read(std::int64_t index, ImageReader& reader) const override { dataset_.read(index, reader); }
+  void read(std::int64_t index, ImageReader& reader) const override {
+    dataset_.read(index, reader);
+  }
   std::int64_t label(std::int64_t index) const override { return dataset_.label(index); }
 
  private:
@@ -180,7 +182,8 @@ TEST_F(DaliEngineFiles, AgreeOnResizedCrops) {
   expect_close(dataset(), kValidation);
 }
 
-// DALI is fed pixels, planar as a tensor's and interleaved as a pack's, which it cuts, then resizes.
+// DALI is fed pixels, planar as a tensor's and interleaved as a pack's, which it cuts, then
+// resizes.
 TEST_F(DaliEngineFiles, AgreeOnResizedCropsOfPixels) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   pack_images(dataset(), folder / "pack", {});
@@ -208,9 +211,8 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
       image_dataset(tensor.view({7, 3, 50, 60}), torch::arange(7).remainder(3), 3);
   const ImageDataset of_own_sizes("pixels", {3, 0, 0}, 3, std::make_shared<const AsSource>(pixels));
   const Augmentation cut = {RandomCrop{40}, RandomHorizontalFlip{}, kNormalize};
-  for (const auto& mixed :
-       {concatenate({files, of_own_sizes}), concatenate({of_own_sizes, files}),
-        subset(concatenate({files, of_own_sizes}), {0, 22, 1, 25, 3})}) {
+  for (const auto& mixed : {concatenate({files, of_own_sizes}), concatenate({of_own_sizes, files}),
+                            subset(concatenate({files, of_own_sizes}), {0, 22, 1, 25, 3})}) {
     EXPECT_FALSE(dali_input_of(mixed).encoded);
     EXPECT_LT(compare(mixed, cut, {.batch_size = 4, .threads = 1}).worst, kRounding);
   }

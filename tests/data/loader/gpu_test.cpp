@@ -1,5 +1,6 @@
-// Loaders on a GPU: the same batches as on the CPU. Skips without one; the same code with the copies and
-// the kernel's work done on the CPU is tested in loader_engine_test.cpp and gather_test.cpp.
+// Loaders on a GPU: the same batches as on the CPU. Skips without one; the same code with the
+// copies and the kernel's work done on the CPU is tested in loader_engine_test.cpp and
+// gather_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
@@ -8,9 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include <lockstep/data/datasets/tensor_dataset.h>
 #include <lockstep/data/loader/image_buffer.h>
 #include <lockstep/data/loader/loader.h>
-#include <lockstep/data/datasets/tensor_dataset.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -27,8 +28,8 @@ class LoaderOnAGpu : public ::testing::Test {
                          torch::arange(300).remainder(10), 10);
   }
 
-  // Every batch, used on the GPU's stream behind work that keeps it busy, as a trainer's forward is: a
-  // buffer that is filled again too early shows in the sums.
+  // Every batch, used on the GPU's stream behind work that keeps it busy, as a trainer's forward
+  // is: a buffer that is filled again too early shows in the sums.
   static std::vector<torch::Tensor> epoch(Loader& loader, bool busy) {
     const torch::Device gpu(torch::kCUDA, 0);
     torch::Tensor load = torch::rand({2048, 2048}, gpu);

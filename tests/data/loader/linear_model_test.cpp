@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/data/loader/loader.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
+#include <lockstep/data/loader/loader.h>
 
 namespace lockstep::testing_support {
 namespace {

@@ -1,4 +1,5 @@
-// What a Loader does beside the images' pixels: damaged images, data sets of one's own, devices, threads.
+// What a Loader does beside the images' pixels: damaged images, data sets of one's own, devices,
+// threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +17,9 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/loader/device_stage.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/ring_engine.h>
-#include <lockstep/data/loader/device_stage.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 
@@ -65,7 +66,8 @@ TEST(LoaderCorruptImage, StopsTheRunAndNamesTheFile) {
     Batch batch;
     EXPECT_TRUE(loader.next(batch));
     EXPECT_TRUE(loader.next(batch));
-    EXPECT_THAT(message_of<DataError>([&] { loader.next(batch); }), HasSubstr("image5.jpg: damaged"));
+    EXPECT_THAT(message_of<DataError>([&] { loader.next(batch); }),
+                HasSubstr("image5.jpg: damaged"));
   }
 }
 
@@ -82,8 +84,9 @@ TEST(LoaderCorruptImage, IsSkippedNamedAndCounted) {
     }
     EXPECT_THAT(labels, ElementsAre(ElementsAre(0, 1, 2), ElementsAre(5), ElementsAre(7)));
     EXPECT_EQ(loader.skipped_images(), 3);
-    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("skipped image 3 of pixels: image3.jpg: damaged"),
-                                       HasSubstr("image4.jpg"), HasSubstr("image6.jpg")));
+    EXPECT_THAT(log.lines(),
+                ElementsAre(HasSubstr("skipped image 3 of pixels: image3.jpg: damaged"),
+                            HasSubstr("image4.jpg"), HasSubstr("image6.jpg")));
     // Places in the epoch count what was skipped: a restored run sees the same batches.
     loader.set_epoch(1);
     Batch batch;
@@ -112,8 +115,9 @@ TEST(LoaderCorruptImage, ABatchWithoutAnyImageIsAnError) {
                 {.batch_size = 2, .on_corrupt_image = OnCorruptImage::kSkip});
   Batch batch;
   EXPECT_TRUE(loader.next(batch));
-  EXPECT_THAT(message_of<DataError>([&] { loader.next(batch); }),
-              HasSubstr("none of the 2 images of a batch can be read; the first: image2.jpg: damaged"));
+  EXPECT_THAT(
+      message_of<DataError>([&] { loader.next(batch); }),
+      HasSubstr("none of the 2 images of a batch can be read; the first: image2.jpg: damaged"));
 }
 
 // Skipping is for files: a source that is wrong is a defect of the program.
@@ -188,14 +192,12 @@ TEST(LoaderOfBatches, RefusesWhatDoesNotFit) {
   Batch batch;
   EXPECT_THAT(message_of<ConfigError>([&] { loader.next(batch); }),
               HasSubstr("asked for 2 samples, made [1, 2]"));
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                Loader(data, EvaluationSampler(4), {.engine = LoaderEngineKind::kDali});
-              }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { Loader(data, EvaluationSampler(4), {.engine = LoaderEngineKind::kDali}); }),
               HasSubstr("the dali engine makes batches of images"));
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                Loader(data, EvaluationSampler(4), {.mix = MixUp{}});
-              }),
-              HasSubstr("a mix needs the classes of an ImageDataset"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { Loader(data, EvaluationSampler(4), {.mix = MixUp{}}); }),
+      HasSubstr("a mix needs the classes of an ImageDataset"));
   for (const auto& [option, options] : std::map<const char*, LoaderOptions>{
            {"on_corrupt_image", {.on_corrupt_image = OnCorruptImage::kSkip}},
            {"channels_last", {.channels_last = true}},
@@ -245,7 +247,8 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
     EXPECT_TRUE(torch::allclose(batch.labels.sum(1), torch::ones({4})));
     // A pixel is its own number: the mixed one is the mean of the mixed labels.
     const auto numbers = torch::arange(12, torch::kFloat32);
-    EXPECT_TRUE(torch::allclose(batch.images.flatten() * 255, batch.labels.matmul(numbers), 1e-4, 1e-4));
+    EXPECT_TRUE(
+        torch::allclose(batch.images.flatten() * 255, batch.labels.matmul(numbers), 1e-4, 1e-4));
     shares.push_back(batch.labels.amax().item<double>());
     if (shares.size() == 2) second = batch.images.clone();
   }
@@ -269,7 +272,8 @@ TEST(LoaderThreads, DoNotPreemptTheTrainer) {
       batch.labels = batch.images;
     }
   };
-  Loader loader(std::make_shared<const Policies>(), EvaluationSampler(2), {.batch_size = 2, .threads = 1});
+  Loader loader(std::make_shared<const Policies>(), EvaluationSampler(2),
+                {.batch_size = 2, .threads = 1});
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
   EXPECT_EQ(batch.images[0].item<int>(), SCHED_BATCH);
@@ -343,8 +347,8 @@ TEST_P(DeviceCopy, GivesTheSameBatchesInMemoryOfItsOwn) {
   const auto copies = engine();
   for (int round = 0; round < 20; ++round) {
     copies->start(epoch());
-    EXPECT_THAT(read(*copies), ElementsAre(ElementsAre(7, 3, 9), ElementsAre(1, 0, 2),
-                                           ElementsAre(19, 18)));
+    EXPECT_THAT(read(*copies),
+                ElementsAre(ElementsAre(7, 3, 9), ElementsAre(1, 0, 2), ElementsAre(19, 18)));
     copies->start(epoch());
     EXPECT_EQ(read(*copies, 1).size(), 1U);  // given up in the middle
     copies->start(epoch(6));

@@ -9,9 +9,9 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/preparation/pack_images.h>
-#include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/formats/pack.h>
 #include <tests/data/loader/epoch_batches.h>
 #include <tests/data/photo_folder.h>
@@ -78,14 +78,14 @@ TEST_P(LoaderFilesExact, WhateverTheNumberOfThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sources, LoaderFilesExact,
-    ::testing::Values(ExactCase{"Folder"}, ExactCase{"FolderMixed", false, false, RandomMix{}},
-                      ExactCase{"PackOfPixels", true},
-                      ExactCase{"PackOfPixelsMixed", true, false, RandomMix{}},
-                      ExactCase{"PackOfFiles", true, true},
-                      ExactCase{"PackOfFilesMixed", true, true, RandomMix{}}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Sources, LoaderFilesExact,
+                         ::testing::Values(ExactCase{"Folder"},
+                                           ExactCase{"FolderMixed", false, false, RandomMix{}},
+                                           ExactCase{"PackOfPixels", true},
+                                           ExactCase{"PackOfPixelsMixed", true, false, RandomMix{}},
+                                           ExactCase{"PackOfFiles", true, true},
+                                           ExactCase{"PackOfFilesMixed", true, true, RandomMix{}}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(LoaderFiles, AllOptionsTogetherGoOnInMidEpoch) {
   const testing_support::CapturedLog log;
@@ -185,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, LoaderDamagedPack, ::testing::Values(0, 2));
 // Where a batch's images were lost each epoch, that would be 2 MiB.
 TEST(LoaderFiles, KeepTheirMemoryFromEpochToEpoch) {
   const PhotoFolder folder;
-  Loader loader = loader_of(folder.dataset(),
-                            {.batch_size = 4, .threads = 3, .seed = 9, .mix = RandomMix{}});
+  Loader loader =
+      loader_of(folder.dataset(), {.batch_size = 4, .threads = 3, .seed = 9, .mix = RandomMix{}});
   long long before = 0;
   for (std::int64_t epoch = 0; epoch <= 50; ++epoch) {
     loader.set_epoch(epoch);

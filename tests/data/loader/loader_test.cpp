@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <set>
-#include <thread>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -54,8 +54,8 @@ TEST(Loader, GivesTheSamplersImagesNormalised) {
     const Batch& batch = batches[i / 8];
     const auto place = static_cast<std::int64_t>(i % 8);
     EXPECT_EQ(batch.labels[place].item<std::int64_t>(), dataset.label(indices[i]));
-    const auto pixels = torch::from_blob(const_cast<std::uint8_t*>(dataset.image(indices[i]).pixels),
-                                         {1, 28, 28}, torch::kUInt8);
+    const auto pixels = torch::from_blob(
+        const_cast<std::uint8_t*>(dataset.image(indices[i]).pixels), {1, 28, 28}, torch::kUInt8);
     const auto expected = (pixels.to(torch::kFloat32) / 255 - 0.1307) / 0.3081;
     EXPECT_TRUE(torch::allclose(batch.images[place], expected, 1e-6, 1e-6)) << "image " << i;
   }
@@ -66,7 +66,8 @@ TEST(Loader, WithoutAKernelThereIsNothingToDefer) {
   const ImageDataset dataset = small_dataset(20);
   const DistributedSampler sampler(20, {.seed = 1});
   for (const int threads : {0, 2}) {
-    Loader loader(dataset, sampler, kAugmentation, {.batch_size = 6, .threads = threads, .seed = 9});
+    Loader loader(dataset, sampler, kAugmentation,
+                  {.batch_size = 6, .threads = threads, .seed = 9});
     const auto expected = read_epoch(loader, 1);
     loader.set_epoch(1);
     Batch batch;
@@ -167,7 +168,8 @@ TEST(ImageDataset, SubsetsAndConcatenationsAreDataSets) {
               ::testing::StrEq("subset of small: there is no image 9, it has 9"));
   EXPECT_THAT(message_of<ConfigError>([&] { subset(dataset, {}); }),
               ::testing::HasSubstr("0 of small: got 0 images"));
-  EXPECT_THAT(message_of<ConfigError>([&] { concatenate({}); }), ::testing::HasSubstr("no data sets"));
+  EXPECT_THAT(message_of<ConfigError>([&] { concatenate({}); }),
+              ::testing::HasSubstr("no data sets"));
   EXPECT_THAT(message_of<ConfigError>([&] { concatenate({dataset, small_dataset(8)}); }),
               ::testing::HasSubstr("small has images of 3x8x8 in 8 classes, small of 3x8x8 in 9"));
 }

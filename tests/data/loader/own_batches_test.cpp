@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/data/datasets/sample_dataset.h>
 #include <lockstep/data/loader/device_stage.h>
 #include <lockstep/data/loader/loader.h>
-#include <lockstep/data/datasets/sample_dataset.h>
 #include <lockstep/data/samplers/weighted_sampler.h>
 #include <tests/support/messages.h>
 

@@ -31,7 +31,7 @@ ImageDataset photos(std::int64_t count) {
 
 // 81 places, flipped or not, of which none is empty.
 const Augmentation kRepeatedAugmentation = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
-                                    Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
+                                            Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
 
 struct Shown {
   std::int64_t label;
@@ -53,7 +53,8 @@ std::vector<Shown> shown(const std::vector<Batch>& batches) {
 }
 
 template <class S>
-std::vector<Shown> epoch_of(const ImageDataset& dataset, const S& sampler, LoaderOptions options = {}) {
+std::vector<Shown> epoch_of(const ImageDataset& dataset, const S& sampler,
+                            LoaderOptions options = {}) {
   options.seed = 2;
   Loader loader(dataset, sampler, kRepeatedAugmentation, options);
   return shown(read_epoch(loader, 1));

@@ -25,8 +25,11 @@ struct Epoch {
   std::shared_ptr<const Sampler> sampler(int rank, int ranks) const {
     if (evaluation) return std::make_shared<const EvaluationSampler>(size, rank, ranks);
     return std::make_shared<const DistributedSampler>(
-        size, DistributedSamplerOptions{.rank = rank, .world_size = ranks, .shuffle = shuffle,
-                                        .seed = 3, .drop_last = drop_last});
+        size, DistributedSamplerOptions{.rank = rank,
+                                        .world_size = ranks,
+                                        .shuffle = shuffle,
+                                        .seed = 3,
+                                        .drop_last = drop_last});
   }
   std::string name() const {
     return lockstep::str(size, " indices", evaluation ? " for evaluation" : "",
@@ -113,11 +116,12 @@ TEST(ResumeWithOtherRanks, GivesEveryRemainingSampleOnce) {
     }
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const Sample expected{order[i % order.size()], static_cast<std::int64_t>(i / order.size())};
-      ASSERT_EQ(seen[i], expected) << "place " << i << ": " << seen[i].index << ", occurrence "
-                                   << seen[i].occurrence;
+      ASSERT_EQ(seen[i], expected)
+          << "place " << i << ": " << seen[i].index << ", occurrence " << seen[i].occurrence;
     }
   }
-  EXPECT_GT(undivided, 400) << "too few cases in which the indices taken do not divide by the ranks";
+  EXPECT_GT(undivided, 400)
+      << "too few cases in which the indices taken do not divide by the ranks";
 }
 
 // The interrupted run's own ranks go on as if nothing had happened, also in a rest that begins

@@ -158,7 +158,8 @@ TEST(SamplerCursor, RefusesAPositionThatIsNotOfItsSampler) {
       {{"Turned(1)", 0, -2}, "epoch 0 index -2 is no place in Turned(1)"},
       {{"Turned(1)", 4, 11}, "epoch 4 index 11 is no place in Turned(1)"},
       {{"Turned(1)", 0, 5},
-       "the 5 indices taken do not divide by the 2 ranks of Turned(1), which does not know the others' "
+       "the 5 indices taken do not divide by the 2 ranks of Turned(1), which does not know the "
+       "others' "
        "shares; go on with as many ranks as before, or from the beginning of an epoch"},
   };
   for (const Case& c : cases) {

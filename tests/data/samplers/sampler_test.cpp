@@ -350,9 +350,7 @@ TEST(Samplers, RefuseWhatCannotBeDrawn) {
             "RandomSampler: dataset_size must be at least 1, got 0");
   EXPECT_EQ(random(3, 0), "RandomSampler: num_samples must be at least 1, got 0");
   EXPECT_EQ(random(-3, 1), "RandomSampler: dataset_size must be at least 1, got -3");
-  EXPECT_EQ(message_of<ConfigError>([] {
-              SubsetRandomSampler({2, -1});
-            }),
+  EXPECT_EQ(message_of<ConfigError>([] { SubsetRandomSampler({2, -1}); }),
             "SubsetRandomSampler: indices[1] must be at least 0, got -1");
 
   struct Case {

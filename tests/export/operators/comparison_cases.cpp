@@ -11,43 +11,31 @@ using torch::Tensor;
 void add_comparison_cases(CaseList& cases) {
   const std::vector<MakeInput> whole = {integers(0, 4, {3, 4}), integers(0, 4, {3, 4})};
   const std::vector<MakeInput> truth = {truths({3, 4}), truths({3, 4})};
-  cases.add(
-      "eq", [](const Tensor& x, const Tensor& y) { return x == y; }, whole);
-  cases.add(
-      "ne", [](const Tensor& x, const Tensor& y) { return x != y; }, whole);
-  cases.add(
-      "lt", [](const Tensor& x, const Tensor& y) { return x < y; }, whole);
-  cases.add(
-      "le", [](const Tensor& x, const Tensor& y) { return x <= y; }, whole);
-  cases.add(
-      "gt", [](const Tensor& x, const Tensor& y) { return x > y; }, whole);
+  cases.add("eq", [](const Tensor& x, const Tensor& y) { return x == y; }, whole);
+  cases.add("ne", [](const Tensor& x, const Tensor& y) { return x != y; }, whole);
+  cases.add("lt", [](const Tensor& x, const Tensor& y) { return x < y; }, whole);
+  cases.add("le", [](const Tensor& x, const Tensor& y) { return x <= y; }, whole);
+  cases.add("gt", [](const Tensor& x, const Tensor& y) { return x > y; }, whole);
   cases.add("gt", [](const Tensor& x) { return x > 1.5; }, {integers(0, 4, {3, 4})});
-  cases.add(
-      "ge", [](const Tensor& x, const Tensor& y) { return x >= y; }, whole);
+  cases.add("ge", [](const Tensor& x, const Tensor& y) { return x >= y; }, whole);
   cases.add(
       "logical_and", [](const Tensor& x, const Tensor& y) { return x.logical_and(y); }, whole);
-  cases.add(
-      "logical_or", [](const Tensor& x, const Tensor& y) { return x.logical_or(y); }, truth);
+  cases.add("logical_or", [](const Tensor& x, const Tensor& y) { return x.logical_or(y); }, truth);
   cases.add(
       "logical_xor", [](const Tensor& x, const Tensor& y) { return x.logical_xor(y); }, truth);
   cases.add("logical_not", [](const Tensor& x) { return x.logical_not(); }, {truths({3, 4})});
   cases.add(
       "bitwise_and", [](const Tensor& x, const Tensor& y) { return x.bitwise_and(y); }, truth);
-  cases
-      .add(
-          "bitwise_and", [](const Tensor& x, const Tensor& y) { return x.bitwise_and(y); }, whole)
-      .first_opset = 18;
   cases.add(
-      "bitwise_or", [](const Tensor& x, const Tensor& y) { return x.bitwise_or(y); }, truth);
+           "bitwise_and", [](const Tensor& x, const Tensor& y) { return x.bitwise_and(y); }, whole)
+      .first_opset = 18;
+  cases.add("bitwise_or", [](const Tensor& x, const Tensor& y) { return x.bitwise_or(y); }, truth);
   cases.add(
       "bitwise_xor", [](const Tensor& x, const Tensor& y) { return x.bitwise_xor(y); }, truth);
   cases.add("bitwise_not", [](const Tensor& x) { return x.bitwise_not(); }, {truths({3, 4})});
-  cases.add(
-      "__and__", [](const Tensor& x, const Tensor& y) { return x.__and__(y); }, truth);
-  cases.add(
-      "__or__", [](const Tensor& x, const Tensor& y) { return x.__or__(y); }, truth);
-  cases.add(
-      "__xor__", [](const Tensor& x, const Tensor& y) { return x.__xor__(y); }, truth);
+  cases.add("__and__", [](const Tensor& x, const Tensor& y) { return x.__and__(y); }, truth);
+  cases.add("__or__", [](const Tensor& x, const Tensor& y) { return x.__or__(y); }, truth);
+  cases.add("__xor__", [](const Tensor& x, const Tensor& y) { return x.__xor__(y); }, truth);
   cases.add("isnan", [](const Tensor& x) { return x.log().isnan(); });
   cases.add("isinf", [](const Tensor& x) { return x.relu().log().isinf(); });
   cases.add("isfinite", [](const Tensor& x) { return x.relu().log().isfinite(); });

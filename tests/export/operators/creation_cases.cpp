@@ -9,25 +9,13 @@ using torch::Tensor;
 }  // namespace
 
 void add_creation_cases(CaseList& cases) {
-  cases.add("zeros",
-            [](const Tensor& x) {
-              return at::cat({x, at::zeros({x.size(0), 2, 4})}, 1);
-            })
+  cases.add("zeros", [](const Tensor& x) { return at::cat({x, at::zeros({x.size(0), 2, 4})}, 1); })
       .options.follow_batch = true;
-  cases.add("ones",
-            [](const Tensor& x) {
-              return at::cat({x, at::ones({x.size(0), 2, 4})}, 1);
-            })
+  cases.add("ones", [](const Tensor& x) { return at::cat({x, at::ones({x.size(0), 2, 4})}, 1); })
       .options.follow_batch = true;
-  cases.add("full",
-            [](const Tensor& x) {
-              return x * at::full({x.size(0), 1, 4}, 2.5);
-            })
+  cases.add("full", [](const Tensor& x) { return x * at::full({x.size(0), 1, 4}, 2.5); })
       .options.follow_batch = true;
-  cases.add("arange",
-            [](const Tensor& x) {
-              return x + at::arange(x.size(0)).view({-1, 1, 1});
-            })
+  cases.add("arange", [](const Tensor& x) { return x + at::arange(x.size(0)).view({-1, 1, 1}); })
       .options.follow_batch = true;
   cases.add("zeros_like", [](const Tensor& x) { return at::zeros_like(x) + x; });
   cases.add("ones_like", [](const Tensor& x) { return at::ones_like(x) + x; });
@@ -37,18 +25,14 @@ void add_creation_cases(CaseList& cases) {
   cases.add("zero", [](const Tensor& x) { return x.clone().zero_() + x; });
   cases.add("copy", [](const Tensor& x) { return at::zeros_like(x).copy_(x * 2); });
   const auto follow = [&cases](const char* op, Tensor (*make)(const Tensor&, std::int64_t)) {
-    cases.add(op,
-              [make](const Tensor& x) {
-                return at::cat({x, make(x, x.size(0))}, 1);
-              })
+    cases.add(op, [make](const Tensor& x) { return at::cat({x, make(x, x.size(0))}, 1); })
         .options.follow_batch = true;
   };
   follow("new_zeros", [](const Tensor& x, std::int64_t n) { return x.new_zeros({n, 1, 4}); });
   follow("new_ones", [](const Tensor& x, std::int64_t n) { return x.new_ones({n, 1, 4}); });
   follow("new_full", [](const Tensor& x, std::int64_t n) { return x.new_full({n, 1, 4}, 3.5); });
-  follow("new_empty", [](const Tensor& x, std::int64_t n) {
-    return x.new_empty({n, 1, 4}).fill_(1);
-  });
+  follow("new_empty",
+         [](const Tensor& x, std::int64_t n) { return x.new_empty({n, 1, 4}).fill_(1); });
   follow("empty", [](const Tensor&, std::int64_t n) { return at::empty({n, 1, 4}).fill_(1); });
 }
 

@@ -62,52 +62,34 @@ void add_functions(CaseList& cases) {
 void add_arithmetic(CaseList& cases) {
   const std::vector<MakeInput> pair = {floats({3, 4}), between(0.5, 2, {3, 4})};
   const std::vector<MakeInput> whole = {integers(-9, 9, {3, 4}), integers(1, 5, {3, 4})};
-  cases.add(
-      "add", [](const Tensor& x, const Tensor& y) { return x.add(y, 2.5); }, pair);
+  cases.add("add", [](const Tensor& x, const Tensor& y) { return x.add(y, 2.5); }, pair);
   cases.add("add", [](const Tensor& x) { return x + 1; });
   cases.add("add", [](const Tensor& x, const Tensor& n) { return x + n; },
             {floats({4}), integers(0, 5, {4})});
   cases.add("add", [](const Tensor& x) { return x.clone().add_(x.mul(3)).add_(1); });
-  cases.add(
-      "sub", [](const Tensor& x, const Tensor& y) { return x - y; }, pair);
+  cases.add("sub", [](const Tensor& x, const Tensor& y) { return x - y; }, pair);
   cases.add("rsub", [](const Tensor& x) { return at::rsub(x, 1, 2); });
-  cases.add(
-      "mul", [](const Tensor& x, const Tensor& y) { return x * y * 0.5; }, pair);
-  cases.add(
-      "div", [](const Tensor& x, const Tensor& y) { return x / y; }, pair);
-  cases.add(
-      "div", [](const Tensor& x, const Tensor& y) { return x.div(y, "floor"); }, pair);
-  cases.add(
-      "div", [](const Tensor& x, const Tensor& y) { return x.div(y, "trunc"); }, pair);
-  cases.add(
-      "div", [](const Tensor& x, const Tensor& y) { return x.div(y, "floor"); }, whole);
-  cases.add(
-      "div", [](const Tensor& x, const Tensor& y) { return x / y; }, whole);
+  cases.add("mul", [](const Tensor& x, const Tensor& y) { return x * y * 0.5; }, pair);
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x / y; }, pair);
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x.div(y, "floor"); }, pair);
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x.div(y, "trunc"); }, pair);
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x.div(y, "floor"); }, whole);
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x / y; }, whole);
   cases.add(
       "floor_divide", [](const Tensor& x, const Tensor& y) { return x.floor_divide(y); }, pair);
-  cases.add(
-      "remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); }, pair);
-  cases.add(
-      "remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); }, whole);
-  cases.add(
-      "fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); }, pair);
-  cases.add(
-      "fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); }, whole);
-  cases.add(
-      "pow", [](const Tensor& x, const Tensor& y) { return x.abs().pow(y); }, pair);
+  cases.add("remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); }, pair);
+  cases.add("remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); }, whole);
+  cases.add("fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); }, pair);
+  cases.add("fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); }, whole);
+  cases.add("pow", [](const Tensor& x, const Tensor& y) { return x.abs().pow(y); }, pair);
   cases.add("pow", [](const Tensor& x) { return x.pow(3); });
-  cases.add(
-      "atan2", [](const Tensor& x, const Tensor& y) { return x.atan2(y - 1.2); }, pair);
+  cases.add("atan2", [](const Tensor& x, const Tensor& y) { return x.atan2(y - 1.2); }, pair);
   cases.add("atan2", [](const Tensor& y, const Tensor& x) { return y.atan2(x); },
             {signed_numbers(false), signed_numbers(true)});
-  cases.add(
-      "hypot", [](const Tensor& x, const Tensor& y) { return x.hypot(y); }, pair);
-  cases.add(
-      "maximum", [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); }, pair);
-  cases.add(
-      "minimum", [](const Tensor& x, const Tensor& y) { return at::minimum(x, y); }, pair);
-  cases.add(
-      "lerp", [](const Tensor& x, const Tensor& y) { return x.lerp(y, 0.3); }, pair);
+  cases.add("hypot", [](const Tensor& x, const Tensor& y) { return x.hypot(y); }, pair);
+  cases.add("maximum", [](const Tensor& x, const Tensor& y) { return at::maximum(x, y); }, pair);
+  cases.add("minimum", [](const Tensor& x, const Tensor& y) { return at::minimum(x, y); }, pair);
+  cases.add("lerp", [](const Tensor& x, const Tensor& y) { return x.lerp(y, 0.3); }, pair);
   const std::vector<MakeInput> three = {floats({4}), floats({4}), between(0.5, 2, {4})};
   cases.add(
       "addcmul",
@@ -118,8 +100,7 @@ void add_arithmetic(CaseList& cases) {
       [](const Tensor& x, const Tensor& y, const Tensor& z) { return x.addcdiv(y, z, 2); }, three);
   cases.add("clamp", [](const Tensor& x) { return x.clamp(-0.5, 0.5); });
   cases.add("clamp", [](const Tensor& x) { return x.clamp(std::nullopt, 0.5); });
-  cases.add(
-      "clamp", [](const Tensor& x, const Tensor& y) { return x.clamp(-y, y); }, pair);
+  cases.add("clamp", [](const Tensor& x, const Tensor& y) { return x.clamp(-y, y); }, pair);
   cases.add("clamp_min", [](const Tensor& x) { return x.clamp_min(0.1); });
   cases.add("clamp_max", [](const Tensor& x) { return x.clamp_max(0.1); });
 }

@@ -13,9 +13,8 @@ void add_indexing_cases(CaseList& cases) {
   using torch::indexing::None;
   using torch::indexing::Slice;
   cases.add_net("embedding", nn::Embedding(10, 4), integers(0, 10, {5}));
-  cases.add("index_select", [](const Tensor& x) {
-    return x.index_select(1, torch::tensor({2, 0, 1, 1}));
-  });
+  cases.add("index_select",
+            [](const Tensor& x) { return x.index_select(1, torch::tensor({2, 0, 1, 1})); });
   cases.add("gather", [](const Tensor& x, const Tensor& i) { return x.gather(2, i); },
             {floats({3, 4}), integers(0, 4, {3, 2})});
   cases.add("take_along_dim",
@@ -28,13 +27,12 @@ void add_indexing_cases(CaseList& cases) {
               return x.index({Slice(), torch::tensor({2, 0}), torch::tensor({1, 3})});
             },
             {floats({3, 4, 2})});
-  cases.add("scatter",
-            [](const Tensor& x, const Tensor& i, const Tensor& y) { return x.scatter(1, i, y); },
-            {floats({5}),
-             [](std::int64_t batch) {
-               return torch::tensor({3, 1}).expand({batch, 2}).contiguous();
-             },
-             floats({2})});
+  cases.add(
+      "scatter",
+      [](const Tensor& x, const Tensor& i, const Tensor& y) { return x.scatter(1, i, y); },
+      {floats({5}),
+       [](std::int64_t batch) { return torch::tensor({3, 1}).expand({batch, 2}).contiguous(); },
+       floats({2})});
   cases.add("scatter", [](const Tensor& x, const Tensor& i) { return x.scatter(1, i, 7.0); },
             {floats({5}), integers(0, 5, {2})});
   cases.add(
@@ -43,16 +41,11 @@ void add_indexing_cases(CaseList& cases) {
       {floats({5}), integers(0, 5, {3}), floats({3})});
   cases.add("one_hot", [](const Tensor& i) { return at::one_hot(i, 6); }, {integers(0, 6, {4})});
   cases.add("unfold", [](const Tensor& x) { return x.unfold(1, 3, 2); }, {floats({9, 4})});
-  cases.add("im2col",
-            [](const Tensor& x) {
-              return at::im2col(x, {3, 2}, {1, 2}, {1, 0}, {2, 1});
-            },
+  cases.add("im2col", [](const Tensor& x) { return at::im2col(x, {3, 2}, {1, 2}, {1, 0}, {2, 1}); },
             {floats({2, 7, 8})});
   cases
       .add("col2im",
-           [](const Tensor& x) {
-             return at::col2im(x, {6, 8}, {2, 2}, {1, 1}, {0, 0}, {2, 2});
-           },
+           [](const Tensor& x) { return at::col2im(x, {6, 8}, {2, 2}, {1, 1}, {0, 0}, {2, 2}); },
            {floats({12, 12})})
       .first_opset = 18;
 }

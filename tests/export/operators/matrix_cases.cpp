@@ -37,9 +37,7 @@ void add_matrix_cases(CaseList& cases) {
   cases.add("outer", [](const Tensor& x) { return x.outer(torch::arange(4, torch::kFloat)); },
             {floats({})});
   cases.add("einsum",
-            [](const Tensor& x, const Tensor& y) {
-              return at::einsum("bij, bjk -> bik", {x, y});
-            },
+            [](const Tensor& x, const Tensor& y) { return at::einsum("bij, bjk -> bik", {x, y}); },
             {floats({3, 4}), floats({4, 5})});
   cases.add("bilinear",
             [](const Tensor& x, const Tensor& y) {

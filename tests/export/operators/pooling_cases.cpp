@@ -47,33 +47,23 @@ void add_pooling_cases(CaseList& cases) {
   cases.add("adaptive_avg_pool1d", [](const Tensor& x) { return at::adaptive_avg_pool1d(x, 4); },
             {floats({3, 8})});
   cases.add("adaptive_avg_pool2d",
-            [](const Tensor& x) {
-              return at::adaptive_avg_pool2d(x, {1, 1});
-            },
+            [](const Tensor& x) { return at::adaptive_avg_pool2d(x, {1, 1}); },
             {floats({3, 8, 6})});
   cases.add("adaptive_avg_pool2d",
-            [](const Tensor& x) {
-              return at::adaptive_avg_pool2d(x, {3, 5});
-            },
+            [](const Tensor& x) { return at::adaptive_avg_pool2d(x, {3, 5}); },
             {floats({3, 7, 11})});
   cases.add("adaptive_avg_pool3d",
-            [](const Tensor& x) {
-              return at::adaptive_avg_pool3d(x, {2, 2, 3});
-            },
+            [](const Tensor& x) { return at::adaptive_avg_pool3d(x, {2, 2, 3}); },
             {floats({2, 4, 5, 6})});
   const auto values = [](const std::tuple<Tensor, Tensor>& both) { return std::get<0>(both); };
   cases.add("adaptive_max_pool1d",
             [values](const Tensor& x) { return values(at::adaptive_max_pool1d(x, 3)); },
             {floats({3, 8})});
   cases.add("adaptive_max_pool2d",
-            [values](const Tensor& x) {
-              return values(at::adaptive_max_pool2d(x, {2, 5}));
-            },
+            [values](const Tensor& x) { return values(at::adaptive_max_pool2d(x, {2, 5})); },
             {floats({3, 8, 7})});
   cases.add("adaptive_max_pool3d",
-            [values](const Tensor& x) {
-              return values(at::adaptive_max_pool3d(x, {2, 2, 2}));
-            },
+            [values](const Tensor& x) { return values(at::adaptive_max_pool3d(x, {2, 2, 2})); },
             {floats({2, 4, 4, 6})});
 }
 

@@ -15,9 +15,7 @@ void add_recurrent_cases(CaseList& cases) {
                 floats({5, 3}));
   cases
       .add_net("lstm", nn::LSTM(nn::LSTMOptions(3, 4).bias(false)),
-               [](std::int64_t batch) {
-                 return torch::randn({5, batch, 3});
-               })
+               [](std::int64_t batch) { return torch::randn({5, batch, 3}); })
       .options.batch_dimensions = {1};
   cases.add_net("gru", nn::GRU(nn::GRUOptions(3, 4).num_layers(2).batch_first(true)),
                 floats({5, 3}));

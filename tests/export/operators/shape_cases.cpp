@@ -17,10 +17,8 @@ void add_shape_cases(CaseList& cases) {
   cases.add("reshape_as", [](const Tensor& x, const Tensor& y) { return x.reshape_as(y); },
             {floats({3, 4}), floats({2, 6})});
   cases.add("ravel", [](const Tensor& x) { return x.ravel(); });
-  cases.add(
-      "flatten", [](const Tensor& x) { return x.flatten(1); }, image);
-  cases.add(
-      "flatten", [](const Tensor& x) { return x.flatten(0, 1); }, image);
+  cases.add("flatten", [](const Tensor& x) { return x.flatten(1); }, image);
+  cases.add("flatten", [](const Tensor& x) { return x.flatten(0, 1); }, image);
   // Sizes of 0, which Reshape would take for those of the input.
   cases.add("flatten",
             [](const Tensor& x) { return x.slice(1, 0, 0).transpose(1, 2).flatten(0, 1); });
@@ -30,14 +28,8 @@ void add_shape_cases(CaseList& cases) {
   cases.add("unsqueeze", [](const Tensor& x) { return x.unsqueeze(-1); });
   cases.add("transpose", [](const Tensor& x) { return x.transpose(0, 2); });
   cases.add("t", [](const Tensor& x) { return x.t(); }, {floats({4})});
-  cases.add(
-      "permute",
-      [](const Tensor& x) {
-        return x.permute({0, 2, 3, 1});
-      },
-      image);
-  cases.add(
-      "movedim", [](const Tensor& x) { return x.movedim(1, -1); }, image);
+  cases.add("permute", [](const Tensor& x) { return x.permute({0, 2, 3, 1}); }, image);
+  cases.add("movedim", [](const Tensor& x) { return x.movedim(1, -1); }, image);
   cases.add("contiguous", [](const Tensor& x) { return x.transpose(1, 2).contiguous(); });
   cases.add("clone", [](const Tensor& x) { return x.clone() + 1; });
   cases.add("detach", [](const Tensor& x) { return x.detach() + 1; });
@@ -45,56 +37,34 @@ void add_shape_cases(CaseList& cases) {
   cases.add("expand", [](const Tensor& x) { return x.unsqueeze(1).expand({-1, 5, 3, 4}); });
   cases.add("expand_as", [](const Tensor& x, const Tensor& y) { return x.expand_as(y); },
             {floats({1, 4}), floats({3, 4})});
-  cases.add("broadcast_to", [](const Tensor& x) {
-    return torch::ones({4}).broadcast_to({3, 4}) + x;
-  });
+  cases.add("broadcast_to",
+            [](const Tensor& x) { return torch::ones({4}).broadcast_to({3, 4}) + x; });
   cases.add("repeat", [](const Tensor& x) { return x.repeat({1, 2, 1, 3}); });
   cases.add("tile", [](const Tensor& x) { return x.tile({2, 3}); });
   cases.add("repeat_interleave", [](const Tensor& x) { return x.repeat_interleave(3, 1); });
-  cases.add("cat",
-            [](const Tensor& x, const Tensor& y) {
-              return at::cat({x, y}, 1);
-            },
+  cases.add("cat", [](const Tensor& x, const Tensor& y) { return at::cat({x, y}, 1); },
             {floats({3, 4}), floats({2, 4})});
   cases.add("stack", [](const Tensor& x) { return at::stack({x, x + 1}, 1); });
+  cases.add("split", [](const Tensor& x) { return x.split(3, 2); }, image);
   cases.add(
-      "split", [](const Tensor& x) { return x.split(3, 2); }, image);
-  cases.add(
-      "split_with_sizes",
-      [](const Tensor& x) {
-        return x.split_with_sizes({1, 5}, 2);
-      },
-      image);
-  cases.add(
-      "chunk", [](const Tensor& x) { return x.chunk(3, 3); }, image);
-  cases.add(
-      "tensor_split", [](const Tensor& x) { return x.tensor_split(3, 3); }, image);
-  cases.add(
-      "unsafe_chunk", [](const Tensor& x) { return x.unsafe_chunk(2, 1); }, image);
-  cases.add(
-      "unsafe_split", [](const Tensor& x) { return x.unsafe_split(2, 1); }, image);
+      "split_with_sizes", [](const Tensor& x) { return x.split_with_sizes({1, 5}, 2); }, image);
+  cases.add("chunk", [](const Tensor& x) { return x.chunk(3, 3); }, image);
+  cases.add("tensor_split", [](const Tensor& x) { return x.tensor_split(3, 3); }, image);
+  cases.add("unsafe_chunk", [](const Tensor& x) { return x.unsafe_chunk(2, 1); }, image);
+  cases.add("unsafe_split", [](const Tensor& x) { return x.unsafe_split(2, 1); }, image);
   cases.add(
       "unsafe_split_with_sizes",
-      [](const Tensor& x) {
-        return x.unsafe_split_with_sizes({1, 3}, 1);
-      },
-      image);
+      [](const Tensor& x) { return x.unsafe_split_with_sizes({1, 3}, 1); }, image);
   cases.add("unbind", [](const Tensor& x) { return x.unbind(1); });
   cases.add("select", [](const Tensor& x) { return x.select(1, -1); });
-  cases.add(
-      "slice", [](const Tensor& x) { return x.slice(2, 1, 7, 2); }, image);
-  cases.add(
-      "slice", [](const Tensor& x) { return x.slice(1, -2); }, image);
-  cases.add(
-      "narrow", [](const Tensor& x) { return x.narrow(2, 1, 3); }, image);
+  cases.add("slice", [](const Tensor& x) { return x.slice(2, 1, 7, 2); }, image);
+  cases.add("slice", [](const Tensor& x) { return x.slice(1, -2); }, image);
+  cases.add("narrow", [](const Tensor& x) { return x.narrow(2, 1, 3); }, image);
   cases.add("flip", [](const Tensor& x) { return x.flip({1, 2}); });
   cases.add("roll", [](const Tensor& x) { return x.roll({1, -2}, {1, 2}); });
-  cases.add(
-      "pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x, 2); }, image);
-  cases.add(
-      "pixel_unshuffle", [](const Tensor& x) { return at::pixel_unshuffle(x, 2); }, image);
-  cases.add(
-      "channel_shuffle", [](const Tensor& x) { return at::channel_shuffle(x, 2); }, image);
+  cases.add("pixel_shuffle", [](const Tensor& x) { return at::pixel_shuffle(x, 2); }, image);
+  cases.add("pixel_unshuffle", [](const Tensor& x) { return at::pixel_unshuffle(x, 2); }, image);
+  cases.add("channel_shuffle", [](const Tensor& x) { return at::channel_shuffle(x, 2); }, image);
   cases.add("tril", [](const Tensor& x) { return x.tril(1); });
   cases.add("triu", [](const Tensor& x) { return x.triu(-1); });
   cases.add("to", [](const Tensor& x) { return x.to(torch::kLong).to(torch::kFloat) * 0.5; });

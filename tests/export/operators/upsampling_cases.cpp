@@ -33,22 +33,16 @@ void add_upsampling_cases(CaseList& cases) {
   resize("upsample_bicubic2d", torch::kBicubic, {3, 5, 4}, factor(2, 2), false);
   resize("upsample_trilinear3d", torch::kTrilinear, {2, 3, 4, 3}, factor(2, 3), false);
   cases.add("upsample_bilinear2d",
-            [](const Tensor& x) {
-              return at::upsample_bilinear2d(x, {1, 3}, false);
-            },
+            [](const Tensor& x) { return at::upsample_bilinear2d(x, {1, 3}, false); },
             {floats({3, 5, 4})});
   cases
       .add("_upsample_bilinear2d_aa",
-           [](const Tensor& x) {
-             return at::_upsample_bilinear2d_aa(x, {4, 3}, false);
-           },
+           [](const Tensor& x) { return at::_upsample_bilinear2d_aa(x, {4, 3}, false); },
            {floats({3, 8, 6})})
       .first_opset = 18;
   cases
       .add("_upsample_bicubic2d_aa",
-           [](const Tensor& x) {
-             return at::_upsample_bicubic2d_aa(x, {4, 3}, false);
-           },
+           [](const Tensor& x) { return at::_upsample_bicubic2d_aa(x, {4, 3}, false); },
            {floats({3, 8, 6})})
       .first_opset = 18;
 }

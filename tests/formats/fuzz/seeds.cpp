@@ -48,7 +48,8 @@ std::string pickle_of_values() {
   pickle.begin_dict();
   pickle.text("epoch"), pickle.integer(3);
   pickle.text("rates"), pickle.begin_list(), pickle.number(0.1), pickle.none(), pickle.end_list();
-  pickle.integer(1), pickle.begin_tuple(), pickle.integer(std::int64_t{1} << 40), pickle.boolean(true);
+  pickle.integer(1), pickle.begin_tuple(), pickle.integer(std::int64_t{1} << 40),
+      pickle.boolean(true);
   pickle.ordered_dict(), pickle.end_tuple();
   pickle.text("type"), pickle.global("torch", "bfloat16");
   pickle.text("device"), pickle.global("torch", "device");
@@ -72,7 +73,8 @@ std::vector<Seed> fuzz_seeds() {
       {"pack", "pack_of_own_sizes", fuzz_pack, pixel_pack(3, true)},
       {"pickle", "pickle_of_python", fuzz_pickle, python_state_pickle()},
       {"pickle", "pickle_of_values", fuzz_pickle, pickle_of_values()},
-      {"pickle", "pickle_of_tensor", fuzz_pickle, tensor_pickle("K\6", "K\1", "K\2\x85", "K\2\x85")},
+      {"pickle", "pickle_of_tensor", fuzz_pickle,
+       tensor_pickle("K\6", "K\1", "K\2\x85", "K\2\x85")},
       {"safetensors", "safetensors", fuzz_safetensors, small_safetensors()},
       {"safetensors", "safetensors_with_checksums", fuzz_safetensors, checked_safetensors()},
       {"torch_file", "torch_file", fuzz_torch_file, small_torch_file()},

@@ -122,8 +122,8 @@ void touch_value(const PickleValue& value) {
   }
 }
 
-// Reads every element that a tensor's shape and strides reach first and last, and writes the tensors
-// again, as whose file they must read back the same.
+// Reads every element that a tensor's shape and strides reach first and last, and writes the
+// tensors again, as whose file they must read back the same.
 void touch_torch_file(const TorchFile& file) {
   touch_value(*file.content);
   for (const auto& [name, tensor] : file.tensors) {
@@ -143,10 +143,11 @@ void touch_torch_file(const TorchFile& file) {
   for (std::size_t i = 0; i < file.tensors.size(); ++i) {
     const auto& [name, tensor] = file.tensors[i];
     const auto& [other_name, other] = reread.tensors[i];
-    LOCKSTEP_CHECK(name == other_name && tensor.dtype == other.dtype && tensor.shape == other.shape &&
-                       tensor.strides == other.strides && tensor.offset == other.offset &&
-                       std::equal(tensor.storage.begin(), tensor.storage.end(), other.storage.begin(),
-                                  other.storage.end()),
+    LOCKSTEP_CHECK(name == other_name && tensor.dtype == other.dtype &&
+                       tensor.shape == other.shape && tensor.strides == other.strides &&
+                       tensor.offset == other.offset &&
+                       std::equal(tensor.storage.begin(), tensor.storage.end(),
+                                  other.storage.begin(), other.storage.end()),
                    "tensor ", i, " changed");
   }
 }
@@ -222,8 +223,8 @@ bool fuzz_pack(std::span<const std::byte> bytes) {
 bool fuzz_pickle(std::span<const std::byte> bytes) {
   const std::string pickle(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   // As the pickle of a file, whose tensors then meet their storages.
-  const std::string file = pack({.pickle = pickle,
-                                 .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
+  const std::string file = pack(
+      {.pickle = pickle, .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
   accepts([&] { touch_torch_file(parse_torch_file(as_bytes(file), "fuzz")); });
   return accepts([&] {
     const Pickle read = read_pickle(bytes, "fuzz");
@@ -248,8 +249,8 @@ bool fuzz_safetensors(std::span<const std::byte> bytes) {
 }
 
 bool fuzz_torch_file(std::span<const std::byte> bytes) {
-  // Else hardly an input would get behind the checksums. At the end of memory of its size, so that a
-  // sanitizer sees one byte too far.
+  // Else hardly an input would get behind the checksums. At the end of memory of its size, so that
+  // a sanitizer sees one byte too far.
   const std::string sealed =
       with_right_crcs({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   const std::vector<char> copy(sealed.begin(), sealed.end());

@@ -57,8 +57,7 @@ TEST_F(DataParallelFailure, InAForwardIsNamed) {
     return x;
   });
   DataParallel dp(net, cpus(2));
-  expect_failure(
-      dp, [&] { dp.forward(batch_ending_with(-1)); }, "replica 1 on cpu: negative");
+  expect_failure(dp, [&] { dp.forward(batch_ending_with(-1)); }, "replica 1 on cpu: negative");
 }
 
 TEST_F(DataParallelFailure, OfLibTorchIsOneLine) {
@@ -141,9 +140,7 @@ TEST(DataParallelDevices, ThatCannotBeAreRefused) {
             "\"cpu\"}");
   EXPECT_EQ(refusal({torch::Device("cpu"), torch::Device("cuda:0")}),
             "DataParallel: all devices must be of one type, got cpu and cuda:0");
-  EXPECT_EQ(message_of<ConfigError>([] {
-              DataParallel dp(SmallNet(), {"cpu", "gpu"});
-            }),
+  EXPECT_EQ(message_of<ConfigError>([] { DataParallel dp(SmallNet(), {"cpu", "gpu"}); }),
             "DataParallel: \"gpu\" names no device; expected a name such as \"cpu\" or \"cuda:0\"");
 }
 
@@ -237,9 +234,7 @@ TEST(DataParallelModules, ThatWereReplacedAreRefused) {
   DataParallel dp(net, cpus(2));
   for (const SmallNet& another : {SmallNet(), SmallNet(nullptr)}) {
     dp.module() = another;
-    EXPECT_EQ(message_of<ConfigError>([&] {
-                dp.forward(torch::ones({2, 4}));
-              }),
+    EXPECT_EQ(message_of<ConfigError>([&] { dp.forward(torch::ones({2, 4})); }),
               "DataParallel: module() is another module now; wrap it again");
   }
 }

@@ -163,9 +163,8 @@ TEST(DataParallelOutputs, NestedOnesHaveGradients) {
     Tensor wide;
     std::map<std::string, Tensor> numbers;
   };
-  const auto net = function_net(std::function<Two(const Tensor&)>([](const Tensor& x) {
-    return Two{x * x, {{"sum", x.sum()}, {"count", torch::ones({})}}};
-  }));
+  const auto net = function_net(std::function<Two(const Tensor&)>(
+      [](const Tensor& x) { return Two{x * x, {{"sum", x.sum()}, {"count", torch::ones({})}}}; }));
   DataParallel dp(net, cpus(2));
   const Tensor x = rows(4).requires_grad_();
   const Two got = dp.forward(x);
@@ -195,9 +194,7 @@ std::string joining_error(Function function) {
 TEST(DataParallelOutputs, ThatDoNotFitAreRefused) {
   const auto first = [](const Tensor& x) { return x[0].item<double>() == 0; };
   EXPECT_EQ(
-      joining_error([&](const Tensor& x) -> Tensor {
-        return first(x) ? x : x.expand({2, 5});
-      }),
+      joining_error([&](const Tensor& x) -> Tensor { return first(x) ? x : x.expand({2, 5}); }),
       "DataParallel: tensor 0 of the output is Float [2, 1] on one replica and Float [2, 5] on "
       "another; expected the same dtype and sizes, but for the first dimension");
   EXPECT_THAT(joining_error(
@@ -239,9 +236,8 @@ TEST(DataParallelLoss, NeedsASingleNumber) {
   const auto criterion = [](const Tensor& output, const Tensor& target) {
     return (output - target).square();
   };
-  EXPECT_EQ(message_of<ConfigError>([&] {
-              dp.loss(criterion, torch::ones({4, 4}), torch::ones({4, 3}));
-            }),
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { dp.loss(criterion, torch::ones({4, 4}), torch::ones({4, 3})); }),
             "DataParallel: the criterion must return one number for its samples, a tensor without "
             "dimensions, got Float [2, 3]; let it take their mean");
 }

@@ -25,11 +25,12 @@ TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, BucketAssignment,
-    testing::Values(BucketCase{"none", {}, {8, 16}, {}},
-                    BucketCase{"one_larger_than_the_cap", {100}, {8, 16}, {{0}}},
-                    BucketCase{"first_is_small", {1, 1, 1, 1, 1, 1, 1}, {8, 16}, {{6, 5}, {4, 3, 2, 1}, {0}}},
-                    BucketCase{"a_tensor_is_never_split", {2, 100, 2}, {4, 16}, {{2}, {1}, {0}}},
-                    BucketCase{"empty_tensors_ride_along", {1, 0, 1}, {4, 8}, {{2}, {1, 0}}}),
+    testing::Values(
+        BucketCase{"none", {}, {8, 16}, {}},
+        BucketCase{"one_larger_than_the_cap", {100}, {8, 16}, {{0}}},
+        BucketCase{"first_is_small", {1, 1, 1, 1, 1, 1, 1}, {8, 16}, {{6, 5}, {4, 3, 2, 1}, {0}}},
+        BucketCase{"a_tensor_is_never_split", {2, 100, 2}, {4, 16}, {{2}, {1}, {0}}},
+        BucketCase{"empty_tensors_ride_along", {1, 0, 1}, {4, 8}, {{2}, {1, 0}}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(BucketAssignment, KeepsTypesApart) {

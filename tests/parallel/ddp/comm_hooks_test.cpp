@@ -13,8 +13,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
-#include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/ddp/phased_work.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/parallel/ddp/comm_hook_cases.h>
 #include <tests/support/groups.h>
 
@@ -115,11 +115,9 @@ TEST_F(PhasedWorkTest, EndsWithTheErrorOfAPhase) {
 }
 
 // Two ranks on Gloo are those of the oracle.
-INSTANTIATE_TEST_SUITE_P(Cases, CommHooks,
-                         testing::Values(HookCase{"shm", 2}, HookCase{"shm", 3}, HookCase{"gloo", 3}),
-                         [](const auto& info) {
-                           return info.param.backend + std::to_string(info.param.size);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CommHooks, testing::Values(HookCase{"shm", 2}, HookCase{"shm", 3}, HookCase{"gloo", 3}),
+    [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
 
 // --- Hooks without a memory ----------------------------------------------------------------------
 
@@ -228,7 +226,9 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
 // Stands in for LibTorch's CPU allocator and counts the bytes that are held, by whatever thread.
 class CountedMemory final : public c10::Allocator {
  public:
-  CountedMemory() : under_(*c10::GetAllocator(c10::kCPU)) { c10::SetAllocator(c10::kCPU, this, kPriority); }
+  CountedMemory() : under_(*c10::GetAllocator(c10::kCPU)) {
+    c10::SetAllocator(c10::kCPU, this, kPriority);
+  }
   ~CountedMemory() override { c10::SetAllocator(c10::kCPU, &under_, kPriority); }
   c10::DataPtr allocate(std::size_t size) override {
     held += static_cast<std::int64_t>(size);
@@ -339,7 +339,8 @@ TORCH_MODULE(HookNet);
 double difference_from_mean(ProcessGroup group, const CommHook& hook, double factor = 1) {
   const DdpOptions options{.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4};
   HookNet plain_net, hooked_net;
-  DistributedDataParallel<HookNet> plain(plain_net, group, options), hooked(hooked_net, group, options);
+  DistributedDataParallel<HookNet> plain(plain_net, group, options),
+      hooked(hooked_net, group, options);
   hooked.register_comm_hook(hook);
   double largest = 0;
   for (int step = 0; step < 3; ++step) {
@@ -351,7 +352,7 @@ double difference_from_mean(ProcessGroup group, const CommHook& hook, double fac
     }
     for (std::size_t i = 0; i < plain_net->parameters().size(); ++i) {
       largest = std::max(largest, relative_error(hooked_net->parameters()[i].grad(),
-                                                      factor * plain_net->parameters()[i].grad()));
+                                                 factor * plain_net->parameters()[i].grad()));
     }
   }
   return largest;

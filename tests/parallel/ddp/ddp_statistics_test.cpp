@@ -7,8 +7,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
-#include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
+#include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/support/groups.h>
 #include <tests/support/temporary_directory.h>
 
@@ -58,13 +58,15 @@ TEST(DdpTiming, TellsBucketsTimesAndTheSlowRank) {
       bytes += bucket.bytes;
       parameters += bucket.parameters;
       expect(bucket.dtype == "Float", "dtype");
-      expect(bucket.ready_ms >= 0 && bucket.start_ms >= bucket.ready_ms && bucket.end_ms >= bucket.start_ms,
+      expect(bucket.ready_ms >= 0 && bucket.start_ms >= bucket.ready_ms &&
+                 bucket.end_ms >= bucket.start_ms,
              "order of a bucket's times");
     }
     expect(bytes == 2 * (64 * 64 + 64) * 4 && parameters == 4, "sizes");
     expect(s.buckets[0].ready_ms <= s.buckets[1].ready_ms, "order of the buckets");
-    expect(std::abs(s.communication_ms - s.hidden_ms - s.exposed_ms) < 0.5 * s.communication_ms + 0.1,
-           "hidden and exposed are the communication");
+    expect(
+        std::abs(s.communication_ms - s.hidden_ms - s.exposed_ms) < 0.5 * s.communication_ms + 0.1,
+        "hidden and exposed are the communication");
     expect(s.ranks.size() == 2 && s.ranks[1].rank == 1, "ranks");
     // Rank 1 lets rank 0 wait for 20 ms a step; a busy machine makes it more, or hides some of it.
     expect(s.ranks[1].compute_ms >= 20 && s.ranks[0].compute_ms < s.ranks[1].compute_ms, "compute");
@@ -85,7 +87,8 @@ TEST(DdpStatistics, CountsWithoutASingleStep) {
     TwoLayers net;
     DistributedDataParallel ddp(net, group, kTwoBuckets);
     const DdpStatistics s = ddp.statistics();
-    if (s.steps != 0 || s.measured != 0 || s.backward_ms != 0 || s.buckets.size() != 2 || s.rebuilt) throw Error("not 0");
+    if (s.steps != 0 || s.measured != 0 || s.backward_ms != 0 || s.buckets.size() != 2 || s.rebuilt)
+      throw Error("not 0");
     if (to_table(s).empty()) throw Error("table");
     group.barrier();
   });
@@ -105,8 +108,9 @@ TEST(DdpStatistics, WritesATimelineOfAllRanks) {
   EXPECT_EQ(errors, no_errors(2));
   const MappedFile file(path);
   const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\""), HasSubstr("\"rank 1 on "), HasSubstr("\"bucket 1\""),
-                          HasSubstr("\"step 5\""), HasSubstr("\"backward\""), HasSubstr("\"reduction\"")));
+  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\""), HasSubstr("\"rank 1 on "),
+                          HasSubstr("\"bucket 1\""), HasSubstr("\"step 5\""),
+                          HasSubstr("\"backward\""), HasSubstr("\"reduction\"")));
 }
 
 TEST(DdpStatistics, AllRanksHearThatThereIsNoTimeline) {

@@ -69,7 +69,8 @@ void expect_same_gradients(DdpNet& net, DdpNet& oracle, double tolerance) {
   const auto expected = oracle->named_parameters();
   for (const auto& item : net->named_parameters()) {
     const double difference = relative_difference(item.value().grad(), expected[item.key()].grad());
-    if (!(difference <= tolerance)) throw Error(lockstep::str(item.key(), " differs by ", difference));
+    if (!(difference <= tolerance))
+      throw Error(lockstep::str(item.key(), " differs by ", difference));
   }
 }
 
@@ -81,14 +82,17 @@ struct DdpCase {
 };
 
 void PrintTo(const DdpCase& c, std::ostream* out) {
-  *out << c.backend << ' ' << c.size << (c.channels_last ? " channels-last " : " ") << c.bucket_cap_mb;
+  *out << c.backend << ' ' << c.size << (c.channels_last ? " channels-last " : " ")
+       << c.bucket_cap_mb;
 }
 
 class Ddp : public testing::TestWithParam<DdpCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, Ddp,
                          testing::Values(DdpCase{"shm", 2, false, 25}, DdpCase{"shm", 2, true, 25},
-                                         DdpCase{"shm", 3, false, 0.001}, DdpCase{"shm", 4, true, 0.01},
-                                         DdpCase{"gloo", 2, false, 0.01}, DdpCase{"shm", 1, false, 25}));
+                                         DdpCase{"shm", 3, false, 0.001},
+                                         DdpCase{"shm", 4, true, 0.01},
+                                         DdpCase{"gloo", 2, false, 0.01},
+                                         DdpCase{"shm", 1, false, 25}));
 
 // Oracle (a) of the foundation: N ranks with a batch of B in all are one process with a batch of B.
 TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
@@ -97,7 +101,8 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
   DdpNet oracle = make_net(1);
   loss_of(oracle, data.x, data.y).backward();
   const auto errors = run_group(c.size, c.backend, [&](ProcessGroup group) {
-    DdpNet net = make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
+    DdpNet net =
+        make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
     if (group.rank() == 0) {
       const torch::NoGradGuard no_grad;
       const auto source = oracle->named_parameters();
@@ -107,10 +112,12 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
       const torch::NoGradGuard no_grad;
       net->conv->weight.set_data(net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
     }
-    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = c.bucket_cap_mb, .first_bucket_cap_mb = 0.001});
+    DistributedDataParallel ddp(net, group,
+                                {.bucket_cap_mb = c.bucket_cap_mb, .first_bucket_cap_mb = 0.001});
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     const auto [x, y] = data.share(group.rank(), group.size());
-    // Undefined gradients at first, views of the bucket in the second round, undefined after zero_grad.
+    // Undefined gradients at first, views of the bucket in the second round, undefined after
+    // zero_grad.
     for (int round = 0; round < 3; ++round) {
       if (round == 1) {
         for (auto& parameter : net->parameters()) parameter.mutable_grad().zero_();
@@ -149,7 +156,8 @@ TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
       for (const auto& item : got) {
         const double difference = relative_difference(item.value().to(torch::kFloat64),
                                                       expected[item.key()].to(torch::kFloat64));
-        if (!(difference <= 1e-5)) throw Error(lockstep::str(item.key(), " differs by ", difference));
+        if (!(difference <= 1e-5))
+          throw Error(lockstep::str(item.key(), " differs by ", difference));
       }
     };
     check(net->named_parameters(), oracle->named_parameters());
@@ -302,7 +310,8 @@ TEST(DdpErrors, RefusesAHookOfSomebodyElse) {
     torch::autograd::impl::set_post_acc_grad_hooks(net->fc1->bias, std::make_unique<Foreign>());
     DistributedDataParallel ddp(net, group);
   });
-  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("'fc1.bias' has a post-accumulate"));
+  for (const auto& error : errors)
+    EXPECT_THAT(error, HasSubstr("'fc1.bias' has a post-accumulate"));
 }
 
 TEST(DdpErrors, NamesParametersWithoutGradient) {
@@ -328,15 +337,19 @@ TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
     std::vector<const char*> expected;
   };
   const std::vector<Wrong> cases = {
-      {"shape", [](DdpNet& net) { net->replace_module("fc1", torch::nn::Linear(288, 31)); },
+      {"shape",
+       [](DdpNet& net) { net->replace_module("fc1", torch::nn::Linear(288, 31)); },
        {"parameter 'fc1.weight' Float [32, 288]", "parameter 'fc1.weight' Float [31, 288]"}},
-      {"dtype", [](DdpNet& net) { net->fc2->to(torch::kFloat64); },
+      {"dtype",
+       [](DdpNet& net) { net->fc2->to(torch::kFloat64); },
        {"parameter 'fc2.weight' Float [4, 32]", "parameter 'fc2.weight' Double [4, 32]"}},
-      {"name", [](DdpNet& net) { net->register_parameter("extra", torch::ones({2})); },
+      {"name",
+       [](DdpNet& net) { net->register_parameter("extra", torch::ones({2})); },
        {"rank 0 has", "parameter 'extra' Float [2]"}},
       {"strides",
        [](DdpNet& net) {
-         net->conv->weight.set_data(net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+         net->conv->weight.set_data(
+             net->conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
        },
        {"'conv.weight' Float [8, 3, 3, 3] with strides [27, 1, 9, 3]"}},
       {"frozen", [](DdpNet& net) { net->fc2->bias.set_requires_grad(false); }, {"(frozen)"}},
@@ -365,7 +378,9 @@ TEST(DdpErrors, RefusesOptionsThatCannotBe) {
 
 TEST(DdpErrors, ABackwardThatThrewIsNotForgotten) {
   struct Thrower : torch::autograd::Function<Thrower> {
-    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) { return x.clone(); }
+    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x) {
+      return x.clone();
+    }
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                    torch::autograd::variable_list) {
       throw std::runtime_error("out of memory");

@@ -43,7 +43,7 @@ struct JoinCase {
   JoinMode mode;
   Batches batches;
   DdpOptions options;
-  std::size_t steps;         // of all ranks
+  std::size_t steps;  // of all ranks
   std::string report;
 };
 
@@ -51,23 +51,58 @@ void PrintTo(const JoinCase& c, std::ostream* out) { *out << c.name << ' ' << c.
 
 const Batches kUneven = {{4, 4}, {4, 4, 4, 2}, {4, 4, 4}};
 const char* const kWeightedReport =
-    "rank 0 had 2 batches, rank 2 had 3 batches, others had up to 4; they took part in the rest with gradients of zero";
+    "rank 0 had 2 batches, rank 2 had 3 batches, others had up to 4; they took part in the rest "
+    "with gradients of zero";
 
 class JoinTest : public testing::TestWithParam<JoinCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, JoinTest,
     testing::Values(
         JoinCase{"weighted", "shm", JoinMode::kWeighted, kUneven, {}, 4, kWeightedReport},
-        JoinCase{"weighted", "gloo", JoinMode::kWeighted, kUneven, {.bucket_cap_mb = 1e-5}, 4, kWeightedReport},
-        JoinCase{"weighted_unused", "shm", JoinMode::kWeighted, kUneven, {.find_unused_parameters = true}, 4,
-             kWeightedReport},
-        JoinCase{"weighted_static", "shm", JoinMode::kWeighted, kUneven, {.static_graph = true}, 4, kWeightedReport},
-        JoinCase{"weighted_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {}, 2,
-             "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
-        JoinCase{"static_none_at_all", "shm", JoinMode::kWeighted, {{}, {4, 4}}, {.static_graph = true}, 2,
-             "rank 0 had 0 batches, others had up to 2; they took part in the rest with gradients of zero"},
-        JoinCase{"shortest", "shm", JoinMode::kShortest, kUneven, {}, 2,
-             "rank 0 had 2 batches, others had more; all ranks stopped after 2 steps"},
+        JoinCase{"weighted",
+                 "gloo",
+                 JoinMode::kWeighted,
+                 kUneven,
+                 {.bucket_cap_mb = 1e-5},
+                 4,
+                 kWeightedReport},
+        JoinCase{"weighted_unused",
+                 "shm",
+                 JoinMode::kWeighted,
+                 kUneven,
+                 {.find_unused_parameters = true},
+                 4,
+                 kWeightedReport},
+        JoinCase{"weighted_static",
+                 "shm",
+                 JoinMode::kWeighted,
+                 kUneven,
+                 {.static_graph = true},
+                 4,
+                 kWeightedReport},
+        JoinCase{"weighted_none_at_all",
+                 "shm",
+                 JoinMode::kWeighted,
+                 {{}, {4, 4}},
+                 {},
+                 2,
+                 "rank 0 had 0 batches, others had up to 2; they took part in the rest with "
+                 "gradients of zero"},
+        JoinCase{"static_none_at_all",
+                 "shm",
+                 JoinMode::kWeighted,
+                 {{}, {4, 4}},
+                 {.static_graph = true},
+                 2,
+                 "rank 0 had 0 batches, others had up to 2; they took part in the rest with "
+                 "gradients of zero"},
+        JoinCase{"shortest",
+                 "shm",
+                 JoinMode::kShortest,
+                 kUneven,
+                 {},
+                 2,
+                 "rank 0 had 2 batches, others had more; all ranks stopped after 2 steps"},
         JoinCase{"even", "shm", JoinMode::kShortest, {{4, 4}, {4, 4}}, {}, 2, ""},
         JoinCase{"alone", "shm", JoinMode::kWeighted, {{4, 3}}, {}, 2, ""}));
 
@@ -114,7 +149,8 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
     while (join.next(samples_of(group.rank(), step))) {
       optimizer.zero_grad();
       join.backward([&] {
-        return loss_of(ddp.forward(batch_of(group.rank(), step, samples_of(group.rank(), step))), step);
+        return loss_of(ddp.forward(batch_of(group.rank(), step, samples_of(group.rank(), step))),
+                       step);
       });
       optimizer.step();
       ++step;
@@ -126,13 +162,15 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
       auto other = item.value().detach().clone();
       group.broadcast(other, size - 1);
       if (!torch::equal(other, item.value())) throw Error("replicas differ in " + item.key());
-      if (!torch::allclose(item.value(), wanted[item.key()], 1e-9, 1e-9)) throw Error(item.key() + " differs");
+      if (!torch::allclose(item.value(), wanted[item.key()], 1e-9, 1e-9))
+        throw Error(item.key() + " differs");
     }
     if (c.mode == JoinMode::kWeighted) {  // those of a rank that went on to the end
       auto buffers = net->norm->running_mean.clone();
       group.broadcast(buffers, 0);
       if (!torch::equal(buffers, net->norm->running_mean)) throw Error("buffers");
-      if (net->norm->num_batches_tracked.item<std::int64_t>() != static_cast<std::int64_t>(c.steps)) {
+      if (net->norm->num_batches_tracked.item<std::int64_t>() !=
+          static_cast<std::int64_t>(c.steps)) {
         throw Error("counter");
       }
     }
@@ -182,7 +220,8 @@ TEST(JoinErrors, TheShortRankIsLogged) {
   EXPECT_EQ(errors, no_errors(2));
   const std::vector<std::string> told = log.lines();
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_THAT(told[0], HasSubstr("rank 1 had 0 batches, others had more; all ranks stopped after 0 steps"));
+  EXPECT_THAT(told[0],
+              HasSubstr("rank 1 had 0 batches, others had more; all ranks stopped after 0 steps"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The reducer, its hooks and ZeRO over NCCL itself with one rank, and with two that share a GPU. One
-// rank's mean is its own gradient, so that a module without DistributedDataParallel is the oracle.
+// The reducer, its hooks and ZeRO over NCCL itself with one rank, and with two that share a GPU.
+// One rank's mean is its own gradient, so that a module without DistributedDataParallel is the
+// oracle.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -113,24 +114,28 @@ TEST_F(TrainingOverNccl, ZeroStepsAsOneOptimizerDoes) {
 TEST(TrainingOnOneGpu, TwoRanksAgreeWithOneProcess) {
   constexpr const char* kNoGpu = "no GPU";
   const int fd = listen_on("127.0.0.1", 0);
-  const auto errors = testing_support::run_processes(2, [&](int rank) {
-    if (!torch::cuda::is_available()) throw Error(kNoGpu);
-    auto group = init_process_group({.timeout = std::chrono::seconds(60),
-                                     .device = kGpu,
-                                     .environment = testing_support::environment_of(rank, 2, fd)});
-    testing_support::Sharded sharded(group, ParameterMemory::kFlat, SgdOptions{.lr = 0.05},
-                                     net_on_gpu());
-    ZeroNet plain = net_on_gpu();
-    Optimizer optimizer(*plain, SgdOptions{.lr = 0.05});
-    for (int step = 0; step < 3; ++step) {
-      sharded.step(batch_on_gpu(rank, step));
-      optimizer.zero_grad();
-      const auto both = torch::cat({batch_on_gpu(0, step), batch_on_gpu(1, step)});
-      loss_of(plain->forward(both)).backward();
-      optimizer.step();
-    }
-    require_same(*sharded.net, *plain, 1e-4, "after three steps");
-  }, std::chrono::seconds(120));
+  const auto errors = testing_support::run_processes(
+      2,
+      [&](int rank) {
+        if (!torch::cuda::is_available()) throw Error(kNoGpu);
+        auto group =
+            init_process_group({.timeout = std::chrono::seconds(60),
+                                .device = kGpu,
+                                .environment = testing_support::environment_of(rank, 2, fd)});
+        testing_support::Sharded sharded(group, ParameterMemory::kFlat, SgdOptions{.lr = 0.05},
+                                         net_on_gpu());
+        ZeroNet plain = net_on_gpu();
+        Optimizer optimizer(*plain, SgdOptions{.lr = 0.05});
+        for (int step = 0; step < 3; ++step) {
+          sharded.step(batch_on_gpu(rank, step));
+          optimizer.zero_grad();
+          const auto both = torch::cat({batch_on_gpu(0, step), batch_on_gpu(1, step)});
+          loss_of(plain->forward(both)).backward();
+          optimizer.step();
+        }
+        require_same(*sharded.net, *plain, 1e-4, "after three steps");
+      },
+      std::chrono::seconds(120));
   close(fd);
   if (errors[0] == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));

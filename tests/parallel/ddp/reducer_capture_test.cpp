@@ -131,7 +131,8 @@ TEST(ReducerCapture, RefusesWhatTheHostDecides) {
     const CaptureScope capturing;
     backward_of(ddp, 2);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("cannot communicate over shm, whose operations the host moves")));
+  EXPECT_THAT(errors,
+              Each(HasSubstr("cannot communicate over shm, whose operations the host moves")));
 }
 
 }  // namespace

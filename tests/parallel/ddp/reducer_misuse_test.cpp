@@ -30,14 +30,17 @@ TEST(DdpErrors, NamesAForwardOutsideOfTheWrapper) {
     DistributedDataParallel ddp(net, group);
     net->forward(torch::ones({1, 2})).sum().backward();
   });
-  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("call the wrapper's forward(), not the module's"));
+  for (const auto& error : errors)
+    EXPECT_THAT(error, HasSubstr("call the wrapper's forward(), not the module's"));
 }
 
 TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::Linear net(2, 2);
     DistributedDataParallel first(net, group);
-    { const DistributedDataParallel second(net, group); }
+    {
+      const DistributedDataParallel second(net, group);
+    }
     DistributedDataParallel third(net, group);
     third.forward(torch::ones({1, 2})).sum().backward();
     first.forward(torch::ones({1, 2}));
@@ -101,7 +104,8 @@ TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a deadline.
+// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a
+// deadline.
 TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
   for (const bool with_norm : {false, true}) {
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -109,13 +113,16 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
       if (with_norm) net->push_back(torch::nn::BatchNorm1d(2));
       DistributedDataParallel ddp(net, group);
       ddp.forward(torch::ones({3, 2})).sum().backward();
-      if (group.rank() == 1) with_norm ? net->ptr(1)->to(torch::kFloat64) : net->to(torch::kFloat64);
+      if (group.rank() == 1)
+        with_norm ? net->ptr(1)->to(torch::kFloat64) : net->to(torch::kFloat64);
       ddp.forward(torch::ones({3, 2})).sum().backward();
     });
-    EXPECT_THAT(errors[1], AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
-                                 HasSubstr("was Float [2"), HasSubstr("is Double"),
-                                 HasSubstr("change the module first, then wrap it")));
-    EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
+    EXPECT_THAT(errors[1],
+                AllOf(HasSubstr(with_norm ? "rank 1: parameter '1." : "rank 1: parameter '0."),
+                      HasSubstr("was Float [2"), HasSubstr("is Double"),
+                      HasSubstr("change the module first, then wrap it")));
+    EXPECT_THAT(errors[0],
+                AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
   }
   const auto buffers = run_group(2, "shm", [&](ProcessGroup group) {
     torch::nn::BatchNorm1d net(2);
@@ -125,7 +132,8 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     ddp.forward(torch::ones({3, 2}));
     group.barrier();  // a rank that only gives its buffers does not wait for those that take them
   });
-  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"), HasSubstr("is Float [3]")));
+  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"),
+                                HasSubstr("is Float [3]")));
   EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
 }
 
@@ -160,7 +168,8 @@ TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
        [](Growing& net) { net->add(torch::ones({2})); }},
       {"parameter 'late.bias' requires a gradient and was not registered when", 0,
        [](Growing& net) {
-         net->register_module("late", torch::nn::Linear(torch::nn::LinearOptions(2, 2)))->weight.set_requires_grad(false);
+         net->register_module("late", torch::nn::Linear(torch::nn::LinearOptions(2, 2)))
+             ->weight.set_requires_grad(false);
        }},
       {"parameter 'body.weight' requires a gradient and was not registered when", 0,
        [](Growing& net) { net->replace_module("body", torch::nn::Linear(2, 2)); }},
@@ -198,10 +207,12 @@ TEST(DdpFreezing, WrappedParametersMayRestAndFrozenOnesCome) {
       for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
       if (round == 1) net->add(torch::full({2}, 2.0), /*trains=*/false);
       ddp.forward(x).sum().backward();
-      for (auto& item : net->named_parameters()) item.value().set_requires_grad(item.key() != "body.extra");
+      for (auto& item : net->named_parameters())
+        item.value().set_requires_grad(item.key() != "body.extra");
       net->zero_grad();
       ddp.forward(torch::full({1, 2}, static_cast<double>(group.rank()))).sum().backward();
-      if (!torch::allclose(net->body->bias.grad(), torch::full({2}, round == 0 ? 1.0 : 2.0))) throw Error("gradient");
+      if (!torch::allclose(net->body->bias.grad(), torch::full({2}, round == 0 ? 1.0 : 2.0)))
+        throw Error("gradient");
     }
     if (!x.grad().any().item<bool>()) throw Error("nothing reached the generator");
     group.barrier();
@@ -229,7 +240,8 @@ TEST(DdpFreezing, WrappingAgainTakesUnfrozenAndNewParameters) {
         for (const auto& item : net->named_parameters()) {
           torch::Tensor others = item.value().grad().clone();
           group.broadcast(others, 0);
-          if (!torch::equal(others, item.value().grad())) throw Error(item.key() + " has a gradient of its own");
+          if (!torch::equal(others, item.value().grad()))
+            throw Error(item.key() + " has a gradient of its own");
         }
       }
     }
@@ -245,7 +257,8 @@ TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
     if (group.rank() == 0) ddp(torch::ones({1, 2})).sum().backward();
     if (group.rank() == 1) group.broadcast(torch::ones({3}));  // its batches have ended
   });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"), HasSubstr("need Join")));
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"),
+                               HasSubstr("need Join")));
 }
 
 TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
@@ -260,7 +273,8 @@ TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
   EXPECT_EQ(errors, no_errors(2));
   const std::vector<std::string> told = log.lines();
   EXPECT_EQ(told.size(), 2U);  // once a rank
-  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
+  for (const auto& text : told)
+    EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
   for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(told, Contains(HasSubstr(rank)));
 }
 
@@ -282,7 +296,8 @@ TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
     }
     // A frozen critic, while the generator trains: its backward reaches no parameter.
     for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
-    for (int step = 0; step < 3; ++step) ddp(torch::ones({1, 2}, torch::requires_grad())).sum().backward();
+    for (int step = 0; step < 3; ++step)
+      ddp(torch::ones({1, 2}, torch::requires_grad())).sum().backward();
     for (auto& parameter : net->parameters()) parameter.set_requires_grad(true);
     net->forward(input).sum().backward();
     group.barrier();
@@ -315,7 +330,8 @@ TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
     DistributedDataParallel ddp(net, group);
     const auto input = torch::ones({1, 2});
     for (int step = 0; step < 3; ++step) {
-      // A discriminator: a forward for the real and one for the generated images, then a backward for each.
+      // A discriminator: a forward for the real and one for the generated images, then a backward
+      // for each.
       const auto real = ddp(input).sum();
       const auto generated = ddp(-input).sum();
       real.backward();
@@ -325,7 +341,8 @@ TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
       output.sum().backward({}, /*retain_graph=*/true);
       output.square().sum().backward();
       const auto leaf = torch::ones({1, 2}, torch::requires_grad());
-      const auto slope = torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
+      const auto slope =
+          torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
       slope.square().sum().backward();
       // An output that was kept while a batch was evaluated.
       const auto kept = ddp(input).sum();
@@ -348,7 +365,8 @@ TEST(DdpParameterMemoryErrors, SharedParametersAreForTheShardedOptimizer) {
     DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
     ddp(torch::ones({1, 2})).sum().backward();
   });
-  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("kShared is for ZeroRedundancyOptimizer"));
+  for (const auto& error : errors)
+    EXPECT_THAT(error, HasSubstr("kShared is for ZeroRedundancyOptimizer"));
 }
 
 TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
@@ -367,7 +385,8 @@ TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
   EXPECT_EQ(errors, no_errors(2));
   const std::vector<std::string> told = log.lines();
   EXPECT_EQ(told.size(), 2U);  // once a rank
-  for (const auto& text : told) EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
+  for (const auto& text : told)
+    EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
 }
 
 TEST(DdpErrors, NamesOptionsThatDiffer) {
@@ -376,8 +395,11 @@ TEST(DdpErrors, NamesOptionsThatDiffer) {
     DistributedDataParallel ddp(net, group, {.find_unused_parameters = group.rank() == 1});
   });
   for (const auto& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("ranks have different options: rank 0 has option find_unused_parameters false"),
-                             HasSubstr("rank 1 has option find_unused_parameters true")));
+    EXPECT_THAT(
+        error,
+        AllOf(HasSubstr(
+                  "ranks have different options: rank 0 has option find_unused_parameters false"),
+              HasSubstr("rank 1 has option find_unused_parameters true")));
   }
 }
 

@@ -1,5 +1,5 @@
-// What the reducer does beyond the plain case: rebuilt buckets, several forwards and backwards, sparse
-// gradients, types, hooks, memory.
+// What the reducer does beyond the plain case: rebuilt buckets, several forwards and backwards,
+// sparse gradients, types, hooks, memory.
 #include <lockstep/parallel/ddp/reducer.h>
 
 #include <gmock/gmock.h>
@@ -28,14 +28,15 @@ using testing_support::zero_grad;
 
 // --- Rebuilding
 
-// Registered as a, b, c and used in another order, on rank 1 in yet another one. The caps hold three
-// tensors of 64 and 16 bytes, then four.
+// Registered as a, b, c and used in another order, on rank 1 in yet another one. The caps hold
+// three tensors of 64 and 16 bytes, then four.
 TEST(DdpRebuild, FollowsTheArrivalOnRankZero) {
   const auto order_of = [](int rank) { return rank == 0 ? "cab" : "bca"; };
   for (const char* backend : {"shm", "gloo"}) {
     const auto errors = run_group(2, backend, [&](ProcessGroup group) {
       Layers net(3);
-      const DdpOptions options{.bucket_cap_mb = 160.0 / (1 << 20), .first_bucket_cap_mb = 80.0 / (1 << 20)};
+      const DdpOptions options{.bucket_cap_mb = 160.0 / (1 << 20),
+                               .first_bucket_cap_mb = 80.0 / (1 << 20)};
       DistributedDataParallel ddp(net, group, options);
       const auto& buckets = ddp.core().reducer()->grad_buckets();
       if (buckets.size() != 2 || !buckets[0].parameters[0].is_same(net->layers[2]->bias)) {
@@ -50,15 +51,19 @@ TEST(DdpRebuild, FollowsTheArrivalOnRankZero) {
         zero_grad(*net);
         ddp.forward(input_of(group.rank(), step), order_of(group.rank())).sum().backward();
         expect_gradients(*net, expected);
-        // b, a, c is the way back of c, a, b; the bias of a layer comes before its weight or after it.
-        if (buckets.size() != 2 || buckets[0].layout != 1 || buckets[1].index != 1 || !buckets[1].is_last ||
-            buckets[0].parameters.size() != 2 || buckets[1].parameters.size() != 4) {
+        // b, a, c is the way back of c, a, b; the bias of a layer comes before its weight or after
+        // it.
+        if (buckets.size() != 2 || buckets[0].layout != 1 || buckets[1].index != 1 ||
+            !buckets[1].is_last || buckets[0].parameters.size() != 2 ||
+            buckets[1].parameters.size() != 4) {
           throw Error("after the rebuild");
         }
         const auto in_first = [&](const torch::Tensor& tensor) {
-          return tensor.is_same(buckets[0].parameters[0]) || tensor.is_same(buckets[0].parameters[1]);
+          return tensor.is_same(buckets[0].parameters[0]) ||
+                 tensor.is_same(buckets[0].parameters[1]);
         };
-        if (!in_first(net->layers[1]->weight) || !in_first(net->layers[1]->bias)) throw Error("not b first");
+        if (!in_first(net->layers[1]->weight) || !in_first(net->layers[1]->bias))
+          throw Error("not b first");
       }
       group.barrier();
     });
@@ -103,13 +108,11 @@ TEST(DdpControlFlow, SeveralForwardsAndBackwards) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// The buffer is a part of the graph: a broadcast before the second forward would change the first one's
-// gradient on rank 1.
+// The buffer is a part of the graph: a broadcast before the second forward would change the first
+// one's gradient on rank 1.
 TEST(DdpControlFlow, BuffersStayWhileAGraphNeedsThem) {
   struct ScaledImpl : torch::nn::Module {
-    torch::Tensor forward(torch::Tensor x) {
-      return linear(x) * scale.unsqueeze(0);
-    }
+    torch::Tensor forward(torch::Tensor x) { return linear(x) * scale.unsqueeze(0); }
     torch::nn::Linear linear = register_module("linear", without_bias(2));
     torch::Tensor scale = register_buffer("scale", torch::ones({2}));
   };
@@ -125,7 +128,8 @@ TEST(DdpControlFlow, BuffersStayWhileAGraphNeedsThem) {
     const auto first = ddp.forward(torch::ones({1, 2}));
     set_scale();  // rank 0: 2, rank 1: 3
     const auto second = ddp.forward(torch::ones({1, 2}));
-    if (net->scale[0].item<float>() != static_cast<float>(group.rank() + 2)) throw Error("sent between forwards");
+    if (net->scale[0].item<float>() != static_cast<float>(group.rank() + 2))
+      throw Error("sent between forwards");
     second.sum().backward();
     if (net->linear->weight.grad()[0][0].item<float>() != 2.5F) throw Error("gradient");
     ddp.forward(torch::ones({1, 2}));
@@ -139,12 +143,13 @@ TEST(DdpControlFlow, BuffersStayWhileAGraphNeedsThem) {
 
 struct WordsImpl : torch::nn::Module {
   explicit WordsImpl(bool sparse)
-      : embedding(register_module("embedding",
-                                  torch::nn::Embedding(torch::nn::EmbeddingOptions(10, 3).sparse(sparse)))),
+      : embedding(register_module(
+            "embedding", torch::nn::Embedding(torch::nn::EmbeddingOptions(10, 3).sparse(sparse)))),
         linear(register_module("linear", torch::nn::Linear(3, 2))) {
     const torch::NoGradGuard no_grad;
     auto generator = at::detail::createCPUGenerator(3);
-    for (auto& parameter : parameters()) parameter.copy_(torch::randn(parameter.sizes(), generator));
+    for (auto& parameter : parameters())
+      parameter.copy_(torch::randn(parameter.sizes(), generator));
   }
   torch::Tensor forward(torch::Tensor words) { return linear(embedding(words).mean(0)); }
   torch::nn::Embedding embedding;
@@ -173,7 +178,8 @@ TEST_P(DdpSparse, EqualsTheDenseMean) {
       zero_grad(*net);
       ddp.forward(words_of(group.rank(), step)).sum().backward();
       const torch::Tensor gradient = net->embedding->weight.grad();
-      if (!gradient.is_sparse() || gradient._nnz() != 4) throw Error("not sparse");  // of words 0, 1, 2, 9
+      if (!gradient.is_sparse() || gradient._nnz() != 4)
+        throw Error("not sparse");  // of words 0, 1, 2, 9
       expect_gradients(*net, expected);
     }
     group.barrier();
@@ -186,12 +192,14 @@ TEST_P(DdpSparse, ARankMayHaveNone) {
   for (const bool static_graph : {false, true}) {
     const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
       Words net(true);
-      DistributedDataParallel ddp(net, group,
-                                  {.find_unused_parameters = !static_graph, .static_graph = static_graph});
+      DistributedDataParallel ddp(
+          net, group, {.find_unused_parameters = !static_graph, .static_graph = static_graph});
       for (int step = 0; step < 3; ++step) {
         const auto uses = [](int rank) { return rank == 1; };
         const auto run = [&](Words& words, int rank, auto&& forward) {
-          (uses(rank) ? forward(words_of(rank, step)) : words->linear(torch::ones({3}))).sum().backward();
+          (uses(rank) ? forward(words_of(rank, step)) : words->linear(torch::ones({3})))
+              .sum()
+              .backward();
         };
         const Gradients expected = mean_of_ranks(3, [&](int rank) {
           Words alone(false);
@@ -233,8 +241,10 @@ TEST(DdpSparseErrors, NamesGradientsOfTheOtherKind) {
       ddp.forward(torch::tensor({1}), sparse).sum().backward();
     });
     for (const auto& error : errors) {
-      EXPECT_THAT(error, AllOf(HasSubstr("parameter 'table' has a "), HasSubstr("DdpOptions::sparse_parameters"),
-                               HasSubstr(sparse ? "sparse gradient; name it in" : "dense gradient; take it out")));
+      EXPECT_THAT(
+          error,
+          AllOf(HasSubstr("parameter 'table' has a "), HasSubstr("DdpOptions::sparse_parameters"),
+                HasSubstr(sparse ? "sparse gradient; name it in" : "dense gradient; take it out")));
     }
     const auto fine = run_group(2, "shm", [&](ProcessGroup group) {
       auto net = std::make_shared<TableImpl>();
@@ -251,7 +261,8 @@ TEST(DdpSparseErrors, NamesGradientsOfTheOtherKind) {
     auto net = std::make_shared<TableImpl>();
     DistributedDataParallel ddp(net, group, {.sparse_parameters = {"tabel"}});
   });
-  for (const auto& error : unknown) EXPECT_THAT(error, HasSubstr("sparse_parameters names 'tabel'"));
+  for (const auto& error : unknown)
+    EXPECT_THAT(error, HasSubstr("sparse_parameters names 'tabel'"));
 }
 
 // --- Types
@@ -263,9 +274,12 @@ struct TypeCase {
 
 class DdpTypes : public testing::TestWithParam<TypeCase> {};
 INSTANTIATE_TEST_SUITE_P(Types, DdpTypes,
-                         testing::Values(TypeCase{torch::kFloat64, 1e-12}, TypeCase{torch::kBFloat16, 0.02},
+                         testing::Values(TypeCase{torch::kFloat64, 1e-12},
+                                         TypeCase{torch::kBFloat16, 0.02},
                                          TypeCase{torch::kFloat16, 0.005}),
-                         [](const auto& info) { return std::string(c10::toString(info.param.dtype)); });
+                         [](const auto& info) {
+                           return std::string(c10::toString(info.param.dtype));
+                         });
 
 // Buckets have the type of their gradients; of a module with two types there are two.
 TEST_P(DdpTypes, BucketsFollowTheParameters) {
@@ -283,12 +297,14 @@ TEST_P(DdpTypes, BucketsFollowTheParameters) {
     Layers net(2, dtype);
     const torch::Tensor other = net->register_parameter("other", torch::ones({3}));
     DistributedDataParallel ddp(net, group);
-    run(net, group.rank(), [&](auto x) { return ddp.forward(x, "ab") + other.sum().to(dtype) * 0; });
+    run(net, group.rank(),
+        [&](auto x) { return ddp.forward(x, "ab") + other.sum().to(dtype) * 0; });
     for (const auto& bucket : ddp.core().reducer()->grad_buckets()) {
       const auto type = bucket.parameters[0].scalar_type();
       if (bucket.buffer.scalar_type() != type) throw Error("type of the bucket");
       for (const auto& parameter : bucket.parameters) {
-        if (parameter.scalar_type() != type || parameter.grad().scalar_type() != type) throw Error("mixed");
+        if (parameter.scalar_type() != type || parameter.grad().scalar_type() != type)
+          throw Error("mixed");
       }
     }
     Gradients wanted = expected;
@@ -343,7 +359,8 @@ TEST(DdpHook, MayThrowAnything) {
     ddp.register_comm_hook([](GradBucket&) -> WorkPtr { throw 7; });
     ddp.forward(torch::ones({1, 2})).sum().backward();
   });
-  for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("a communication hook threw what is no std::exception"));
+  for (const auto& error : errors)
+    EXPECT_THAT(error, HasSubstr("a communication hook threw what is no std::exception"));
 }
 
 TEST(DdpHook, RunsInAGroupOfOne) {
@@ -391,8 +408,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, DdpParameterMemory,
                                          MemoryCase{"single", 1, ParameterMemory::kFlat},
                                          MemoryCase{"shm", 3, ParameterMemory::kShared}),
                          [](const auto& info) {
-                           return lockstep::str(info.param.backend, info.param.size,
-                                                info.param.memory == ParameterMemory::kFlat ? "Flat" : "Shared");
+                           return lockstep::str(
+                               info.param.backend, info.param.size,
+                               info.param.memory == ParameterMemory::kFlat ? "Flat" : "Shared");
                          });
 
 TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
@@ -401,19 +419,24 @@ TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
     Layers net(3);
     net->layers[1]->weight.set_data(net->layers[1]->weight.t().contiguous().t());  // other strides
     const Layers original(3);
-    DistributedDataParallel ddp(net, group, {.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4,
-                                             .parameter_memory = memory});
-    ddp.register_comm_hook([&](GradBucket& bucket) { return group.async_all_reduce(bucket.buffer); });
+    DistributedDataParallel ddp(
+        net, group,
+        {.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4, .parameter_memory = memory});
+    ddp.register_comm_hook(
+        [&](GradBucket& bucket) { return group.async_all_reduce(bucket.buffer); });
     const auto check = [&] {
       for (const auto& bucket : ddp.core().reducer()->grad_buckets()) {
-        if (bucket.buffer.numel() != bucket.flat_parameters.numel() || bucket.buffer.numel() % size != 0) {
+        if (bucket.buffer.numel() != bucket.flat_parameters.numel() ||
+            bucket.buffer.numel() % size != 0) {
           throw Error("sizes");
         }
         for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
           const auto offset = [](const torch::Tensor& tensor, const torch::Tensor& flat) {
-            return static_cast<const float*>(tensor.const_data_ptr()) - static_cast<const float*>(flat.const_data_ptr());
+            return static_cast<const float*>(tensor.const_data_ptr()) -
+                   static_cast<const float*>(flat.const_data_ptr());
           };
-          if (offset(bucket.parameters[i], bucket.flat_parameters) != offset(bucket.gradients[i], bucket.buffer) ||
+          if (offset(bucket.parameters[i], bucket.flat_parameters) !=
+                  offset(bucket.gradients[i], bucket.buffer) ||
               bucket.parameters[i].strides() != bucket.gradients[i].strides()) {
             throw Error("places");
           }
@@ -421,7 +444,8 @@ TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
       }
       const auto expected = original->named_parameters();
       for (const auto& item : net->named_parameters()) {
-        if (!torch::equal(item.value(), expected[item.key()])) throw Error("values of " + item.key());
+        if (!torch::equal(item.value(), expected[item.key()]))
+          throw Error("values of " + item.key());
       }
     };
     check();
@@ -444,14 +468,16 @@ TEST(DdpParameterMemoryErrors, SaysWhatCannotBe) {
     torch::nn::Linear net(2, 2);
     DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kShared});
   });
-  for (const auto& error : over_gloo) EXPECT_THAT(error, HasSubstr("kShared needs ranks that share memory"));
+  for (const auto& error : over_gloo)
+    EXPECT_THAT(error, HasSubstr("kShared needs ranks that share memory"));
   const auto aliased = run_group(2, "shm", [&](ProcessGroup group) {
     auto a = without_bias(2), b = without_bias(2);
     b->weight.set_data(a->weight.detach());
     torch::nn::Sequential net(a, b);
     DistributedDataParallel ddp(net, group, {.parameter_memory = ParameterMemory::kFlat});
   });
-  for (const auto& error : aliased) EXPECT_THAT(error, HasSubstr("'0.weight' and '1.weight' share memory"));
+  for (const auto& error : aliased)
+    EXPECT_THAT(error, HasSubstr("'0.weight' and '1.weight' share memory"));
 }
 
 }  // namespace

@@ -62,8 +62,9 @@ TEST(DdpUnused, AParameterFrozenLaterIsNamed) {
     ddp.forward(input_of(0), "ab").sum().backward();
   });
   for (const auto& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("1 of 4 parameters received no gradient"), HasSubstr("a.bias"),
-                             HasSubstr("find_unused_parameters = true"), HasSubstr("before the module is wrapped")));
+    EXPECT_THAT(error, AllOf(HasSubstr("1 of 4 parameters received no gradient"),
+                             HasSubstr("a.bias"), HasSubstr("find_unused_parameters = true"),
+                             HasSubstr("before the module is wrapped")));
   }
 }
 
@@ -77,23 +78,28 @@ void PrintTo(const UnusedCase& c, std::ostream* out) { *out << c.name << ' ' << 
 
 class DdpUnusedPaths : public testing::TestWithParam<UnusedCase> {};
 
-// Each step has other branches on each rank; d is used in the second step alone, so that it keeps its
-// gradient in the third.
+// Each step has other branches on each rank; d is used in the second step alone, so that it keeps
+// its gradient in the third.
 TEST_P(DdpUnusedPaths, CountAsZero) {
   const auto& paths = GetParam().paths;
   const int size = static_cast<int>(paths[0].size());
   const auto errors = run_group(size, GetParam().backend, [&](ProcessGroup group) {
     Layers net(4);
     DistributedDataParallel ddp(
-        net, group, {.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4, .find_unused_parameters = true});
+        net, group,
+        {.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4, .find_unused_parameters = true});
     for (std::size_t step = 0; step < paths.size(); ++step) {
       const Gradients expected = mean_of_ranks(size, [&](int rank) {
         Layers alone(4);
-        alone->forward(input_of(rank), paths[step][static_cast<std::size_t>(rank)]).sum().backward();
+        alone->forward(input_of(rank), paths[step][static_cast<std::size_t>(rank)])
+            .sum()
+            .backward();
         return alone;
       });
       zero_grad(*net);
-      ddp.forward(input_of(group.rank()), paths[step][static_cast<std::size_t>(group.rank())]).sum().backward();
+      ddp.forward(input_of(group.rank()), paths[step][static_cast<std::size_t>(group.rank())])
+          .sum()
+          .backward();
       expect_gradients(*net, expected);
     }
     group.barrier();
@@ -101,8 +107,11 @@ TEST_P(DdpUnusedPaths, CountAsZero) {
   EXPECT_EQ(errors, no_errors(size));
 }
 
-const std::vector<std::vector<std::string>> kPaths = {{"abc", "ab", "ac"}, {"ad", "bd", "cd"}, {"a", "b", "ab"},
-                                                      {"abcd", "abcd", "abcd"}, {"a", "a", "a"}};
+const std::vector<std::vector<std::string>> kPaths = {{"abc", "ab", "ac"},
+                                                      {"ad", "bd", "cd"},
+                                                      {"a", "b", "ab"},
+                                                      {"abcd", "abcd", "abcd"},
+                                                      {"a", "a", "a"}};
 INSTANTIATE_TEST_SUITE_P(Cases, DdpUnusedPaths,
                          testing::Values(UnusedCase{"branches", "shm", kPaths},
                                          UnusedCase{"branches", "gloo", kPaths},
@@ -136,7 +145,8 @@ TEST(DdpUnused, OutputsMayBeLeftOutOfTheLoss) {
     const auto [x, y] = ddp.forward(torch::ones({1, 4}));
     (group.rank() == 0 ? x : y).sum().backward();
     const torch::Tensor half = torch::full({4}, 0.5);
-    if (!torch::equal(net->a->bias.grad(), half) || !torch::equal(net->b->bias.grad(), half)) throw Error("halves");
+    if (!torch::equal(net->a->bias.grad(), half) || !torch::equal(net->b->bias.grad(), half))
+      throw Error("halves");
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));
@@ -205,7 +215,10 @@ TEST(DdpUnused, WhatABackwardForGivenInputsLeavesOutIsUnused) {
 // A function may return no gradient at all for a parameter.
 TEST(DdpUnused, AnUndefinedGradientIsZero) {
   struct First : torch::autograd::Function<First> {
-    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x, torch::Tensor) { return x * 1; }
+    static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x,
+                                 torch::Tensor) {
+      return x * 1;
+    }
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                    torch::autograd::variable_list gradients) {
       return {gradients[0], torch::Tensor()};
@@ -216,7 +229,8 @@ TEST(DdpUnused, AnUndefinedGradientIsZero) {
       x = a(x);
       return both ? b(x) : First::apply(x, b->weight);
     }
-    torch::nn::Linear a = register_module("a", without_bias(4)), b = register_module("b", without_bias(4));
+    torch::nn::Linear a = register_module("a", without_bias(4)),
+                      b = register_module("b", without_bias(4));
   };
   for (const DdpOptions& options : {DdpOptions{}, DdpOptions{.find_unused_parameters = true},
                                     DdpOptions{.static_graph = true}}) {
@@ -245,8 +259,8 @@ TEST(DdpUnused, AnUndefinedGradientIsZero) {
 
 // Runs `layer` again in backward, as checkpointing does it, in a backward of its own.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x, LayersImpl* net,
-                               std::string order) {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x,
+                               LayersImpl* net, std::string order) {
     context->save_for_backward({x});
     context->saved_data["net"] = reinterpret_cast<std::int64_t>(net);
     context->saved_data["order"] = order;
@@ -265,7 +279,8 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 };
 
 struct CheckpointedImpl : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor x, std::string first, std::string second, std::string plain = "") {
+  torch::Tensor forward(torch::Tensor x, std::string first, std::string second,
+                        std::string plain = "") {
     x = Checkpoint::apply(x.requires_grad_(), layers.get(), first);
     return layers(Checkpoint::apply(x, layers.get(), second), plain);
   }
@@ -302,7 +317,9 @@ TEST(DdpStaticGraph, NamesWhatChanged) {
   };
   const std::vector<Case> cases = {
       {"abc", "ab", {"2 of 6 parameters received no gradient", "c.weight", "the graph changed"}},
-      {"ab", "abc", {"parameter 'c.", "received 1 gradients in this backward() and 0 in the first"}}};
+      {"ab",
+       "abc",
+       {"parameter 'c.", "received 1 gradients in this backward() and 0 in the first"}}};
   for (const Case& c : cases) {
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
       Layers net(3);
@@ -316,13 +333,15 @@ TEST(DdpStaticGraph, NamesWhatChanged) {
   }
 }
 
-// All gradients come from backwards inside of the outer one, which brings none itself and so has to be found.
+// All gradients come from backwards inside of the outer one, which brings none itself and so has to
+// be found.
 TEST(DdpStaticGraph, WhatInnerBackwardsLeaveOutIsNamed) {
   struct Case {
     bool static_graph;
     const char* expected;
   };
-  for (const Case& c : {Case{false, "2 of 6 parameters received no gradient"}, Case{true, "the graph changed"}}) {
+  for (const Case& c :
+       {Case{false, "2 of 6 parameters received no gradient"}, Case{true, "the graph changed"}}) {
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
       Checkpointed net;
       DistributedDataParallel ddp(net, group, {.static_graph = c.static_graph});
@@ -355,12 +374,15 @@ TEST(DdpErrors, SaysThatASearchDoesNotSeeCheckpoints) {
     ddp.forward(input_of(0), "a", "b", "c").sum().backward();
   });
   for (const auto& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("received a gradient that the graph of this backward() does not show"),
-                             HasSubstr("use static_graph")));
+    EXPECT_THAT(
+        error,
+        AllOf(HasSubstr("received a gradient that the graph of this backward() does not show"),
+              HasSubstr("use static_graph")));
   }
 }
 
-// Each inner backward is reduced by itself, and its gradients add to those that are averaged already.
+// Each inner backward is reduced by itself, and its gradients add to those that are averaged
+// already.
 TEST(DdpUnused, CheckpointsAloneAreBackwardsOfTheirOwn) {
   const Gradients expected = mean_of_ranks(2, [&](int rank) {
     Checkpointed alone;

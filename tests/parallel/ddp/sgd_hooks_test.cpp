@@ -160,8 +160,7 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
       const Tensor of_shape = i == 1 ? error.view({8, 3, 3, 6}).permute({0, 3, 1, 2}) : error;
       sent[i] += of_shape;
     }
-    for (std::size_t i = 0; i < 4; ++i)
-      EXPECT_LT(relative_error(sent[i], wanted[i]), 1e-6) << i;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_LT(relative_error(sent[i], wanted[i]), 1e-6) << i;
   });
 }
 
@@ -195,28 +194,27 @@ TEST(PowerSgd, WarmStartApproachesTheBestApproximation) {
 
 TEST(PowerSgd, StartsAfterTheGivenStepsAndCounts) {
   EXPECT_EQ(
-      run_group(
-          2, "shm",
-          [](ProcessGroup group) {
-            PowerSgd power_sgd(group, {.start_power_sgd_iter = 2});
-            Model model(Shapes{{20, 30}, {5}});
-            Training training(group, power_sgd, model);
-            training.arrange({{1}, {0}});
-            for (int step = 0; step < 4; ++step) {
-              EXPECT_EQ(power_sgd.statistics().iterations, step);
-              const auto results = training.random_step(step);
-              const bool exact =
-                  relative_error(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
-              EXPECT_EQ(exact, step < 2) << step;
-              EXPECT_LT(relative_error(results[1], mean_of(results[1], 1, step, 2)), 1e-6)
-                  << "a vector";
-              EXPECT_EQ(power_sgd.statistics().elements_before_compression,
-                        std::max(0, step - 1) * 605);
-              EXPECT_EQ(power_sgd.statistics().elements_after_compression,
-                        std::max(0, step - 1) * 55);
-            }
-            EXPECT_DOUBLE_EQ(power_sgd.statistics().compression_rate(), 11);
-          }),
+      run_group(2, "shm",
+                [](ProcessGroup group) {
+                  PowerSgd power_sgd(group, {.start_power_sgd_iter = 2});
+                  Model model(Shapes{{20, 30}, {5}});
+                  Training training(group, power_sgd, model);
+                  training.arrange({{1}, {0}});
+                  for (int step = 0; step < 4; ++step) {
+                    EXPECT_EQ(power_sgd.statistics().iterations, step);
+                    const auto results = training.random_step(step);
+                    const bool exact =
+                        relative_error(results[0], mean_of(results[0], 0, step, 2)) < 1e-6;
+                    EXPECT_EQ(exact, step < 2) << step;
+                    EXPECT_LT(relative_error(results[1], mean_of(results[1], 1, step, 2)), 1e-6)
+                        << "a vector";
+                    EXPECT_EQ(power_sgd.statistics().elements_before_compression,
+                              std::max(0, step - 1) * 605);
+                    EXPECT_EQ(power_sgd.statistics().elements_after_compression,
+                              std::max(0, step - 1) * 55);
+                  }
+                  EXPECT_DOUBLE_EQ(power_sgd.statistics().compression_rate(), 11);
+                }),
       no_errors(2));
 }
 
@@ -280,14 +278,12 @@ TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
                 };
               };
               EXPECT_TRUE(training.step(ones(0))[0].eq(0).all().item<bool>());
-              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)),
-                        1e-6);
+              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)), 1e-6);
               const double infinite =
                   group.rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
               EXPECT_TRUE(training.step(ones(infinite))[0].isnan().all().item<bool>())
                   << "seen on both ranks";
-              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)),
-                        1e-6);
+              EXPECT_LT(relative_error(training.step(ones(2))[0], torch::full({20, 30}, 2)), 1e-6);
             }),
         no_errors(2));
   }
@@ -326,21 +322,20 @@ TEST(PowerSgd, RecoversFromAQThatOverflows) {
 
 TEST(PowerSgd, CompressesInsideOfACastAndWithoutErrorFeedback) {
   EXPECT_EQ(
-      run_group(
-          2, "shm",
-          [](ProcessGroup group) {
-            PowerSgd power_sgd(group, {.start_power_sgd_iter = 0,
-                                       .use_error_feedback = false,
-                                       .batch_tensors_with_same_shape = true});
-            const CommHook hook = fp16_compress_wrapper(group, power_sgd.hook());
-            Model model(Shapes{{20, 30}, {20, 30}});
-            GradBucket bucket = model.bucket(group, {0, 1});
-            bucket.gradients[0].fill_(1 + group.rank());
-            bucket.gradients[1].fill_(-3);
-            hook(bucket)->wait();
-            EXPECT_LT(relative_error(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
-            EXPECT_LT(relative_error(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
-          }),
+      run_group(2, "shm",
+                [](ProcessGroup group) {
+                  PowerSgd power_sgd(group, {.start_power_sgd_iter = 0,
+                                             .use_error_feedback = false,
+                                             .batch_tensors_with_same_shape = true});
+                  const CommHook hook = fp16_compress_wrapper(group, power_sgd.hook());
+                  Model model(Shapes{{20, 30}, {20, 30}});
+                  GradBucket bucket = model.bucket(group, {0, 1});
+                  bucket.gradients[0].fill_(1 + group.rank());
+                  bucket.gradients[1].fill_(-3);
+                  hook(bucket)->wait();
+                  EXPECT_LT(relative_error(bucket.gradients[0], torch::full({20, 30}, 1.5)), 3e-3);
+                  EXPECT_LT(relative_error(bucket.gradients[1], torch::full({20, 30}, -3)), 3e-3);
+                }),
       no_errors(2));
 }
 

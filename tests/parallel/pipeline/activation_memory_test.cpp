@@ -88,9 +88,9 @@ HeldTensors held_by(Schedule schedule, Behind activation, bool recompute = false
   pipe.step(criterion, x, y);
   const ActivationBytes bytes = pipe.peak_activation_bytes();
   // A stage's output lives until the next stage has computed the gradients of its weights, or has
-  // run its forward again. This may be before or after what the stage itself does next, so that with
-  // whole backwards and without recomputation the peaks of two steps differ by one output at most:
-  // that of the micro-batch before, which is gone where the next worker is ahead.
+  // run its forward again. This may be before or after what the stage itself does next, so that
+  // with whole backwards and without recomputation the peaks of two steps differ by one output at
+  // most: that of the micro-batch before, which is gone where the next worker is ahead.
   const bool splits = schedule == Schedule::kZbH1 || schedule == Schedule::kZbV;
   if (!splits && !recompute) {
     for (std::size_t stage = 0; stage < first.size(); ++stage) {

@@ -14,11 +14,11 @@
 #include <thread>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/base/thread_team.h>
+#include <lockstep/parallel/pipeline/run_workers.h>
 #include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/parallel/pipeline/schedule/mailboxes.h>
-#include <lockstep/parallel/pipeline/run_workers.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
-#include <lockstep/parallel/base/thread_team.h>
 #include <tests/parallel/pipeline/random_table.h>
 #include <tests/support/messages.h>
 

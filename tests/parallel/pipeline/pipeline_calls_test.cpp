@@ -151,9 +151,8 @@ TEST(PipelineCalls, OnRanksNeedNoTargetWhereTheCriterionNeedsNone) {
 TEST(PipelineCalls, SayInOneLineThatADeviceDoesNotExist) {
   const Net net = calls_net();
   for (const torch::Device device : {torch::Device(torch::kCUDA, 99), torch::Device(torch::kXLA)}) {
-    EXPECT_THAT(message_of<ConfigError>([&] {
-                  Pipeline(net.stages, {torch::kCPU, device}, {.micro_batches = 2});
-                }),
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { Pipeline(net.stages, {torch::kCPU, device}, {.micro_batches = 2}); }),
                 AllOf(HasSubstr(lockstep::str("Pipeline: ", device, " ")), HasSubstr("this "),
                       Not(HasSubstr("\n"))));
   }

@@ -134,17 +134,11 @@ TEST_P(PipelineFailures, InTheCriterionNameTheLastStage) {
 
 TEST_P(PipelineFailures, RefuseBatchesThatDoNotFit) {
   const auto loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                pipe.step(loss, x, torch::zeros({9, 4}));
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(loss, x, torch::zeros({9, 4})); }),
               HasSubstr("y has shape [9, 4], expected 10 samples"));
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                pipe.step(loss, torch::zeros({0, 4}), y);
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(loss, torch::zeros({0, 4}), y); }),
               HasSubstr("no samples"));
-  EXPECT_THAT(message_of<Error>([&] {
-                pipe.step(loss, torch::ones({10, 3}), y);
-              }),
+  EXPECT_THAT(message_of<Error>([&] { pipe.step(loss, torch::ones({10, 3}), y); }),
               HasSubstr("failed in stage 0 at 0F0"));
   EXPECT_NO_THROW(step());
 }
@@ -168,9 +162,7 @@ TEST(PipelineTimeout, NamesWhoWaited) {
   });
   const auto loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
   EXPECT_THAT(
-      message_of<TimeoutError>([&] {
-        pipe.step(loss, torch::ones({4, 4}), torch::Tensor());
-      }),
+      message_of<TimeoutError>([&] { pipe.step(loss, torch::ones({4, 4}), torch::Tensor()); }),
       AllOf(HasSubstr("worker 1 failed in stage 1 at 1RECV_F0"), HasSubstr("waited 100 ms")));
   release.join();
   EXPECT_NO_THROW(pipe.step(loss, torch::ones({4, 4}), torch::Tensor()));

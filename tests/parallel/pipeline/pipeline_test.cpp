@@ -233,7 +233,9 @@ TEST(Pipeline, HoldsTheActivationsThatTheTableSays) {
     std::vector<HeldByWorker> held(static_cast<std::size_t>(workers));
     const std::vector<int> worker_of =
         pipeline::schedule_of(schedule_name(schedule), workers, 8, 4 / workers).worker_of;
-    Net net{{}, torch::randn({11, 6}), torch::randn({11, 6}),
+    Net net{{},
+            torch::randn({11, 6}),
+            torch::randn({11, 6}),
             [](const torch::Tensor& output, const torch::Tensor& target) {
               return torch::mse_loss(output, target);
             }};

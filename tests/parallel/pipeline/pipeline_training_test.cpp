@@ -198,9 +198,9 @@ TEST(PipelineAutocast, ComputesInTheCallersType) {
   Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts});
   torch::ScalarType computed = torch::kFloat32;
   const auto criterion = [&](const torch::Tensor& output, const torch::Tensor& target) {
-    computed = torch::mm(target.to(torch::kFloat32).unsqueeze(1),
-                         target.to(torch::kFloat32).unsqueeze(0))
-                   .scalar_type();
+    computed =
+        torch::mm(target.to(torch::kFloat32).unsqueeze(1), target.to(torch::kFloat32).unsqueeze(0))
+            .scalar_type();
     return net.criterion(output, target);
   };
   const AutocastHere half(torch::kHalf);
@@ -252,10 +252,9 @@ TEST(PipelineRecompute, RefusesAStageThatChangesItsInput) {
 
 TEST(PipelineTies, AreNotReducedStageByStage) {
   const Net net = make_net("tied");
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                pipeline_with(net, {.reduce = [](int, const Tensors&) {}});
-              }),
-              HasSubstr("leave options.reduce out and reduce the gradients after step()"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { pipeline_with(net, {.reduce = [](int, const Tensors&) {}}); }),
+      HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
 // Moving the second stage takes the weight away from the first one.
@@ -291,8 +290,8 @@ TEST(PipelineTies, AreReducedStageByStageOnlyWhileTheyAreFrozen) {
   const Net net = make_net("tied");
   const torch::Tensor shared = parameters_of(net)[0];
   shared.set_requires_grad(false);
-  Pipeline pipe = pipeline_with(
-      net, {.micro_batches = kCourseParts, .reduce = [](int, const Tensors&) {}});
+  Pipeline pipe =
+      pipeline_with(net, {.micro_batches = kCourseParts, .reduce = [](int, const Tensors&) {}});
   EXPECT_NO_THROW(pipe.step(net.criterion, net.x, net.y));
   shared.set_requires_grad(true);
   EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(net.criterion, net.x, net.y); }),
@@ -322,8 +321,8 @@ TEST(PipelineSharedBuffers, AreRefusedWhereSeveralWorkersWriteToThem) {
               HasSubstr("stages 0 and 3 share a torch::nn::InstanceNorm1dImpl"));
   // By zbv one worker has both stages. Without statistics nothing is written to.
   EXPECT_NO_THROW(make(nn::BatchNorm1d(6), Schedule::kZbV));
-  EXPECT_NO_THROW(make(nn::BatchNorm1d(nn::BatchNorm1dOptions(6).track_running_stats(false)),
-                       Schedule::k1F1B));
+  EXPECT_NO_THROW(
+      make(nn::BatchNorm1d(nn::BatchNorm1dOptions(6).track_running_stats(false)), Schedule::k1F1B));
 }
 
 // A worker that called its own pipeline would begin a step in the middle of another one.
@@ -340,8 +339,9 @@ TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   const auto sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
   const torch::Tensor x = torch::ones({4, 4});
   inside = [&] { pipe.forward(x); };
-  EXPECT_THAT(message_of<ConfigError>([&] { pipe.step(sum, x, torch::Tensor()); }),
-              HasSubstr("a replica or stage called the DataParallel or Pipeline that it belongs to"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { pipe.step(sum, x, torch::Tensor()); }),
+      HasSubstr("a replica or stage called the DataParallel or Pipeline that it belongs to"));
   inside = [] {};
   EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
 }

@@ -61,35 +61,22 @@ std::pair<Tensors, Forward> of_module(Module module) {
 
 std::vector<StageCase> stage_cases() {
   return {
-      {"Linear", [] { return of_module(nn::Linear(6, 5)); },
-       [] {
-         return normal({{4, 6}});
-       }},
+      {"Linear", [] { return of_module(nn::Linear(6, 5)); }, [] { return normal({{4, 6}}); }},
       {"LinearOf3d", [] { return of_module(nn::Linear(6, 5)); },
-       [] {
-         return normal({{4, 3, 6}});
-       }},
+       [] { return normal({{4, 3, 6}}); }},
       {"Conv", [] { return of_module(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1))); },
-       [] {
-         return normal({{4, 3, 9, 9}});
-       }},
+       [] { return normal({{4, 3, 9, 9}}); }},
       {"ConvChannelsLast",
        [] { return of_module(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1))); },
        [] {
          return Tensors{torch::randn({4, 3, 9, 9}).contiguous(torch::MemoryFormat::ChannelsLast)};
        }},
       {"BatchNorm", [] { return of_module(nn::BatchNorm2d(5)); },
-       [] {
-         return normal({{4, 5, 3, 3}});
-       }},
+       [] { return normal({{4, 5, 3, 3}}); }},
       {"LayerNorm", [] { return of_module(nn::LayerNorm(nn::LayerNormOptions({6}))); },
-       [] {
-         return normal({{4, 6}});
-       }},
+       [] { return normal({{4, 6}}); }},
       {"GroupNorm", [] { return of_module(nn::GroupNorm(2, 6)); },
-       [] {
-         return normal({{4, 6, 5}});
-       }},
+       [] { return normal({{4, 6, 5}}); }},
       {"Lstm",
        [] {
          nn::LSTM lstm(nn::LSTMOptions(6, 5).num_layers(2));
@@ -97,9 +84,7 @@ std::vector<StageCase> stage_cases() {
            return Tensors{std::get<0>(lstm->forward(in[0]))};
          });
        },
-       [] {
-         return normal({{7, 4, 6}});
-       }},
+       [] { return normal({{7, 4, 6}}); }},
       {"Block",
        [] {
          nn::Conv2d conv(nn::Conv2dOptions(4, 4, 3).padding(1).bias(false));
@@ -110,9 +95,7 @@ std::vector<StageCase> stage_cases() {
            return Tensors{norm->forward(conv->forward(in[0])).add_(in[0]).relu_()};
          });
        },
-       [] {
-         return normal({{4, 4, 6, 6}});
-       }},
+       [] { return normal({{4, 4, 6, 6}}); }},
       {"OneWeightThreeTimes",
        [] {
          nn::Linear linear(5, 5);
@@ -122,9 +105,7 @@ std::vector<StageCase> stage_cases() {
                return Tensors{linear->forward(a) * linear->forward(torch::sin(a))};
              });
        },
-       [] {
-         return normal({{4, 5}});
-       }},
+       [] { return normal({{4, 5}}); }},
       {"WeightsWithoutInput",  // a parameter's own graph, which joins late, and one that is an
                                // output
        [] {
@@ -135,9 +116,7 @@ std::vector<StageCase> stage_cases() {
                return Tensors{linear->forward(in[0]) * scale, linear->bias, scale};
              });
        },
-       [] {
-         return normal({{4, 5}});
-       }},
+       [] { return normal({{4, 5}}); }},
       {"SeveralInputsAndOutputs",
        [] {
          nn::Linear linear(5, 10);
@@ -147,9 +126,7 @@ std::vector<StageCase> stage_cases() {
                return Tensors{halves[0] * in[1], in[2], halves[1] + in[0], in[1].detach()};
              });
        },
-       [] {
-         return normal({{4, 5}, {4, 5}, {3, 2}});
-       }},
+       [] { return normal({{4, 5}, {4, 5}, {3, 2}}); }},
       {"UnusedInput",
        [] {
          nn::Linear linear(5, 5);
@@ -157,9 +134,7 @@ std::vector<StageCase> stage_cases() {
              linear->parameters(),
              [linear](const Tensors& in) mutable { return Tensors{linear->forward(in[0])}; });
        },
-       [] {
-         return normal({{4, 5}, {4, 5}});
-       }},
+       [] { return normal({{4, 5}, {4, 5}}); }},
       {"CustomFunction",
        [] {
          const torch::Tensor scale = torch::randn({5}).requires_grad_();
@@ -172,9 +147,7 @@ std::vector<StageCase> stage_cases() {
            return Tensors{linear->forward(a) * scale};
          });
        },
-       [] {
-         return normal({{4, 5}});
-       }},
+       [] { return normal({{4, 5}}); }},
       {"CustomFunctionOfDerivedWeights",
        [] {
          const torch::Tensor scale = torch::randn({5}).requires_grad_();
@@ -184,13 +157,9 @@ std::vector<StageCase> stage_cases() {
                           derived};
          });
        },
-       [] {
-         return normal({{4, 5}});
-       }},
+       [] { return normal({{4, 5}}); }},
       {"FusedKernels", [] { return of_module(MnistNet(MnistNetOptions{.dropout = false})); },
-       [] {
-         return normal({{4, 1, 28, 28}});
-       }},
+       [] { return normal({{4, 1, 28, 28}}); }},
   };
 }
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
+#include <lockstep/parallel/pipeline/schedule/check.h>
 #include <tests/parallel/pipeline/nets.h>
 #include <tests/support/groups.h>
 
@@ -42,9 +42,8 @@ class WholeScaleFunction : public torch::autograd::Function<WholeScaleFunction> 
     return x * weight;
   }
 
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* context,
-      const torch::autograd::variable_list& gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     return {gradients[0] * saved[1], (gradients[0] * saved[0]).sum(0)};
   }
@@ -52,8 +51,7 @@ class WholeScaleFunction : public torch::autograd::Function<WholeScaleFunction> 
 
 struct WholeScaleImpl : torch::nn::Module {
   explicit WholeScaleImpl(bool says)
-      : says_so(says),
-        weight(register_parameter("weight", torch::rand({kScaledFeatures}) + 0.5)) {}
+      : says_so(says), weight(register_parameter("weight", torch::rand({kScaledFeatures}) + 0.5)) {}
   torch::Tensor forward(const torch::Tensor& x) { return WholeScaleFunction::apply(x, weight); }
   bool has_whole_backward() const { return says_so; }
 

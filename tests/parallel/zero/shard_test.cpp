@@ -16,9 +16,7 @@ struct ShardOfTwo {
     shard.gradients = torch::randn({length});
     shard.peer_gradients = {torch::randn({length}), shard.gradients};
   }
-  torch::Tensor mean() const {
-    return (shard.peer_gradients[0] + shard.peer_gradients[1]) / 2;
-  }
+  torch::Tensor mean() const { return (shard.peer_gradients[0] + shard.peer_gradients[1]) / 2; }
   Shard shard;
 };
 

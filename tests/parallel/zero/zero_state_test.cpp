@@ -158,9 +158,7 @@ TEST(ZeroState, ThatDoesNotFitIsRefusedOnEveryRank) {
       {[](NamedTensors& state) { state.erase(state.begin()); }, "' is missing"},
       {[](NamedTensors& state) { state.emplace_back("exp_avg.tail", torch::ones({2})); },
        "optimizer state: 'exp_avg.tail' is unexpected"},
-      {[](NamedTensors& state) {
-         state.front().second = torch::ones({2, 3});
-       },
+      {[](NamedTensors& state) { state.front().second = torch::ones({2, 3}); },
        "is Float [2, 3], expected Float ["},
       {[](NamedTensors& state) { state.front().second = torch::Tensor(); },
        "is undefined, expected Float ["},

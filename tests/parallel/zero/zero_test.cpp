@@ -39,18 +39,20 @@ INSTANTIATE_TEST_SUITE_P(Cases, Zero,
                          ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0},
                                            ZeroCase{"shared3", "shm", 3, kShared, 0},
                                            ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
-                                           ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+                                           ZeroCase{"hierarchical3", "hierarchical", 3, kFlat,
+                                                    1e-6},
                                            ZeroCase{"one", "auto", 1, kFlat, 0}),
                          [](const auto& info) { return info.param.name; });
 
 class ZeroSteps : public Zero {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, ZeroSteps,
-    ::testing::Values(ZeroCase{"shm2", "shm", 2, kFlat, 0}, ZeroCase{"shm3", "shm", 3, kFlat, 0},
-                      ZeroCase{"shared2", "shm", 2, kShared, 0}, ZeroCase{"shared3", "shm", 3, kShared, 0},
-                      ZeroCase{"gloo2", "gloo", 2, kFlat, 0}, ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
-                      ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
-                      ZeroCase{"one", "auto", 1, kFlat, 0}, ZeroCase{"one_shared", "auto", 1, kShared, 0}),
+    ::testing::Values(
+        ZeroCase{"shm2", "shm", 2, kFlat, 0}, ZeroCase{"shm3", "shm", 3, kFlat, 0},
+        ZeroCase{"shared2", "shm", 2, kShared, 0}, ZeroCase{"shared3", "shm", 3, kShared, 0},
+        ZeroCase{"gloo2", "gloo", 2, kFlat, 0}, ZeroCase{"gloo3", "gloo", 3, kFlat, 1e-6},
+        ZeroCase{"hierarchical3", "hierarchical", 3, kFlat, 1e-6},
+        ZeroCase{"one", "auto", 1, kFlat, 0}, ZeroCase{"one_shared", "auto", 1, kShared, 0}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(ZeroSteps, EqualThoseOfAnOptimizerForEachRank) {
@@ -132,7 +134,8 @@ TEST_P(Zero, ParametersStayUntilAllRanksStep) {
       const auto until = Clock::now() + Milliseconds(group.rank() == group.size() - 1 ? 30 : 0);
       while (Clock::now() < until) {
       }
-      if (!torch::equal(before, sharded.net->parameters()[0])) throw Error("changed before this rank's step()");
+      if (!torch::equal(before, sharded.net->parameters()[0]))
+        throw Error("changed before this rank's step()");
       sharded.optimizer.step();
       if (torch::equal(before, sharded.net->parameters()[0])) throw Error("not changed by step()");
     }

@@ -93,9 +93,8 @@ TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
   const StateDict whole = train_ranks(2, "shm", "ddp", run).state;
   for (const std::int64_t good : {6, 4}) {
     const TemporaryDirectory directory;
-    run.checkpoints = {.directory = directory / "checkpoints",
-                       .every_n_train_steps = 2,
-                       .keep_last = 3};
+    run.checkpoints = {
+        .directory = directory / "checkpoints", .every_n_train_steps = 2, .keep_last = 3};
     run.max_steps = 8;
     run.resume = false;
     train_ranks(2, "shm", "ddp", run);

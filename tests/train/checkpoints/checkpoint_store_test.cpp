@@ -33,8 +33,8 @@
 namespace lockstep {
 namespace {
 
-bool refuses_links = false;  // as a disk without inodes does
-bool changes_bytes = false;  // of the next file that is flushed
+bool refuses_links = false;    // as a disk without inodes does
+bool changes_bytes = false;    // of the next file that is flushed
 bool dies_at_removal = false;  // the process is killed when it takes a checkpoint's name away
 std::vector<std::string>* events = nullptr;  // what is done to the disk, one behind the other
 
@@ -67,9 +67,9 @@ extern "C" int rename(const char* from, const char* to) noexcept {
 
 extern "C" int fsync(int fd) {
   std::error_code error;
-  lockstep::note_event(
-      "flush", std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
-  struct stat info {};
+  lockstep::note_event("flush",
+                       std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
+  struct stat info{};
   if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
     lockstep::changes_bytes = false;
     if (pwrite(fd, "?!", 2, info.st_size / 2) != 2) return -1;
@@ -212,14 +212,13 @@ TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
   events = &seen;
   save_step(run, 2);
   events = nullptr;
-  EXPECT_THAT(seen,
-              ElementsAre("flush model.safetensors", "name model.safetensors",
-                          "flush training.safetensors", "name training.safetensors",
-                          "flush manifest.json", "name manifest.json",
-                          "flush .tmp-step-00000002",  // the names of these three
-                          "name step-00000002", "flush checkpoints",  //
-                          "link latest", "name latest", "flush checkpoints",
-                          "name .tmp-removed-step-00000001"));
+  EXPECT_THAT(seen, ElementsAre("flush model.safetensors", "name model.safetensors",
+                                "flush training.safetensors", "name training.safetensors",
+                                "flush manifest.json", "name manifest.json",
+                                "flush .tmp-step-00000002",  // the names of these three
+                                "name step-00000002", "flush checkpoints",  //
+                                "link latest", "name latest", "flush checkpoints",
+                                "name .tmp-removed-step-00000001"));
 }
 
 // As where the steps of an epoch become fewer with a larger batch.
@@ -402,9 +401,7 @@ TEST_F(CheckpointStoreTest, LeavesTheOthersWholeWhenItCannotWrite) {
   EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 3));
 }
 
-int priority_of_this_thread() {
-  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
-}
+int priority_of_this_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
 TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
   const int before = priority_of_this_thread();

@@ -66,20 +66,21 @@ TEST_P(StateDictOfModel, HasTorchvisionsNamesShapesOrderAndInitialValues) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, StateDictOfModel,
-    ::testing::Values(Model{"mnist", [] { return MnistNet().ptr(); }},
-                      Model{"resnet18", [] { return resnet18().ptr(); }},
-                      Model{"resnet34", [] { return resnet34().ptr(); }},
-                      Model{"resnet50", [] { return resnet50().ptr(); }},
-                      Model{"autoencoder", [] { return Autoencoder().ptr(); }},
-                      Model{"resnet18-cifar",
-                            [] { return resnet18(ResNetStem::kCifar, 10).ptr(); }}),
-    [](const auto& info) {
-      std::string name = info.param.name;
-      std::replace(name.begin(), name.end(), '-', '_');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Models, StateDictOfModel,
+                         ::testing::Values(Model{"mnist", [] { return MnistNet().ptr(); }},
+                                           Model{"resnet18", [] { return resnet18().ptr(); }},
+                                           Model{"resnet34", [] { return resnet34().ptr(); }},
+                                           Model{"resnet50", [] { return resnet50().ptr(); }},
+                                           Model{"autoencoder", [] { return Autoencoder().ptr(); }},
+                                           Model{"resnet18-cifar",
+                                                 [] {
+                                                   return resnet18(ResNetStem::kCifar, 10).ptr();
+                                                 }}),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lockstep

@@ -141,9 +141,7 @@ TEST_F(StateDictFile, SaysWhatCannotBeReadOrWritten) {
     EXPECT_THAT(checkpoint_message([&, &state = state] { save_torch_file(path("x.pt"), state); }),
                 HasSubstr(message));
   }
-  EXPECT_THAT(checkpoint_message([&] {
-                save_torch_file(path("none") / "x.pt", {{"a", values}});
-              }),
+  EXPECT_THAT(checkpoint_message([&] { save_torch_file(path("none") / "x.pt", {{"a", values}}); }),
               HasSubstr("cannot write the tensors"));
   EXPECT_THAT(directory.names(), ElementsAre("page.pt"));
 }
@@ -201,8 +199,9 @@ TEST_F(Pretrained, KeepsTheLastLayerOfAnotherNumberOfClasses) {
   EXPECT_EQ(loaded.outputs, 6);
   EXPECT_EQ(loaded.outputs_in_file, 1000);
   EXPECT_THAT(loaded.initial, ElementsAre("fc.weight", "fc.bias"));
-  EXPECT_EQ(loaded.summary(),
-            "fc has 6 outputs here and 1000 in x.pth: fc.weight, fc.bias keep their initial values");
+  EXPECT_EQ(
+      loaded.summary(),
+      "fc has 6 outputs here and 1000 in x.pth: fc.weight, fc.bias keep their initial values");
   const StateDict state = state_dict(*net);
   ASSERT_EQ(state[120].first, "fc.weight");
   EXPECT_TRUE(state[120].second.equal(weight));

@@ -15,8 +15,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/train/step_graph.h>
 #include <lockstep/train/optimization/step_seed.h>
+#include <lockstep/train/step_graph.h>
 #include <lockstep/train/trainer.h>
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>

@@ -162,15 +162,14 @@ TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
   EXPECT_GT(distance(first, state(false)), 1e-4);
 }
 
-// A classifier whose dropout begins with training forward `first`, counted from 0 over all replicas.
+// A classifier whose dropout begins with training forward `first`, counted from 0 over all
+// replicas.
 struct LateDropoutNetImpl : torch::nn::Cloneable<LateDropoutNetImpl> {
   explicit LateDropoutNetImpl(int first_)
       : first(first_), forwards(std::make_shared<std::atomic<int>>(0)) {
     LateDropoutNetImpl::reset();
   }
-  void reset() override {
-    linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
-  }
+  void reset() override { linear = register_module("linear", torch::nn::Linear(28 * 28, 10)); }
   torch::Tensor forward(const torch::Tensor& images) {
     const bool draws = is_training() && (*forwards)++ >= first;
     return linear->forward(torch::dropout(images.flatten(1), 0.5, draws));
@@ -217,9 +216,8 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
   EXPECT_THAT(errors,
               testing::Each(HasSubstr("strategy dp trains in one process, but there are 2")));
 
-  EXPECT_EQ(message_of<ConfigError>([] {
-              make_strategy("dp", group_of_one(), {.sync_batchnorm = true});
-            }),
+  EXPECT_EQ(message_of<ConfigError>(
+                [] { make_strategy("dp", group_of_one(), {.sync_batchnorm = true}); }),
             "strategy dp: sync_batchnorm belongs to ddp and zero1");
   EXPECT_EQ(
       message_of<ConfigError>([] { make_strategy("dp", group_of_one(), {.bucket_cap_mb = 1}); }),

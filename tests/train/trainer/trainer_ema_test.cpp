@@ -110,9 +110,8 @@ TEST(TrainerEma, GoesOnExactly) {
     EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
   };
   expect_exact("single", [](const TrainerOptions& run) { return train(run); });
-  expect_exact("zero1", [](const TrainerOptions& run) {
-    return train_ranks(2, "shm", "zero1", run);
-  });
+  expect_exact("zero1",
+               [](const TrainerOptions& run) { return train_ranks(2, "shm", "zero1", run); });
 }
 
 TEST(TrainerEma, BeginsWhereACheckpointHasNone) {

@@ -1,5 +1,5 @@
-// Runs with cuda_graph, whose graph is a stand-in on the CPU: warm-up, capture, replays, and what is
-// refused.
+// Runs with cuda_graph, whose graph is a stand-in on the CPU: warm-up, capture, replays, and what
+// is refused.
 #include <lockstep/train/trainer.h>
 
 #include <memory>
@@ -68,8 +68,15 @@ TEST(TrainerGraph, WarmsUpCapturesOnceAndReplaysFullSteps) {
   TrainerOptions run = with_graph(options(3), events);
   run.listeners = {&listener};
   const Outcome outcome = train_ddp(run);
-  EXPECT_EQ(events, "wwwcrr" "rrrrr" "rrrrr");
-  EXPECT_EQ(listener.events, "bsssssse" "sssssse" "sssssse" "E");
+  EXPECT_EQ(events,
+            "wwwcrr"
+            "rrrrr"
+            "rrrrr");
+  EXPECT_EQ(listener.events,
+            "bsssssse"
+            "sssssse"
+            "sssssse"
+            "E");
   const PhaseSeconds& phases = outcome.report.epochs[1].phases;
   EXPECT_GT(phases.forward, 0) << "of the last step, which was not replayed";
   EXPECT_EQ(outcome.report.epochs[1].steps, 6);
@@ -87,13 +94,46 @@ TEST(TrainerGraph, GivesTheBitsOfARunWithout) {
     Precision precision = Precision::k32;
   };
   const Case cases[] = {
-      {"sgd", SgdOptions{.lr = 0.05, .momentum = 0.9}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr"},
-      {"adamw", AdamWOptions{.lr = 1e-3}, 1, 0.5, 0.9, "wwwcrr" "rrrrr" "rrrrr"},
+      {"sgd",
+       SgdOptions{.lr = 0.05, .momentum = 0.9},
+       1,
+       {},
+       {},
+       "wwwcrr"
+       "rrrrr"
+       "rrrrr"},
+      {"adamw", AdamWOptions{.lr = 1e-3}, 1, 0.5, 0.9,
+       "wwwcrr"
+       "rrrrr"
+       "rrrrr"},
       // Two full steps an epoch, and one whose second batch is smaller.
-      {"accumulated", AdamOptions{.lr = 1e-3}, 2, 1e6, {}, "ww" "wcr" "rr"},
-      {"bf16", SgdOptions{.lr = 0.05}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr", Precision::kBf16},
+      {"accumulated",
+       AdamOptions{.lr = 1e-3},
+       2,
+       1e6,
+       {},
+       "ww"
+       "wcr"
+       "rr"},
+      {"bf16",
+       SgdOptions{.lr = 0.05},
+       1,
+       {},
+       {},
+       "wwwcrr"
+       "rrrrr"
+       "rrrrr",
+       Precision::kBf16},
       // With a scale of the loss that is too large for the first steps, which are skipped.
-      {"fp16", AdamOptions{.lr = 1e-3}, 1, {}, {}, "wwwcrr" "rrrrr" "rrrrr", Precision::kFp16},
+      {"fp16",
+       AdamOptions{.lr = 1e-3},
+       1,
+       {},
+       {},
+       "wwwcrr"
+       "rrrrr"
+       "rrrrr",
+       Precision::kFp16},
   };
   for (const Case& each : cases) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, each.name);
@@ -118,7 +158,9 @@ TEST(TrainerGraph, EvaluatesWithinAnEpochAndWatchesGradients) {
   run.schedule = {.kind = ScheduleKind::kOneCycle};
   std::string events;
   expect_equal_runs(train_ddp(run), train_ddp(with_graph(run, events)));
-  EXPECT_EQ(events, "wwwcrr" "rrrrr");
+  EXPECT_EQ(events,
+            "wwwcrr"
+            "rrrrr");
 }
 
 // The counts of steps, which were on the device, are in the checkpoint, and the graph is made anew.
@@ -136,7 +178,9 @@ TEST(TrainerGraph, ARunGoesOnFromItsCheckpoint) {
   resumed.checkpoints.directory = directory.path();
   resumed.resume = true;
   expect_equal_bits(whole.state, train_ddp(resumed).state);
-  EXPECT_EQ(events, "wwwcrr" "wwwcrr");
+  EXPECT_EQ(events,
+            "wwwcrr"
+            "wwwcrr");
 }
 
 // --- What is refused
@@ -155,17 +199,19 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
                         "--cuda-graph, or give --accelerator cuda"));
   TrainerOptions anomaly = options(1);
   anomaly.detect_anomaly = true;
-  EXPECT_THAT(refusal(anomaly, "single"),
-              HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
-                        "does not check values for NaN; leave one of them out"));
+  EXPECT_THAT(
+      refusal(anomaly, "single"),
+      HasSubstr("cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
+                "does not check values for NaN; leave one of them out"));
   TrainerOptions cycle = options(1);
   cycle.schedule = {.kind = ScheduleKind::kOneCycle, .cycle_momentum = true};
   EXPECT_THAT(refusal(cycle, "single"), HasSubstr("cuda_graph and cycle_momentum exclude"));
   StrategyOptions two;
   two.devices = {torch::kCPU, torch::kCPU};
-  EXPECT_THAT(refusal(options(1), "dp", two),
-              HasSubstr("Trainer: cuda_graph: strategy dp computes with several devices, threads or "
-                        "stages; use --strategy ddp or single"));
+  EXPECT_THAT(
+      refusal(options(1), "dp", two),
+      HasSubstr("Trainer: cuda_graph: strategy dp computes with several devices, threads or "
+                "stages; use --strategy ddp or single"));
   EXPECT_THAT(refusal(options(1), "zero1"),
               HasSubstr("Trainer: cuda_graph: strategy zero1 counts its optimizer's steps"));
 }
@@ -177,18 +223,18 @@ TEST(TrainerGraph, RefusesGroupsThatTheHostMoves) {
     });
   };
   for (const std::string backend : {"shm", "gloo"}) {
-    EXPECT_THAT(refusals(backend),
-                testing::Each(HasSubstr("Trainer: cuda_graph cannot communicate over " + backend +
-                                        ", whose operations the host moves; use NCCL, with a GPU for "
-                                        "each rank")));
+    EXPECT_THAT(
+        refusals(backend),
+        testing::Each(HasSubstr("Trainer: cuda_graph cannot communicate over " + backend +
+                                ", whose operations the host moves; use NCCL, with a GPU for "
+                                "each rank")));
   }
 }
 
 TEST(TrainerGraph, ABuildWithoutCudaSaysSo) {
   if (at::hasCUDA()) GTEST_SKIP() << "this LibTorch has CUDA";
-  EXPECT_THAT(message_of<ConfigError>([] {
-                make_step_graph(torch::Device(torch::kCUDA, 0), group_of_one());
-              }),
+  EXPECT_THAT(message_of<ConfigError>(
+                  [] { make_step_graph(torch::Device(torch::kCUDA, 0), group_of_one()); }),
               HasSubstr("cuda_graph needs the CUDA build of LibTorch"));
 }
 
@@ -226,12 +272,15 @@ TEST(TrainerGraph, AdviceFitsWhyAStepCannotBeRecorded) {
       for (std::int64_t i = 0; i <= CapturedStep::kWarmUpSteps; ++i) step.run();
     });
   };
-  const std::string memory = refusal_of([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory"); });
-  EXPECT_THAT(memory, testing::EndsWith("too little memory for recording the step: out of memory; use "
-                                        "smaller batches, or leave out --cuda-graph"));
+  const std::string memory =
+      refusal_of([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory"); });
+  EXPECT_THAT(memory,
+              testing::EndsWith("too little memory for recording the step: out of memory; use "
+                                "smaller batches, or leave out --cuda-graph"));
   const std::string other = refusal_of([] { TORCH_CHECK(false, "shapes differ"); });
-  EXPECT_THAT(other, testing::EndsWith("cannot be recorded: shapes differ; leave out --cuda-graph to see "
-                                       "whether the step runs without it"));
+  EXPECT_THAT(other,
+              testing::EndsWith("cannot be recorded: shapes differ; leave out --cuda-graph to see "
+                                "whether the step runs without it"));
   EXPECT_THAT(refusal_of([] { TORCH_CHECK(false, "not permitted when stream is capturing"); }),
               testing::EndsWith("as item() does, or leave out --cuda-graph"));
 }

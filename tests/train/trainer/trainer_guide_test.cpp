@@ -15,8 +15,8 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/pipeline/balance.h>
-#include <lockstep/train/task/standard_metrics.h>
 #include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/standard_metrics.h>
 #include <lockstep/train/trainer.h>
 #include <tests/train/trainer/trainer_runs.h>
 

@@ -49,7 +49,7 @@ constexpr std::int64_t kEpochs = 30;
 constexpr std::int64_t kSteps = 6 * kEpochs;
 constexpr int kPatience = 60'000;  // ms: nothing takes that long
 
-constexpr int kDiskIsFull = 3;     // a life's exit code
+constexpr int kDiskIsFull = 3;      // a life's exit code
 constexpr std::int64_t kFull = -1;  // among its reports, which else are steps
 
 class Draws {
@@ -407,8 +407,9 @@ class KilledProgram {
   }
 
   testing_support::ProgramRun start(const fs::path& out, bool background) const {
-    std::vector<std::string> words = {LOCKSTEP_PROGRAM, "train", "mnist", "--nproc-per-node", "2",
-                                      "--accelerator", "cpu", "--threads", "1"};
+    std::vector<std::string> words = {
+        LOCKSTEP_PROGRAM, "train", "mnist", "--nproc-per-node", "2", "--accelerator", "cpu",
+        "--threads",      "1"};
     const auto add = [&](const std::vector<std::string>& more) {
       words.insert(words.end(), more.begin(), more.end());
     };

@@ -70,8 +70,9 @@ class SpiedTask : public Task {
 
 RunReport fit_spied(const TrainerOptions& run, SpiedTask& task) {
   Loader loader = train_loader(group_of_one());
-  return Trainer(run, make_strategy("single", group_of_one()))
-      .fit(task, loader, [] { return test_loader(group_of_one()); });
+  return Trainer(run, make_strategy("single", group_of_one())).fit(task, loader, [] {
+    return test_loader(group_of_one());
+  });
 }
 
 TEST(TrainerLimits, EndAnEpochAfterSoManyBatches) {
@@ -87,7 +88,10 @@ TEST(TrainerLimits, EndAnEpochAfterSoManyBatches) {
   EXPECT_EQ(events_of(run), "bssesseE") << "a step of two batches, and one of what is left";
   expect_to_resume_exactly(run, 3);
   run.limit_train_batches = 100;
-  EXPECT_EQ(events_of(run), "bssse" "ssseE") << "more than there are";
+  EXPECT_EQ(events_of(run),
+            "bssse"
+            "ssseE")
+      << "more than there are";
 }
 
 TEST(TrainerLimits, EvaluateEveryNthEpochAndTheLast) {
@@ -107,7 +111,9 @@ TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
   run.val_check_interval = 2;
   run.listeners = {&listener};
   expect_equal_bits(train(run).state, plain);
-  EXPECT_EQ(listener.events, "bssvssvsse" "ssvssvsseE");
+  EXPECT_EQ(listener.events,
+            "bssvssvsse"
+            "ssvssvsseE");
   ASSERT_EQ(listener.evaluations.size(), 4U);
   EXPECT_EQ(listener.evaluations[3].epoch, 2);
   EXPECT_EQ(listener.evaluations[3].step, 4);
@@ -115,11 +121,16 @@ TEST(TrainerLimits, EvaluateWithinEpochsWithoutAChangeOfTraining) {
   EXPECT_EQ(listener.evaluations[3].test.samples, 33);
   run.listeners.clear();
   run.check_val_every_n_epoch = 2;
-  EXPECT_EQ(events_of(run), "bsssssse" "ssvssvsseE");
+  EXPECT_EQ(events_of(run),
+            "bsssssse"
+            "ssvssvsseE");
   run.check_val_every_n_epoch = 1;
   run.val_check_interval = 3;
   run.accumulate_grad_batches = 2;
-  EXPECT_EQ(events_of(run), "bssvse" "ssvseE") << "with the step that reaches three batches";
+  EXPECT_EQ(events_of(run),
+            "bssvse"
+            "ssvseE")
+      << "with the step that reaches three batches";
   run.limit_train_batches = 2;
   EXPECT_EQ(message_of<ConfigError>([&] { train(run); }),
             "Trainer: val_check_interval is 3 batches, more than the 2 that each rank has in an "
@@ -192,7 +203,9 @@ TEST(TrainerMaxTime, LeavesTheFirstEpochsAlone) {
   run.max_time_seconds = 1e-9;
   EXPECT_EQ(events_of(run), "bseE");
   run.min_epochs = 2;
-  EXPECT_EQ(events_of(run), "bsssssse" "sssssseE");
+  EXPECT_EQ(events_of(run),
+            "bsssssse"
+            "sssssseE");
 }
 
 TEST(TrainerTrials, FindABrokenEvaluationBeforeTraining) {
@@ -345,7 +358,8 @@ TEST(TrainerLimits, BelongToTheIdentityOfARun) {
   ModelEma ema(*net, 0.75);
   NamedTensors training = Optimizer(*net, run.optimizer).state();
   for (const auto& entry : ema.state()) training.push_back(entry);
-  const auto settings = load_checkpoint(run.checkpoints.directory, *net, training, "digits").settings;
+  const auto settings =
+      load_checkpoint(run.checkpoints.directory, *net, training, "digits").settings;
   EXPECT_EQ(settings.at("limit_train_batches"), "2");
   EXPECT_EQ(settings.at("gradient_clip_value"), "0.5");
   EXPECT_EQ(settings.at("ema_decay"), "0.75");

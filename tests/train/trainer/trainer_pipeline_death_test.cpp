@@ -53,9 +53,8 @@ ClassificationTask interrupted_task(const std::function<void()>& before) {
 ClassificationTask immovable_task() {
   torch::nn::Sequential net = make_staged_net();
   net->push_back(testing_support::Immovable());
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {5, 4}));
-  });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {5, 4})); });
 }
 
 // Returns its input. Its parameter is never used.
@@ -69,9 +68,8 @@ TORCH_MODULE(IdleLayer);
 ClassificationTask idle_task() {
   torch::nn::Sequential net = make_staged_net();
   net->push_back(IdleLayer());
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {5, 4}));
-  });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {5, 4})); });
 }
 
 // Three stages, the first and the last of which share a layer. `before` is called before a gradient
@@ -83,9 +81,8 @@ ClassificationTask task_with_tied_ends(const std::function<void()>& before) {
   net->push_back(torch::nn::Linear(16, 16));
   net->push_back(shared);
   net->parameters().front().register_hook([before](const torch::Tensor&) -> void { before(); });
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {3, 1, 1}));
-  });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {3, 1, 1})); });
 }
 
 ClassificationTask whole_task() { return make_staged_task(make_staged_net()); }
@@ -156,9 +153,8 @@ TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
   Survivors all(beginning.ranks);
   const auto errors = run_group(beginning.ranks, "shm", [&](const ProcessGroup& group) {
     const bool last = group.rank() == group.size() - 1;
-    train_until_the_end(
-        group, beginning.strategy, last ? beginning.task_of_last : whole_task, begun, all,
-        SgdOptions{.lr = last ? beginning.lr_of_last : 0.01});
+    train_until_the_end(group, beginning.strategy, last ? beginning.task_of_last : whole_task,
+                        begun, all, SgdOptions{.lr = last ? beginning.lr_of_last : 0.01});
   });
   EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
   EXPECT_THAT(errors, Each(HasSubstr(beginning.text)));
@@ -175,13 +171,12 @@ struct TrainerDeath {
 void PrintTo(const TrainerDeath& death, std::ostream* out) { *out << death.name; }
 
 class TrainerPipelineDeaths : public testing::TestWithParam<TrainerDeath> {};
-INSTANTIATE_TEST_SUITE_P(
-    Ranks, TrainerPipelineDeaths,
-    testing::Values(TrainerDeath{"PipelineOverShm", "pipeline", "shm", 2, 1},
-                    TrainerDeath{"PipelineOverGloo", "pipeline", "gloo", 2, 1},
-                    TrainerDeath{"HybridOverShm", "hybrid", "shm", 4, 3},
-                    TrainerDeath{"HybridOverGloo", "hybrid", "gloo", 4, 2}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainerPipelineDeaths,
+                         testing::Values(TrainerDeath{"PipelineOverShm", "pipeline", "shm", 2, 1},
+                                         TrainerDeath{"PipelineOverGloo", "pipeline", "gloo", 2, 1},
+                                         TrainerDeath{"HybridOverShm", "hybrid", "shm", 4, 3},
+                                         TrainerDeath{"HybridOverGloo", "hybrid", "gloo", 4, 2}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(TrainerPipelineDeaths, AreNamedByAllOtherRanksWithinTwoSeconds) {
   const TrainerDeath death = GetParam();
@@ -223,8 +218,7 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
       failed.mark();
       throw DataError("the stage is broken");
     };
-    train_until_the_end(
-        group, "hybrid", [&] { return interrupted_task(fail); }, failed, all);
+    train_until_the_end(group, "hybrid", [&] { return interrupted_task(fail); }, failed, all);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the stage is broken"), HasSubstr(" in time"))));
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));

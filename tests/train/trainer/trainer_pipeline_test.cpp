@@ -288,27 +288,25 @@ TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
   const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
   const Way sharded = {
       "sharded", 4, {.strategy = "hybrid", .options = staged(2, Schedule::k1F1B, true)}};
-  expect_to_go_on(
-      {hybrid, sharded, kSingle},
-      {kSingle,
-       hybrid,
-       sharded,
-       {"ddp", 2, {.strategy = "ddp"}},
-       {"zero1", 2, {.strategy = "zero1"}},
-       {"threads", 1, {.strategy = "pipeline", .options = staged(4)}},
-       {"ranks", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
-       {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}}});
+  expect_to_go_on({hybrid, sharded, kSingle},
+                  {kSingle,
+                   hybrid,
+                   sharded,
+                   {"ddp", 2, {.strategy = "ddp"}},
+                   {"zero1", 2, {.strategy = "zero1"}},
+                   {"threads", 1, {.strategy = "pipeline", .options = staged(4)}},
+                   {"ranks", 2, {.strategy = "pipeline", .options = staged(4, Schedule::kZbV)}},
+                   {"hybridZbv", 4, {.strategy = "hybrid", .options = staged(4, Schedule::kZbV)}}});
 }
 
 TEST(TrainerPipelineCheckpoints, GoOnFromPipelinesAndReplicas) {
   const std::vector<torch::Device> cpus(2, torch::kCPU);
-  expect_to_go_on(
-      {{"threads2", 1, {.strategy = "pipeline", .options = staged(2)}},
-       {"ranks2", 2, {.strategy = "pipeline", .options = staged(2, Schedule::kZbH1)}},
-       {"dp", 1, {.strategy = "dp", .options = {.devices = cpus}}}},
-      {kSingle,
-       {"threads4", 1, {.strategy = "pipeline", .options = staged(4)}},
-       {"ranks4", 4, {.strategy = "pipeline", .options = staged(4)}}});
+  expect_to_go_on({{"threads2", 1, {.strategy = "pipeline", .options = staged(2)}},
+                   {"ranks2", 2, {.strategy = "pipeline", .options = staged(2, Schedule::kZbH1)}},
+                   {"dp", 1, {.strategy = "dp", .options = {.devices = cpus}}}},
+                  {kSingle,
+                   {"threads4", 1, {.strategy = "pipeline", .options = staged(4)}},
+                   {"ranks4", 4, {.strategy = "pipeline", .options = staged(4)}}});
 }
 
 TEST(TrainerPipelineCheckpoints, NameTheMicroBatches) {
@@ -385,10 +383,8 @@ TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
     run.checkpoints.directory = directory / "threads";
     train_staged(run, group_of_one(),
                  {.strategy = "pipeline", .options = staged(2), .net = with_dropout});
-    const StateDict of_ranks =
-        saved_state(directory / "ranks", run.optimizer, with_dropout);
-    const StateDict of_threads =
-        saved_state(directory / "threads", run.optimizer, with_dropout);
+    const StateDict of_ranks = saved_state(directory / "ranks", run.optimizer, with_dropout);
+    const StateDict of_threads = saved_state(directory / "threads", run.optimizer, with_dropout);
     for (std::size_t i = 0; i < of_ranks.size(); ++i) {
       LOCKSTEP_CHECK(of_ranks[i].second.equal(of_threads[i].second), "another ", of_ranks[i].first);
     }

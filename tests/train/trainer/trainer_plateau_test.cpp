@@ -87,7 +87,9 @@ TEST(TrainerStops, WhenTheLossNoLongerImproves) {
   run.early_stopping = EarlyStoppingOptions{.patience = 2};
   run.listeners = {&listener};
   const RunReport report = train(run).report;
-  EXPECT_EQ(listener.events, "bsesese" "E");
+  EXPECT_EQ(listener.events,
+            "bsesese"
+            "E");
   EXPECT_THAT(report.stop_reason, testing::StartsWith("loss has not improved on "));
   EXPECT_THAT(report.stop_reason, testing::EndsWith(" in 2 evaluations"));
   EXPECT_TRUE(report.test);
@@ -222,9 +224,9 @@ TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
   train(run);
   EXPECT_EQ(listener.rates, std::vector<double>{1e-6});
   EXPECT_EQ(listener.announced_rate, 1e-6) << "what the heading of the run shows";
-  EXPECT_THAT(log.lines(), testing::ElementsAre(
-                               "warning: the learning rate goes on as schedule plateau has "
-                               "left it, from 1e-06; the new one, 0.001, changes nothing"));
+  EXPECT_THAT(log.lines(),
+              testing::ElementsAre("warning: the learning rate goes on as schedule plateau has "
+                                   "left it, from 1e-06; the new one, 0.001, changes nothing"));
 }
 
 // One step an epoch, and an evaluation after each: the second one is no better than the first.

@@ -108,8 +108,8 @@ TEST(TrainerRanks, SkipAStepTogether) {
 struct NormalizedNetImpl : torch::nn::Module {
   NormalizedNetImpl() {
     hidden = register_module("hidden", torch::nn::Linear(28 * 28, 16));
-    norm = register_module(
-        "norm", torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(16).momentum(0.9)));
+    norm = register_module("norm",
+                           torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(16).momentum(0.9)));
     output = register_module("output", torch::nn::Linear(16, 10));
   }
   torch::Tensor forward(const torch::Tensor& images) {
@@ -308,8 +308,8 @@ TEST(TrainerProcesses, DrawTheirOwnRandomNumbersInEachStep) {
     const torch::Tensor own = torch::tensor(draws);
     torch::Tensor of_rank_zero = own.clone();
     group.broadcast(of_rank_zero, 0);
-    LOCKSTEP_CHECK(group.rank() == 0 || of_rank_zero.ne(own).all().item<bool>(),
-                   "rank 0 drew ", of_rank_zero, ", this rank ", own);
+    LOCKSTEP_CHECK(group.rank() == 0 || of_rank_zero.ne(own).all().item<bool>(), "rank 0 drew ",
+                   of_rank_zero, ", this rank ", own);
   });
   EXPECT_EQ(errors, no_errors(kRanks));
 }

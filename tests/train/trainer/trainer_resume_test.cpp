@@ -82,8 +82,10 @@ TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
     second.listeners = {&listener};
     train(second, group_of_one(), true, "", batch);
     EXPECT_EQ(listener.last.images, kImages - 40) << batch;
-    EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch) << "steps are those of the new size";
-    EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'), (70 + batch - 1) / batch);
+    EXPECT_EQ(listener.last.step, (kImages + batch - 1) / batch)
+        << "steps are those of the new size";
+    EXPECT_EQ(std::count(listener.events.begin(), listener.events.end(), 's'),
+              (70 + batch - 1) / batch);
   }
 }
 

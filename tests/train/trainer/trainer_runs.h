@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/samplers/sampler.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
+#include <lockstep/data/samplers/sampler.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 #include <lockstep/train/trainer.h>
@@ -66,9 +66,9 @@ inline ProcessGroup group_of_one() {
 }
 
 // Each run starts from the same weights, as ranks do from one seed.
-inline Outcome train(const TrainerOptions& trainer_options,
-                     ProcessGroup group = group_of_one(), bool dropout = true,
-                     std::string strategy = "", std::int64_t global_batch = kGlobalBatch,
+inline Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = group_of_one(),
+                     bool dropout = true, std::string strategy = "",
+                     std::int64_t global_batch = kGlobalBatch,
                      const StrategyOptions& strategy_options = {}) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
   torch::NoGradGuard no_grad;

@@ -93,8 +93,9 @@ TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
   Loader loader = train_loader(group_of_one());
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   Trainer trainer(one, make_strategy("single", group_of_one()));
-  EXPECT_THROW(trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
-               ConfigError);
+  EXPECT_THROW(
+      trainer.fit(task, loader, []() -> std::unique_ptr<Loader> { throw ConfigError("no"); }),
+      ConfigError);
   EXPECT_EQ(listener.events, "");
 }
 
@@ -195,10 +196,9 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
       Trainer(options(2), make_strategy("single", group_of_one())).fit(task, loader);
   EXPECT_EQ(report.skipped_images, 2 * 10);
   EXPECT_THAT(log.lines(), ::testing::SizeIs(10));
-  EXPECT_EQ(Trainer(options(1), make_strategy("single", group_of_one()))
-                .fit(task, loader)
-                .skipped_images,
-            10)
+  EXPECT_EQ(
+      Trainer(options(1), make_strategy("single", group_of_one())).fit(task, loader).skipped_images,
+      10)
       << "those of the run before do not count";
   const EpochReport& last = report.epochs.back();
   EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
@@ -210,8 +210,7 @@ TEST(Trainer, AccumulatesGradientsOfSeveralBatches) {
   TrainerOptions two = options(2);
   two.accumulate_grad_batches = 2;
   two.listeners = {&listener};
-  const Outcome outcome =
-      train(two, group_of_one(), /*dropout=*/false, "single", kGlobalBatch / 2);
+  const Outcome outcome = train(two, group_of_one(), /*dropout=*/false, "single", kGlobalBatch / 2);
   EXPECT_EQ(listener.events,
             "bsssssse"
             "sssssse"
@@ -311,8 +310,8 @@ class LateTask final : public ClassificationTask {
   const std::chrono::milliseconds late_;
 };
 
-// ZeRO on shared memory reduces gradients in the optimizer's step, between barriers. How long rank 0
-// waits there depends on the machine, too.
+// ZeRO on shared memory reduces gradients in the optimizer's step, between barriers. How long rank
+// 0 waits there depends on the machine, too.
 TEST(TrainerZero, BooksTheBarriersOfItsOptimizerAsCommunication) {
   PhaseSeconds phases;
   const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {

@@ -10,8 +10,8 @@
 #include <lockstep/comm/backends/c10d/pairwise_work.h>
 #include <lockstep/comm/backends/c10d/reduction.h>
 #include <lockstep/comm/backends/c10d/stream_work.h>
-#include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -132,7 +132,8 @@ class C10dBackend final : public Backend {
                 message_call(CallKind::kSend, tensor, destination, tag));
   }
 
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
     if (!source && !context_->is_gloo()) throw any_source_error();
     if (!context_->is_gloo()) {
       std::vector<at::Tensor> message{nccl_bytes(tensor)};
@@ -364,8 +365,7 @@ class C10dBackend final : public Backend {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction.op;
     options.timeout = timeout();
-    return collective(call,
-                      [&] { return library()._reduce_scatter_base(output, input, options); });
+    return collective(call, [&] { return library()._reduce_scatter_base(output, input, options); });
   }
 
   Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces) {

@@ -12,9 +12,9 @@
 
 #include <lockstep/comm/backends/backend.h>
 #include <lockstep/comm/backends/c10d/device_queries.h>
-#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::c10d_adapter {
 
@@ -34,8 +34,8 @@ struct AdapterOptions {
   /// Of this rank's other operations, which move while it waits here; null: there are none.
   std::shared_ptr<Progress> progress{};
   std::string own_address{};  ///< as in WatchdogOptions
-  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection can be
-  /// asked for it. Zero: peers are waited for.
+  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection
+  /// can be asked for it. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
   /// Answers for the device in whose streams the library runs. Gloo's operations never ask it.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();

@@ -158,8 +158,8 @@ void CollectiveWork::expect_looks() {
   });
 }
 
-// A peer's death ends the wait for it before the library knows, which may never be told: Gloo forgets a
-// send that meets a connection as it closes.
+// A peer's death ends the wait for it before the library knows, which may never be told: Gloo
+// forgets a send that meets a connection as it closes.
 bool CollectiveWork::is_through() const { return handle_->isCompleted(); }
 
 void CollectiveWork::finish() {
@@ -180,8 +180,8 @@ void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 
 // --- Point-to-point ------------------------------------------------------------------------------
 
-// Outlives the Work where that is dropped: the message travels on. One thread at a time waits for it
-// in the library, which would give its end to one of several only.
+// Outlives the Work where that is dropped: the message travels on. One thread at a time waits for
+// it in the library, which would give its end to one of several only.
 struct PointToPointWork::Job {
   Job(WorkHandle handle, std::function<void()> deliver)
       : handle(std::move(handle)), deliver(std::move(deliver)) {}

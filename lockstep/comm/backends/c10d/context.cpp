@@ -166,10 +166,10 @@ void Context::forget_ended() {
 void Context::explain(const Call& call, const std::string& text, const Deadline& deadline) {
   watchdog_->throw_if_ended();
   const bool is_message = !call.number && call.description.root >= 0;
-  const std::string reason = watchdog_->explanation(
-      is_message ? std::optional<int>(call.description.root) : std::nullopt);
-  // Who ends the group at its deadline closes its connections; why it did so comes a moment later, and
-  // a rank that is silent may only be stopped.
+  const std::string reason =
+      watchdog_->explanation(is_message ? std::optional<int>(call.description.root) : std::nullopt);
+  // Who ends the group at its deadline closes its connections; why it did so comes a moment later,
+  // and a rank that is silent may only be stopped.
   const bool may_be_told = deadline.remaining() > kInquiry - kNews;
   if (!reason.empty() && !may_be_told) {
     // Gloo's text says only that a connection is closed, which adds nothing to the reason.

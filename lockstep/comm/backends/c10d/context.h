@@ -12,8 +12,8 @@
 
 #include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/backends/c10d/waiters.h>
-#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
+#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
 
@@ -21,8 +21,8 @@ namespace lockstep::c10d_adapter {
 
 using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 
-/// How long a failed operation looks for the reason: a dead peer is known after three beats, a dead store's after
-/// a grace of a second.
+/// How long a failed operation looks for the reason: a dead peer is known after three beats, a dead
+/// store's after a grace of a second.
 inline constexpr std::chrono::milliseconds kInquiry{1500};
 /// What another rank says of the end has so much time to arrive.
 inline constexpr std::chrono::milliseconds kNews{300};
@@ -69,8 +69,8 @@ class Context {
   /// The operation has ended.
   void release(const WorkHandle& work);
 
-  /// While it lives a wait in Gloo may reach `deadline`, at which Gloo closes all connections: after
-  /// that a closed one says nothing about its peer.
+  /// While it lives a wait in Gloo may reach `deadline`, at which Gloo closes all connections:
+  /// after that a closed one says nothing about its peer.
   class MayClose {
    public:
     MayClose(Context& context, Clock::time_point deadline);
@@ -89,10 +89,11 @@ class Context {
   void explain(const Call& call, const std::string& text, const Deadline& deadline);
   /// Throws when a peer has been gone for so long that `call` will not end.
   void check_departed(const Call& call);
-  /// Throws when `call`, which has been the first in its stream since `since`, will not end: it is over the
-  /// group's timeout, or a peer that it needs is gone. Ends the group then.
+  /// Throws when `call`, which has been the first in its stream since `since`, will not end: it is
+  /// over the group's timeout, or a peer that it needs is gone. Ends the group then.
   void check_in_flight(const Call& call, Clock::time_point since);
-  /// What the library said of `call` is its end and the group's: throws the reason once it is known.
+  /// What the library said of `call` is its end and the group's: throws the reason once it is
+  /// known.
   [[noreturn]] void fail(const Call& call, const std::string& text);
   /// Throws TimeoutError: `call` reached its deadline. Ends the group.
   [[noreturn]] void time_out(const Call& call, std::chrono::milliseconds timeout);
@@ -123,10 +124,10 @@ class Context {
   const std::string name_;
   const std::shared_ptr<Progress> progress_;
   std::atomic<bool> broken_ = false;
-  std::vector<WorkHandle> probes_;       // by rank; of the watchdog's thread
-  std::mutex mutex_;                     // guards what follows
+  std::vector<WorkHandle> probes_;              // by rank; of the watchdog's thread
+  std::mutex mutex_;                            // guards what follows
   std::multiset<Clock::time_point> deadlines_;  // at which Gloo closes the connections
-  std::vector<WorkHandle> outstanding_;  // what Gloo may still be working on
+  std::vector<WorkHandle> outstanding_;         // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;
   Waiters waiters_;
   std::unique_ptr<InFlight> in_flight_;

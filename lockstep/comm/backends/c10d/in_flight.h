@@ -64,10 +64,9 @@ class InFlight {
   std::thread thread_;
 };
 
-/// How long to wait before asking again, in a wait that has lasted for `waited`: the answer comes at
-/// most an eighth late, but not earlier than `least`.
+/// How long to wait before asking again, in a wait that has lasted for `waited`: the answer comes
+/// at most an eighth late, but not earlier than `least`.
 std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
-                                     std::chrono::nanoseconds least,
-                                     std::chrono::nanoseconds most);
+                                     std::chrono::nanoseconds least, std::chrono::nanoseconds most);
 
 }  // namespace lockstep::c10d_adapter

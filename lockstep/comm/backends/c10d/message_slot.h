@@ -61,7 +61,8 @@ constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
   return {code << kTagBits | tag, travelling, padded};
 }
 
-/// Messages that make up a collective. No kind has the tag with all bits set, which is that of probes.
+/// Messages that make up a collective. No kind has the tag with all bits set, which is that of
+/// probes.
 enum class OwnMessage { kSchedule, kSize, kPiece };
 
 /// Of a message of collective `number`. Those of ranks that do not call the same do not meet, for

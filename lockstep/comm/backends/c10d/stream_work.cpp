@@ -71,8 +71,8 @@ void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   keeping_error([&] { wait_for_device(timeout.value_or(context_->options().timeout)); });
 }
 
-// With the lock, in each wait: every caller has a stream of its own. LibTorch's wait for a barrier would block in the driver, where no abort is heard,
-// and ask for its end also during a capture.
+// With the lock, in each wait: every caller has a stream of its own. LibTorch's wait for a barrier
+// would block in the driver, where no abort is heard, and ask for its end also during a capture.
 void StreamWork::join_stream(bool blocks) {
   // A graph must not wait for what is not a part of it.
   if (joined_ && operation_ && context_->device().is_capturing()) return;

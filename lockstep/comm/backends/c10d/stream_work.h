@@ -13,8 +13,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// A wait() without a timeout makes the current stream wait, not the caller, unless the operation is
-/// a barrier. Safe to use from several threads.
+/// A wait() without a timeout makes the current stream wait, not the caller, unless the operation
+/// is a barrier. Safe to use from several threads.
 class StreamWork final : public Work, public StreamOrdered {
  public:
   /// `finish` queues on the current stream what turns the library's result into what was asked for.

@@ -81,9 +81,10 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                .device = device,
                                .world_ranks = world_ranks,
                                .store_rank = c10d_adapter::store_rank(environment, world_ranks),
-                               .forget_keys = [addresses, store, size = environment.world_size] {
-                                 forget_addresses(*addresses, *store, size);
-                               },
+                               .forget_keys =
+                                   [addresses, store, size = environment.world_size] {
+                                     forget_addresses(*addresses, *store, size);
+                                   },
                                .tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); },
                                .progress = progress,
                                .own_address = interface_address,

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/comm/waiting/progress.h>
 
 namespace lockstep::gloo {
 
@@ -31,8 +31,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
                                  std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks = {},
-                                 Meanwhile meanwhile = {},
+                                 const std::vector<int>& world_ranks = {}, Meanwhile meanwhile = {},
                                  std::chrono::milliseconds host_timeout = {});
 
 }  // namespace lockstep::gloo

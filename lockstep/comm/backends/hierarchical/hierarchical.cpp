@@ -54,10 +54,12 @@ class HierarchicalBackend final : public Backend {
     return parts_.local->send(std::move(tensor), place(destination).local_rank, tag);
   }
 
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
     if (!source) {
       throw ConfigError(
-          "recv: the hierarchical backend cannot receive from any rank; name the source, or receive "
+          "recv: the hierarchical backend cannot receive from any rank; name the source, or "
+          "receive "
           "in a group made by new_group(ranks, \"gloo\")");
     }
     if (!is_local(*source)) return parts_.flat->recv(std::move(tensor), source, tag);

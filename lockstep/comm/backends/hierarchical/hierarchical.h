@@ -36,11 +36,11 @@ struct Parts {
   std::chrono::milliseconds timeout{0};
 };
 
-/// No other collective may be started on the parts. Receiving from any rank is a ConfigError: it would
-/// have to ask both transports, and neither takes a question back once the other has answered. The
-/// message that came to it later would be lost to the receive that it belongs to. Gloo has no probe
-/// either, and its only cancellation, a deadline, closes all connections of the group. A group over Gloo
-/// alone does it: ProcessGroup::new_group(ranks, "gloo").
+/// No other collective may be started on the parts. Receiving from any rank is a ConfigError: it
+/// would have to ask both transports, and neither takes a question back once the other has
+/// answered. The message that came to it later would be lost to the receive that it belongs to.
+/// Gloo has no probe either, and its only cancellation, a deadline, closes all connections of the
+/// group. A group over Gloo alone does it: ProcessGroup::new_group(ranks, "gloo").
 std::shared_ptr<Backend> make(Parts parts);
 
 }  // namespace lockstep::hierarchical

@@ -139,7 +139,8 @@ bool Pipeline::move(Operation& operation, bool may_start_local, bool may_start_a
   }
 }
 
-// In the order of the operations and their pieces: across on the leaders' group, down on the local one.
+// In the order of the operations and their pieces: across on the leaders' group, down on the local
+// one.
 bool Pipeline::start_stages(Operation& operation, bool may_start_across) {
   bool moved = false;
   bool across_in_order = may_start_across;

@@ -43,8 +43,8 @@ void store(Tensor destination, const Tensor& source) {
   if (!destination.is_same(source)) destination.detach().copy_(source);
 }
 
-// An input in place lies elsewhere on each rank. Of symmetric memory the ranks of a host would expect
-// that it does not.
+// An input in place lies elsewhere on each rank. Of symmetric memory the ranks of a host would
+// expect that it does not.
 bool lies_in(const Tensor& output, const Tensor& input) {
   const auto* begin = static_cast<const std::byte*>(output.const_data_ptr());
   const auto* data = static_cast<const std::byte*>(input.const_data_ptr());

@@ -60,8 +60,7 @@ class Group final : public c10d::ProcessGroupNCCL {
 };
 
 c10d::ProcessGroupNCCL& group_of(Backend& backend) {
-  auto* const group =
-      dynamic_cast<c10d::ProcessGroupNCCL*>(backend.library());
+  auto* const group = dynamic_cast<c10d::ProcessGroupNCCL*>(backend.library());
   LOCKSTEP_CHECK(group != nullptr, backend.name(), " is not over NCCL");
   return *group;
 }
@@ -108,9 +107,10 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
       options->split_color = communicator.color;
     }
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
-    auto group = c10::make_intrusive<Group>(prefixed, environment.rank, environment.world_size,
-                                            options);
-    // Else single messages run in communicators of two ranks, where a peer's batch never meets them.
+    auto group =
+        c10::make_intrusive<Group>(prefixed, environment.rank, environment.world_size, options);
+    // Else single messages run in communicators of two ranks, where a peer's batch never meets
+    // them.
     group->eagerConnectSingleDevice(device);
     options->split_from.reset();  // or the group would hold the one that it came from
     return c10d_adapter::make(std::move(group),

@@ -25,8 +25,8 @@ struct Communicator {
   /// Its kernels run in a stream of high priority, before those of a backward that are queued.
   bool high_priority = false;
   /// A group over NCCL that has all these ranks and from whose communicator this one is split: all
-  /// of its ranks call connect() or leave_split() at the same time, and none of its operations may be
-  /// under way. Null: a communicator is made from nothing, which takes longer.
+  /// of its ranks call connect() or leave_split() at the same time, and none of its operations may
+  /// be under way. Null: a communicator is made from nothing, which takes longer.
   std::shared_ptr<Backend> parent = nullptr;
   int color = 0;  ///< of a split: the same on the ranks of a new group, not negative
 };
@@ -46,8 +46,8 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
                                  const Communicator& communicator = {});
 
-/// Collective over the ranks of `parent`, a group over NCCL: takes part in a split on a rank that is
-/// in none of the new groups.
+/// Collective over the ranks of `parent`, a group over NCCL: takes part in a split on a rank that
+/// is in none of the new groups.
 void leave_split(Backend& parent, torch::Device device);
 
 }  // namespace lockstep::nccl

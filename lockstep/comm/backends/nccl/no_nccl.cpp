@@ -9,9 +9,8 @@ bool is_available() { return false; }
 std::string device_identity(torch::Device) { return ""; }
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const WorkerEnvironment&,
-                                 torch::Device, std::chrono::milliseconds,
-                                 const std::vector<int>&, std::chrono::milliseconds,
-                                 const Communicator&) {
+                                 torch::Device, std::chrono::milliseconds, const std::vector<int>&,
+                                 std::chrono::milliseconds, const Communicator&) {
   throw ConfigError(
       "backend nccl is not in this build; configure with the cuda preset against a CUDA build of "
       "LibTorch, or choose gloo or shm");

@@ -49,12 +49,12 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
     }
   }
   auto* const data = reinterpret_cast<std::byte*>(offer.get());
-  wait(post({.kind = CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall, data, data,
-            offer),
+  wait(post({.kind = CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall, data,
+            data, offer),
        timeout);
   if (offer->asked != bytes) {
-    throw CommError(str("allocate: ", rank_name(rank_), " asked for ", bytes, " bytes, ", rank_name(0),
-                        " for ", offer->asked));
+    throw CommError(str("allocate: ", rank_name(rank_), " asked for ", bytes, " bytes, ",
+                        rank_name(0), " for ", offer->asked));
   }
   if (!fits(range->stride, size_, offer->left)) {
     throw ConfigError(str(rank_name(rank_), ": allocate: ", bytes, " bytes for each of the ", size_,

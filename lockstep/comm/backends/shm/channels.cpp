@@ -81,12 +81,13 @@ void Channels::awaited_words(std::vector<AwaitedWord>& words) const {
     const auto p = static_cast<std::size_t>(peer);
     if (!outgoing_[p].queue.empty()) {
       Channel& channel = control_.channel(rank_, peer);
-      words.push_back({&channel.read, channel.read.load(std::memory_order_relaxed), &channel.read_sleepers});
+      words.push_back(
+          {&channel.read, channel.read.load(std::memory_order_relaxed), &channel.read_sleepers});
     }
     if (incoming_[p].transfer || incoming_[p].into_stray || wanted_elsewhere(peer)) {
       Channel& channel = control_.channel(peer, rank_);
-      words.push_back(
-          {&channel.written, channel.written.load(std::memory_order_relaxed), &channel.written_sleepers});
+      words.push_back({&channel.written, channel.written.load(std::memory_order_relaxed),
+                       &channel.written_sleepers});
     }
   }
 }
@@ -107,8 +108,8 @@ bool Channels::advance_send(int peer) {
       header.tag = transfer.tag;
       header.fingerprint = transfer.fingerprint;
       header.type = transfer.call.type;
-      out.written += put(peer, reinterpret_cast<const std::byte*>(&header), sizeof(header), out.written,
-                         false);
+      out.written += put(peer, reinterpret_cast<const std::byte*>(&header), sizeof(header),
+                         out.written, false);
       transfer.header_moved = true;
       moved = true;
     }
@@ -117,8 +118,8 @@ bool Channels::advance_send(int peer) {
     while (transfer.moved < transfer.bytes) {
       const std::uint32_t used = out.written - channel.read.load(std::memory_order_acquire);
       const std::size_t room = control_.ring_bytes() - used;
-      const std::size_t piece = std::min({room, transfer.bytes - transfer.moved,
-                                          control_.ring_bytes() / kPiecesOfRing});
+      const std::size_t piece =
+          std::min({room, transfer.bytes - transfer.moved, control_.ring_bytes() / kPiecesOfRing});
       if (piece == 0) break;
       out.written += put(peer, transfer.data + transfer.moved, piece, out.written, streamed);
       transfer.moved += piece;
@@ -172,7 +173,8 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
   Channel& channel = control_.channel(peer, rank_);
   const std::size_t here = channel.written.load(std::memory_order_acquire) - in.read;
   if (here < sizeof(Header)) return false;
-  if (here >= kLeastNoted) sharing_cost_.note(control_.ring(peer, rank_) + in.read % control_.ring_bytes());
+  if (here >= kLeastNoted)
+    sharing_cost_.note(control_.ring(peer, rank_) + in.read % control_.ring_bytes());
   Header header;
   take(peer, reinterpret_cast<std::byte*>(&header), sizeof(header), in.read, false);
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const auto& receive) {
@@ -184,8 +186,8 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
     try {
       in.strays.push_back({header, std::vector<std::byte>(header.bytes), 0, nullptr});
     } catch (const std::bad_alloc&) {
-      mismatch = str("rank ", name(rank_), " has no memory to put aside a message of ", header.bytes,
-                     " bytes from rank ", name(peer));
+      mismatch = str("rank ", name(rank_), " has no memory to put aside a message of ",
+                     header.bytes, " bytes from rank ", name(peer));
       return false;
     }
     in.into_stray = true;
@@ -213,8 +215,7 @@ bool Channels::move_message(int peer) {
   bool moved = false;
   while (done < bytes) {
     const std::size_t here = channel.written.load(std::memory_order_acquire) - in.read;
-    const std::size_t piece =
-        std::min({here, bytes - done, control_.ring_bytes() / kPiecesOfRing});
+    const std::size_t piece = std::min({here, bytes - done, control_.ring_bytes() / kPiecesOfRing});
     if (piece == 0) return moved;
     in.read += take(peer, data + done, piece, in.read, bytes >= kStreamedBytes);
     done += piece;
@@ -272,8 +273,9 @@ std::string Channels::check(const Header& header, int source, const Transfer& tr
   const auto amount = [](std::uint64_t bytes, DataType type) {
     return str(bytes / element_size(type), " of ", data_type_name(type));
   };
-  return str("point-to-point mismatch: rank ", name(source), " sent ", amount(header.bytes, header.type),
-             " to rank ", name(rank_), ", which receives ", amount(transfer.bytes, transfer.call.type));
+  return str("point-to-point mismatch: rank ", name(source), " sent ",
+             amount(header.bytes, header.type), " to rank ", name(rank_), ", which receives ",
+             amount(transfer.bytes, transfer.call.type));
 }
 
 void Channels::finish(const std::shared_ptr<Transfer>& transfer) {

@@ -1,8 +1,9 @@
 // Point-to-point messages through one ring of bytes for each direction between two ranks.
 //
 // A message is a header and its bytes. A message longer than the ring flows through it, the sender
-// writing while the receiver reads. The receiver matches by (source, tag) in the order of its calls; a
-// message that arrives before the call that wants it, and is in the way of another, is put aside.
+// writing while the receiver reads. The receiver matches by (source, tag) in the order of its
+// calls; a message that arrives before the call that wants it, and is in the way of another, is put
+// aside.
 #pragma once
 
 #include <atomic>
@@ -27,9 +28,9 @@ struct Transfer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<const void> keep_alive;
-  std::size_t moved = 0;      ///< bytes
+  std::size_t moved = 0;  ///< bytes
   bool header_moved = false;
-  int source = -1;            ///< of a receive that has begun: who sent
+  int source = -1;  ///< of a receive that has begun: who sent
   std::atomic<bool> done = false;
 };
 
@@ -42,8 +43,8 @@ class Channels {
 
   void post(std::shared_ptr<Transfer> transfer);
 
-  /// Moves what can be moved; true if anything was. `mismatch` gets the reason when the two sides of a
-  /// message gave different sizes, types or fingerprints.
+  /// Moves what can be moved; true if anything was. `mismatch` gets the reason when the two sides
+  /// of a message gave different sizes, types or fingerprints.
   bool advance(std::string& mismatch);
 
   /// Whether anything waits for a peer, and for which words.
@@ -88,7 +89,8 @@ class Channels {
   bool advance_receive(int peer, std::string& mismatch);
   bool begin_message(int peer, std::string& mismatch);
   bool move_message(int peer);
-  bool take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& shared, std::string& mismatch);
+  bool take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& shared,
+                  std::string& mismatch);
   void finish(const std::shared_ptr<Transfer>& transfer);
   bool wanted_elsewhere(int peer) const;
   int name(int rank) const {
@@ -96,7 +98,8 @@ class Channels {
   }
   std::string check(const Header& header, int source, const Transfer& transfer) const;
 
-  std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written, bool streamed);
+  std::size_t put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written,
+                  bool streamed);
   std::size_t take(int peer, std::byte* data, std::size_t bytes, std::uint32_t read, bool streamed);
 
   const Control& control_;

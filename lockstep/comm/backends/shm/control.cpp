@@ -13,8 +13,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Large enough to keep sender and receiver busy at once, small enough that all pairs' rings together
-// stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
+// Large enough to keep sender and receiver busy at once, small enough that all pairs' rings
+// together stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
 std::size_t ring_bytes_for(int size) {
   const std::size_t ranks = std::bit_ceil(static_cast<std::size_t>(std::max(size, 2)));
   return std::max((std::size_t{1} << 20) / ranks, std::size_t{16} << 10);
@@ -43,8 +43,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-// Each field times a number of its own, so that the processor multiplies them side by side: this stands
-// before the word that peers wait for.
+// Each field times a number of its own, so that the processor multiplies them side by side: this
+// stands before the word that peers wait for.
 std::uint64_t fingerprint(const ChunkDescription& chunk) {
   constexpr std::uint64_t kStep = 0xD6E8FEB86659FD93;
   std::uint64_t sum = 0;
@@ -63,7 +63,8 @@ std::uint64_t fingerprint(const ChunkDescription& chunk) {
   add(chunk.number);
   add(chunk.offset);
   add(chunk.segment | static_cast<std::uint64_t>(call.shape.dimensions) << 32 |
-      std::uint64_t{call.shape.channels_last} << 40 | static_cast<std::uint64_t>(call.algorithm) << 48);
+      std::uint64_t{call.shape.channels_last} << 40 |
+      static_cast<std::uint64_t>(call.algorithm) << 48);
   for (std::size_t i = 0; i < Shape::kPlaces; i += 2) {
     add(call.shape.sizes[i] | static_cast<std::uint64_t>(call.shape.sizes[i + 1]) << 32);
   }
@@ -85,7 +86,8 @@ Channel& Control::channel(int from, int to) const {
 
 std::byte* Control::slot(int rank, std::uint32_t index) const {
   const auto ranks = static_cast<std::size_t>(size_);
-  return memory_ + slots_at(ranks) + (static_cast<std::size_t>(rank) * kSlots + index) * slot_bytes_;
+  return memory_ + slots_at(ranks) +
+         (static_cast<std::size_t>(rank) * kSlots + index) * slot_bytes_;
 }
 
 std::byte* Control::ring(int from, int to) const {

@@ -41,7 +41,8 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
       stages_(control_, rank),
       sharing_cost_(control_.state(rank).sharing_cost),
       channels_(control_, rank, sharing_cost_, options_.world_ranks) {
-  LOCKSTEP_CHECK(size <= kMaxRanks, "a group on one host has at most ", kMaxRanks, " ranks, got ", size);
+  LOCKSTEP_CHECK(size <= kMaxRanks, "a group on one host has at most ", kMaxRanks, " ranks, got ",
+                 size);
   LOCKSTEP_CHECK(memory_->bytes() >= control_bytes(size, options_));
   control_.state(rank).pid.store(getpid(), std::memory_order_relaxed);
   const std::size_t outgoing = static_cast<std::size_t>(size) * control_.ring_bytes();
@@ -54,10 +55,12 @@ Engine::~Engine() {
   wake_all(rank_);
 }
 
-// Failing is no harm: a kernel before 5.14 does not know it, and the pages come when they are touched.
+// Failing is no harm: a kernel before 5.14 does not know it, and the pages come when they are
+// touched.
 void Engine::map_incoming() const {
   for (int peer = 0; peer < size_; ++peer) {
-    if (peer != rank_) madvise(control_.ring(peer, rank_), control_.ring_bytes(), MADV_POPULATE_READ);
+    if (peer != rank_)
+      madvise(control_.ring(peer, rank_), control_.ring_bytes(), MADV_POPULATE_READ);
   }
 }
 
@@ -65,8 +68,9 @@ void Engine::watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }
 
 // --- Posting -------------------------------------------------------------------------------------
 
-Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number, const std::byte* input,
-                            std::byte* output, std::shared_ptr<const void> keep_alive) {
+Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number,
+                            const std::byte* input, std::byte* output,
+                            std::shared_ptr<const void> keep_alive) {
   const Request request{call, number, input, output};
   auto place = place_to_use(request);
   const std::scoped_lock lock(mutex_);
@@ -87,7 +91,8 @@ void Engine::run(const CallDescription& call, std::uint64_t number, const std::b
       const std::scoped_lock lock(mutex_);
       failed_ = true;
     }
-    abort(str(rank_name(rank_), " failed in ", describe(call)));  // a no-op where the reason is known
+    abort(
+        str(rank_name(rank_), " failed in ", describe(call)));  // a no-op where the reason is known
     throw;
   }
 }
@@ -126,13 +131,13 @@ bool Engine::can_run_tiny(const Request& request) {
   const std::size_t most =
       std::min({Arrival::kInlineBytes, options_.small_bytes, options_.slot_bytes});
   return call.kind == CallKind::kAllReduce && call.type == DataType::kFloat32 &&
-         call.op == ReduceOp::kSum && request.piece_bytes > 0 &&
-         request.piece_bytes <= most && posted_ == released_ &&
-         all_released(posted_ + 1 - kRing);
+         call.op == ReduceOp::kSum && request.piece_bytes > 0 && request.piece_bytes <= most &&
+         posted_ == released_ && all_released(posted_ + 1 - kRing);
 }
 
-// What the stages do to one chunk that travels in its arrival, in a straight line: a sum of a few numbers
-// is nothing but instructions. False where a peer has not come; then the stages go on with it.
+// What the stages do to one chunk that travels in its arrival, in a straight line: a sum of a few
+// numbers is nothing but instructions. False where a peer has not come; then the stages go on with
+// it.
 bool Engine::run_tiny(const Request& request, int looks, const std::function<void()>& meanwhile) {
   constexpr std::size_t kMostFloats = Arrival::kInlineBytes / sizeof(float);
   const std::uint32_t sequence = posted_;
@@ -193,7 +198,8 @@ std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
   const auto ranks = static_cast<std::size_t>(size_);
   switch (request.call.kind) {
     case CallKind::kReduceScatter:
-    case CallKind::kAllToAll: return registry_.find(request.input, ranks * request.piece_bytes);
+    case CallKind::kAllToAll:
+      return registry_.find(request.input, ranks * request.piece_bytes);
     case CallKind::kAllGather:
       if (request.input == request.output + static_cast<std::size_t>(rank_) * request.piece_bytes) {
         return registry_.find(request.output, ranks * request.piece_bytes);
@@ -202,8 +208,10 @@ std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
     case CallKind::kBroadcast:
     case CallKind::kReduce:
     case CallKind::kAllReduce:
-    case CallKind::kGather: return registry_.find(request.input, request.piece_bytes);
-    default: return std::nullopt;  // only the root of a scatter knows where its input is
+    case CallKind::kGather:
+      return registry_.find(request.input, request.piece_bytes);
+    default:
+      return std::nullopt;  // only the root of a scatter knows where its input is
   }
 }
 
@@ -315,7 +323,9 @@ std::optional<Engine::Blocker> Engine::find_blocker(Stages::Others others, int r
 }
 
 std::optional<Engine::Blocker> Engine::not_arrived(const Operation& operation) const {
-  const auto word = [&](RankState& state) -> Word& { return state.arrival(operation.sequence).count; };
+  const auto word = [&](RankState& state) -> Word& {
+    return state.arrival(operation.sequence).count;
+  };
   return find_blocker(stages_.before_work(operation), operation.description.call.root, word,
                       operation.sequence + 1, "arrive at");
 }
@@ -332,8 +342,8 @@ std::optional<Engine::Blocker> Engine::not_released(std::uint32_t wanted) const 
                       "take the result of an operation before");
 }
 
-// A rank's count of released chunks is looked at again only when what was last seen is not enough: it
-// is a line that its owner writes all the time.
+// A rank's count of released chunks is looked at again only when what was last seen is not enough:
+// it is a line that its owner writes all the time.
 bool Engine::all_released(std::uint32_t wanted) {
   if (counter_difference(all_released_, wanted) >= 0) return true;
   std::uint32_t fewest = released_;
@@ -348,8 +358,8 @@ bool Engine::all_released(std::uint32_t wanted) {
 
 namespace {
 
-// The chunks that all must have released before this one can arrive: its place in the ring of arrivals,
-// and its slot, must not be in use any more.
+// The chunks that all must have released before this one can arrive: its place in the ring of
+// arrivals, and its slot, must not be in use any more.
 std::uint32_t chunks_before(const Operation& operation) {
   const std::uint32_t ring = operation.sequence + 1 - kRing;
   // A slot that has not been used for so long may have a number of any age.
@@ -423,9 +433,10 @@ void Engine::publish(Word& word, std::uint32_t value) {
   published_.push_back(&word);
 }
 
-// A peer counts itself among the sleepers, then looks at the word for the last time, and sleeps. Both
-// touch `sleepers` by an atomic change, and one of them is first: either we see that somebody sleeps, or it
-// sees what we have published. Asked once for all that has been published: it waits for those stores.
+// A peer counts itself among the sleepers, then looks at the word for the last time, and sleeps.
+// Both touch `sleepers` by an atomic change, and one of them is first: either we see that somebody
+// sleeps, or it sees what we have published. Asked once for all that has been published: it waits
+// for those stores.
 void Engine::wake_sleepers() {
   if (control_.state(rank_).sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) {
     for (Word* word : published_) futex_wake_all(*word);
@@ -448,8 +459,8 @@ void Engine::compare(const Operation& operation, Stages::Others others) {
   if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
 }
 
-// The last chunk, now or before, in which a peer did something else. A rank that needed nobody, such as the
-// root of a broadcast, has not compared until now.
+// The last chunk, now or before, in which a peer did something else. A rank that needed nobody,
+// such as the root of a broadcast, has not compared until now.
 std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
   RankState& mine = control_.state(rank_);
   RankState& theirs = control_.state(peer);

@@ -1,11 +1,11 @@
-// The shared-memory engine: collectives and messages of the processes of one host, without LibTorch and
-// without a thread of its own.
+// The shared-memory engine: collectives and messages of the processes of one host, without LibTorch
+// and without a thread of its own.
 //
-// A collective is cut into chunks, which move through three stages (control.h, operation.h): arrive,
-// work, release. Any call into the engine moves all of them, and all messages (channels.h), as far as
-// they can go; wait() does so until the wanted one is through, first spinning, then sleeping on the
-// words that are missing (patience.h). Data in symmetric memory is used where it lies; other data goes
-// through staging slots of the control segment.
+// A collective is cut into chunks, which move through three stages (control.h, operation.h):
+// arrive, work, release. Any call into the engine moves all of them, and all messages (channels.h),
+// as far as they can go; wait() does so until the wanted one is through, first spinning, then
+// sleeping on the words that are missing (patience.h). Data in symmetric memory is used where it
+// lies; other data goes through staging slots of the control segment.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,10 @@
 #include <lockstep/comm/backends/shm/liveness.h>
 #include <lockstep/comm/backends/shm/operation.h>
 #include <lockstep/comm/backends/shm/operation_queue.h>
-#include <lockstep/comm/waiting/patience.h>
 #include <lockstep/comm/backends/shm/segment.h>
 #include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
+#include <lockstep/comm/waiting/patience.h>
 #include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/clock.h>
 
@@ -35,12 +35,14 @@ namespace lockstep::shm {
 
 struct EngineOptions {
   PatienceOptions patience{};
-  /// Bytes of one staging slot: small enough that chunks are still in the cache when they are combined.
+  /// Bytes of one staging slot: small enough that chunks are still in the cache when they are
+  /// combined.
   std::size_t slot_bytes = std::size_t{256} << 10;
-  /// Up to so many bytes, every rank combines everything itself: one round of waiting instead of two.
+  /// Up to so many bytes, every rank combines everything itself: one round of waiting instead of
+  /// two.
   std::size_t small_bytes = std::size_t{8} << 10;
-  /// Symmetric memory is used in place from so many bytes on; below, one round of waiting costs more than
-  /// a copy.
+  /// Symmetric memory is used in place from so many bytes on; below, one round of waiting costs
+  /// more than a copy.
   std::size_t in_place_bytes = 1024;
   /// The names of the ranks in messages; 0, 1, ... where empty.
   std::vector<int> world_ranks{};
@@ -48,9 +50,10 @@ struct EngineOptions {
   std::shared_ptr<Progress> progress{};
 };
 
-/// One rank's view of a group. Safe to use from several threads of the rank; all ranks must post the
-/// same collectives in the same order. Errors: CommError when a peer died, left, aborted or called
-/// something else; TimeoutError at a deadline. After an error the group is aborted for all ranks.
+/// One rank's view of a group. Safe to use from several threads of the rank; all ranks must post
+/// the same collectives in the same order. Errors: CommError when a peer died, left, aborted or
+/// called something else; TimeoutError at a deadline. After an error the group is aborted for all
+/// ranks.
 class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
  public:
   /// The number after the last chunk of a call; wait(ticket) waits for all before it.
@@ -68,23 +71,25 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Puts the pages of the rings there in which this rank's messages come, when all ranks have attached
-  /// (and so have put there those that they fill): else the first messages would.
+  /// Puts the pages of the rings there in which this rank's messages come, when all ranks have
+  /// attached (and so have put there those that they fill): else the first messages would.
   void map_incoming() const;
 
   /// From now on waits notice the death of a peer. `pids[r]` is the process of rank r.
   void watch(const std::vector<pid_t>& pids);
 
-  /// Starts a collective. `input` and `output` as Collective (comm/collective.h) has them, null where a
-  /// rank gives or gets nothing; for broadcast, reduce and all_reduce both are the same memory. The
-  /// engine uses them until the call is complete, and holds `keep_alive`, their owner, as long.
+  /// Starts a collective. `input` and `output` as Collective (comm/collective.h) has them, null
+  /// where a rank gives or gets nothing; for broadcast, reduce and all_reduce both are the same
+  /// memory. The engine uses them until the call is complete, and holds `keep_alive`, their owner,
+  /// as long.
   Ticket post(const CallDescription& call, std::uint64_t number, const std::byte* input,
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 
   /// post() and wait() in one, without a lock in between where it is over within a microsecond.
   /// `meanwhile` is called once, when peers can see what this rank has posted.
-  void run(const CallDescription& call, std::uint64_t number, const std::byte* input, std::byte* output,
-           std::chrono::milliseconds timeout, const std::function<void()>& meanwhile);
+  void run(const CallDescription& call, std::uint64_t number, const std::byte* input,
+           std::byte* output, std::chrono::milliseconds timeout,
+           const std::function<void()>& meanwhile);
 
   /// Starts a message. `call` is a kSend or kRecv whose root is the peer, not this rank. Both sides
   /// give the same `fingerprint` (MessageTag).
@@ -98,11 +103,13 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void wait(Ticket ticket, std::chrono::milliseconds timeout);
   void wait(const Transfer& transfer, std::chrono::milliseconds timeout);
 
-  /// Collective. Zeroed symmetric memory, page aligned; freed when the last owner lets go, on each rank
-  /// by itself. ConfigError on all ranks, and the group goes on, where this host has not as much left.
+  /// Collective. Zeroed symmetric memory, page aligned; freed when the last owner lets go, on each
+  /// rank by itself. ConfigError on all ranks, and the group goes on, where this host has not as
+  /// much left.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
-  /// Where [data, data + bytes) lies in such memory. Nothing for other memory, that of a peer's slice too.
+  /// Where [data, data + bytes) lies in such memory. Nothing for other memory, that of a peer's
+  /// slice too.
   std::optional<SymmetricPlace> place_of(const std::byte* data, std::size_t bytes) const {
     return registry_.find(data, bytes);
   }
@@ -174,7 +181,8 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   bool reached(const Goal& goal, bool& moved);
   bool test_goal(const Goal& goal);
   void wait_for(const Goal& goal, std::chrono::milliseconds timeout);
-  void give_up_if_hopeless(const Goal& goal, const Deadline& deadline, std::chrono::milliseconds timeout);
+  void give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
+                           std::chrono::milliseconds timeout);
   std::string reason_to_give_up(const Goal& goal, const Deadline& deadline,
                                 std::chrono::milliseconds timeout, bool& late);
   std::string what(const Goal& goal) const;
@@ -201,13 +209,13 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   SymmetricRegistry registry_;
   std::atomic<std::uint32_t> next_range_ = 0;
   std::atomic<Clock::rep> next_doubt_ = 0;  // when a test looks again whether the peers live
-  std::atomic<bool> failed_ = false;  // this rank gave up: nothing of its moves any more
+  std::atomic<bool> failed_ = false;        // this rank gave up: nothing of its moves any more
 
   std::mutex mutex_;  // guards what follows
   SharingCost sharing_cost_;
   Channels channels_;
   std::vector<Word*> published_;  // whose sleepers have not been woken yet
-  OperationQueue pending_;  // chunks released_ ... posted_ - 1
+  OperationQueue pending_;        // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
   std::uint64_t history_ = 0;  // of all that this rank has arrived at

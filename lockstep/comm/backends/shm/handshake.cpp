@@ -19,7 +19,8 @@ constexpr char kYes = 'y';
 constexpr char kNo = 'n';
 
 // Where ranks outnumber the processors, spinning steals the time of the rank that is waited for.
-constexpr PatienceOptions kSharedProcessors{std::chrono::microseconds(0), std::chrono::milliseconds(2)};
+constexpr PatienceOptions kSharedProcessors{std::chrono::microseconds(0),
+                                            std::chrono::milliseconds(2)};
 
 // What rank 0 announces: where its control segment is, and what must be found in it.
 struct Announcement {
@@ -85,7 +86,7 @@ std::shared_ptr<Segment> open_announced(const Announcement& announcement, std::s
 
 Member this_process() {
   Member member{.pid = getpid()};
-  struct stat info {};
+  struct stat info{};
   if (stat("/proc/self/ns/pid", &info) == 0) member.pid_namespace = info.st_ino;
   if (sched_getaffinity(0, sizeof(member.cpus), &member.cpus) != 0) CPU_ZERO(&member.cpus);
   return member;
@@ -138,7 +139,8 @@ std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOption
 
 }  // namespace
 
-std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options, std::string& why_not) {
+std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options,
+                                    std::string& why_not) {
   if (exchange.size() > kMaxRanks) {
     why_not = str("at most ", kMaxRanks, " ranks share memory, there are ", exchange.size());
     return nullptr;

@@ -18,8 +18,8 @@ Liveness::Liveness(const std::vector<pid_t>& pids) : pids_(pids) {
     if (fd < 0) {
       const int error = errno;
       for (int open : descriptors_) close(open);
-      throw CommError(str("rank ", rank, " (process ", pids[rank],
-                          ") cannot be watched: ", errno_text(error)));
+      throw CommError(
+          str("rank ", rank, " (process ", pids[rank], ") cannot be watched: ", errno_text(error)));
     }
     descriptors_.push_back(fd);
   }

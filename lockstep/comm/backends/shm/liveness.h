@@ -7,8 +7,8 @@
 
 namespace lockstep::shm {
 
-/// Holds one pidfd per rank: a descriptor that becomes readable when that very process ends, even if
-/// its number is used again. A check costs one system call.
+/// Holds one pidfd per rank: a descriptor that becomes readable when that very process ends, even
+/// if its number is used again. A check costs one system call.
 class Liveness {
  public:
   /// `pids[r]` is the process of rank r. CommError when one cannot be watched (already dead).

@@ -11,7 +11,8 @@ namespace lockstep::shm {
 namespace {
 
 bool gives_a_part_to_each(CallKind kind) {
-  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter || kind == CallKind::kAllToAll;
+  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter ||
+         kind == CallKind::kAllToAll;
 }
 
 // In place, source and destination are the same memory.
@@ -20,7 +21,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 // To where only peers read: past the caches where a line that two processors share is slow.
-void copy_stage(std::byte* to, const std::byte* from, const Operation& operation, std::size_t bytes) {
+void copy_stage(std::byte* to, const std::byte* from, const Operation& operation,
+                std::size_t bytes) {
   operation.streamed ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes);
 }
 
@@ -29,13 +31,17 @@ void copy_out(std::byte* to, const std::byte* from, std::size_t bytes, std::size
   if (to != from) copy_streaming(to, from, bytes);
 }
 
-std::size_t round_down(std::size_t value, std::size_t multiple) { return value / multiple * multiple; }
+std::size_t round_down(std::size_t value, std::size_t multiple) {
+  return value / multiple * multiple;
+}
 
 }  // namespace
 
-std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes) {
+std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes,
+                        std::size_t element_bytes) {
   if (!gives_a_part_to_each(kind)) return round_down(slot_bytes, element_bytes);
-  return round_down(round_down(slot_bytes / static_cast<std::size_t>(size), kCacheLine), element_bytes);
+  return round_down(round_down(slot_bytes / static_cast<std::size_t>(size), kCacheLine),
+                    element_bytes);
 }
 
 bool Stages::is_root(const Operation& operation) const {
@@ -95,7 +101,8 @@ void Stages::arrive(const Operation& operation) const {
     case CallKind::kGather:
       if (!is_root(operation)) copy_stage(slot, operation.input, operation, operation.bytes);
       return;
-    case CallKind::kAllGather: return copy_stage(slot, operation.input, operation, operation.bytes);
+    case CallKind::kAllGather:
+      return copy_stage(slot, operation.input, operation, operation.bytes);
     case CallKind::kReduce:
     case CallKind::kAllReduce:
       if (operation.small) return copy_stage(slot, operation.input, operation, operation.bytes);
@@ -120,7 +127,8 @@ void Stages::arrive(const Operation& operation) const {
       return;
     case CallKind::kBarrier:
     case CallKind::kSend:
-    case CallKind::kRecv: return;
+    case CallKind::kRecv:
+      return;
   }
 }
 
@@ -140,11 +148,14 @@ Stages::Others Stages::before_work(const Operation& operation) const {
     case CallKind::kBroadcast:
       if (operation.place) return Others::kAll;
       [[fallthrough]];
-    case CallKind::kScatter: return is_root(operation) ? Others::kNobody : Others::kRoot;
-    case CallKind::kGather: return is_root(operation) ? Others::kAll : Others::kNobody;
+    case CallKind::kScatter:
+      return is_root(operation) ? Others::kNobody : Others::kRoot;
+    case CallKind::kGather:
+      return is_root(operation) ? Others::kAll : Others::kNobody;
     case CallKind::kReduce:
       return is_root(operation) || !operation.small ? Others::kAll : Others::kNobody;
-    default: return Others::kAll;
+    default:
+      return Others::kAll;
   }
 }
 
@@ -161,16 +172,19 @@ void Stages::work(const Operation& operation) const {
       if (is_root(operation)) take_pieces(operation);
       return;
     case CallKind::kAllGather:
-    case CallKind::kAllToAll: return take_pieces(operation);
+    case CallKind::kAllToAll:
+      return take_pieces(operation);
     case CallKind::kReduce:
       if (operation.small && !is_root(operation)) return;
       [[fallthrough]];
     case CallKind::kAllReduce:
       return operation.small ? combine(operation) : combine_share(operation);
-    case CallKind::kReduceScatter: return combine(operation);
+    case CallKind::kReduceScatter:
+      return combine(operation);
     case CallKind::kBarrier:
     case CallKind::kSend:
-    case CallKind::kRecv: return;
+    case CallKind::kRecv:
+      return;
   }
 }
 
@@ -196,19 +210,20 @@ void Stages::release(const Operation& operation) const {
     const Range theirs = share(operation, peer);
     if (peer == rank_ || theirs.bytes == 0) continue;
     copy_bytes(operation.output + theirs.begin, control_.slot(peer, operation.slot) + theirs.begin,
-         theirs.bytes);
+               theirs.bytes);
   }
 }
 
 void Stages::take_pieces(const Operation& operation) const {
   for (int peer = 0; peer < size_; ++peer) {
-    copy_out(operation.output + static_cast<std::size_t>(peer) * operation.stride, given(operation, peer),
-             operation.bytes, operation.stride * static_cast<std::size_t>(size_));
+    copy_out(operation.output + static_cast<std::size_t>(peer) * operation.stride,
+             given(operation, peer), operation.bytes,
+             operation.stride * static_cast<std::size_t>(size_));
   }
 }
 
-// Of a symmetric broadcast among N ranks, each takes all but an N-th from the root, which writes that rest
-// into each: so all of them copy (N - 1) / N of the piece at the same time.
+// Of a symmetric broadcast among N ranks, each takes all but an N-th from the root, which writes
+// that rest into each: so all of them copy (N - 1) / N of the piece at the same time.
 void Stages::copy_between(const Operation& operation) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t taken = round_down(operation.bytes / ranks * (ranks - 1), kCacheLine);
@@ -241,7 +256,8 @@ void Stages::combine_share(const Operation& operation) const {
   std::size_t count = 0;
   for (int peer = 0; peer < size_; ++peer) {
     if (!all && peer != operation.description.call.root) continue;
-    destinations[count++] = operation.place->range->slice(peer) + operation.place->offset + mine.begin;
+    destinations[count++] =
+        operation.place->range->slice(peer) + operation.place->offset + mine.begin;
   }
   reduce_into(operation, sources.data(), destinations.data(), count, mine.bytes);
 }

@@ -1,8 +1,8 @@
 // One chunk of a collective, and what each rank does with it in the three stages.
 //
-// Notation: a call gives every rank a "piece" of the same size. Some calls give one piece (broadcast, reduce,
-// all_reduce, gather, all_gather), the others one for each rank. Pieces that do not lie in symmetric
-// memory are cut into chunks that fit a staging slot.
+// Notation: a call gives every rank a "piece" of the same size. Some calls give one piece
+// (broadcast, reduce, all_reduce, gather, all_gather), the others one for each rank. Pieces that do
+// not lie in symmetric memory are cut into chunks that fit a staging slot.
 //
 //                   before the work   work                               before the release
 //   barrier         all               -                                  -
@@ -15,7 +15,7 @@
 //   all_to_all      all               take my part of all                -
 //   reduce_scatter  all               combine my part of all             -
 //   all_reduce      all               small: combine everything          -
-//                                     else: combine my share             all, then take their shares
+//                                     else: combine my share             all; take their shares
 //   reduce          all               the same for the root              the same for the root
 //
 // What is read in symmetric memory may be changed by its owner only after all have worked on it.
@@ -38,12 +38,13 @@ struct Operation {
   std::size_t bytes = 0;             ///< of this chunk of one piece
   std::size_t stride = 0;            ///< from one rank's piece to the next: bytes of a whole piece
   std::optional<SymmetricPlace> place;  ///< of `input` on all ranks; absent: staged
-  bool small = false;                ///< one stage less: every rank combines everything
-  bool streamed = false;  ///< staged past the caches (this rank's own choice)
-  std::uint32_t sequence = 0;        ///< the number of this chunk
-  bool staged = false;               ///< has a slot:
+  bool small = false;                   ///< one stage less: every rank combines everything
+  bool streamed = false;                ///< staged past the caches (this rank's own choice)
+  std::uint32_t sequence = 0;           ///< the number of this chunk
+  bool staged = false;                  ///< has a slot:
   std::uint32_t slot = 0;
-  std::uint32_t slot_free_at = 0;    ///< all must have released this many chunks before the slot is ours
+  std::uint32_t slot_free_at =
+      0;  ///< all must have released this many chunks before the slot is ours
   std::shared_ptr<const void> keep_alive;
 };
 
@@ -53,7 +54,8 @@ std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::si
 /// What one rank does with its chunks. Stateless apart from where things lie.
 class Stages {
  public:
-  Stages(const Control& control, int rank) : control_(control), rank_(rank), size_(control.size()) {}
+  Stages(const Control& control, int rank)
+      : control_(control), rank_(rank), size_(control.size()) {}
 
   /// Whether the chunk travels in the arrivals and needs no slot.
   static bool is_inline(const Operation& operation);

@@ -69,7 +69,7 @@ std::shared_ptr<Segment> Segment::open(const SegmentAddress& address) {
   const std::string path = str("/proc/", address.pid, "/fd/", address.fd);
   // Looked at before it is opened: on another host the path may lead to anything, a terminal or a
   // pipe, whose mere opening has effects.
-  struct stat info {};
+  struct stat info{};
   const auto is_ours = [&] {
     return S_ISREG(info.st_mode) && info.st_nlink == 0 &&
            static_cast<std::size_t>(info.st_size) == address.bytes;

@@ -2,8 +2,8 @@
 //
 // It is a memfd: it has no name in any file system, so nothing is left behind by a crash, and it is
 // gone when the last process that maps it is gone. A peer opens it as /proc/PID/fd/FD, which the
-// kernel allows to the same user (or root) on the same host only; that is also our proof of being on
-// one host. Its size is sealed, so no peer can shrink it under our feet.
+// kernel allows to the same user (or root) on the same host only; that is also our proof of being
+// on one host. Its size is sealed, so no peer can shrink it under our feet.
 #pragma once
 
 #include <sys/types.h>

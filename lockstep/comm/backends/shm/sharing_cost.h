@@ -1,9 +1,9 @@
 // What it costs a processor to read what another has just written.
 //
-// Some 30 ns where the two share a cache, several times that where they do not (and a virtual machine's
-// processors may move apart while it runs). Where it is dear, data for others is better written past the
-// caches and read from memory, which prefetching hides, than handed over line by line: that was measured
-// as 3 to 4 times as fast, and half as fast where it is cheap.
+// Some 30 ns where the two share a cache, several times that where they do not (and a virtual
+// machine's processors may move apart while it runs). Where it is dear, data for others is better
+// written past the caches and read from memory, which prefetching hides, than handed over line by
+// line: that was measured as 3 to 4 times as fast, and half as fast where it is cheap.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace lockstep::shm {
 
-/// An average that follows what is read now and then. Readers notice it, writers act on it: it lies in
-/// shared memory, written by its rank alone.
+/// An average that follows what is read now and then. Readers notice it, writers act on it: it lies
+/// in shared memory, written by its rank alone.
 class SharingCost {
  public:
   explicit SharingCost(Word& shared) : shared_(shared) {}
@@ -29,10 +29,12 @@ class SharingCost {
   void note(const void* written) {
     const auto start = Clock::now();
     (void)*static_cast<const volatile std::byte*>(written);
-    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    const auto took =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
     const auto bounded = static_cast<std::uint32_t>(std::min<std::int64_t>(took, kMostNanoseconds));
     const std::uint32_t before = shared_.load(std::memory_order_relaxed);
-    shared_.store(before - before / kWeight + bounded * kScale / kWeight, std::memory_order_relaxed);
+    shared_.store(before - before / kWeight + bounded * kScale / kWeight,
+                  std::memory_order_relaxed);
   }
 
   /// Whether what a rank with this average reads should be written past the caches.

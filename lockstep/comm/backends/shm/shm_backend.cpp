@@ -11,15 +11,15 @@
 #include <ATen/EmptyTensor.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
-#include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/comm/call/tensor_type.h>
+#include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::shm {
 namespace {
 
-// The tag of the messages of an uneven all_to_all; those of users are not negative, those of algorithms
-// not so far below.
+// The tag of the messages of an uneven all_to_all; those of users are not negative, those of
+// algorithms not so far below.
 constexpr int kAllToAllTag = std::numeric_limits<int>::min();
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
@@ -99,7 +99,8 @@ class ShmWork : public Work {
 
 class CollectiveWork final : public ShmWork {
  public:
-  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout, Engine::Ticket ticket)
+  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
+                 Engine::Ticket ticket)
       : ShmWork(std::move(engine), timeout), ticket_(ticket) {}
 
  private:
@@ -155,12 +156,14 @@ class ShmBackend final : public Backend {
   std::shared_ptr<Work> start(const Collective& call) override {
     if (call.uneven()) return start_uneven(call);
     const auto [input, output] = buffers(call);
-    const auto owners = std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
+    const auto owners =
+        std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
     const auto ticket = engine_->post(call.description, call.number, input, output, owners);
     return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
   }
 
-  // The caller holds the tensors until the operation is complete or the engine touches nothing any more.
+  // The caller holds the tensors until the operation is complete or the engine touches nothing any
+  // more.
   void run(const Collective& call, const std::function<void()>& meanwhile) override {
     if (call.uneven()) return Backend::run(call, meanwhile);
     const auto [input, output] = buffers(call);
@@ -170,7 +173,8 @@ class ShmBackend final : public Backend {
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     return message(CallKind::kSend, std::move(tensor), destination, tag);
   }
-  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source, MessageTag tag) override {
+  std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
+                             MessageTag tag) override {
     return message(CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
   }
 
@@ -183,12 +187,15 @@ class ShmBackend final : public Backend {
   }
 
   std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) override {
-    if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != torch::kStrided || tensor.numel() == 0) return {};
+    if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != torch::kStrided ||
+        tensor.numel() == 0)
+      return {};
     const auto place = engine_->place_of(bytes_of(tensor), bytes_spanned(tensor));
     if (!place) return {};
     std::vector<torch::Tensor> views;
     for (int rank = 0; rank < engine_->size(); ++rank) {
-      // Through its own the caller may communicate: only that one keeps the memory known to the engine.
+      // Through its own the caller may communicate: only that one keeps the memory known to the
+      // engine.
       views.push_back(rank == engine_->rank() ? tensor : view_at(*place, rank, tensor));
     }
     return views;
@@ -203,12 +210,14 @@ class ShmBackend final : public Backend {
  private:
   std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
     return std::make_shared<TransferWork>(
-        engine_, timeout_, std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
+        engine_, timeout_,
+        std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
   }
 
   std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
     const auto count = static_cast<std::uint64_t>(tensor.numel());
-    CallDescription call{.kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
+    CallDescription call{
+        .kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
     std::byte* const data = bytes_of(tensor);
     return engine_->post(call, tag.value, data, std::make_shared<torch::Tensor>(std::move(tensor)),
                          tag.fingerprint);
@@ -220,17 +229,19 @@ class ShmBackend final : public Backend {
     std::byte* const output = bytes_of(call.output);
     switch (call.description.kind) {
       case CallKind::kBroadcast:
-      case CallKind::kAllReduce: return {output, output};
+      case CallKind::kAllReduce:
+        return {output, output};
       case CallKind::kReduce:
         if (output == nullptr) return {input, input};
         if (output != input) std::memcpy(output, input, call.input.nbytes());
         return {output, output};
-      default: return {input, output};
+      default:
+        return {input, output};
     }
   }
 
-  // Only each pair knows how much it exchanges, so the pieces travel as messages. That all ranks call
-  // it, with splits, shows in a collective that moves nothing.
+  // Only each pair knows how much it exchanges, so the pieces travel as messages. That all ranks
+  // call it, with splits, shows in a collective that moves nothing.
   std::shared_ptr<Work> start_uneven(const Collective& call) {
     const auto ticket = engine_->post(call.description, call.number, nullptr, nullptr, nullptr);
     const int rank = engine_->rank();

@@ -43,7 +43,8 @@ bool Engine::test_goal(const Goal& goal) {
   const auto next = (now + kLivenessInterval).time_since_epoch().count();
   if (due != 0 && next_doubt_.compare_exchange_strong(due, next)) {
     give_up_if_hopeless(goal, Deadline(std::chrono::hours(1)), std::chrono::hours(1));
-    throw_if_ended();  // whose death it is does not matter: this may be the only goal that is asked now
+    // Whose death it is does not matter: this may be the only goal that is asked now.
+    throw_if_ended();
     return reached(goal);
   }
   next_doubt_.store(next, std::memory_order_relaxed);
@@ -126,8 +127,8 @@ void Engine::awaited_words(std::vector<AwaitedWord>& words) {
   for (std::size_t i = first; i < words.size(); ++i) words[i].owner = memory_;
 }
 
-// Called when a sleep did not help: is a peer gone, or the time over? Asked twice: a peer may do its part just
-// before it goes, and then another is waited for.
+// Called when a sleep did not help: is a peer gone, or the time over? Asked twice: a peer may do
+// its part just before it goes, and then another is waited for.
 void Engine::give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
                                  std::chrono::milliseconds timeout) {
   bool late = false;
@@ -195,12 +196,14 @@ bool Engine::died(int rank) const {
 
 // "rank 1 (process 4711) died", or "" for all that is known.
 std::string Engine::why_gone(int rank) const {
-  if (died(rank)) return str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ") died");
+  if (died(rank))
+    return str(rank_name(rank), " (process ", control_.state(rank).pid.load(), ") died");
   if (control_.state(rank).left.load(std::memory_order_acquire) == 0) return "";
   return str(rank_name(rank), " left the group");
 }
 
-// " for rank 1 (process 4711) to arrive at it, which last called barrier (operation 3); rank 2 last ..."
+// " for rank 1 (process 4711) to arrive at it, which last called barrier (operation 3); rank 2 last
+// ..."
 std::string Engine::whom(const Goal& goal) const {
   std::string text;
   int first = -1;

@@ -187,9 +187,8 @@ class ThroughDevice final : public Backend {
 
  private:
   std::shared_ptr<Work> work_of(std::shared_ptr<Work> inner, Tensor host, Tensor device) const {
-    return std::make_shared<ThroughDeviceWork>(lane_, std::move(inner),
-                                               Output{std::move(host), std::move(device)},
-                                               options_.timeout);
+    return std::make_shared<ThroughDeviceWork>(
+        lane_, std::move(inner), Output{std::move(host), std::move(device)}, options_.timeout);
   }
 
   const std::shared_ptr<Backend> inner_;

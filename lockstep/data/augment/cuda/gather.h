@@ -1,4 +1,5 @@
-// What the cuda engine's kernel does for one number of a batch, as a function that CPU and GPU compile.
+// What the cuda engine's kernel does for one number of a batch, as a function that CPU and GPU
+// compile.
 //
 // The list of operators is, for one image, a map from output pixels to pixels of the source, with
 // padding around and erased areas above. The CPU makes that map from the random choices; the kernel

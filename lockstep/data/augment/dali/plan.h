@@ -74,9 +74,9 @@ class DaliPlan {
   /// Makes `numbers` as large as `images` images need it.
   void resize(DaliNumbers& numbers, std::int64_t images) const;
   /// Makes the choices for the image at `place` in the batch, which are those of AugmentationPlan.
-  /// `image` is its shape without the border.
-  /// ConfigError when the image is too small for a crop; DataError for one that is not of the declared
-  /// shape, or of which the list makes too much (check_made).
+  /// `image` is its shape without the border. ConfigError when the image is too small for a crop;
+  /// DataError for one that is not of the declared shape, or of which the list makes too much
+  /// (check_made).
   void choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
               DaliNumbers& numbers) const;
 

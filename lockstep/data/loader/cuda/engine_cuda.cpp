@@ -2,8 +2,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/loader/cuda/gather_engine.h>
 #include <lockstep/data/augment/cuda/gather_kernel.h>
+#include <lockstep/data/loader/cuda/gather_engine.h>
 
 namespace lockstep {
 
@@ -11,8 +11,9 @@ std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
                                                const LoaderOptions& options) {
   if (!options.device.is_cuda()) {
-    throw ConfigError("Loader: the cuda engine makes batches on a GPU, and this run is on the CPU; "
-                      "use --loader native, or --accelerator cuda");
+    throw ConfigError(
+        "Loader: the cuda engine makes batches on a GPU, and this run is on the CPU; "
+        "use --loader native, or --accelerator cuda");
   }
   return make_gather_engine(dataset, augmentation, options, [](const GatherLaunch& launch) {
     C10_CUDA_CHECK(static_cast<cudaError_t>(

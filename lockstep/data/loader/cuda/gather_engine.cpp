@@ -75,9 +75,10 @@ void check_pixels(const ImageDataset& dataset) {
   ImageReader reader;
   if (dataset.shape().height > 0) dataset.read(0, reader);
   if (dataset.shape().height > 0 && reader.is_decoded()) return;
-  throw ConfigError(lockstep::str("Loader: the cuda engine needs images of one size as pixels, and those of ",
-                                  dataset.name(), " are not; use --loader native, or pack them with "
-                                  "`lockstep data pack --size`"));
+  throw ConfigError(lockstep::str(
+      "Loader: the cuda engine needs images of one size as pixels, and those of ", dataset.name(),
+      " are not; use --loader native, or pack them with "
+      "`lockstep data pack --size`"));
 }
 
 // Makes the maps of a batch, as bytes, in pinned memory.
@@ -198,11 +199,13 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
                                                  const LoaderOptions& options,
                                                  LaunchGather launch) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
-    throw ConfigError("Loader: the cuda engine reads all images at start and cannot leave one out; "
-                      "leave --on-corrupt-image at stop, or use --loader native");
+    throw ConfigError(
+        "Loader: the cuda engine reads all images at start and cannot leave one out; "
+        "leave --on-corrupt-image at stop, or use --loader native");
   }
   check_pixels(dataset);
-  auto plan = std::make_shared<const GatherPlan>(augmentation, dataset.shape(), options.channels_last);
+  auto plan =
+      std::make_shared<const GatherPlan>(augmentation, dataset.shape(), options.channels_last);
   auto fill = std::make_shared<MapFill>(dataset, plan, options);
   auto maps = std::make_unique<RingEngine>(
       options, [fill](int slot, const BatchRequest& request, LoadedBatch& loaded) {

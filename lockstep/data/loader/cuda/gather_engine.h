@@ -1,4 +1,5 @@
-// The cuda engine without its kernel: a data set that stays on the device, and the maps of each batch.
+// The cuda engine without its kernel: a data set that stays on the device, and the maps of each
+// batch.
 #pragma once
 
 #include <functional>
@@ -11,13 +12,12 @@ namespace lockstep {
 /// Executes one launch, on the device's current stream.
 using LaunchGather = std::function<void(const GatherLaunch&)>;
 
-/// An engine on options.device. Copies the data set there once, as bytes. ConfigError for a list that
-/// GatherPlan refuses, a data set of files or of images of many sizes, one that does not fit into the
-/// device's memory, and OnCorruptImage::kSkip, which has no meaning for pixels in memory.
+/// An engine on options.device. Copies the data set there once, as bytes. ConfigError for a list
+/// that GatherPlan refuses, a data set of files or of images of many sizes, one that does not fit
+/// into the device's memory, and OnCorruptImage::kSkip, which has no meaning for pixels in memory.
 std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
                                                  const Augmentation& augmentation,
-                                                 const LoaderOptions& options,
-                                                 LaunchGather launch);
+                                                 const LoaderOptions& options, LaunchGather launch);
 
 /// The kernel's work on the CPU, number by number.
 void gather_on_cpu(const GatherLaunch& launch);

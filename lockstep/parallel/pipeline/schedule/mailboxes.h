@@ -68,7 +68,9 @@ class Mailboxes {
     aborted_ = true;
     for (Box& box : boxes_) {
       // A receiver between its look at aborted_ and its wait holds the lock.
-      { const std::scoped_lock lock(box.mutex); }
+      {
+        const std::scoped_lock lock(box.mutex);
+      }
       box.changed.notify_all();
     }
   }

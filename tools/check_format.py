@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Checks the form of the C++ sources: clang-format, the length of lines, and words that comments do without.
+
+Usage: check_format.py [ROOT]     (default: the project that this file belongs to)
+
+  * Every source is as clang-format 19.1.7 of .deps/venv writes it (`make format`). Without that program this part is left
+    out, and a line says so.
+  * No line has more than 100 columns, but for the inside of raw strings.
+  * No comment begins with a word of OPENINGS, and none has a phrase of PHRASES: such comments make readers guess the
+    subject (CONTRIBUTING.md, "How code looks here").
+
+Prints a line for each violation, `file:line: what`, and ends with 1 if there is one.
+"""
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+TREES = ["lockstep", "tests", "examples", "benchmarks", "python"]
+SUFFIXES = {".h", ".cpp", ".cu"}
+COLUMNS = 100
+CLANG_FORMAT = ".deps/venv/bin/clang-format"
+FILES_AT_ONCE = 100
+OPENINGS = re.compile(r"(Of|Who|Whose|Whom|Those|Not of|The same)\b")
+PHRASES = re.compile(r"\bso (?:many|much)\b(?! as| that)")
+COMMENT = re.compile(r"^\s*(///?<?)(?: (.*))?$")
+TRAILING = re.compile(r"""^(?:[^"'/]|/(?!/)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')*?\S\s+(///?<?) (.*)$""")
+RAW = re.compile(r'R"(\w*)\(')
+
+
+def outside_raw_strings(lines):
+    """(number, line) of the lines that no raw string touches."""
+    end = None
+    for number, line in enumerate(lines, 1):
+        if end is not None:
+            end = None if end in line else end
+            continue
+        if match := RAW.search(line):
+            close = f"){match[1]}\""
+            end = None if close in line[match.end():] else close
+            continue
+        yield number, line
+
+
+def comments(lines):
+    """(number, text, whether it begins a comment) of every line with a comment."""
+    inside = False
+    for number, line in outside_raw_strings(lines):
+        if match := COMMENT.match(line):
+            yield number, match[2] or "", not inside
+            inside = True
+            continue
+        inside = False
+        if match := TRAILING.match(line):
+            yield number, match[2], True
+            inside = True  # what follows continues it
+
+
+def violations(text):
+    lines = text.splitlines()
+    for number, line in outside_raw_strings(lines):
+        if len(line) > COLUMNS:
+            yield number, f"{len(line)} columns, of at most {COLUMNS}"
+    for number, comment, begins in comments(lines):
+        if begins and (match := OPENINGS.match(comment)):
+            yield number, f"a comment begins with '{match[0]}': name the subject"
+        if match := PHRASES.search(comment):
+            yield number, f"'{match[0]}': name the number"
+
+
+def unformatted(root, files):
+    """The lines that clang-format says of `files`."""
+    command = [str(root / CLANG_FORMAT), "--dry-run", "-Werror", *map(str, files)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True).stderr
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    files = sorted(path.relative_to(root) for tree in TREES for path in (root / tree).rglob("*") if path.suffix in SUFFIXES)
+    if not files:
+        raise SystemExit(f"error: no sources under {root}")
+    failed = 0
+    for path in files:
+        for number, text in violations((root / path).read_text(encoding="utf-8")):
+            print(f"{path}:{number}: {text}")
+            failed += 1
+    how = "formatted"
+    if (root / CLANG_FORMAT).exists():
+        parts = [files[at:at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
+        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            said = "".join(pool.map(lambda part: unformatted(root, part), parts))
+        print(said, end="")
+        failed += sum(": error:" in line for line in said.splitlines())
+    else:
+        how = f"not compared with clang-format, which is not in {CLANG_FORMAT}"
+    if failed:
+        raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the form; `make format` mends most of them")
+    print(f"format: {len(files)} files, {how}")
+
+
+if __name__ == "__main__":
+    main()
