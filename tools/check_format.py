@@ -5,7 +5,8 @@ Usage: check_format.py [ROOT]     (default: the project that this file belongs t
 
   * Every source is as clang-format 19.1.7 of .deps/venv writes it (`make format`). Without that program this part is left
     out, and a line says so.
-  * No line has more than 100 columns, but for the inside of raw strings.
+  * No line has more than 100 columns, but for the inside of raw strings and what stands between `// clang-format off` and
+    `on`.
   * No comment begins with a word of OPENINGS, and none has a phrase of PHRASES: such comments make readers guess the
     subject (CONTRIBUTING.md, "How code looks here").
 
@@ -60,8 +61,11 @@ def comments(lines):
 
 def violations(text):
     lines = text.splitlines()
+    formatted = True
     for number, line in outside_raw_strings(lines):
-        if len(line) > COLUMNS:
+        if line.strip().startswith(("// clang-format off", "// clang-format on")):
+            formatted = line.strip().startswith("// clang-format on")
+        if formatted and len(line) > COLUMNS:
             yield number, f"{len(line)} columns, of at most {COLUMNS}"
     for number, comment, begins in comments(lines):
         if begins and (match := OPENINGS.match(comment)):
