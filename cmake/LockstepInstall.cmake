@@ -1,5 +1,5 @@
 # What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the
-# headers, the program. A user's project needs find_package(lockstep) and this prefix and LibTorch's in
+# public headers, the program. A user's project needs find_package(lockstep) and this prefix and LibTorch's in
 # CMAKE_PREFIX_PATH; one without CMake asks pkg-config.
 include(CMakePackageConfigHelpers)
 get_property(_installed_rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
@@ -12,8 +12,8 @@ target_link_libraries(lockstep_lockstep INTERFACE ${_installed_rooms})
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep)
 install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstepTargets.cmake DESTINATION ${_package_dir})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN bench EXCLUDE PATTERN cli EXCLUDE)
+install(CODE "set(SOURCE_DIR [==[${PROJECT_SOURCE_DIR}]==])\nset(INCLUDE_DIR [==[${CMAKE_INSTALL_INCLUDEDIR}]==])")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 
 set(LOCKSTEP_LIBTORCH_LINK ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in

@@ -8,6 +8,8 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
   * Every C++ block of a guide in docs/ is a part of a source named beside it in GUIDES, line by line,
     whatever its indentation: what is compiled and run is what is shown. So is the code in each cell of a
     table's column that is called C++, whose lines stand in a row there: `one();`<br>`two();`.
+  * Every header that a guide, README.md or an example includes or links to is installed: it stands in
+    lockstep/public_headers.txt, or such a header includes it.
 
 Prints a line for each violation and ends with 1 if there is one.
 """
@@ -27,6 +29,9 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
           "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
+PUBLIC_HEADERS = "lockstep/public_headers.txt"
+INCLUDE = re.compile(r"#\s*include <(lockstep/[^>]+)>")
+LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
@@ -101,10 +106,31 @@ def wrong_code(root):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 
+def public_headers(root):
+    """The headers that are installed."""
+    found, open_names = set(), re.findall(r"^lockstep/.*", (root / PUBLIC_HEADERS).read_text(encoding="utf-8"), re.MULTILINE)
+    while open_names:
+        name = open_names.pop()
+        if name not in found:
+            found.add(name)
+            open_names += INCLUDE.findall((root / name).read_text(encoding="utf-8"))
+    return found
+
+
+def wrong_headers(root):
+    public = public_headers(root)
+    shown = [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "examples").rglob("*.cpp"))]
+    for path in (path for path in shown if path.is_file()):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for name in [*INCLUDE.findall(line), *LINK.findall(line)]:
+                if name not in public:
+                    yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {PUBLIC_HEADERS}"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     failed = 0
-    for text in [*wrong_variables(root), *wrong_code(root)]:
+    for text in [*wrong_variables(root), *wrong_code(root), *wrong_headers(root)]:
         print(text)
         failed += 1
     if failed:

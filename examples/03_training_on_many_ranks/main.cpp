@@ -65,8 +65,8 @@ void accumulate(ProcessGroup& group) {
       auto guard = ddp.no_sync();  // gradients stay on this rank
       cross_entropy(ddp.forward(first.x), first.y).backward();
     }
-    cross_entropy(ddp.forward(second.x), second.y)
-        .backward();  // and here the sum of both is averaged
+    // and here the sum of both is averaged
+    cross_entropy(ddp.forward(second.x), second.y).backward();
     lockstep::clip_grad_norm_(optimizer.parameters(), /*max_norm=*/1.0);
     optimizer.step();
   }
@@ -79,8 +79,8 @@ void step_in_groups(ProcessGroup& group) {
   const auto groups =
       lockstep::group_parameters(*net, [](const std::string& name, const torch::Tensor& parameter) {
         lockstep::AdamWOptions options{.lr = name.starts_with("output.") ? 1e-2 : 1e-3};
-        if (parameter.dim() < 2)
-          options.weight_decay = 0;  // biases and the weights of normalisations
+        // biases and the weights of normalisations
+        if (parameter.dim() < 2) options.weight_decay = 0;
         return options;
       });
   lockstep::Optimizer optimizer(groups);
@@ -162,8 +162,8 @@ TORCH_MODULE(Words);
 void train_sparsely(ProcessGroup& group) {
   Words net;
   DistributedDataParallel ddp(net, group);
-  lockstep::Optimizer optimizer(*net,
-                                lockstep::SgdOptions{.lr = 0.1});  // no momentum, no weight decay
+  // no momentum, no weight decay
+  lockstep::Optimizer optimizer(*net, lockstep::SgdOptions{.lr = 0.1});
   for (int step = 0; step < 2; ++step) {
     optimizer.zero_grad();
     const torch::Tensor words = torch::randint(1000, {16, 5}, torch::kInt64);

@@ -70,8 +70,8 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
     metrics.add_sum("accuracy", (output.argmax(1) == batch.labels).sum(), batch.size,
                     lockstep::MetricUnit::kFraction);
   }
-  metrics.all_reduce(group,
-                     device);  // the mean over the samples of all ranks, however many each had
+  // the mean over the samples of all ranks, however many each had
+  metrics.all_reduce(group, device);
   net->train();
   return metrics.mean();
 }

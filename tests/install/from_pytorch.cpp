@@ -315,7 +315,10 @@ void save_and_load(Net net, Optimizer& optimizer, Loader& loader, const std::fil
   torch::manual_seed(1);
 }
 
-void export_a_net(Net net, const torch::Tensor& x) { export_onnx(net, {x}, "net.onnx"); }
+void export_a_net(Net net, const torch::Tensor& x) {
+  net->eval();
+  export_onnx(net, {x}, "net.onnx");
+}
 
 // --- Errors ---
 

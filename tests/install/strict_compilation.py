@@ -23,14 +23,12 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 ALL, TYPES = "torch/torch.h", "torch/types.h"  # headers of LibTorch that are precompiled
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
 CALL_STYLE = "tests/install/call_style.cpp"
-# Other packages' headers are not everywhere; -inl.h is the inside of a header.
-LEFT_OUT = ("lockstep/cli/", "backends/gloo", "backends/nccl", "augment/cuda", "augment/dali", "-inl.h")
 
 
 def public_headers(source):
-    """What `cmake --install` installs."""
-    names = [path.relative_to(source).as_posix() for path in sorted((source / "lockstep").rglob("*.h"))]
-    return [name for name in names if not any(part in name for part in LEFT_OUT)]
+    """What `cmake --install` installs: those of lockstep/public_headers.txt, and those that they include."""
+    lines = (source / "lockstep/public_headers.txt").read_text().splitlines()
+    return sorted(reached_from(source, [line for line in lines if line.startswith("lockstep/")]))
 
 
 def includes(source, name):

@@ -6,6 +6,9 @@ import unittest
 import strict_compilation
 
 GOOD = {
+    "lockstep/public_headers.txt": "# a comment\nlockstep/lockstep.h\nlockstep/core/ahead.h\nlockstep/core/text.h\n"
+                                   "lockstep/data/batch.h\n",
+    "lockstep/core/internal.h": "#pragma once\nusing Images = at::Tensor;  // nobody installs it\n",
     "lockstep/lockstep.h": "#pragma once\n#include <lockstep/data/loader/loader.h>\n",
     "lockstep/data/loader/loader.h": "#pragma once\n#include <torch/types.h>\nstruct LoaderOptions {\n"
                               "  torch::Tensor images{};\n};\n",
