@@ -126,7 +126,7 @@ class C10dBackend final : public Backend {
     if (!context_->is_gloo()) {
       std::vector<at::Tensor> message{nccl_bytes(tensor)};
       return nccl_message(CallKind::kSend, tensor, destination,
-                          [&] { return library().send(message, destination, 0); });
+                          [&] { return context_->library().send(message, destination, 0); });
     }
     return send(Parcel(tensor, slot_of(tensor, tag)), destination,
                 message_call(CallKind::kSend, tensor, destination, tag));
@@ -138,7 +138,7 @@ class C10dBackend final : public Backend {
     if (!context_->is_gloo()) {
       std::vector<at::Tensor> message{nccl_bytes(tensor)};
       return nccl_message(CallKind::kRecv, tensor, *source,
-                          [&] { return library().recv(message, *source, 0); });
+                          [&] { return context_->library().recv(message, *source, 0); });
     }
     return recv(Parcel(tensor, slot_of(tensor, tag)), source,
                 message_call(CallKind::kRecv, tensor, source.value_or(-1), tag));
@@ -154,21 +154,22 @@ class C10dBackend final : public Backend {
       calls.push_back(message_call(each.kind, each.tensor, *each.peer, 0));
     }
     const auto handle = context_->start(calls[0], [&] {
-      library().startCoalescing();
+      context_->library().startCoalescing();
       try {
         for (const Message& each : messages) {
           std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
           if (each.kind == CallKind::kSend) {
-            library().send(bytes, *each.peer, 0);
+            context_->library().send(bytes, *each.peer, 0);
           } else {
-            library().recv(bytes, *each.peer, 0);
+            context_->library().recv(bytes, *each.peer, 0);
           }
         }
       } catch (...) {
-        library().endCoalescing();  // or this thread's later calls would still be collected
+        context_->library()
+            .endCoalescing();  // or this thread's later calls would still be collected
         throw;
       }
-      return library().endCoalescing();
+      return context_->library().endCoalescing();
     });
     std::vector<std::shared_ptr<Work>> works;
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -183,14 +184,14 @@ class C10dBackend final : public Backend {
     const auto options = torch::TensorOptions().dtype(dtype).device(device);
     return zeroed_memory(shape, options, [&] {
       // NCCL registers what it allocates itself, and then reads it without a copy.
-      if (!context_->is_gloo() && library().supportsTensorAlloc(device.index())) {
+      if (!context_->is_gloo() && context_->library().supportsTensorAlloc(device.index())) {
         if (auto memory = library_memory(shape, options); memory.defined()) return memory;
       }
       return torch::zeros(shape, options);
     });
   }
 
-  c10d::Backend& library() override { return context_->library(); }
+  c10d::Backend* library() override { return &context_->library(); }
 
   void check() override { context_->watchdog().throw_if_ended(); }
   void abort(const std::string& reason) override { context_->abort(reason); }
@@ -200,7 +201,7 @@ class C10dBackend final : public Backend {
   torch::Tensor library_memory(at::IntArrayRef shape, const torch::TensorOptions& options) {
     try {
       const auto count = c10::multiply_integers(shape);
-      return library().allocateTensor(count, options).zero_().view(shape);
+      return context_->library().allocateTensor(count, options).zero_().view(shape);
     } catch (const std::exception& error) {
       log_info("allocate: ", name(), " gives no memory of its own (", first_line(error),
                "); using plain memory, which it copies");
@@ -249,7 +250,7 @@ class C10dBackend final : public Backend {
     parcel.seal();
     std::vector<at::Tensor> message{parcel.bytes};
     auto handle = context_->start(
-        call, [&] { return library().send(message, destination, parcel.slot.tag); });
+        call, [&] { return context_->library().send(message, destination, parcel.slot.tag); });
     return std::make_shared<PointToPointWork>(context_, std::move(handle), std::move(call),
                                               Finish());
   }
@@ -257,8 +258,8 @@ class C10dBackend final : public Backend {
   std::shared_ptr<Work> recv(Parcel parcel, std::optional<int> source, Call call) {
     std::vector<at::Tensor> message{parcel.bytes};
     auto handle = context_->start(call, [&] {
-      return source ? library().recv(message, *source, parcel.slot.tag)
-                    : library().recvAnysource(message, parcel.slot.tag);
+      return source ? context_->library().recv(message, *source, parcel.slot.tag)
+                    : context_->library().recvAnysource(message, parcel.slot.tag);
     });
     Finish deliver;
     if (parcel.slot.padded) deliver = [parcel]() mutable { parcel.open(); };
@@ -291,7 +292,7 @@ class C10dBackend final : public Backend {
     c10d::BarrierOptions options;
     options.timeout = timeout();
     if (!context_->is_gloo()) options.device_ids = {context_->options().device.index()};
-    return collective(call, [&] { return library().barrier(options); });
+    return collective(call, [&] { return context_->library().barrier(options); });
   }
 
   std::shared_ptr<Work> broadcast(const Collective& call) {
@@ -299,7 +300,7 @@ class C10dBackend final : public Backend {
     options.rootRank = call.description.root;
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{bytes_of(call.output)};
-    return collective(call, [&] { return library().broadcast(tensors, options); });
+    return collective(call, [&] { return context_->library().broadcast(tensors, options); });
   }
 
   bool library_does(const Collective& call) const {
@@ -324,7 +325,7 @@ class C10dBackend final : public Backend {
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{reduction.tensor};
     return collective(
-        call, [&] { return library().allreduce(tensors, options); },
+        call, [&] { return context_->library().allreduce(tensors, options); },
         [reduction, output] { reduction.finish(output); });
   }
 
@@ -343,7 +344,7 @@ class C10dBackend final : public Backend {
     options.timeout = timeout();
     std::vector<at::Tensor> tensors{reduction.tensor};
     return collective(
-        call, [&] { return library().reduce(tensors, options); },
+        call, [&] { return context_->library().reduce(tensors, options); },
         [reduction, output = call.output] {
           if (output.defined()) reduction.finish(output);
         });
@@ -365,7 +366,8 @@ class C10dBackend final : public Backend {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduction.op;
     options.timeout = timeout();
-    return collective(call, [&] { return library()._reduce_scatter_base(output, input, options); });
+    return collective(
+        call, [&] { return context_->library()._reduce_scatter_base(output, input, options); });
   }
 
   Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces) {
@@ -381,7 +383,8 @@ class C10dBackend final : public Backend {
     std::vector<std::vector<at::Tensor>> outputs;
     if (context_->rank() == call.description.root) outputs = {pieces_of(output)};
     return collective(
-        call, [&] { return library().gather(outputs, inputs, options); }, std::move(finish));
+        call, [&] { return context_->library().gather(outputs, inputs, options); },
+        std::move(finish));
   }
 
   std::shared_ptr<Work> scatter(const Collective& call) {
@@ -391,7 +394,7 @@ class C10dBackend final : public Backend {
     std::vector<at::Tensor> outputs{bytes_of(call.output)};
     std::vector<std::vector<at::Tensor>> inputs;
     if (context_->rank() == call.description.root) inputs = {pieces_of(call.input)};
-    return collective(call, [&] { return library().scatter(outputs, inputs, options); });
+    return collective(call, [&] { return context_->library().scatter(outputs, inputs, options); });
   }
 
   std::shared_ptr<Work> all_gather(const Collective& call, const torch::Tensor& input,
@@ -401,7 +404,8 @@ class C10dBackend final : public Backend {
     auto from = bytes_of(input);
     auto to = bytes_of(output);
     return collective(
-        call, [&] { return library()._allgather_base(to, from, options); }, std::move(finish));
+        call, [&] { return context_->library()._allgather_base(to, from, options); },
+        std::move(finish));
   }
 
   std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output,
@@ -418,7 +422,10 @@ class C10dBackend final : public Backend {
     auto from_splits = in_bytes(call.input_splits);
     auto to_splits = in_bytes(call.output_splits);
     return collective(
-        call, [&] { return library().alltoall_base(to, from, to_splits, from_splits, options); },
+        call,
+        [&] {
+          return context_->library().alltoall_base(to, from, to_splits, from_splits, options);
+        },
         std::move(finish));
   }
 
