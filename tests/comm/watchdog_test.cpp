@@ -450,7 +450,7 @@ TEST(Gloo, AsksASilentPeersConnectionWithOneReceive) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   write_status(*store, 1, "7 3 0 0 is in barrier (operation 3)");
   const auto backend = c10d_adapter::make(library, store, {.timeout = seconds(1)});
-  auto& watchdog = *c10d_adapter::watchdog_of(*backend);
+  auto& watchdog = *backend->watchdog();
   EXPECT_TRUE(eventually(watchdog, [&] { return library->looks >= 3; }));
   EXPECT_EQ(library->receives, 1);
 }

@@ -1,6 +1,9 @@
 // The secret of a job: who may join, and what an outsider sees of the store.
 #include <lockstep/comm/rendezvous/secret.h>
 
+#include <numeric>
+#include <optional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +13,7 @@
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/rendezvous/rendezvous.h>
+#include <lockstep/comm/rendezvous/sealing.h>
 #include <lockstep/comm/rendezvous/secret_store.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
@@ -85,6 +89,50 @@ TEST(Secret, IsProvenByHmacSha256) {
     hex += digits;
   }
   EXPECT_EQ(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+std::string hex_of(const Sealing::Bytes& bytes) {
+  std::string hex;
+  for (const std::uint8_t byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(byte));
+    hex += digits;
+  }
+  return hex;
+}
+
+std::string key_of_all_bytes() {
+  std::string key(Sealing::kKeyBytes, '\0');
+  std::iota(key.begin(), key.end(), '\0');
+  return key;
+}
+
+// The bytes are those of AESSIV of Python's package cryptography, for a zero byte and the content,
+// with a slash and the name as associated data.
+TEST(Sealing, IsAesSiv) {
+  const Sealing sealing(key_of_all_bytes());
+  const Sealing::Bytes content{'c', 'o', 'n', 't', 'e', 'n', 't'};
+  EXPECT_EQ(hex_of(sealing.seal("name", content)),
+            "ddba2ecdf00bb1a8e180ec1b7066350558e62fc49770e21e");
+  EXPECT_EQ(hex_of(sealing.seal("", {})), "ef9a653c1cd58e42a3dd011b6c09eb6e4f");
+  EXPECT_EQ(sealing.open("name", sealing.seal("name", content)), content);
+  EXPECT_EQ(sealing.open("", sealing.seal("", {})), Sealing::Bytes{});
+}
+
+TEST(Sealing, IsOpenedOnlyByItsKeyAndItsName) {
+  const Sealing sealing(key_of_all_bytes());
+  const Sealing::Bytes sealed = sealing.seal("name", {1, 2, 3});
+  EXPECT_EQ(sealing.open("names", sealed), std::nullopt);
+  EXPECT_EQ(Sealing(std::string(Sealing::kKeyBytes, 'k')).open("name", sealed), std::nullopt);
+  for (std::size_t i = 0; i < sealed.size(); ++i) {
+    Sealing::Bytes changed = sealed;
+    changed[i] ^= 1;
+    EXPECT_EQ(sealing.open("name", changed), std::nullopt) << "byte " << i;
+  }
+  EXPECT_EQ(sealing.open("name", {}), std::nullopt);
+  EXPECT_EQ(sealing.open("name", Sealing::Bytes(sealed.begin(), sealed.begin() + 16)),
+            std::nullopt);
+  EXPECT_THROW(Sealing("short"), std::exception);
 }
 
 TEST(SecretStore, GivesBackWhatWasPutAndHidesIt) {

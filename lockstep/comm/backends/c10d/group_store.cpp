@@ -10,7 +10,7 @@
 namespace lockstep::c10d_adapter {
 
 GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
-    : c10d::Store(store->getTimeout()), store_(std::move(store)), check_(std::move(check)) {}
+    : ForwardingStore(std::move(store)), check_(std::move(check)) {}
 
 void GroupStore::forget() {
   std::set<std::string> keys;
@@ -18,7 +18,7 @@ void GroupStore::forget() {
     const std::scoped_lock lock(mutex_);
     keys.swap(keys_);
   }
-  for (const auto& key : keys) store_->deleteKey(key);
+  for (const auto& key : keys) store().deleteKey(key);
 }
 
 void GroupStore::remember(const std::string& key) {
@@ -27,47 +27,50 @@ void GroupStore::remember(const std::string& key) {
 }
 
 c10::intrusive_ptr<c10d::Store> GroupStore::clone() {
-  return c10::make_intrusive<GroupStore>(store_->clone(), check_);
+  return c10::make_intrusive<GroupStore>(store().clone(), check_);
 }
 
-void GroupStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
+void GroupStore::set(const std::string& key, const Bytes& value) {
   remember(key);
-  store_->set(key, value);
+  ForwardingStore::set(key, value);
 }
 
-std::vector<std::uint8_t> GroupStore::compareSet(const std::string& key,
-                                                 const std::vector<std::uint8_t>& expected,
-                                                 const std::vector<std::uint8_t>& desired) {
+GroupStore::Bytes GroupStore::compareSet(const std::string& key, const Bytes& expected,
+                                         const Bytes& desired) {
   remember(key);
-  return store_->compareSet(key, expected, desired);
+  return ForwardingStore::compareSet(key, expected, desired);
 }
 
-std::vector<std::uint8_t> GroupStore::get(const std::string& key) {
+GroupStore::Bytes GroupStore::get(const std::string& key) {
   wait({key});
-  return store_->get(key);
+  return ForwardingStore::get(key);
 }
 
 std::int64_t GroupStore::add(const std::string& key, std::int64_t value) {
   remember(key);
-  return store_->add(key, value);
+  return ForwardingStore::add(key, value);
 }
-
-bool GroupStore::deleteKey(const std::string& key) { return store_->deleteKey(key); }
-bool GroupStore::check(const std::vector<std::string>& keys) { return store_->check(keys); }
-std::int64_t GroupStore::getNumKeys() { return store_->getNumKeys(); }
 
 void GroupStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
 
 void GroupStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
   const Deadline deadline(timeout);
-  for (StorePauses pauses; !store_->check(keys); pauses.sleep()) {
+  for (StorePauses pauses; !ForwardingStore::check(keys); pauses.sleep()) {
     if (check_) check_();
     if (deadline.expired()) {
       throw TimeoutError(lockstep::str("no peer wrote ", join(keys), " into the store for ",
                                        static_cast<double>(timeout.count()) / 1e3, " s"));
     }
   }
+}
+
+const std::chrono::milliseconds& GroupStore::getTimeout() const noexcept {
+  return c10d::Store::getTimeout();
+}
+
+void GroupStore::setTimeout(const std::chrono::milliseconds& timeout) {
+  c10d::Store::setTimeout(timeout);
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <lockstep/comm/rendezvous/forwarding_store.h>
 
 namespace lockstep::c10d_adapter {
 
-/// Passes everything on, but waits by looking again and again. Safe to use from several threads.
-class GroupStore final : public c10d::Store {
+/// Passes everything on, but waits by looking again and again. Has a timeout of its own. Safe to use
+/// from several threads.
+class GroupStore final : public ForwardingStore<> {
  public:
   /// `check` is called again and again while something is waited for; what it throws ends the wait.
   explicit GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check = {});
@@ -21,26 +22,24 @@ class GroupStore final : public c10d::Store {
   /// Deletes all keys that were set through this object.
   void forget();
 
-  using c10d::Store::compareSet;
-  using c10d::Store::set;
+  using ForwardingStore::compareSet;
+  using ForwardingStore::set;
   c10::intrusive_ptr<c10d::Store> clone() override;
-  void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
-  std::vector<std::uint8_t> compareSet(const std::string& key,
-                                       const std::vector<std::uint8_t>& expected,
-                                       const std::vector<std::uint8_t>& desired) override;
-  std::vector<std::uint8_t> get(const std::string& key) override;
+  void set(const std::string& key, const Bytes& value) override;
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;
+  Bytes get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t value) override;
-  bool deleteKey(const std::string& key) override;
-  bool check(const std::vector<std::string>& keys) override;
-  std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
+  const std::chrono::milliseconds& getTimeout() const noexcept override;
+  void setTimeout(const std::chrono::milliseconds& timeout) override;
+  /// Its calls would set keys that are not remembered.
+  bool hasExtendedApi() const override { return false; }
 
  private:
   void remember(const std::string& key);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
   const std::function<void()> check_;
   std::mutex mutex_;  // guards keys_
   std::set<std::string> keys_;
