@@ -235,7 +235,7 @@ TEST(GlooDeath, IsNamedWithoutTheStore) {
         caller.barrier();
         if (caller.rank == 0) return;
         auto tensor = torch::ones({4});
-        auto& watchdog = *c10d_adapter::watchdog_of(*caller.backend);
+        auto& watchdog = *caller.backend->watchdog();
         while (watchdog.store_trouble().empty()) watchdog.wait_for_news(milliseconds(100));
         if (caller.rank == 2) {
           caller.backend->send(tensor, 1, 0)->wait();

@@ -66,7 +66,7 @@ struct StreamRank {
   }
 
   std::shared_ptr<Work> start() { return caller.start(CallKind::kAllReduce, {}, torch::ones({4})); }
-  Watchdog& watchdog() { return *c10d_adapter::watchdog_of(*caller.backend); }
+  Watchdog& watchdog() { return *caller.backend->watchdog(); }
   /// What the next call throws; empty while the group lives.
   std::string end() {
     try {
