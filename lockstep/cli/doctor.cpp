@@ -174,15 +174,16 @@ void examine_run(const DoctorArguments& arguments) {
 
 void add_doctor_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "Show what was found (processors, LibTorch, GPUs, data), or what limited a run");
+      "doctor",
+      "Show what this machine offers (processors, LibTorch, GPUs, data), or what limited a run");
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("RUN", arguments->run,
-                   "Folder of a run (train --out DIR) or its record (train --json FILE): say what "
-                   "limited it, and what to try")
+                   "Run to examine, by its folder (train --out DIR) or record (train --json FILE): "
+                   "shows what limited it and what to try")
       ->type_name("")
       ->check(not_empty());
-  command->add_option("--json", arguments->json, "Also write the findings to this file")
+  command->add_option("--json", arguments->json, "Also write the findings to this JSON file")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] {

@@ -18,10 +18,9 @@ namespace lockstep {
 
 inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
   command
-      .add_option(
-          "--on-corrupt-image", to,
-          "What to do about an image that cannot be decoded: stop ends the command and names "
-          "the file; skip leaves it out and counts it")
+      .add_option("--on-corrupt-image", to,
+                  "What to do with an image that cannot be decoded: stop (end the command and name "
+                  "the file) or skip (leave the image out and count it)")
       ->capture_default_str();
 }
 
@@ -33,7 +32,7 @@ inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
 }
 
 inline constexpr const char* kMaxImagePixelsHelp =
-    "Largest image file that is decoded, in pixels; decoding takes up to 12 bytes for each";
+    "Largest image to decode, in pixels; decoding takes up to 12 bytes per pixel";
 
 inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
   command.add_option("--max-image-pixels", to, kMaxImagePixelsHelp)
@@ -53,8 +52,9 @@ inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::in
 }
 
 inline constexpr const char* kDecodingHelp =
-    "How JPEG files are decoded before a resize: exact at full size, scaled at a half, a quarter "
-    "or an eighth of it where that suffices, which is faster (scaled only with --loader native";
+    "How to decode JPEG files before a resize: exact, at full size, or scaled, at a half, a "
+    "quarter "
+    "or an eighth if that suffices, which is faster (scaled only with --loader native";
 
 inline void add_decoding_option(CLI::App& command, std::string& to) {
   command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();

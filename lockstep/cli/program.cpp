@@ -149,7 +149,7 @@ int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err) {
   CLI::App app("Distributed training for LibTorch", "lockstep");
   bool debug = false;
-  app.add_flag("--debug", debug, "On errors print all that is known, backtraces included");
+  app.add_flag("--debug", debug, "Print full details of an error, including backtraces");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
   for (const AddCommand add : commands) add(app);

@@ -63,21 +63,20 @@ void write_report(const ReportArguments& arguments) {
 
 void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      kReportCommand, "Write an HTML page about runs: curves, a traced step, what limited them");
+      kReportCommand,
+      "Write an HTML page about runs: their curves, a traced step, what limited them");
   const auto arguments = std::make_shared<ReportArguments>();
   command
-      ->add_option(
-          "RUN", arguments->inputs,
-          "Folders of runs (train --out DIR) or their records (train --json FILE), which the page "
-          "compares; files of bench table --json among them add to its chart of scaling")
+      ->add_option("RUN", arguments->inputs,
+                   "Runs to compare, by their folders (train --out DIR) or records (train --json "
+                   "FILE); files of bench table --json add a chart of scaling")
       ->type_name("")
       ->required()
       ->check(not_empty());
   command
-      ->add_option(
-          "--out", arguments->out,
-          "The page to write (default: report.html in the first run's folder, or the first "
-          "record's name with .html)")
+      ->add_option("--out", arguments->out,
+                   "Page to write (default: report.html in the first run's folder, or the first "
+                   "record's name with .html)")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] { write_report(*arguments); });

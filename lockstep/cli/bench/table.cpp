@@ -250,61 +250,80 @@ void add_bench_table_command(CLI::App& bench) {
   command
       ->add_option("--strategies", to->strategies,
                    "Strategies of several ranks, with commas: " + join(strategy_names()) +
-                       "; of dp a rank is a replica, of single a share of the threads")
+                       "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
-  command->add_option("--loaders", to->loaders, "native, cuda, dali, with commas")
+  command->add_option("--loaders", to->loaders, "Loaders, with commas: native, cuda, dali")
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
-                      "fused,libtorch for rows with and without our own kernels (default: fused)");
-  command->add_option("--batch-per-rank", to->batch_per_rank,
-                      "Images of a rank's step, several with commas for rows each (default: the "
-                      "recipe's batch)");
+                      "Kernels, with commas: fused (Lockstep's own) and libtorch, for rows with "
+                      "each (default: fused)");
+  command->add_option(
+      "--batch-per-rank", to->batch_per_rank,
+      "Images per rank and step, several with commas for rows each (default: the recipe's batch)");
   command
-      ->add_option(
-          "--epochs", to->epochs,
-          "Epochs of each run: the seconds are those without the first, which warms up and "
-          "fills the cache of decoded images; with 1 they include it")
+      ->add_option("--epochs", to->epochs,
+                   "Epochs of each run; the first warms up, fills the cache of decoded images and "
+                   "is not timed, unless it is the only one")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
   command
       ->add_option("--rounds", to->rounds,
-                   "Runs of each row; all rows take turns, and medians are over all runs")
+                   "Runs per row; the rows take turns, and medians are taken over all runs")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
-  command->add_option("--max-steps", to->max_steps, "Steps of an epoch, at most (default: all)")
+  command
+      ->add_option("--max-steps", to->max_steps, "Maximum number of steps per epoch (default: all)")
       ->transform(whole_number<std::int64_t>());
   command->add_flag("--with-peers", to->with_peers,
-                    "Also measure PyTorch's programs with the same work, in turn with ours");
-  command->add_option("--peer-python", to->peer_python, "Python with torch and torchvision")
+                    "Also time PyTorch's programs on the same work, in turn with Lockstep");
+  command
+      ->add_option("--peer-python", to->peer_python,
+                   "Python interpreter with torch and torchvision, for --with-peers")
       ->type_name("PROGRAM")
       ->capture_default_str();
-  command->add_option("--peer-workers", to->peer_workers,
-                      "Workers of each DataLoader, several with commas for rows each (default: 0)");
-  command->add_option("--peer-timeout", to->peer_timeout_seconds, "Seconds that a peer may take")
+  command->add_option(
+      "--peer-workers", to->peer_workers,
+      "Workers of each PyTorch DataLoader, several with commas for rows each (default: 0)");
+  command
+      ->add_option("--peer-timeout", to->peer_timeout_seconds,
+                   "Timeout of a PyTorch program, in seconds")
       ->capture_default_str();
-  command->add_option("--peers", to->peers, "Folder of PyTorch's programs (default: installed)")
+  command
+      ->add_option("--peers", to->peers,
+                   "Folder of the PyTorch programs (default: the installed one)")
       ->type_name("DIR");
   add_recipe_options(*command, to->train.of_recipe);
   command->add_option("--data", to->train.data, "Folder of the data")->type_name("DIR");
-  command->add_option("--accelerator", to->train.accelerator, "auto, cpu or cuda")
+  command
+      ->add_option("--accelerator", to->train.accelerator,
+                   "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
-  command->add_option("--backend", to->train.backend, "auto, shm, gloo, hierarchical or nccl")
+  command
+      ->add_option("--backend", to->train.backend,
+                   "Backend of the group: auto, shm, gloo, hierarchical or nccl")
       ->capture_default_str();
-  command->add_option("--precision", to->train.precision, "32, bf16 or 16")->capture_default_str();
+  command
+      ->add_option("--precision", to->train.precision,
+                   "Precision of the computation: 32, bf16 or 16")
+      ->capture_default_str();
   command
       ->add_option("--threads", to->train.threads,
-                   "Compute threads per rank, the same in all rows (default: a rank's share of the "
-                   "processors among the most ranks)")
+                   "Compute threads per rank, equal in all rows (default: the processors divided "
+                   "by the largest number of ranks)")
       ->transform(whole_number<int>());
-  command->add_option("--timeout", to->train.timeout_seconds, "Deadline of every wait, in seconds")
+  command->add_option("--timeout", to->train.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
-  command->add_option("--format", to->format, join(bench_table_formats()))->capture_default_str();
-  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+  command->add_option("--format", to->format, "Format of the table: " + join(bench_table_formats()))
+      ->capture_default_str();
+  command
+      ->add_option("--json", to->json,
+                   "Also write the rows to this JSON file (its folder must exist)")
       ->type_name("FILE");
   command
-      ->add_option("--trace", to->trace,
-                   "Write what all threads of all ranks did in the last ten steps of each row of "
-                   "ours, a file for each, for https://ui.perfetto.dev; costs less than a percent")
+      ->add_option(
+          "--trace", to->trace,
+          "Record what all threads of all ranks did in the last ten steps of each row of Lockstep; "
+          "writes one trace per row for https://ui.perfetto.dev and costs less than 1 %")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });

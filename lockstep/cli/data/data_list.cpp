@@ -69,7 +69,7 @@ void list_data(const std::string& json_file) {
 void add_data_list_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand("list", "Show the known data sets and where they are");
   const auto json_file = std::make_shared<std::string>();
-  command->add_option("--json", *json_file, "Also write the list to this file")
+  command->add_option("--json", *json_file, "Also write the list to this JSON file")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([json_file] { list_data(*json_file); });

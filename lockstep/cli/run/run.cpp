@@ -40,16 +40,17 @@ void add_options(CLI::App& command, RunArguments& to) {
   add_option(command, "--nnodes", to.nnodes, "Hosts of the job (default 1)");
   add_option(command, "--node-rank", to.node_rank, "Number of this host, from 0");
   add_option(command, "--master-addr", to.master_addr,
-             "Host 0, where the ranks meet (default: this host)");
+             "Address of host 0, where the ranks meet (default: this host)");
   add_option(command, "--master-port", to.master_port,
-             "Port where the ranks meet (default on one host: a free one)");
-  add_option(
-      command, "--threads", to.threads,
-      "OMP_NUM_THREADS of each rank (default: what is set, else its share of the processors)");
+             "Port on host 0 where the ranks meet (default on one host: a free port)");
+  add_option(command, "--threads", to.threads,
+             "OMP_NUM_THREADS of each rank (default: the variable's value, else the rank's share "
+             "of the processors)");
   add_option(command, "--shutdown-timeout", to.shutdown_timeout_seconds,
-             "Seconds from the request to end to SIGKILL, once a rank has failed (default 5)");
+             "Seconds between SIGTERM and SIGKILL when the ranks are stopped because one has "
+             "failed (default 5)");
   command.add_flag("-l,--label", to.label,
-                   "Begin each line that a rank writes with its rank, as in \"[rank 1] \"");
+                   "Prefix each line of output with its rank, as in \"[rank 1] \"");
 }
 
 struct Refused {
