@@ -215,7 +215,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
   return stored;
 }
 
-// Of two equal ones the older is better: the metric has not improved since.
+// If two are equal, the older is better: the metric has not improved since.
 std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
   std::erase_if(stored, [&](const Stored& each) {
     return !each.manifest.metrics.contains(options_.monitor);
