@@ -28,7 +28,7 @@ namespace lockstep {
 /// JSON has no word for them.
 std::string to_json(const RunReport& report);
 
-/// The target of a link, which is written in its own folder; `path` itself if it is not a link.
+/// The file that `path` leads to through links; `path` itself if it does not exist.
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
 /// Writes text to a file atomically (see write_file_atomically()). Devices and pipes, such as

@@ -32,10 +32,9 @@ struct EpochData {
 const std::vector<std::string>& phase_names();
 
 struct RunData {
-  std::string name{};  ///< of the folder, or of the record without its extension
-  std::string
-      subject{};  ///< recipe, strategy and loader; equal in comparable runs
-  std::string state{};  ///< "running", "complete", "failed"
+  std::string name{};     ///< of the folder, or of the record without its extension
+  std::string subject{};  ///< recipe, strategy and loader; equal in comparable runs
+  std::string state{};    ///< "running", "complete", "failed"
   std::string error{};
   std::string started{};  ///< empty in a record of `lockstep train --json`
   std::string command{};  ///< empty in a record of `lockstep train --json`

@@ -64,8 +64,7 @@ class WandbLogger final : public Logger {
   bool row_begun_ = false;
   std::vector<Number> numbers_;     // of the row, in the order of logging
   std::vector<WandbValue> values_;  // of the row: histograms, images and tables
-  std::vector<NamedValue>
-      row_;  // numbers_ in the file's form; kept for its memory
+  std::vector<NamedValue> row_;     // numbers_ in the file's form; kept for its memory
   std::map<std::string, double, std::less<>> summary_;
   std::map<std::string, std::string> tables_;  // of the summary, as JSON
 };
