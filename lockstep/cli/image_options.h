@@ -24,7 +24,7 @@ inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
       ->capture_default_str();
 }
 
-/// ConfigError, beginning with `command`, for another word than stop and skip.
+/// ConfigError, beginning with `command`, for a word other than stop and skip.
 inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
                                                  const std::string& word) {
   OptionCheck(command).one_of("--on-corrupt-image", word, {"stop", "skip"});
@@ -40,7 +40,8 @@ inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
       ->capture_default_str();
 }
 
-/// For a command that must know whether the option was given: not every recipe has image files.
+/// For commands that must know whether the option was given, because not every recipe has image
+/// files.
 inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::int64_t>& to) {
   command
       .add_option("--max-image-pixels", to,
@@ -60,7 +61,7 @@ inline void add_decoding_option(CLI::App& command, std::string& to) {
   command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();
 }
 
-/// For a command that must know whether the option was given.
+/// For commands that must know whether the option was given.
 inline void add_decoding_option(CLI::App& command, std::optional<std::string>& to) {
   command.add_option("--decoding", to,
                      lockstep::str(kDecodingHelp,
@@ -68,14 +69,14 @@ inline void add_decoding_option(CLI::App& command, std::optional<std::string>& t
                                    "default exact)"));
 }
 
-/// ConfigError, beginning with `command`, for another word than exact and scaled.
+/// ConfigError, beginning with `command`, for a word other than exact and scaled.
 inline ImageReader::Decoding parse_decoding_option(const std::string& command,
                                                    const std::string& word) {
   OptionCheck(command).one_of("--decoding", word, {"exact", "scaled"});
   return word == "scaled" ? ImageReader::Decoding::kScaled : ImageReader::Decoding::kExact;
 }
 
-/// ConfigError, beginning with `command`.
+/// ConfigError, beginning with `command`, for a value out of range.
 inline void check_max_image_pixels(const std::string& command, std::int64_t value) {
   OptionCheck(command).in_range("--max-image-pixels", static_cast<double>(value), 1,
                                 static_cast<double>(kMaxImagePixelsLimit));

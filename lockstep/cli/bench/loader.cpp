@@ -56,14 +56,13 @@ struct BenchLoaderArguments {
   std::string trace;
 };
 
-// Of each round; images a second.
+// Images per second in each round.
 struct BenchLoaderRow {
   LoaderEngineKind engine;
   int threads = 0;
   std::vector<double> rounds;
-  std::vector<double>
-      floors;                // of images in memory: those that a copy of the same bytes would give
-  std::int64_t skipped = 0;  // images, in all rounds
+  std::vector<double> floors;  // upper bound for images in memory: the rate of copying equal bytes
+  std::int64_t skipped = 0;    // over all rounds
 };
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
@@ -95,7 +94,7 @@ torch::ScalarType dtype_of(const std::string& precision) {
   return types.at(precision);
 }
 
-// Takes batches as a trainer would that needs no time, epoch after epoch.
+// Takes batches epoch after epoch, like a trainer that needs no time.
 double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   Batch batch;
   std::int64_t images = 0;
@@ -110,8 +109,8 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   return static_cast<double>(images) / seconds_since(begin);
 }
 
-// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0
-// where images have to be decoded.
+// Minimum number of bytes moved per image: its pixels are read once and its numbers written once. 0
+// if images must be decoded.
 double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
   if (dataset.is_file(0)) return 0;
   ImageReader reader;
@@ -121,7 +120,7 @@ double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
          static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
 }
 
-// Takes some batches while the loader's threads are recorded.
+// Takes some batches while recording the loader's threads.
 void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::path& file) {
   constexpr int kTracedBatches = 20;
   name_thread_track("takes batches");
@@ -161,18 +160,18 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
     }
   }
   double bytes = 0;
-  for (int round = -1; round < arguments.rounds; ++round) {  // the first fills the page cache
+  for (int round = -1; round < arguments.rounds; ++round) {  // round -1 fills the page cache
     for (std::size_t i = 0; i < rows.size(); ++i) {
       auto& [loader, epoch] = contestants[i];
       loader.set_epoch(++epoch);
       if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
       const double rate = images_per_second(loader, epoch, arguments.seconds);
       loader.set_epoch(epoch,
-                       loader.steps_per_epoch());  // no threads that work ahead of their turn
+                       loader.steps_per_epoch());  // stops threads that work ahead
       rows[i].skipped = loader.skipped_images();
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
-      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // or another memory's
+      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // in device memory
       rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
     }
   }

@@ -38,9 +38,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kInterrupted = 128;  // exit codes from here on tell of a signal
+constexpr int kInterrupted = 128;  // exit codes from here on report a signal
 
-// A file of our own, which is gone when its guard is.
+// A temporary file, removed with its guard.
 class ReportFile {
  public:
   ReportFile() {
@@ -67,12 +67,12 @@ class ReportFile {
   std::filesystem::path path_;
 };
 
-// A row while it is measured.
+// A row during the measurement.
 struct MeasuredWay {
   TableWay way;
-  TrainSettings settings;         // what ours trains, or what the peer trains as well
-  std::vector<std::string> runs;  // the records of the rounds
-  std::string error;              // of the first round that failed
+  TrainSettings settings;         // settings of Lockstep's training, or of the peer's equal work
+  std::vector<std::string> runs;  // records of the rounds
+  std::string error;              // from the first failed round
 };
 
 class TableRun {
@@ -83,7 +83,7 @@ class TableRun {
       peers_ = find_peers(arguments_);
       find_executable(arguments_.peer_python, "bench table: --peer-python");
     }
-    // All options are refused before the first measurement.
+    // All options are checked before the first measurement.
     for (const TableWay& way : table_.ways) {
       ways_.push_back({.way = way, .settings = settings_of(way), .runs = {}, .error = {}});
       if (way.peer) peer_command(arguments_, way, ways_.back().settings, peers_, "");
@@ -91,7 +91,7 @@ class TableRun {
   }
 
   std::vector<BenchTableRow> measure() {
-    // Each round begins with another row, because the speed of a machine drifts.
+    // Each round begins with a different row, because the speed of a machine drifts.
     for (std::int64_t round = 0; round < table_.rounds; ++round) {
       for (std::size_t i = 0; i < ways_.size(); ++i) {
         const std::size_t at = (static_cast<std::size_t>(round) + i) % ways_.size();
@@ -122,8 +122,8 @@ class TableRun {
     std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << name_of(way) << std::endl;
   }
 
-  // A row that fails leaves the others theirs. An interruption ends the command, and so do data
-  // that no row could have.
+  // A failed row does not affect the others. An interruption ends the command, and so do data that
+  // are unavailable to every row.
   void measure_once(MeasuredWay& way) {
     if (!way.error.empty()) return;
     try {
@@ -146,8 +146,8 @@ class TableRun {
     }
   }
 
-  // A training of a row's own, which starts with processes of its own, and so with an empty cache.
-  // It begins here, and not with the command.
+  // A training of one row, in new processes and thus with an empty cache. Its time starts here, not
+  // with the command.
   void train(TrainSettings settings, const std::filesystem::path& report) {
     settings.json = report;
     settings.started = Clock::now();
@@ -181,7 +181,7 @@ class TableRun {
   bool told_of_data_ = false;
 };
 
-// What readers must know beside the rows.
+// Notes for readers of the rows.
 BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableSettings& table,
                          const std::vector<BenchTableRow>& rows, std::optional<double> others) {
   BenchTableNotes notes{
@@ -208,8 +208,8 @@ void run_table(const BenchTableArguments& arguments) {
   if (worker_environment()) {
     throw ConfigError("bench table: it starts its ranks itself; run it without a launcher");
   }
-  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build
-  // of LibTorch cannot use them.
+  // NVML detects GPUs without a CUDA context, which would prevent forking the ranks. A CPU build of
+  // LibTorch cannot use GPUs.
   const int gpus = at::globalContext().hasCUDART() ? count_visible_gpus() : 0;
   const BenchTableSettings table = resolve_table(
       arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()), .gpus = gpus});

@@ -36,7 +36,7 @@ struct Sides {
   std::string text() const { return least == most ? str(least) : str(least, " to ", most); }
 };
 
-// All are looked at, so that one knows how bad it is.
+// All images are checked, to show the extent of the damage.
 void verify(const PackReader& pack) {
   std::int64_t damaged = 0;
   std::string first;

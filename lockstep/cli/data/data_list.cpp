@@ -21,7 +21,7 @@ namespace {
 struct Place {
   std::string name;
   std::optional<std::string> folder;
-  std::string problem;  // why there is no folder; empty where the files are nowhere
+  std::string problem;  // why there is no folder; empty if the files do not exist
 };
 
 Place find(const std::string& name) {
@@ -33,7 +33,7 @@ Place find(const std::string& name) {
   }
 }
 
-// Where `data get` would put it; nothing where there is no place.
+// The folder that `data get` would use; nothing if there is none.
 std::optional<std::string> cache_of(const std::string& name) {
   try {
     return data_cache_directory(name).string();

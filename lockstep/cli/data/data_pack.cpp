@@ -48,7 +48,7 @@ struct PackArguments {
   std::string json;
 };
 
-// "120x160" or "160", height before width as everywhere.
+// Parses "120x160" or "160", height before width.
 ImageSize parse_size(const std::string& text) {
   const auto number = [&](const char* begin, const char* end) {
     int value = 0;
@@ -93,7 +93,7 @@ PackImagesOptions resolve(const PackArguments& arguments) {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
-// While it lives, SIGINT and SIGTERM are only noted, so that the file under way is removed.
+// While it lives, SIGINT and SIGTERM are only noted, so that the unfinished file is removed.
 class NotedSignals {
  public:
   NotedSignals() {

@@ -12,7 +12,7 @@ void add_explain_command(CLI::App& app) {
       app.add_subcommand("explain", "Show what an algorithm does, as text and as a picture");
   explain->require_subcommand(1);
   add_explain_pipeline_command(*explain);
-  // Global options may also follow the name of the algorithm.
+  // Allows global options after the algorithm's name, too.
   for (CLI::App* algorithm : explain->get_subcommands([](const CLI::App*) { return true; })) {
     algorithm->fallthrough();
   }

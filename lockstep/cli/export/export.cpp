@@ -27,7 +27,7 @@
 namespace lockstep {
 namespace {
 
-// The file of weights in `path`, which may be a run's folder or a checkpoint's.
+// The weights file of `path`, which may be the folder of a run or of a checkpoint.
 std::string weights_in(const std::string& path) {
   std::error_code ignored;
   for (const char* name : {kModelFile, kWeightsLink}) {
@@ -51,13 +51,13 @@ struct ExportArguments {
   bool no_average = false;
 };
 
-// What a checkpoint says of the network that was trained.
+// The checkpoint's description of the trained network.
 struct TrainedBy {
-  std::string recipe;                          // empty: it names none
+  std::string recipe;                          // empty: no recipe is named
   std::map<std::string, std::string> choices;  // Recipe::choices
 };
 
-// A file of torch.save has no place for these names.
+// A torch.save file cannot hold these names.
 TrainedBy trained_by(const std::string& checkpoint) {
   const MappedFile file(checkpoint);
   TrainedBy found;
@@ -70,7 +70,7 @@ TrainedBy trained_by(const std::string& checkpoint) {
   return found;
 }
 
-// The recipe that the checkpoint names, with its choices; what the user gives counts instead.
+// The checkpoint's recipe with its choices; options of the user take precedence.
 Recipe recipe_of(const ExportArguments& arguments) {
   const TrainedBy trained = trained_by(arguments.checkpoint);
   const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
@@ -84,7 +84,7 @@ Recipe recipe_of(const ExportArguments& arguments) {
   return chosen_recipe(name, choices);
 }
 
-// Outputs of the last layer, which some recipes take from their data.
+// Number of outputs of the last layer, which some recipes derive from their data.
 std::int64_t classes_in(const StateDict& state) {
   for (const auto& [name, tensor] : state) {
     if (name == "fc.weight" && tensor.dim() == 2) return tensor.size(0);

@@ -23,7 +23,7 @@ CLI::Validator number_or_text(const Value&) {
   return not_empty();
 }
 
-// torchrun understands both spellings; the help shows one.
+// Accepts torchrun's two spellings; the help shows one.
 template <class Value>
 void add_option(CLI::App& command, const std::string& name, Value& to, const char* help) {
   command.add_option(name, to, help)->check(not_empty())->transform(number_or_text(to));
@@ -59,7 +59,7 @@ struct Refused {
   const char* remedy;
 };
 
-// What torchrun has beside ours.
+// torchrun's options that Lockstep does not have.
 const Refused kRefused[] = {
     {"--standalone", false, "leave it out: a job on one host is standalone"},
     {"--no-python,--no_python", false, "leave it out: PROGRAM is executed as it is"},
@@ -105,7 +105,7 @@ void add_refused_options(CLI::App& command) {
   }
 }
 
-// PROGRAM is no argument to CLI11, which would parse the options behind it.
+// PROGRAM is not an argument to CLI11, which would parse the options after it.
 class RunHelp : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* /*command*/, std::string name) const override {
@@ -146,7 +146,7 @@ void run(RunArguments arguments, const std::vector<std::string>& words) {
 void add_run_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Start a program on several ranks");
   command->formatter(std::make_shared<RunHelp>());
-  command->prefix_command();  // what follows PROGRAM is PROGRAM's
+  command->prefix_command();  // what follows PROGRAM is passed to it
   const auto arguments = std::make_shared<RunArguments>();
   add_options(*command, *arguments);
   add_refused_options(*command);

@@ -211,7 +211,7 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
 void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
   const LaunchResult result = launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
-  // A rank that was killed leaves its progress bar where the error will stand.
+  // A killed rank leaves its progress bar on the line of the error.
   if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
   require_success(result);
 }
@@ -222,7 +222,7 @@ void run(const TrainArguments& arguments) {
     return train_rank(settings,
                       [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
   }
-  // Read before the ranks exist: they share the pages.
+  // Read before the ranks are forked, so that they share the pages.
   const RecipeData data = load_recipe_data(settings, {});
   const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
   if (settings.world_size == 1) {

@@ -56,7 +56,7 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
             "the second with --profiler trace (default 5)");
 }
 
-// Sets `to` where the option was given, from `least` on.
+// Sets `to` if the option was given; the minimum is `least`.
 void take_count(const OptionalCount& given, const char* name, double least, std::int64_t& to) {
   if (!given) return;
   OptionCheck("train").at_least(name, static_cast<double>(*given), least);

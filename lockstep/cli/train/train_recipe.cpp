@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Names of the recipes of which `has` is true.
+// Names of the recipes for which `has` is true.
 template <class Predicate>
 std::string recipes_with(const Predicate& has) {
   std::vector<std::string> names;
@@ -21,7 +21,7 @@ std::string recipes_with(const Predicate& has) {
   return join(names);
 }
 
-// ConfigError where `recipe` does not have what `option` chooses.
+// ConfigError if `recipe` does not support what `option` sets.
 template <class Predicate>
 void require_of_recipe(const char* option, bool is_given, const Recipe& recipe,
                        const Predicate& has) {
