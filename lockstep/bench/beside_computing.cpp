@@ -13,8 +13,8 @@ namespace {
 constexpr double kPortionSeconds = 20e-6;
 constexpr int kTimedPortions = 48;
 
-// A chain of multiplications and additions, each of which needs the one before it. The compiler
-// does not know where it begins.
+// A chain of multiplications and additions, each of which depends on the previous one. The compiler
+// does not know its initial value.
 double arithmetic(std::int64_t links) {
   volatile double seed = 0.5;
   double value = seed;
@@ -29,7 +29,7 @@ double seconds_of_portion(std::int64_t links) {
   return seconds_since(start);
 }
 
-// The links of about a portion, found once.
+// The number of links in about one portion, determined once.
 std::int64_t links_of_portion() {
   static const std::int64_t links = [] {
     constexpr std::int64_t kMany = 20'000;

@@ -1,4 +1,4 @@
-// What a collective costs a rank that computes meanwhile.
+// Measures how much a collective slows down a rank that computes meanwhile.
 #pragma once
 
 #include <functional>
@@ -7,19 +7,19 @@
 
 namespace lockstep {
 
-/// What one call took on this rank.
+/// The times of one call on this rank.
 struct BesideTimes {
-  double until_end_us = 0;  ///< from its start until this rank, which looks in between, saw its end
-  /// What computing did not get of that: the time that moving the data took here.
+  double until_end_us = 0;  ///< from its start until this rank saw its end between portions
+  /// The part of that time lost to computing: what moving the data took here.
   double taken_us = 0;
 };
 
-/// Starts a collective by `start` and does arithmetic in portions of about 20 us until it has
-/// ended. What the portions take otherwise is measured just before, so that the rest is what the
-/// transport's threads, the kernel and the calls themselves took from the processor. The arithmetic
-/// touches no memory: caches and memory that computing and a transfer share are not in it.
-/// Collective, as far as `start` is; `ready` is called between the two measurements, and may wait
-/// for the other ranks. Throws what the collective's wait() throws.
+/// Starts a collective with `start` and does arithmetic in portions of about 20 us until it has
+/// ended. The undisturbed time of a portion is measured just before; the excess is the time that
+/// the transport's threads, the kernel and the calls took from the processor. The arithmetic
+/// touches no memory, so contention for caches and memory is not included. Collective if `start`
+/// is; `ready` is called between the two measurements and may wait for the other ranks. Throws the
+/// errors of the collective's wait().
 BesideTimes compute_beside(const std::function<void()>& ready,
                            const std::function<WorkPtr()>& start);
 

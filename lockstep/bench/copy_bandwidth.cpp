@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Of all threads together: larger than the caches, and bounded.
+// Total bytes over all threads: larger than the caches, and bounded.
 constexpr std::size_t kAllBytes = 256 << 20;
 constexpr std::size_t kPiece = 1 << 20;
 

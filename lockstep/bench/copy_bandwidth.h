@@ -1,10 +1,11 @@
-// How fast this machine copies memory: the floor below which no loader of pixels in memory can be.
+// Measures this machine's memory copy speed, an upper bound for any loader of pixels in memory.
 #pragma once
 
 namespace lockstep {
 
-/// Bytes a second that `threads` threads (at least one) read and write together, each copying
-/// memory of its own, together more than caches hold, for about `seconds`. Both directions count.
+/// Bytes per second that `threads` threads (at least one) read and write together, measured for
+/// about `seconds`. Each copies its own memory, which together exceeds the caches. Counts both
+/// directions.
 double copy_bandwidth(int threads, double seconds);
 
 }  // namespace lockstep

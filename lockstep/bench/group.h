@@ -1,4 +1,4 @@
-// What the ranks of a measurement agree on, and how they start together.
+// Agreement and synchronization among the ranks of a measurement.
 #pragma once
 
 #include <chrono>
@@ -9,14 +9,15 @@
 
 namespace lockstep {
 
-/// A group of the same ranks that meets in shared memory, where all are on one host; else `group`
-/// itself. Ranks that leave its barrier do so within microseconds. Collective.
+/// A group with the ranks of `group` that meets in shared memory if all are on one host; otherwise
+/// `group` itself. Ranks leave its barrier within microseconds of each other. Collective.
 ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeout);
 
-/// The same value on all ranks: rank 0's. Collective.
+/// Returns rank 0's value on all ranks. Collective.
 std::int64_t agree(ProcessGroup& group, std::int64_t value);
 
-/// rows[r][i]: `values[i]` of rank r. As many on all ranks. Collective.
+/// rows[r][i] is `values[i]` of rank r. The number of values must be equal on all ranks.
+/// Collective.
 std::vector<std::vector<double>> gather_all(ProcessGroup& group, const std::vector<double>& values);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// JSON as the programs write it to files.
+// The JSON format of the programs' files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Indented by two, with a newline. Names of files and classes are any bytes; JSON is UTF-8, so
-/// what is not becomes U+FFFD.
+/// Indented by two, with a newline. Names of files and classes may be any bytes; invalid UTF-8
+/// becomes U+FFFD.
 inline std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

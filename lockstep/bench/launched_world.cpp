@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// torchrun's variables without its mark were set by hand.
+// Without torchrun's own mark, its variables were set by hand.
 bool is_by_hand(const WorkerEnvironment& worker) {
   return worker.source == "torchrun" && !environment_string("TORCHELASTIC_RUN_ID");
 }

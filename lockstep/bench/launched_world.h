@@ -1,4 +1,4 @@
-// --nproc-per-node beside ranks that somebody else has started.
+// Checks --nproc-per-node when another launcher has started the ranks.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// ConfigError where `--nproc-per-node` of `command` is another number than that of `worker`'s
-/// ranks on this host; it says who set that.
+/// ConfigError if `--nproc-per-node` of `command` differs from the number of `worker`'s ranks on
+/// this host; the message says who set that number.
 void check_nproc_per_node(const std::string& command, std::optional<int> nproc_per_node,
                           const WorkerEnvironment& worker);
 

@@ -1,4 +1,4 @@
-// What is said of other programs that had processors while something was measured.
+// The note about other programs that used processors during a measurement.
 #pragma once
 
 #include <iostream>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// A sentence for what OtherPrograms::share() has given; empty below a twentieth, and where it is
-/// not known.
+/// A sentence about the result of OtherPrograms::share(); empty below a twentieth, and if it is
+/// unknown.
 inline std::string other_programs_note(std::optional<double> share) {
   constexpr double kNoticeableShare = 0.05;
   if (share.value_or(0) < kNoticeableShare) return "";
@@ -19,7 +19,7 @@ inline std::string other_programs_note(std::optional<double> share) {
          "% of the processors meanwhile: measure again without them.";
 }
 
-/// The same as a line on standard error, where there is something to say.
+/// Prints the note, unless empty, as a line on standard error.
 inline void warn_of_other_programs(const OtherPrograms& others) {
   const std::string note = other_programs_note(others.share());
   if (!note.empty()) std::cerr << "note: " << note << std::endl;

@@ -1,4 +1,4 @@
-// Medians and quartiles of what a benchmark measured.
+// Medians and quartiles of measured values.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Of at least one value, in any order; linear between two neighbours, as numpy.quantile.
+/// A quantile of at least one value, in any order; linear between neighbours, as numpy.quantile.
 inline double quantile(std::vector<double> values, double fraction) {
   std::sort(values.begin(), values.end());
   const double place = fraction * static_cast<double>(values.size() - 1);

@@ -1,4 +1,4 @@
-// `--trace FOLDER` of the benchmarks: some steps of each row on all ranks, a file for each.
+// `--trace FOLDER` of the benchmarks: a trace of some steps on all ranks for each row.
 #pragma once
 
 #include <filesystem>
@@ -14,13 +14,13 @@ namespace lockstep {
 /// The file of a row: "ddp, native, 2 ranks" in "traces" is traces/ddp-native-2-ranks.json.
 std::filesystem::path trace_file_of(const std::filesystem::path& folder, const std::string& row);
 
-/// Creates the folder where it is missing. ConfigError, which names `command`, where it takes no
-/// files. An empty one is not asked for.
+/// Creates the folder if missing. ConfigError, naming `command`, if files cannot be created in it.
+/// Accepts an empty path, which stands for no trace.
 void check_trace_folder(const std::string& command, const std::filesystem::path& folder);
 
-/// Collective over `group`. Makes ten steps, by `step`, while this process records what its threads
-/// do, and writes what all ranks did, with the spans that `spans` gives afterwards
-/// (write_recording()). Call it when what is timed has been timed.
+/// Collective over `group`. Runs ten steps with `step` while recording this process's threads, and
+/// writes the recordings of all ranks, together with the spans that `spans` returns afterwards
+/// (write_recording()). Call it after the timed part.
 void trace_steps(const std::filesystem::path& file, const std::function<void()>& step,
                  const std::function<std::vector<Span>()>& spans, ProcessGroup& group);
 

@@ -1,4 +1,4 @@
-// Lists in options: words with commas between them.
+// Lists in options: words separated by commas.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// "a,b" as {"a", "b"}; `separator` may stand in place of the commas.
+/// Splits "a,b" into {"a", "b"}; `separator` replaces the comma.
 inline std::vector<std::string> words_of(const std::string& text, char separator = ',') {
   std::vector<std::string> words;
   for (std::size_t at = 0; at <= text.size();) {

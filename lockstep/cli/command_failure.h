@@ -1,4 +1,4 @@
-// How a subcommand ends the program with an exit code that its error's type does not say.
+// Ends the program with an exit code that the error's type does not determine.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-/// Thrown by a subcommand. what() is the one line for people, empty to say nothing.
+/// Thrown by a subcommand. what() is the one-line message; if empty, nothing is printed.
 class CommandFailure : public Error {
  public:
   CommandFailure(int exit_code, const std::string& message, std::string details = "")
       : Error(message), exit_code_(exit_code), details_(std::move(details)) {}
 
   int exit_code() const { return exit_code_; }
-  /// Shown instead of what() under --debug, where not empty.
+  /// Shown under --debug instead of what(), if not empty.
   const std::string& details() const { return details_; }
 
  private:

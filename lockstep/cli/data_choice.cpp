@@ -45,12 +45,12 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
 
 void add_data_choice_options(CLI::App& command, DataChoice& to) {
   command
-      .add_option(
-          "SOURCE", to.source,
-          "Folder with a folder of images for each class, a file of `lockstep data pack`, or "
-          "mnist, cifar10, cifar100")
+      .add_option("SOURCE", to.source,
+                  "Data to read: a folder with a folder of images for each class, a file of "
+                  "`lockstep data pack`, or mnist, cifar10, cifar100")
       ->required();
-  command.add_option("--split", to.split, "train or test, of a known data set (default train)");
+  command.add_option("--split", to.split,
+                     "Part of a known data set: train or test (default train)");
   command.add_option("--data", to.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.max_image_pixels);
 }

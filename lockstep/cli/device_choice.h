@@ -1,4 +1,4 @@
-// Which GPU, if any, a rank trains on.
+// Chooses the GPU, if any, that a rank trains on.
 #pragma once
 
 #include <optional>
@@ -7,16 +7,16 @@
 
 namespace lockstep {
 
-/// The index of this rank's GPU; nothing for the CPU. `gpu_count` is what this process sees.
-/// `accelerator` "auto" takes GPUs only when each rank of the host can have one, so that all ranks
-/// decide alike; "cuda" takes rank r's r-th GPU, or the only one visible, where the launcher shows
-/// each rank its own. ConfigError when "cuda" cannot be had.
+/// The index of this rank's GPU; nothing for the CPU. `gpu_count` is the number visible to this
+/// process. With `accelerator` "auto", GPUs are used only if each rank of the host can have one, so
+/// that all ranks decide alike; with "cuda", rank r uses the r-th GPU, or the only visible one if
+/// the launcher shows each rank its own. ConfigError if "cuda" is not available.
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size);
 
 /// The indices of the GPUs of one process that computes on several devices: the first `wanted`
-/// ones, or all if `wanted` has no value. Empty means CPUs, which "auto" falls back to where GPUs
-/// are missing. ConfigError when "cuda" cannot be had.
+/// ones, or all if `wanted` is absent. Empty means CPUs, which "auto" falls back to if there are
+/// too few GPUs. ConfigError if "cuda" is not available.
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
                              std::optional<int> wanted);
 

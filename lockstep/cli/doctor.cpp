@@ -1,5 +1,5 @@
-// `lockstep doctor`: what of this machine and this build a training run will find, and what limited
-// a run.
+// `lockstep doctor`: what a training run will find on this machine and in this build, and what
+// limited a run.
 #include <unistd.h>
 
 #include <filesystem>
@@ -64,13 +64,13 @@ Finding memory() {
 }
 
 Finding libtorch() {
-  const bool cuda = at::globalContext().hasCUDART();  // true without a GPU too
+  const bool cuda = at::globalContext().hasCUDART();  // true even without a GPU
   return {"libtorch",
           str(TORCH_VERSION, cuda ? ", CUDA build" : ", CPU build"),
           {{"version", TORCH_VERSION}, {"cuda_build", cuda}}};
 }
 
-// The driver's own list: it names also those GPUs that a CPU build of LibTorch cannot see.
+// The driver's own list, which includes GPUs that a CPU build of LibTorch cannot see.
 std::vector<std::string> gpus_of_driver() {
   std::vector<std::string> names;
   std::error_code error;
@@ -153,7 +153,7 @@ struct DoctorArguments {
   std::string json;
 };
 
-// What limited the run in a folder.
+// Examines what limited the run in a folder.
 void examine_run(const DoctorArguments& arguments) {
   const RunFacts facts = read_run_facts(arguments.run);
   const std::vector<Advice> advice = advise(facts);
@@ -174,15 +174,16 @@ void examine_run(const DoctorArguments& arguments) {
 
 void add_doctor_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "Show what was found (processors, LibTorch, GPUs, data), or what limited a run");
+      "doctor",
+      "Show what this machine offers (processors, LibTorch, GPUs, data), or what limited a run");
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("RUN", arguments->run,
-                   "Folder of a run (train --out DIR) or its record (train --json FILE): say what "
-                   "limited it, and what to try")
+                   "Run to examine, by its folder (train --out DIR) or record (train --json FILE): "
+                   "shows what limited it and what to try")
       ->type_name("")
       ->check(not_empty());
-  command->add_option("--json", arguments->json, "Also write the findings to this file")
+  command->add_option("--json", arguments->json, "Also write the findings to this JSON file")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] {

@@ -18,14 +18,13 @@ namespace lockstep {
 
 inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
   command
-      .add_option(
-          "--on-corrupt-image", to,
-          "What to do about an image that cannot be decoded: stop ends the command and names "
-          "the file; skip leaves it out and counts it")
+      .add_option("--on-corrupt-image", to,
+                  "What to do with an image that cannot be decoded: stop (end the command and name "
+                  "the file) or skip (leave the image out and count it)")
       ->capture_default_str();
 }
 
-/// ConfigError, beginning with `command`, for another word than stop and skip.
+/// ConfigError, beginning with `command`, for a word other than stop and skip.
 inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
                                                  const std::string& word) {
   OptionCheck(command).one_of("--on-corrupt-image", word, {"stop", "skip"});
@@ -33,7 +32,7 @@ inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
 }
 
 inline constexpr const char* kMaxImagePixelsHelp =
-    "Largest image file that is decoded, in pixels; decoding takes up to 12 bytes for each";
+    "Largest image to decode, in pixels; decoding takes up to 12 bytes per pixel";
 
 inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
   command.add_option("--max-image-pixels", to, kMaxImagePixelsHelp)
@@ -41,7 +40,8 @@ inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
       ->capture_default_str();
 }
 
-/// For a command that must know whether the option was given: not every recipe has image files.
+/// For commands that must know whether the option was given, because not every recipe has image
+/// files.
 inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::int64_t>& to) {
   command
       .add_option("--max-image-pixels", to,
@@ -53,14 +53,15 @@ inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::in
 }
 
 inline constexpr const char* kDecodingHelp =
-    "How JPEG files are decoded before a resize: exact at full size, scaled at a half, a quarter "
-    "or an eighth of it where that suffices, which is faster (scaled only with --loader native";
+    "How to decode JPEG files before a resize: exact, at full size, or scaled, at a half, a "
+    "quarter "
+    "or an eighth if that suffices, which is faster (scaled only with --loader native";
 
 inline void add_decoding_option(CLI::App& command, std::string& to) {
   command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();
 }
 
-/// For a command that must know whether the option was given.
+/// For commands that must know whether the option was given.
 inline void add_decoding_option(CLI::App& command, std::optional<std::string>& to) {
   command.add_option("--decoding", to,
                      lockstep::str(kDecodingHelp,
@@ -68,14 +69,14 @@ inline void add_decoding_option(CLI::App& command, std::optional<std::string>& t
                                    "default exact)"));
 }
 
-/// ConfigError, beginning with `command`, for another word than exact and scaled.
+/// ConfigError, beginning with `command`, for a word other than exact and scaled.
 inline ImageReader::Decoding parse_decoding_option(const std::string& command,
                                                    const std::string& word) {
   OptionCheck(command).one_of("--decoding", word, {"exact", "scaled"});
   return word == "scaled" ? ImageReader::Decoding::kScaled : ImageReader::Decoding::kExact;
 }
 
-/// ConfigError, beginning with `command`.
+/// ConfigError, beginning with `command`, for a value out of range.
 inline void check_max_image_pixels(const std::string& command, std::int64_t value) {
   OptionCheck(command).in_range("--max-image-pixels", static_cast<double>(value), 1,
                                 static_cast<double>(kMaxImagePixelsLimit));

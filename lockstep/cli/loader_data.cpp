@@ -36,7 +36,7 @@ bool is_known_data(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The operators where --operators is not given.
+// The default of --operators.
 const char* usual_operators(const std::string& source, const Recipe* recipe) {
   if (recipe) return "recipe";
   return is_known_data(source) ? "crop-flip" : "random-resized-crop";
@@ -49,7 +49,7 @@ ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
       .load_data({.directory = choice.directory,
                   .max_image_pixels = choice.max_image_pixels,
                   .decoding = choice.decoding,
-                  .cache_bytes = 0,  // what is shown or timed is the decoding
+                  .cache_bytes = 0,  // the decoding itself is shown or timed
                   .progress = std::ref(bar),
                   .message = message})
       .train;
@@ -81,7 +81,7 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
                                   choice.source, "'"));
 }
 
-// The mean and deviation of ImageNet's photographs.
+// Mean and deviation of ImageNet's images.
 Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
   if (recipe) return std::get<Normalize>(recipe->test_augmentation.back());
   if (channels == 3) return {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
@@ -118,7 +118,7 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
             RandomHorizontalFlip{}};
   }
   list.push_back(normalize_of(recipe, shape.channels));
-  // A quarter of the image's side, 8 pixels of CIFAR's.
+  // A quarter of the image's side: 8 pixels for CIFAR.
   if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
   return {std::move(images), std::move(list), operators};
 }

@@ -1,5 +1,5 @@
-// What a command loads that is about loading: the training part of a known data set, a folder of
-// images, or a packed file; and what is done to its images.
+// The data of commands about loading: the training part of a known data set, a folder of images, or
+// a packed file, with the operators applied to its images.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace lockstep {
 
 struct LoaderDataChoice {
   std::string source;  ///< a known data set, a folder with a subfolder for each class, or a pack
-  std::string source_option;  ///< what the command calls it, for messages
-  /// "recipe" (of a recipe's data), "normalize", "crop-flip", "crop-flip-cutout", or
-  /// "random-resized-crop" to `size` pixels, with a flip. None: the recipe's where there is one for
-  /// the data, crop-flip for another known data set, random-resized-crop for the rest.
+  std::string source_option;  ///< the option's name, for messages
+  /// "recipe" (for a recipe's data), "normalize", "crop-flip", "crop-flip-cutout", or
+  /// "random-resized-crop" to `size` pixels, with a flip. Absent: the recipe's operators if the
+  /// data have a recipe, crop-flip for another known data set, random-resized-crop for other data.
   std::optional<std::string> operators;
   int size = 128;
-  std::optional<std::string> directory;                            ///< --data; of a known data set
+  std::optional<std::string> directory;                            ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< of image files
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of image files
 };
@@ -29,7 +29,7 @@ struct LoaderDataChoice {
 struct LoaderData {
   ImageDataset dataset;
   Augmentation augmentation;
-  std::string operators;  ///< the choice's, or what stood for none
+  std::string operators;  ///< the choice's operators, or the default
 };
 
 /// ConfigError, beginning with `command`, for an engine that always decodes at full size.
@@ -40,8 +40,9 @@ inline void check_decoding(const std::string& command, ImageReader::Decoding dec
                     to_string(engine));
 }
 
-/// Downloads where it has to, with a bar on standard error. ConfigError, beginning with `command`,
-/// for a word that is unknown or does not go with the data; DataError when that cannot be read.
+/// Downloads the data if necessary, with a bar on standard error. ConfigError, beginning with
+/// `command`, for a word that is unknown or does not fit the data; DataError if the data cannot be
+/// read.
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice);
 
 }  // namespace lockstep

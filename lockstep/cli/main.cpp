@@ -1,5 +1,5 @@
-// The program `lockstep`. Nothing here may start a thread or touch a tensor: `train` forks its
-// ranks from this process.
+// The program `lockstep`. Nothing here may start a thread or use a tensor, because `train` forks
+// its ranks from this process.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,10 +14,11 @@
 
 namespace {
 
-// Else the first socket gets the number of a stream that the user closed, and what is printed.
+// Otherwise the first socket would get the number of a stream that the user closed, and receive
+// output.
 void open_closed_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest number that is free
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest free number
   }
 }
 

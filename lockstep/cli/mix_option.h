@@ -1,4 +1,4 @@
-// --mix, as several commands have it.
+// The option --mix, common to several commands.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// ConfigError, beginning with `command`, for a word that is none of the four.
+/// ConfigError, beginning with `command`, for a word other than the four.
 inline BatchMix parse_mix_option(const std::string& command, const std::string& word) {
   OptionCheck(command).one_of("--mix", word, {"none", "mixup", "cutmix", "random"});
   if (word == "mixup") return MixUp{};

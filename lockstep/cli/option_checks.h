@@ -1,4 +1,4 @@
-// Checks of options that CLI11 takes too lightly.
+// Stricter checks of options than CLI11's.
 #pragma once
 
 #include <charconv>
@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// A decimal number that fits into Integer. CLI11 alone reads 010 as eight and 99999999999999999999
-/// as the largest number there is.
+/// Requires a decimal number that fits into Integer. CLI11 alone reads 010 as eight and
+/// 99999999999999999999 as the largest number there is.
 template <class Integer>
 CLI::Validator whole_number() {
   return CLI::Validator(
@@ -31,7 +31,7 @@ CLI::Validator whole_number() {
       "");
 }
 
-/// CLI11 takes an empty argument for one that was not given.
+/// Rejects an empty argument, which CLI11 treats as missing.
 inline CLI::Validator not_empty() {
   return CLI::Validator(
       [](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "");

@@ -1,4 +1,4 @@
-// Where a command writes what it makes: refused before the work rather than after it.
+// Checks a command's output files before the work rather than after it.
 #pragma once
 
 #include <filesystem>
@@ -7,23 +7,23 @@
 
 namespace lockstep {
 
-/// The file to write for `out`, which `option` of `command` gave: the one behind a link. `json` is
-/// that of the command's --json, or empty.
+/// The file to write for `out`, given by `option` of `command`, with links resolved. `json` is the
+/// command's --json, or empty.
 ///
-/// ConfigError when `out` is a folder, a device, a pipe or a socket, which a finished file would
-/// replace, when both are the same file, and as check_output_file() throws it.
+/// ConfigError if `out` is a folder, a device, a pipe or a socket, which the finished file would
+/// replace; if both are one file; and as thrown by check_output_file().
 std::filesystem::path check_output_files(const std::string& command, const std::string& option,
                                          const std::filesystem::path& out,
                                          const std::filesystem::path& json);
 
-/// ConfigError where `out`, which `option` of `command` gave, is one of `inputs`, or what a run
-/// leaves in one of them that is a folder (run.json, trace.json, metrics.csv): nothing else would
-/// be left of it.
+/// ConfigError if `out`, given by `option` of `command`, is one of `inputs`, or a file of a run
+/// (run.json, trace.json, metrics.csv) in one of them that is a folder, because writing would
+/// destroy it.
 void require_no_input(const std::string& command, const std::string& option,
                       const std::filesystem::path& out,
                       const std::vector<std::filesystem::path>& inputs);
 
-/// Whether both paths lead to one file, by links or by their text. Files need not exist.
+/// Whether both paths lead to one file, by links or textually. Files need not exist.
 bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace lockstep

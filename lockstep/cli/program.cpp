@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// The innermost subcommand that the arguments named.
+// The innermost subcommand named by the arguments.
 const CLI::App& current_command(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
@@ -42,7 +42,8 @@ std::vector<std::string> subcommand_words(const CLI::App& command) {
 
 std::string sentence(std::string text) {
   text = text.substr(0, text.find('\n'));
-  // CLI11 begins with a capital; ours follow "error: ". Words in capitals are names.
+  // CLI11's messages begin with a capital; Lockstep's follow "error: ". Words in capitals are
+  // names.
   if (text.size() > 1 && !std::isupper(static_cast<unsigned char>(text[1]))) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
@@ -54,14 +55,13 @@ std::string full_name(const CLI::App& command) {
   return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
 }
 
-// CLI11 complains of what is missing before it looks at what it did not understand; people want to
-// hear of the latter first.
+// CLI11 reports missing arguments before unknown ones; for users the unknown ones matter more.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = current_command(app);
   const std::string name = full_name(command);
   const std::string see = ": see " + name + " --help";
   std::vector<std::string> unknown = app.remaining(true);
-  // Words of the program that the command starts are nothing that we should understand.
+  // Arguments of the program that the command starts are not checked.
   if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
     unknown = {};
   if (unknown.empty()) return sentence(error.what()) + see;
@@ -86,7 +86,7 @@ struct Failure {
   std::string details;
 };
 
-// Describes the exception that is being handled.
+// Describes the exception being handled.
 Failure describe(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const CommandFailure*>(&error)) {
     return {failure->exit_code(), failure->what(),
@@ -107,8 +107,8 @@ const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
   return found.empty() ? nullptr : found.front();
 }
 
-// In `run --nproc-per-node 2 -- PROGRAM` the mark ends our options. CLI11 would hand what follows
-// to the parent of a prefix command.
+// In `run --nproc-per-node 2 -- PROGRAM` the "--" ends Lockstep's options. CLI11 would pass what
+// follows to the parent of a prefix command.
 std::vector<std::string> without_mark_before_program(const CLI::App& app,
                                                      std::vector<std::string> words) {
   const CLI::App* command = nullptr;
@@ -129,7 +129,7 @@ std::vector<std::string> without_mark_before_program(const CLI::App& app,
   return words;
 }
 
-// --help and --version are errors to CLI11, but not to us.
+// CLI11 treats --help and --version as errors.
 void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostream& out,
                    std::ostream& err) {
   std::vector<std::string> words = without_mark_before_program(app, {argv + 1, argv + argc});
@@ -149,11 +149,11 @@ int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err) {
   CLI::App app("Distributed training for LibTorch", "lockstep");
   bool debug = false;
-  app.add_flag("--debug", debug, "On errors print all that is known, backtraces included");
+  app.add_flag("--debug", debug, "Print full details of an error, including backtraces");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
   for (const AddCommand add : commands) add(app);
-  // Global options are understood after the subcommand, too.
+  // Allows global options after the subcommand, too.
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (!command->get_prefix_command()) command->fallthrough();
   }

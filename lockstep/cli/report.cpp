@@ -1,4 +1,4 @@
-// `lockstep report`: what training runs have left in their folders and records, as one HTML file.
+// `lockstep report`: one HTML file about training runs, from their folders and records.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -30,8 +30,7 @@ struct ReportArguments {
   std::string out{};
 };
 
-// Where the page goes unless --out says so: into the first folder, else beside the first record,
-// under its name.
+// The default of --out: a file in the first folder, or next to the first record and named after it.
 std::filesystem::path default_page(const std::vector<std::filesystem::path>& inputs) {
   const auto is_folder = [](const std::filesystem::path& input) {
     std::error_code ignored;
@@ -51,7 +50,8 @@ void write_report(const ReportArguments& arguments) {
   const std::filesystem::path out =
       arguments.out.empty() ? default_page(inputs) : std::filesystem::path(arguments.out);
   require_no_input(kReportCommand, "--out", out, inputs);
-  // A folder that is missing is told by what should be in it, before where the page should go.
+  // Checks first that the folder contains a run, so that a missing folder is reported as such,
+  // before the output.
   const std::string page = html::report_page(inputs, command_line());
   write_file_atomically(check_output_files(kReportCommand, "--out", out, ""), page);
   std::cout << out.string() << ": " << bytes_text(static_cast<double>(page.size()))
@@ -63,21 +63,20 @@ void write_report(const ReportArguments& arguments) {
 
 void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      kReportCommand, "Write an HTML page about runs: curves, a traced step, what limited them");
+      kReportCommand,
+      "Write an HTML page about runs: their curves, a traced step, what limited them");
   const auto arguments = std::make_shared<ReportArguments>();
   command
-      ->add_option(
-          "RUN", arguments->inputs,
-          "Folders of runs (train --out DIR) or their records (train --json FILE), which the page "
-          "compares; files of bench table --json among them add to its chart of scaling")
+      ->add_option("RUN", arguments->inputs,
+                   "Runs to compare, by their folders (train --out DIR) or records (train --json "
+                   "FILE); files of bench table --json add a chart of scaling")
       ->type_name("")
       ->required()
       ->check(not_empty());
   command
-      ->add_option(
-          "--out", arguments->out,
-          "The page to write (default: report.html in the first run's folder, or the first "
-          "record's name with .html)")
+      ->add_option("--out", arguments->out,
+                   "Page to write (default: report.html in the first run's folder, or the first "
+                   "record's name with .html)")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] { write_report(*arguments); });

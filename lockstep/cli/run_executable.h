@@ -1,4 +1,5 @@
-// Programs that commands start: found before any process exists, so that their absence is one line.
+// Finds the programs that commands start before any process exists, so that a missing one is
+// reported in one line.
 #pragma once
 
 #include <string>
@@ -6,13 +7,13 @@
 
 namespace lockstep {
 
-/// The file that `program` means: itself where it has a slash, else the first of that name in PATH,
-/// as a shell finds it. ConfigError, which begins with `owner`, says what is wrong with it and what
-/// to write instead.
+/// The file that `program` refers to: itself if it contains a slash, otherwise the first of that
+/// name in PATH, as in a shell. ConfigError, beginning with `owner`, says what is wrong and what to
+/// write instead.
 std::string find_executable(const std::string& program, const std::string& owner = "run");
 
-/// Turns this process into `executable`, which gets the words of `command` as they are. Returns
-/// only by ConfigError.
+/// Replaces this process by `executable`, passing the words of `command` unchanged. Returns only by
+/// throwing ConfigError.
 [[noreturn]] void execute(const std::string& executable, const std::vector<std::string>& command);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ std::string_view without_dashes(std::string_view word) {
   return first == std::string_view::npos ? std::string_view() : word.substr(first);
 }
 
-// Insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
+// Counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
 int typing_errors(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = static_cast<int>(i);

@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-/// The candidate that `word` is probably meant to be: within two typing errors (for short words one
-/// per three letters), or one that contains it or is contained in it. Empty when none is near.
-/// Leading dashes do not count.
+/// The candidate closest to `word`: within two typing errors (for short words one per three
+/// letters), or containing it or contained in it. Empty if none is close. Leading dashes are
+/// ignored.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "; did you mean 'train'?", or "" when no candidate is near.
+/// "; did you mean 'train'?", or "" if no candidate is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

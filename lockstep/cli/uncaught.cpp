@@ -1,5 +1,5 @@
-// What nobody catches ends the program with one line, too, when memory is what is missing:
-// LibTorch's static objects are made before main() and need a few hundred MB of address space.
+// Ends the program with one line for uncaught exceptions, even when out of memory: LibTorch's
+// static objects are constructed before main() and need a few hundred MB of address space.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace {
 
 std::terminate_handler default_handler = nullptr;
 
-// Allocates nothing.
+// Must not allocate.
 [[noreturn]] void end_for_lack_of_memory() {
   constexpr std::string_view kLine = "error: out of memory\n";
   _exit(write(STDERR_FILENO, kLine.data(), kLine.size()) < 0 ? 2 : 1);
@@ -33,7 +33,7 @@ std::terminate_handler default_handler = nullptr;
 
 void install() { default_handler = std::set_terminate(&on_terminate); }
 
-// Called before the static objects of all libraries are made.
+// Called before the static objects of all libraries are constructed.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_all)() = &install;
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kGlyphs = 96;
 constexpr int kGlyphsInLine = 12;
-constexpr int kEllipsis = kGlyphs - 1;  // in the place of ASCII's "delete"
+constexpr int kEllipsis = kGlyphs - 1;  // replaces ASCII's "delete"
 constexpr std::string_view kEllipsisText = "\u2026";
 
 constexpr std::string_view kDrawings[] = {
@@ -102,7 +102,7 @@ constexpr std::array<Glyph, kGlyphs> kFont = read_drawings();
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
-// Of the character that begins the text.
+// The code point and length of the character that begins the text.
 std::optional<int> place_of(std::string_view text) {
   if (text.starts_with(kEllipsisText)) return kEllipsis;
   const int place = static_cast<unsigned char>(text.front()) - ' ';

@@ -11,21 +11,22 @@
 namespace lockstep {
 
 constexpr int kGlyphWidth = 5;    ///< pixels
-constexpr int kGlyphHeight = 8;   ///< pixels, the last of them below the base line
+constexpr int kGlyphHeight = 8;   ///< pixels, the last one below the base line
 constexpr int kGlyphAdvance = 6;  ///< pixels from one glyph to the next
 
 /// Rows from the top; bit 4 is the leftmost pixel.
 using Glyph = std::array<std::uint8_t, kGlyphHeight>;
 
-/// The glyphs of UTF-8 text, one for each character; '?' for one that the font lacks.
+/// The glyphs of UTF-8 text, one per character; '?' for characters that the font lacks.
 std::vector<Glyph> glyphs_of(std::string_view text);
-/// Whether the font has every character of it.
+/// Whether the font has every character of `text`.
 bool can_draw(std::string_view text);
 
-/// `text` if it has at most `columns` characters (1 or more), else its begin with an ellipsis.
+/// `text` if it has at most `columns` characters (1 or more), otherwise its beginning with an
+/// ellipsis.
 std::string cut_text(std::string_view text, std::size_t columns);
 
-/// Lines of at most `columns` characters, broken at spaces; a word that is longer is cut.
+/// Lines of at most `columns` characters, broken at spaces; longer words are split.
 std::vector<std::string> wrap_text(std::string_view text, std::size_t columns);
 
 }  // namespace lockstep

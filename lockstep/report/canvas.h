@@ -34,15 +34,14 @@ struct Picture {
   }
 };
 
-/// Of a corner, in pixels from the upper left one.
+/// The position of a corner, in pixels from the upper left.
 struct Place {
   std::int64_t x = 0;
   std::int64_t y = 0;
   bool operator==(const Place&) const = default;
 };
 
-/// A picture, and what is drawn on it; InternalError when that does not lie inside. For one thread
-/// at a time.
+/// A picture to draw on; InternalError for drawing outside it. For one thread at a time.
 class Canvas {
  public:
   Canvas(std::int64_t height, std::int64_t width, Color background);
@@ -51,12 +50,12 @@ class Canvas {
   Color at(Place place) const;
 
   void fill(Place corner, std::int64_t height, std::int64_t width, Color color);
-  /// Every pixel of `picture` as a square of `scale` pixels.
+  /// Draws every pixel of `picture` as a square of `scale` pixels.
   void draw(Place corner, const Picture& picture, std::int64_t scale = 1);
-  /// In the font of bitmap_font.h, enlarged in the same way.
+  /// Writes in the font of bitmap_font.h, enlarged by `scale`.
   void write(Place corner, std::string_view text, Color color, std::int64_t scale = 1);
 
-  /// What is on it, as a PNG file's content.
+  /// The canvas as the content of a PNG file.
   std::string png() const;
 
  private:

@@ -10,15 +10,15 @@ namespace lockstep {
 namespace {
 
 constexpr Color kPaper = {250, 250, 250};
-constexpr Color kCell = {226, 226, 226};   // around a picture that does not fill its cell
-constexpr Color kFrame = {206, 206, 206};  // a pixel wide
+constexpr Color kCell = {226, 226, 226};   // around a picture smaller than its cell
+constexpr Color kFrame = {206, 206, 206};  // one pixel wide
 constexpr Color kInk = {24, 24, 24};
 constexpr Color kPaleInk = {96, 96, 96};
 
-// Pixels, but for text to be multiplied by its scale.
+// In pixels, except for text sizes, which are multiplied by the text's scale.
 constexpr std::int64_t kMargin = 14;
 constexpr std::int64_t kGap = 8;           // between cells
-constexpr std::int64_t kFirstColumn = 12;  // more of it after the first one
+constexpr std::int64_t kFirstColumn = 12;  // additional gap after the first column
 constexpr std::int64_t kLine = kGlyphHeight + 3;
 constexpr std::int64_t kCaption = 3;  // between a cell and its caption
 constexpr std::int64_t kMinimumWidth = 320;
@@ -58,12 +58,13 @@ std::vector<std::string> wrapped_notes(const ContactSheetLayout& layout) {
 }
 
 std::int64_t header_height(const ContactSheetLayout& layout, std::size_t notes) {
-  const std::int64_t lines = static_cast<std::int64_t>(notes) + 1;  // that of the columns' titles
+  const std::int64_t lines =
+      static_cast<std::int64_t>(notes) + 1;  // includes the line of column titles
   return kMargin + title_scale(layout) * kLine + (lines * kLine + kCaption) * text_scale(layout) +
          kGap;
 }
 
-// The canvas, once it is known to be of a size that can be shown.
+// The canvas, after checking that its size is allowed.
 Canvas blank(const ContactSheetLayout& layout, std::int64_t first_row) {
   const std::int64_t width = sheet_width(layout);
   const std::int64_t height = first_row + layout.rows * row_height(layout) - kGap + kMargin;

@@ -14,39 +14,39 @@
 
 namespace lockstep {
 
-/// Of a side of a sheet, in pixels, and of all of it.
+/// Maximum side of a sheet, in pixels, and maximum number of its pixels.
 constexpr std::int64_t kMaximumSheetSide = 32768;
 constexpr std::int64_t kMaximumSheetPixels = std::int64_t{1} << 26;
 
 struct ContactSheetLayout {
-  std::string title{};                       ///< cut where it is too long
+  std::string title{};                       ///< shortened if too long
   std::vector<std::string> notes{};          ///< below the title, wrapped
-  std::vector<std::string> column_titles{};  ///< one for each column; the first stands apart
+  std::vector<std::string> column_titles{};  ///< one per column; the first column is set apart
   std::int64_t rows = 0;
   std::int64_t cell_height = 0;  ///< pixels of the largest picture
   std::int64_t cell_width = 0;
   std::int64_t caption_lines = 1;
 };
 
-/// Text is 8 pixels high, 16 where cells are at least 192 wide, the title's 8 more. For one thread
-/// at a time.
+/// Text is 8 pixels high, or 16 if cells are at least 192 wide; the title is 8 higher. For one
+/// thread at a time.
 class ContactSheet {
  public:
-  /// ConfigError, before memory is asked for, where the sheet would exceed the limits above.
+  /// ConfigError, before memory is allocated, if the sheet would exceed the limits above.
   explicit ContactSheet(ContactSheetLayout layout);
 
   std::int64_t height() const { return canvas_.picture().height; }
   std::int64_t width() const { return canvas_.picture().width; }
 
-  /// Shows `picture` in the middle of a cell, as large as a whole factor allows, and below it the
-  /// lines of `caption`, cut to the cell's width. InternalError when there is no such cell, or its
-  /// picture or caption is too large for it.
+  /// Shows `picture` in the middle of a cell, enlarged by the largest whole factor that fits, with
+  /// the lines of `caption` below, shortened to the cell's width. InternalError if there is no such
+  /// cell, or if its picture or caption is too large.
   void show(std::int64_t row, std::int64_t column, const Picture& picture,
             const std::vector<std::string>& caption);
 
-  /// The upper left corner of a cell, which is that of a picture that fills it.
+  /// The upper left corner of a cell, and of a picture that fills it.
   Place cell(std::int64_t row, std::int64_t column) const;
-  /// The same of a line of its caption.
+  /// The upper left corner of a line of a cell's caption.
   Place caption(std::int64_t row, std::int64_t column, std::int64_t line) const;
 
   const Canvas& canvas() const { return canvas_; }

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// As RFC 4180 wants it: text with a comma, a quote or a line break stands in quotes.
+/// A cell by RFC 4180: text with a comma, a quote or a line break is quoted.
 inline std::string csv_cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string cell = "\"";

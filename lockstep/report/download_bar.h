@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-/// On a terminal a line per file, redrawn at most ten times a second; elsewhere only
-/// "downloaded NAME (9.9 MB)" when a file is in its place. The stream must outlive it; the
-/// destructor ends a line left unfinished. Not copyable: pass it on as std::ref(bar).
+/// On a terminal, draws a line per file, at most ten times a second. Elsewhere it only writes
+/// "downloaded NAME (9.9 MB)" once a file is complete. The stream must outlive it; the destructor
+/// ends an unfinished line. Not copyable: pass it as std::ref(bar).
 class DownloadBar {
  public:
   DownloadBar(std::ostream& out, Terminal terminal,
@@ -23,7 +23,8 @@ class DownloadBar {
   DownloadBar(const DownloadBar&) = delete;
   DownloadBar& operator=(const DownloadBar&) = delete;
 
-  /// A DownloadProgress: `total` is 0 while unknown, and `done` only once the file is verified.
+  /// A DownloadProgress: `total` is 0 while unknown, and `done` reaches it only once the file is
+  /// verified.
   void operator()(const std::string& file, std::uint64_t done, std::uint64_t total);
 
  private:
@@ -32,8 +33,8 @@ class DownloadBar {
   std::ostream& out_;
   Terminal terminal_;
   std::function<Clock::time_point()> now_;
-  std::string file_;       ///< The one that is being drawn.
-  bool complete_ = false;  ///< Its lasting line is written.
+  std::string file_;       ///< The file being drawn.
+  bool complete_ = false;  ///< Its final line has been written.
   bool line_open_ = false;
   Clock::time_point drawn_at_{};
 };

@@ -1,4 +1,4 @@
-// Progress of a command that looks at every image of a data set.
+// Progress of a command that processes every image of a data set.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace lockstep {
 
-/// On a terminal one line, redrawn at most ten times a second and gone in the end:
+/// On a terminal, one line, redrawn at most ten times a second and removed at the end:
 ///   checking ━━━━━━━━━━━──────────  1,200 of 2,527 images
-/// Elsewhere nothing. The stream must outlive the bar. Not copyable: pass it on as std::ref(bar).
+/// Elsewhere nothing. The stream must outlive the bar. Not copyable: pass it as std::ref(bar).
 class ImageBar {
  public:
-  /// `verb` is what is done to the images.
+  /// `verb` says what is done to the images.
   ImageBar(std::ostream& out, Terminal terminal, std::string verb, std::int64_t images,
            std::function<Clock::time_point()> now = &Clock::now)
       : out_(out),

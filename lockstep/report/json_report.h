@@ -1,4 +1,4 @@
-// The run for machines: what `lockstep train --json FILE` writes.
+// The run in machine-readable form: the output of `lockstep train --json FILE`.
 #pragma once
 
 #include <filesystem>
@@ -28,16 +28,16 @@ namespace lockstep {
 /// JSON has no word for them.
 std::string to_json(const RunReport& report);
 
-/// A link stands for the file it leads to, which is written in its own folder: that file, or `path`
-/// where there is none yet.
+/// The file that `path` leads to through links; `path` itself if it does not exist.
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
-/// Writes text to a file in one step (see write_file_atomically); devices and pipes, such as
-/// /dev/stdout, are written through, and so is the file behind a link. DataError when that fails.
+/// Writes text to a file atomically (see write_file_atomically()). Devices and pipes, such as
+/// /dev/stdout, are written directly, and a link's target is written in its place. DataError on
+/// failure.
 void write_json_file(const std::filesystem::path& path, const std::string& json);
 
-/// Writes the report when the run ends. A folder that does not take files is a ConfigError when the
-/// run begins, rather than the loss of its results hours later.
+/// Writes the report when the run ends. Checks the folder when the run begins: if files cannot be
+/// created there, throws ConfigError instead of losing the results hours later.
 class JsonReport final : public Listener {
  public:
   explicit JsonReport(std::filesystem::path path) : path_(std::move(path)) {}

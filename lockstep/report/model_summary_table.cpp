@@ -20,7 +20,7 @@ SummaryRow summary_row(const ModuleSummary& module) {
           module.output_shape.empty() ? "?" : join(module.output_shape, " x ")};
 }
 
-// Columns of names are to the left; the last one needs no padding.
+// Columns of names are left-aligned; the last column needs no padding.
 std::array<int, 4> widths_of(const std::vector<SummaryRow>& rows) {
   std::array<int, 4> widths{};
   for (const SummaryRow& row : rows) {

@@ -1,4 +1,4 @@
-// The model of a run in a table, at its beginning.
+// A table of a run's model, printed at the beginning.
 #pragma once
 
 #include <ostream>
@@ -19,7 +19,7 @@ namespace lockstep {
 std::string table_text(const ModelSummary& summary);
 
 /// Prints table_text() when the run begins, if TrainerOptions::model_summary_depth asks for a
-/// summary. The stream must outlive it; DataError when it fails.
+/// summary. The stream must outlive it; DataError if the stream fails.
 class ModelSummaryTable final : public Listener {
  public:
   explicit ModelSummaryTable(std::ostream& out) : out_(out) {}

@@ -10,7 +10,7 @@ void flush_output(std::ostream& out) {
   errno = 0;
   out.flush();
   if (out) return;
-  const int reason = errno;  // 0 when an earlier write had failed
+  const int reason = errno;  // 0 if an earlier write failed
   throw DataError(
       str("cannot write to standard output", reason == 0 ? "" : ": " + errno_text(reason)));
 }

@@ -1,12 +1,12 @@
-// Output that fails must not pass for output that was read.
+// Checks that output has really been written.
 #pragma once
 
 #include <ostream>
 
 namespace lockstep {
 
-/// Flushes standard output, or what stands for it. DataError, with the system's reason, when not
-/// everything that was written arrived: a full disk, a reader that went away.
+/// Flushes standard output or its substitute. DataError, with the system's reason, if not all
+/// output arrived, for instance on a full disk or a closed pipe.
 void flush_output(std::ostream& out);
 
 }  // namespace lockstep

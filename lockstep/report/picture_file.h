@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-/// Writes FOLDER/NAME.png, where NAME is that of the picture (Task::picture()), at the end of each
-/// epoch that has one: the file of the last epoch stays. Readers see the old file or the new one.
-/// DataError where it cannot be written.
+/// Writes FOLDER/NAME.png, where NAME is the picture's name (Task::picture()), at the end of each
+/// epoch that has a picture, replacing the previous one atomically. DataError if it cannot be
+/// written.
 class PictureFile final : public Listener {
  public:
   /// The folder must exist.

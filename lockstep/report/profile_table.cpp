@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A step's phases are often below a millisecond.
+// A step's phases often take less than a millisecond.
 std::string mean_text(double seconds) {
   if (seconds < 0.9995e-3) return fixed_text(seconds * 1e6, 0) + " us";
   if (seconds < 0.9995) return fixed_text(seconds * 1e3, 1) + " ms";

@@ -1,4 +1,4 @@
-// Where the time of a run went, in a table at its end.
+// A table of how a run spent its time, printed at the end.
 #pragma once
 
 #include <ostream>
@@ -18,7 +18,7 @@ namespace lockstep {
 std::string table_text(std::span<const ProfiledAction> profile);
 
 /// Prints table_text() when the run ends, if TrainerOptions::profiler asks for it. The stream must
-/// outlive it; DataError when it fails.
+/// outlive it; DataError if the stream fails.
 class ProfileTable final : public Listener {
  public:
   explicit ProfileTable(std::ostream& out) : out_(out) {}

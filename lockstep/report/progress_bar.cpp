@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kSecondsBetweenDrawings = 0.1;
-constexpr double kLossDecay = 0.9;  // about the mean of the last ten steps
+constexpr double kLossDecay = 0.9;  // roughly the mean of the last ten steps
 
 int columns_of_all(const std::vector<std::string>& fields) {
   int columns = 0;
@@ -68,7 +68,7 @@ std::string ProgressBar::line(const StepReport& report) const {
   fields.push_back(str("loss ", fixed_text(loss_, 4)));
   if (done > 0) fields.push_back(clock_text(report.seconds * (1 - done) / done) + " left");
 
-  // The last column stays free: writing into it would wrap the line in some terminals.
+  // The last column stays free, because writing to it would wrap the line in some terminals.
   const int room = terminal_.columns() - 1 - static_cast<int>(name.size());
   while (!fields.empty() && columns_of_all(fields) > room) fields.pop_back();
   std::string text = name;

@@ -33,8 +33,8 @@ class ProgressBar final : public Listener {
   std::ostream& out_;
   Terminal terminal_;
   std::int64_t max_epochs_ = 0;
-  double loss_ = 0;      ///< Smoothed: single batches jump about.
-  double drawn_at_ = 0;  ///< Seconds into the epoch.
+  double loss_ = 0;      ///< Smoothed, because single batches fluctuate.
+  double drawn_at_ = 0;  ///< In seconds since the epoch began.
   bool line_open_ = false;
 };
 

@@ -29,8 +29,8 @@ std::string utc_now() {
   return text.data();
 }
 
-// The epochs in the record before `first`. A record that cannot be read has none: it is not what a
-// run resumes from.
+// The epochs in the record before `first`. An unreadable record has none, since the run does not
+// resume from it.
 std::string epochs_before(const std::filesystem::path& file, std::int64_t first) {
   Json kept = Json::array();
   try {
@@ -87,7 +87,7 @@ void RunRecord::on_epoch_end(const EpochReport& report) {
 
 void RunRecord::on_run_end(const RunReport& report) { write(report, "complete"); }
 
-// The run's own error is the one to tell.
+// The run's own error takes precedence.
 void RunRecord::on_exception(const std::exception& error) noexcept {
   if (started_.empty()) return;
   try {

@@ -1,4 +1,4 @@
-// The record of a run in its folder, for `lockstep report` and for whoever looks later.
+// The record of a run in its folder, for `lockstep report` and later inspection.
 #pragma once
 
 #include <filesystem>
@@ -10,26 +10,24 @@
 
 namespace lockstep {
 
-/// What is known of a run beside its own events.
+/// Facts about a run that its events do not contain.
 struct RunOrigin {
   /// {"lockstep", "0.1.0"}, {"commit", "4ec0fe713eba"}, {"libtorch", "2.13.0"}
   std::map<std::string, std::string> versions{};
-  std::string command{};  ///< what was typed
+  std::string command{};  ///< as typed
   int local_ranks = 1;    ///< on rank 0's host
-  int processors = 0;     ///< that they may use together
+  int processors = 0;     ///< available to the local ranks together
 };
 
-/// Writes `run.json` in a folder: what to_json() gives (json_report.h), and "state" ("running",
-/// "complete" or "failed"), "error" of a failed run, "started" (UTC, as in
-/// "2026-11-25T13:00:00Z"), "host", "processor"
-/// (its model), "usable_processors" (their number), "local_ranks", "versions" and
-/// "command". The file is replaced in
-/// one step when the run begins, after each epoch and at its end, so that a run that is killed
-/// leaves what it had come to. A run that goes on keeps the epochs that the file has from before.
-/// A run that begins anew removes the trace.json of an earlier one.
+/// Writes `run.json` in a folder: the output of to_json() (json_report.h) and "state" ("running",
+/// "complete" or "failed"), "error" of a failed run, "started" (UTC, as in "2026-11-25T13:00:00Z"),
+/// "host", "processor" (its model), "usable_processors" (their number), "local_ranks", "versions"
+/// and "command". The file is replaced atomically when the run begins, after each epoch and at its
+/// end, so that a killed run leaves its results so far. A resumed run keeps the earlier epochs of
+/// the file. A new run removes the trace.json of an earlier one.
 class RunRecord final : public Listener {
  public:
-  /// `goes_on`: the run resumes one of this folder.
+  /// `goes_on`: whether the run resumes one of this folder.
   RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
 
   void on_run_begin(const RunInfo& info) override;
@@ -44,13 +42,13 @@ class RunRecord final : public Listener {
   const RunOrigin origin_;
   const bool goes_on_;
   std::string started_{};
-  std::string epochs_before_ = "[]";  // of the run that this one resumes, as JSON
+  std::string epochs_before_ = "[]";  // of the resumed run, as JSON
   RunReport so_far_{};
   std::string error_{};
 };
 
-/// The words of this process's command line, with blanks between them and quotes around those that
-/// a shell would divide. Empty where /proc is missing.
+/// The words of this process's command line, separated by blanks, with quotes around words that a
+/// shell would split. Empty if /proc is missing.
 std::string command_line();
 
 }  // namespace lockstep

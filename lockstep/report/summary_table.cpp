@@ -20,7 +20,7 @@ using Row = std::vector<std::string>;
 constexpr std::size_t kMostRows = 20;
 constexpr std::size_t kFirstRows = 5;
 
-// What the evaluations of the epochs have: columns of the table.
+// The columns of evaluation results in the table.
 struct TestColumns {
   bool loss = false;
   std::vector<std::string> values{};  // names
@@ -32,7 +32,7 @@ TestColumns test_columns(const std::vector<EpochReport>& epochs) {
     if (!epoch.test) continue;
     columns.loss = epoch.test->has_loss;
     for (const MetricValue& value : epoch.test->values) columns.values.push_back(value.name);
-    break;  // a task gives the same in each evaluation
+    break;  // a task adds the same values in each evaluation
   }
   return columns;
 }
@@ -85,7 +85,7 @@ void print_aligned(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
-// Whether a table counts something, as a confusion matrix does.
+// Whether a table contains counts, as a confusion matrix does.
 bool has_whole_numbers(const MetricTable& table) {
   return std::ranges::all_of(table.rows, [](const std::vector<double>& row) {
     return std::ranges::all_of(
@@ -93,7 +93,8 @@ bool has_whole_numbers(const MetricTable& table) {
   });
 }
 
-// A table of numbers, such as a confusion matrix; a large one is for machines.
+// Prints a table of numbers, such as a confusion matrix; large tables are left to machine-readable
+// output.
 void print_table(std::ostream& out, const MetricTable& table) {
   if (table.rows.empty() || table.rows.size() > kMostRows) return;
   if (table.rows.front().size() > kMostRows) return;
@@ -114,7 +115,7 @@ void print_table(std::ostream& out, const MetricTable& table) {
   print_aligned(out, rows);
 }
 
-// "test accuracy 98.42%, psnr 31.2500 of 10,000 images"; of the loss where there is nothing else.
+// "test accuracy 98.42%, psnr 31.2500 of 10,000 images"; the loss if there are no other values.
 std::string test_line(const Evaluation& test) {
   std::vector<std::string> parts;
   for (const MetricValue& value : test.values) {
@@ -124,7 +125,7 @@ std::string test_line(const Evaluation& test) {
   return "test " + join(parts) + " of " + count_text(static_cast<double>(test.samples)) + " images";
 }
 
-// Shares of the training time of all epochs; what no phase claims is the loop's own.
+// Shares of the training time of all epochs; time outside all phases belongs to the loop.
 std::string phases_line(const std::vector<EpochReport>& epochs) {
   PhaseSeconds sum;
   double seconds = 0;

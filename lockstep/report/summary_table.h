@@ -1,4 +1,4 @@
-// The run in a table, at its end.
+// A table of the run, printed at its end.
 #pragma once
 
 #include <ostream>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-/// Prints, when the run ends: a row per epoch (of many epochs the first and the last), where rank
-/// 0's training time went, why the run ended early, if it did, tables such as a confusion matrix
-/// (of at most 20 rows), what the last evaluation found, time to the first step, total time and
-/// memory. The stream must outlive it; DataError when it fails.
+/// Prints, when the run ends: a row per epoch (if there are many, the first and the last ones), how
+/// rank 0's training time was spent, why the run ended early, if it did, tables such as a confusion
+/// matrix (of at most 20 rows), the results of the last evaluation, time to the first step, total
+/// time and memory. The stream must outlive it; DataError if the stream fails.
 class SummaryTable final : public Listener {
  public:
   explicit SummaryTable(std::ostream& out) : out_(out) {}

@@ -33,7 +33,7 @@ std::string escaped(std::string_view text) {
         result += "&quot;";
         break;
       default:
-        // Control characters are none of XML's.
+        // XML does not allow control characters.
         result += static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t' ? ' ' : c;
     }
   }
@@ -57,10 +57,10 @@ std::string line_between(double x1, double y1, double x2, double y2) {
 }
 
 std::string fitted(std::string_view text, double width) {
-  constexpr double kCharacter = 6.7;  // pixels, of a font of 12
+  constexpr double kCharacter = 6.7;  // pixels, for a font size of 12
   const auto most = static_cast<std::size_t>(std::max(width / kCharacter, 1.0));
   std::size_t characters = 0;
-  std::size_t end = 0;  // behind the last character but one that fits
+  std::size_t end = 0;  // after the second-to-last character that fits
   for (std::size_t at = 0; at < text.size(); ++at) {
     const bool begins = (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
     if (!begins) continue;

@@ -1,5 +1,4 @@
-// What the program's pictures have in common: SVG that needs nothing else and reads on light and
-// dark screens.
+// Helpers for the program's pictures: self-contained SVG that is legible on light and dark screens.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@ namespace lockstep::svg {
 
 inline constexpr std::size_t kColors = 8;
 
-/// Rules are written out for both schemes: not every reader of SVG knows CSS variables.
+/// Rules are written out for both schemes, because not every SVG reader supports CSS variables.
 struct Palette {
   const char *back, *ink, *soft, *line, *gray;
   const char* colors[kColors];
@@ -30,22 +29,22 @@ inline constexpr Palette kDark = {
     "#b1bac4",
     {"#58a6ff", "#f0883e", "#3fb950", "#bc8cff", "#f778ba", "#d29922", "#39c5cf", "#ff7b72"}};
 
-/// A length in pixels, with at most one digit behind the point: "12", "12.5".
+/// A length in pixels, with at most one decimal: "12", "12.5".
 std::string number(double value);
-/// `text` as SVG writes it: "<" is "&lt;". What is no UTF-8 is replaced, and control characters
+/// `text` escaped for SVG: "<" becomes "&lt;". Invalid UTF-8 is replaced, and control characters
 /// become blanks, so that any bytes give well-formed XML.
 std::string escaped(std::string_view text);
-/// `text`, cut with an ellipsis where it would take more than about `width` pixels.
+/// `text`, shortened with an ellipsis if it would take more than about `width` pixels.
 std::string fitted(std::string_view text, double width);
 
-/// The tag that begins a picture with the given name.
+/// The opening tag of a picture with the given name.
 std::string opened(double width, double height, std::string_view name);
-/// A text, which is escaped here, and a thin line.
+/// A text (escaped here) and a thin line.
 std::string text_at(double x, double y, std::string_view classes, std::string_view text);
 std::string line_between(double x1, double y1, double x2, double y2);
 
 /// The distance between marks on an axis from 0 to `total`, which is positive: 1, 2 or 5 times a
-/// power of ten, so that there are three to seven marks.
+/// power of ten, such that there are three to seven marks.
 double distance_of_marks(double total);
 
 }  // namespace lockstep::svg

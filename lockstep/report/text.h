@@ -1,4 +1,4 @@
-// Numbers and reports as the text that people read; used by everything in this room.
+// Numbers and reports formatted as text for people; used throughout this room.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ std::string clock_text(double seconds);            ///< "0:03", "3:25", "2:03:25
 std::string bytes_text(double bytes);              ///< decimal units: "9.9 MB"
 std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
 
-/// Cells side by side, two spaces apart, each padded to its width; a negative width is that of a
-/// cell to the left. As many widths as cells.
+/// Cells side by side, two spaces apart, each padded to its width; a negative width aligns a cell
+/// to the left. There must be as many widths as cells.
 std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths);
 
 /// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128 x 2 = 256, learning rate 0.05,
@@ -33,9 +33,9 @@ std::string run_heading(const RunInfo& info);
 /// "98.42%" for a fraction, "31.2500" or "1.25e-06" for a number.
 std::string metric_text(const MetricValue& value);
 
-/// The values of an evaluation: "98.42% (loss 0.0512)" where it has an accuracy, followed by what
-/// else there is, as in "98.42% (loss 0.0512, top5_accuracy 99.91%)"; otherwise "loss 0.0512, psnr
-/// 31.2500". "nothing" where the task has given nothing.
+/// The values of an evaluation: "98.42% (loss 0.0512)" if it has an accuracy, followed by other
+/// values, as in "98.42% (loss 0.0512, top5_accuracy 99.91%)"; otherwise "loss 0.0512, psnr
+/// 31.2500". "nothing" if the task added no values.
 std::string evaluation_text(const Evaluation& evaluation);
 
 /// "epoch  3/10", padded so that all epochs of a run align.

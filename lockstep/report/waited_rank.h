@@ -1,4 +1,4 @@
-// The rank that a span of a trace waits for.
+// The rank that a wait in a trace refers to.
 #pragma once
 
 #include <charconv>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// 3 for "reduction: waits for rank 3", which write_chrome_trace() calls the wait for a late rank;
-/// nothing for other names.
+/// 3 for "reduction: waits for rank 3", the name that write_chrome_trace() gives to the wait for a
+/// late rank; nothing for other names.
 inline std::optional<int> rank_waited_for(const std::string& name) {
   constexpr std::string_view kWords = ": waits for rank ";
   const auto at = name.rfind(kWords);

@@ -24,7 +24,7 @@ void require_same_kind(const char* what, const torch::Tensor& got, const torch::
       place.scalar_type(), ' ', place.sizes(), "; leave out --cuda-graph"));
 }
 
-// CUDA names the capture where it does not permit an operation.
+// CUDA names the capture in errors for operations that it does not permit.
 std::string_view advice_for(const c10::Error& error) {
   const std::string_view text = error.what_without_backtrace();
   if (text.find("captur") == text.npos && text.find("Captur") == text.npos) {
@@ -59,8 +59,8 @@ const Batch& CapturedStep::load(std::int64_t part, const Batch& batch) {
              .labels = input_place_for(batch.labels, device_),
              .size = batch.size};
   }
-  // The host must not go on while the device may still read pinned memory, which the loader fills
-  // again: a loader of the run's own device gives none.
+  // The host must not proceed while the device may still read pinned memory, because the loader
+  // refills it. A loader on the run's own device returns no pinned memory.
   place.images.copy_(batch.images, /*non_blocking=*/!batch.images.is_pinned());
   place.labels.copy_(batch.labels, /*non_blocking=*/!batch.labels.is_pinned());
   return place;
@@ -77,7 +77,7 @@ const std::vector<torch::Tensor>& CapturedStep::run() {
   return losses_;
 }
 
-// The errors of this library say by themselves what cannot be recorded.
+// Lockstep's own errors already say what cannot be recorded.
 void CapturedStep::capture() {
   try {
     graph_->capture([&] {

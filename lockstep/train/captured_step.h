@@ -1,4 +1,4 @@
-// Steps of a run of which one is recorded and replayed for all that follow. Internal to the room.
+// // Records one step of a run and replays it for all later steps. Internal to the room.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,14 @@
 
 namespace lockstep {
 
-/// The batches of full steps, all of one shape, are copied to the memory from which the recorded
-/// step reads them. The first steps run as they are, and prepare what is made when it is first
-/// needed: the order of the buckets, the optimizer's flat tensors, the libraries' memory. For one
-/// thread.
+/// The batches of full steps, which all have one shape, are copied to the memory from which the
+/// recorded step reads them. The first steps run unrecorded and prepare what is created lazily: the
+/// order of the buckets, the optimizer's flat tensors, the libraries' memory. For one thread.
 class CapturedStep {
  public:
-  /// Steps that run before one is recorded. In the first one the reducer learns the order of its
-  /// buckets and cuDNN its algorithms, after the second one the optimizer has its flat tensors, and
-  /// the third one runs like every later step.
+  /// Steps that run before one is recorded. The first step fixes the order of the reducer's buckets
+  /// and cuDNN's algorithms, the second one creates the optimizer's flat tensors, and the third one
+  /// already runs like every later step.
   static constexpr std::int64_t kWarmUpSteps = 3;
 
   /// Computes a step of these batches and returns the loss of each, tensors of one element.
@@ -32,16 +31,16 @@ class CapturedStep {
   CapturedStep(std::unique_ptr<StepGraph> graph, std::int64_t parts, std::int64_t batch_size,
                torch::Device device, Compute compute);
 
-  /// Whether a batch is a full one, which load() takes. ConfigError for a full batch of another
-  /// shape or type than those before.
+  /// Whether `batch` is a full batch, which load() accepts. ConfigError for a full batch whose
+  /// shape or type differs from those before.
   bool takes(const Batch& batch) const;
   /// Copies `batch` to its place in the next step, and returns the copy.
   const Batch& load(std::int64_t part, const Batch& batch);
 
   /// Whether run() will replay the recorded step, or has to record it first.
   bool replays() const { return steps_ >= kWarmUpSteps; }
-  /// Makes a step of the batches that have been loaded and returns the loss of each, which the next
-  /// run() overwrites. ConfigError where the step cannot be recorded.
+  /// Runs a step on the loaded batches and returns the loss of each; the next run() overwrites the
+  /// losses. ConfigError if the step cannot be recorded.
   const std::vector<torch::Tensor>& run();
 
  private:
@@ -52,7 +51,7 @@ class CapturedStep {
   const torch::Device device_;
   const Compute compute_;
   std::vector<Batch> batches_;  // by part; in fixed memory once loaded
-  std::int64_t steps_ = 0;      // that have run
+  std::int64_t steps_ = 0;      // steps that have run
   std::vector<torch::Tensor> losses_;
 };
 

@@ -1,4 +1,4 @@
-// A loader whose kernel runs in the caller's step. Internal to the room.
+// Runs a loader's kernel in the caller's step. Internal to the room.
 #pragma once
 
 #include <exception>
@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-/// While it lives the loader's kernel, if there is one, is deferred: made() makes the batches.
+/// While it lives, the loader's kernel (if any) is deferred, and made() produces the batches.
 class DeferredKernel {
  public:
   explicit DeferredKernel(Loader& loader) : loader_(loader), kernel_(loader.defer_kernel(true)) {}
-  /// Where the device has failed the loader cannot go on either, and the run tells why.
+  /// If the device has failed, the loader cannot continue either; the run reports why.
   ~DeferredKernel() {
     try {
       if (kernel_) loader_.defer_kernel(false);
@@ -26,7 +26,7 @@ class DeferredKernel {
   DeferredKernel(const DeferredKernel&) = delete;
   DeferredKernel& operator=(const DeferredKernel&) = delete;
 
-  /// The batch of what the loader gave, which is the same where it has no kernel.
+  /// The batch produced from the loader's output; `batch` itself if the loader has no kernel.
   Batch made(const Batch& batch) const { return kernel_ ? kernel_->make(batch) : batch; }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 using torch::autograd::AnomalyMode;
 
-// LibTorch reads it as a value and takes it as a word.
+// LibTorch returns the mode as an enum but sets it by name.
 std::string present_matmul_precision() {
   return to_string(static_cast<MatmulPrecision>(at::globalContext().float32MatmulPrecision()));
 }

@@ -1,4 +1,4 @@
-// Modes of LibTorch that hold for the whole process.
+// LibTorch's process-wide modes.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@ namespace lockstep {
 
 struct GlobalModeOptions {
   /// Operations without a deterministic implementation throw, and cuDNN does not choose algorithms
-  /// by their speed (torch.use_deterministic_algorithms).
+  /// by speed (torch.use_deterministic_algorithms).
   bool deterministic = false;
-  /// A backward that makes a value that is not a number throws and names the operation
+  /// A backward that produces NaN throws and names the operation
   /// (torch.autograd.set_detect_anomaly).
   bool detect_anomaly = false;
-  /// cuDNN tries its algorithms for each new shape and takes the fastest
-  /// (torch.backends.cudnn.benchmark). Not with `deterministic`.
+  /// cuDNN times its algorithms for each new shape and uses the fastest
+  /// (torch.backends.cudnn.benchmark). Excludes `deterministic`.
   bool cudnn_benchmark = false;
-  /// torch.set_float32_matmul_precision; absent: as it is.
+  /// torch.set_float32_matmul_precision; absent: unchanged.
   std::optional<MatmulPrecision> matmul_precision{};
 };
 
-/// For as long as it lives the modes are on; afterwards they are as they were. Modes that the
-/// options leave out do not change. All threads of the process are affected.
+/// Sets the modes for its lifetime and restores the previous ones afterwards. Modes that the
+/// options leave out do not change. Affects all threads of the process.
 class GlobalModes {
  public:
   explicit GlobalModes(const GlobalModeOptions& options);

@@ -1,4 +1,4 @@
-// In place of step_graph_cuda.cpp where LibTorch is a CPU build.
+// Replaces step_graph_cuda.cpp if LibTorch is a CPU build.
 #include <lockstep/core/error.h>
 #include <lockstep/train/step_graph.h>
 

@@ -1,4 +1,4 @@
-// Work of a device that is recorded once and replayed. Internal to the room.
+// Work of a device that is recorded once and replayed many times. Internal to the room.
 #pragma once
 
 #include <functional>
@@ -10,27 +10,27 @@
 
 namespace lockstep {
 
-/// For one thread. A replay does what was recorded with what lies in the same memory by then; what
-/// the host decided or computed while it was recorded stays as it was.
+/// For one thread. A replay repeats the recorded device work on the current contents of the same
+/// memory. Host decisions and results stay as they were during the recording.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
 
-  /// Runs `work`, unrecorded, on the stream that capture() records: after what the current stream
-  /// has to do, and before what it gets later. Libraries prepare there what they need.
+  /// Runs `work` unrecorded on the stream that capture() records, ordered after earlier and before
+  /// later work on the current stream. Libraries initialize lazily here.
   virtual void warm_up(const std::function<void()>& work) = 0;
-  /// Records what `work` hands to the device, of which nothing is executed. Throws what `work`
-  /// throws, and what cannot be recorded. Call it once.
+  /// Records the device work of `work` without executing it. Throws the errors of `work`, and an
+  /// error if something cannot be recorded. Call it once.
   virtual void capture(const std::function<void()>& work) = 0;
-  /// Queues what was recorded on the current stream.
+  /// Queues the recorded work on the current stream.
   virtual void replay() = 0;
 };
 
 /// A CUDA graph for steps on `device` that communicate over `group`. ConfigError for a device that
-/// is no GPU, a group whose operations cannot be recorded, and a build without CUDA.
+/// is not a GPU, a group whose operations cannot be recorded, and a build without CUDA.
 std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGroup& group);
 
-/// The last part of make_step_graph(): what the build has.
+/// The build-dependent part of make_step_graph().
 std::unique_ptr<StepGraph> make_cuda_graph(torch::Device device);
 
 }  // namespace lockstep

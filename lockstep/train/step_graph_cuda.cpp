@@ -1,4 +1,4 @@
-// at::cuda::CUDAGraph, as PyTorch's notes on CUDA graphs say it is to be used.
+// Uses at::cuda::CUDAGraph as described in PyTorch's notes on CUDA graphs.
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -23,9 +23,9 @@ class CudaStepGraph final : public StepGraph {
 
   void warm_up(const std::function<void()>& work) override { on_stream(work); }
 
-  // The memory of the graph comes from a pool of its own, and the generator of the device registers
-  // with it, so that each replay draws from the seed of that time. Only this thread's calls are
-  // restricted: the loader's threads go on meanwhile.
+  // The graph has a memory pool of its own. The device's generator registers with the graph, so
+  // that each replay uses the seed current at that time. Only this thread's calls are restricted:
+  // the loader's threads continue meanwhile.
   void capture(const std::function<void()>& work) override {
     const c10::cuda::CUDAGuard guard(device_);
     c10::cuda::device_synchronize();
@@ -65,7 +65,7 @@ class CudaStepGraph final : public StepGraph {
     event.block(then);
   }
 
-  // What could not be recorded is the error to tell, not that the recording cannot end well.
+  // Ends a failed capture. Its own error is dropped in favour of the one that made recording fail.
   void abandon() noexcept {
     try {
       graph_.capture_end();

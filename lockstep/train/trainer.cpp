@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 void validate_length(const TrainerOptions& options, const OptionCheck& check) {
-  // Times the steps of an epoch this stays far from the end of 64 bits.
+  // Keeps the product with an epoch's steps well within 64 bits.
   check.in_range("max_epochs", static_cast<double>(options.max_epochs), 1, 1e9);
   check.in_range("min_epochs", static_cast<double>(options.min_epochs), 0,
                  static_cast<double>(options.max_epochs));
@@ -66,7 +66,7 @@ void validate_schedule(const TrainerOptions& options) {
       "one, or use adam or adamw");
 }
 
-// What a replay would not do, but the option promises.
+// Refuses options whose effect a replay would not have.
 void validate_graph(const TrainerOptions& options) {
   if (!options.cuda_graph) return;
   if (options.detect_anomaly) {
@@ -112,7 +112,7 @@ void validate_trainer(const TrainerOptions& options) {
   }
 }
 
-// What fast_dev_run and overfit_batches mean for the other options.
+// Applies fast_dev_run and overfit_batches to the other options.
 TrainerOptions with_trial_options(TrainerOptions options) {
   if (options.overfit_batches > 0) {
     options.limit_train_batches = options.overfit_batches;
@@ -144,7 +144,7 @@ Trainer::Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy)
   }
 }
 
-// The listeners come first: when the other ranks end, a launcher ends this one, too.
+// Informs the listeners first: once the other ranks end, a launcher ends this one, too.
 void Trainer::run_failed(const std::exception& error) noexcept {
   if (strategy_->group().rank() == 0) {
     for (const ListenerHandle& listener : options_.listeners) listener->on_exception(error);

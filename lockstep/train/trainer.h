@@ -38,142 +38,144 @@ namespace lockstep {
 
 class StepGraph;
 
-/// Names and meanings are Lightning's, where it has the option.
+/// Names and meanings follow Lightning where it has the option.
 struct TrainerOptions {
   // --- How long the run is ---
   std::int64_t max_epochs = 1;  ///< at most 1e9
-  /// Epochs to train in any case, whatever max_time_seconds and early_stopping say.
+  /// Minimum number of epochs, regardless of max_time_seconds and early_stopping.
   std::int64_t min_epochs = 0;
-  /// Ends the run after this many optimizer steps in all. The schedule goes by max_epochs alone, so
-  /// that a run may be stopped so and resumed.
+  /// Ends the run after this many optimizer steps in total. The schedule depends on max_epochs
+  /// alone, so that a run may be stopped this way and resumed.
   std::optional<std::int64_t> max_steps{};
   /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run
-  /// for this long. Rank 0 tells the others after each step, on a GPU after each tenth step of the
-  /// run and the last one of each epoch.
+  /// for this long. Rank 0 informs the others after each step; on a GPU, after every tenth step of
+  /// the run and the last step of each epoch.
   std::optional<double> max_time_seconds{};
-  /// Ends the run when a value of its evaluations no longer improves. An evaluation that there is
-  /// only because the run stops does not count. "train_loss" is the mean over the steps that fit()
-  /// has trained of the epoch: in a run resumed within an epoch, over the rest of it.
+  /// Ends the run when a value of its evaluations no longer improves. An evaluation made only
+  /// because the run stops does not count. "train_loss" is the mean over the steps of the epoch
+  /// that fit() has trained: in a run resumed within an epoch, over the rest of it.
   std::optional<EarlyStoppingOptions> early_stopping{};
-  /// Tries the program out: this many batches of each rank are trained and evaluated, and nothing
-  /// is kept (no checkpoint, no early stopping). 0: off.
+  /// Quick test: trains and evaluates on this many batches of each rank and keeps nothing (no
+  /// checkpoint, no early stopping). 0: off.
   std::int64_t fast_dev_run = 0;
 
   // --- Batches and evaluations ---
-  /// Batches of each rank in an epoch, at most.
+  /// Maximum number of batches per rank and epoch.
   std::optional<std::int64_t> limit_train_batches{};
-  /// Trains on this many batches of each rank, the same ones in every epoch, and evaluates on as
-  /// many at most: a model that can learn anything learns these by heart. 0: off.
+  /// Trains on this many batches of each rank, identical in every epoch, and evaluates on at most
+  /// as many: a model that can learn at all learns these by heart. 0: off.
   std::int64_t overfit_batches = 0;
-  /// Batches of each rank whose gradients accumulate before an optimizer step; the last step of an
-  /// epoch has what is left. A step's loss is the mean of its batches' losses. Steps, schedule and
-  /// checkpoints count optimizer steps. At most 1e9.
+  /// Number of batches of each rank whose gradients accumulate before an optimizer step; the last
+  /// step of an epoch takes the remaining ones. A step's loss is the mean of its batches' losses.
+  /// Steps, schedule and checkpoints count optimizer steps. At most 1e9.
   std::int64_t accumulate_grad_batches = 1;
-  /// Batches of each rank in an evaluation, at most; 0: no evaluation.
+  /// Maximum number of batches of each rank in an evaluation; 0: no evaluation.
   std::optional<std::int64_t> limit_val_batches{};
-  /// Epochs from one evaluation to the next. The last epoch of a run is evaluated in any case.
+  /// Epochs between evaluations. The last epoch of a run is always evaluated.
   std::int64_t check_val_every_n_epoch = 1;
-  /// Batches of each rank from one evaluation in an epoch to the next, with the step that reaches
-  /// them. The evaluation at the end of the epoch stays. ConfigError in fit() for more batches than
-  /// an epoch has, as in Lightning.
+  /// Batches of each rank between evaluations within an epoch, rounded up to a whole step. The
+  /// epoch is still evaluated at its end. ConfigError in fit() if it exceeds the batches of an
+  /// epoch, as in Lightning.
   std::optional<std::int64_t> val_check_interval{};
-  /// Batches of each rank that are evaluated before the first step, to find what is wrong with the
-  /// evaluation before an epoch has been spent. The results are dropped. Where early_stopping or
-  /// the schedule watches a value that the task names, one batch is evaluated in any case.
+  /// Number of batches of each rank to evaluate before the first step, which exposes errors in the
+  /// evaluation before an epoch has been spent. The results are dropped. If early_stopping or the
+  /// schedule watches a value that the task names, at least one batch is evaluated.
   std::int64_t num_sanity_val_steps = 0;
 
   // --- Optimization ---
   OptimizerOptions optimizer{};
-  /// The gradients of a step are scaled so that their 2-norm, of all together, is at most this.
+  /// Scales the gradients of a step so that the 2-norm of all gradients together is at most this.
   /// Lightning's gradient_clip_val with the algorithm "norm".
   std::optional<double> gradient_clip_norm{};
-  /// Each element of the gradients is clamped to at most this magnitude. Lightning's
-  /// gradient_clip_val with the algorithm "value". With both, the norm comes first.
+  /// Clamps each element of the gradients to at most this magnitude. Lightning's gradient_clip_val
+  /// with the algorithm "value". With both, the norm comes first.
   std::optional<double> gradient_clip_value{};
   ScheduleOptions schedule{};
-  /// Evaluates, with this decay, an exponential moving average of the parameters in place of the
-  /// parameters (model_ema.h), which checkpoints then hold, too. Costs their memory once more on
-  /// each rank. ConfigError in fit() for a pipeline on several ranks.
+  /// Evaluates an exponential moving average of the parameters with this decay instead of the
+  /// parameters (model_ema.h). Checkpoints then hold the average, too. Takes the memory of the
+  /// parameters once more on each rank. ConfigError in fit() for a pipeline on several ranks.
   std::optional<double> ema_decay{};
   Precision precision = Precision::k32;
-  GradScalerOptions grad_scaler{};  ///< of Precision::kFp16
+  GradScalerOptions grad_scaler{};  ///< for Precision::kFp16
   torch::Device device = torch::kCPU;
-  /// LibTorch's generators, which dropout draws from, are seeded anew for each step from (seed,
-  /// epoch, step, rank), so that a resumed run draws the same numbers.
+  /// LibTorch's generators, which dropout uses, are seeded for each step from (seed, epoch, step,
+  /// rank), so that a resumed run draws identical numbers.
   std::uint64_t seed = 0;
   /// Operations without a deterministic implementation throw (global_modes.h). With strategy dp on
-  /// CPUs the forwards of replicas that draw random numbers, as for dropout, take turns, so that
-  /// they draw the same ones in each run.
+  /// CPUs, forwards of replicas that draw random numbers (dropout, for instance) take turns, so
+  /// that they draw identical numbers in each run.
   bool deterministic = false;
-  /// A backward that makes a value that is not a number throws and names the operation. Slow.
+  /// A backward that produces NaN throws and names the operation. Slow.
   bool detect_anomaly = false;
-  /// cuDNN tries its algorithms for each new shape, and takes the fastest one from then on: for
-  /// batches of one shape. ConfigError with `deterministic`. Lightning's benchmark.
+  /// cuDNN times its algorithms for each new shape and uses the fastest one from then on; useful if
+  /// all batches have one shape. ConfigError with `deterministic`. Lightning's benchmark.
   bool cudnn_benchmark = false;
-  /// Lets float32 matrices on GPUs be multiplied in TF32 (matmul_precision.h), during the run.
-  /// Absent: as LibTorch has it, which is kHighest unless the program has changed it.
+  /// Precision of float32 matrix products during the run, such as TF32 on GPUs
+  /// (matmul_precision.h). Absent: LibTorch's setting, which is kHighest unless the program has
+  /// changed it.
   std::optional<MatmulPrecision> matmul_precision{};
 
-  /// Records a whole step on a GPU once (gradients zeroed, forward, backward, reduction, clipping,
-  /// update) in a CUDA graph, and replays it for each later step, so that the host launches one
-  /// graph in place of some hundred kernels. The first steps run as they are, and so does a step
-  /// with a smaller batch or fewer batches than others. Needs strategy single or ddp, over NCCL
-  /// where there are several ranks, full batches of one shape, and a task that does not read
-  /// tensors on the host in training_step(). Excludes detect_anomaly and a schedule that moves the
-  /// momentum (ConfigError). The phases of a replayed step have no times.
+  /// Records a whole step on a GPU (gradients zeroed, forward, backward, reduction, clipping,
+  /// update) in a CUDA graph once, and replays it for each later step, so that the host launches
+  /// one graph instead of hundreds of kernels. The first steps run unrecorded, and so does a step
+  /// with a smaller batch or fewer batches than others. Requires strategy single or ddp, over NCCL
+  /// if there are several ranks, full batches of one shape, and a task whose training_step() does
+  /// not read tensors on the host. Excludes detect_anomaly and a schedule that changes the momentum
+  /// (ConfigError). The phases of a replayed step have no times.
   bool cuda_graph = false;
-  /// What records and replays with cuda_graph: for tests. Default: make_step_graph(), which refuses
-  /// the CPU.
+  /// For tests: makes the object that records and replays with cuda_graph. Default:
+  /// make_step_graph(), which refuses the CPU.
   std::function<std::unique_ptr<StepGraph>(torch::Device, const ProcessGroup&)> make_step_graph{};
 
   // --- Files and reports ---
   CheckpointOptions checkpoints{};
-  /// Go on from the newest whole checkpoint in `checkpoints.directory`. A run that is complete
-  /// already is evaluated and reported as such (RunReport::already_complete).
+  /// Resumes from the newest complete checkpoint in `checkpoints.directory`. A run that is already
+  /// complete is evaluated and reported as such (RunReport::already_complete).
   bool resume = false;
 
-  /// Told about the run on rank 0.
+  /// Receive the events of the run on rank 0.
   std::vector<ListenerHandle> listeners{};
-  /// Steps of an epoch from one Listener::on_step() to the next; the last one is always told.
+  /// Steps of an epoch between calls of Listener::on_step(); the last step is always reported.
   std::int64_t log_every_n_steps = 1;
-  /// Runs the model once on a batch before training and tells the listeners what it is made of: 1
-  /// for its children, -1 for all modules (summarize.h). 0: off. Lightning's enable_model_summary.
+  /// Runs the model once on a batch before training and sends its summary to the listeners, to this
+  /// depth: 1 for its children, -1 for all modules (summarize.h). 0: off. Lightning's
+  /// enable_model_summary.
   int model_summary_depth = 0;
-  /// Steps of the run from one Listener::on_histograms() to the next: of each parameter and, except
+  /// Steps of the run between calls of Listener::on_histograms(), for each parameter and, except
   /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0:
   /// off.
   std::int64_t log_histograms_every_n_steps = 0;
   ProfilerOptions profiler{};
   TraceOptions trace{};
-  /// For the run's record: recipe, dataset, and where the caller knows better than the loader and
-  /// LibTorch loader, threads_per_rank and global_batch. The Trainer fills in the rest.
+  /// Contents of the run's record that the caller knows: recipe, dataset, and, if it knows better
+  /// than the loader and LibTorch, loader, threads_per_rank and global_batch. The Trainer fills in
+  /// the rest.
   RunInfo info{};
-  /// Seconds since the user started the command; since the constructor where absent.
+  /// Seconds since the user started the command; absent: since the constructor.
   std::function<double()> command_seconds{};
 };
 
-/// Not thread-safe. After an exception of fit() the run is over, and so is its group, whose other
-/// ranks get the reason. The Strategy decides
-/// how a step is computed: see strategy.h.
+/// Not thread-safe. An exception of fit() ends the run and aborts its group, whose other ranks get
+/// the reason. The Strategy decides how a step is computed: see strategy.h.
 class Trainer {
  public:
   using LoaderFactory = std::function<std::shared_ptr<Loader>()>;
 
-  /// ConfigError for options that cannot be.
+  /// ConfigError for invalid options.
   Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
 
-  /// Collective. Trains `task` and evaluates it after each epoch. Each rank's loaders give its
-  /// share of the data (Strategy::data_share()); the training loaders of all ranks must have the
-  /// same number of steps. The task's module is moved to the device, or to the strategy's.
-  /// Afterwards it is the trained model: on every rank, or with a pipeline on ranks on rank 0.
+  /// Collective. Trains `task` and evaluates it after each epoch. Each rank's loaders provide its
+  /// share of the data (Strategy::data_share()); the training loaders of all ranks must have equal
+  /// numbers of steps. The task's module is moved to the device, or to the strategy's devices.
+  /// Afterwards it is the trained model: on every rank, or on rank 0 with a pipeline on ranks.
   RunReport fit(Task& task, Loader& train_loader, Loader& test_loader);
-  /// As above, but with a test loader that `make_test_loader` makes before the first epoch, if the
-  /// run evaluates at all. Without the function it does not.
+  /// As above, but `make_test_loader` creates the test loader before the first epoch, if the run
+  /// evaluates at all. Without the function it does not evaluate.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_test_loader = {});
 
-  /// With ema_decay, the averaged parameters of the last fit() and the buffers of its module, under
-  /// the names of state_dict(): for load_state_dict(). Otherwise empty. A copy, which takes the
-  /// memory of the model until the next fit() or the end of the Trainer.
+  /// With ema_decay, the averaged parameters of the last fit() and its module's buffers, under the
+  /// names of state_dict(), for load_state_dict(). Otherwise empty. A copy, which takes the memory
+  /// of the model until the next fit() or the Trainer's destruction.
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:

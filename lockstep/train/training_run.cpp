@@ -22,7 +22,8 @@
 namespace lockstep {
 namespace {
 
-// On a GPU reading the ranks' clock waits for the device, so they look at it after this many steps.
+// On a GPU, reading the ranks' shared clock waits for the device, so it is read once per this many
+// steps.
 constexpr std::int64_t kDeviceClockInterval = 10;
 
 std::int64_t trainable_scalars(const torch::nn::Module& module) {
@@ -64,7 +65,7 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
   if (options.early_stopping) early_stopping_.emplace(*options.early_stopping);
 }
 
-// What a caller has left out that the loader and LibTorch know.
+// Fills in what the caller has left out from the loader and LibTorch.
 void TrainingRun::complete_info() {
   const LoaderOptions& of_loader = train_loader_.options();
   if (info_.global_batch == 0) info_.global_batch = of_loader.batch_size * share_.size;
@@ -72,13 +73,13 @@ void TrainingRun::complete_info() {
   if (info_.threads_per_rank == 0) info_.threads_per_rank = at::get_num_threads();
 }
 
-// The last step of an epoch has what is left of its batches.
+// The last step of an epoch takes the remaining batches.
 std::int64_t TrainingRun::steps_of(std::int64_t batches) const {
   const std::int64_t each = options_.accumulate_grad_batches;
   return (batches + each - 1) / each;
 }
 
-// Overfitting takes the batches of the first epoch again and again.
+// Overfitting repeats the batches of the first epoch.
 std::int64_t TrainingRun::loader_epoch() const {
   return options_.overfit_batches > 0 ? 0 : position_.epoch - 1;
 }
@@ -122,8 +123,8 @@ double TrainingRun::command_seconds() const { return options_.command_seconds();
 
 Batch TrainingRun::moved(const Batch& batch) const {
   if (options_.device.is_cpu()) return batch;
-  // The host must not go on while the device may still read pinned memory, which the loader fills
-  // again: a loader of the run's own device gives none.
+  // The host must not proceed while the device may still read pinned memory, because the loader
+  // refills it. A loader on the run's own device returns no pinned memory.
   return {.images = batch.images.to(options_.device, /*non_blocking=*/!batch.images.is_pinned()),
           .labels = batch.labels.to(options_.device, /*non_blocking=*/!batch.labels.is_pinned()),
           .size = batch.size};
@@ -155,7 +156,7 @@ void TrainingRun::prepare() {
     throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
   }
   require_val_check_interval();
-  // What its engine cannot do is told before the first epoch, not after it.
+  // An engine that cannot load the test data fails before the first epoch, not after it.
   if (make_test_loader_ && test_batches() > 0) {
     test_loader_ = make_test_loader_();
     skipped_elsewhere_ += test_loader_ ? test_loader_->skipped_images() : 0;
@@ -168,7 +169,7 @@ void TrainingRun::prepare() {
   if (!options_.trace.file.empty()) {
     trace_.emplace(options_.trace, strategy_.group().rank() == 0, !options_.device.is_cpu());
   }
-  // The strategy and the optimizer must see the parameters where they will stay.
+  // The strategy and the optimizer must see the parameters in their final place.
   {
     const SecondsScope scope(info_.setup.model);
     strategy_.place(task_.module(), options_.device);
@@ -260,7 +261,7 @@ void TrainingRun::begin() {
   if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
 }
 
-// What the device has still to do belongs to the epoch.
+// Work still queued on the device belongs to the epoch.
 TrainingRun::EpochPause TrainingRun::pause_epoch() {
   tell_late_reports(/*all=*/true);
   if (device_timer_) device_timer_->settle();
@@ -337,7 +338,7 @@ std::optional<double> known_mean(const Evaluation& mean, const char* name) {
 
 }  // namespace
 
-// The means over the ranks. A rank whose driver tells nothing has no part in those of GPUs.
+// Means over the ranks. The means for GPUs exclude ranks whose driver reports nothing.
 void TrainingRun::measure_usage(EpochReport& report) {
   const std::optional<GpuUsage> own = gpus_ ? gpus_->mean() : std::nullopt;
   const std::int64_t counts = own ? 1 : 0;
@@ -364,9 +365,8 @@ void TrainingRun::measure_usage(EpochReport& report) {
                         .power_watts = mean.value_of("GPU power").value_or(0)};
 }
 
-// An evaluation that there is only because the run stops, after a part of an epoch or between two
-// epochs with one, decides nothing: a run that goes on from there must be as one that was not
-// stopped.
+// An evaluation made only because the run stops, within an epoch or between two epochs with an
+// evaluation, decides nothing: a run resumed from there must equal one that was not stopped.
 void TrainingRun::end_epoch(EpochReport& report) {
   const bool is_whole = position_.step == 0;
   const bool is_due = report.epoch % options_.check_val_every_n_epoch == 0;
@@ -381,7 +381,7 @@ void TrainingRun::begin_epoch() {
   train_loader_.set_epoch(loader_epoch(), position_.step * options_.accumulate_grad_batches);
 }
 
-// The loader starts anew with an epoch: its first batch has a name of its own in a trace.
+// The loader restarts with each epoch, so its first batch has its own name in a trace.
 bool TrainingRun::next_batch(Batch& batch, bool is_first) {
   const PhaseScope scope(phases_.data, is_first ? "wait for first batch" : "wait for data");
   std::optional<PhaseSecondsScope> first;
@@ -390,7 +390,7 @@ bool TrainingRun::next_batch(Batch& batch, bool is_first) {
   return train_loader_.next(batch);
 }
 
-// Makes a step of `parts` batches: `batch` and those that follow it.
+// Runs a step of `parts` batches, starting with `batch`.
 void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   const SpanScope span("step", "step", position_.total + 1);
   begin_step();
@@ -413,7 +413,7 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
   if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
 }
 
-// The first batch of a step is there; takes one that follows.
+// The first batch of a step is already there; takes the following ones.
 void TrainingRun::require_batch(Batch& batch, std::int64_t part, std::int64_t parts) {
   const bool there = part == 0 || next_batch(batch, /*is_first=*/false);
   LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
@@ -437,7 +437,7 @@ void TrainingRun::zero_gradients() {
   optimizer_->zero_grad();
 }
 
-// What an optimizer that is divided among the ranks waits for them is communication.
+// Waits of a sharded optimizer for other ranks count as communication.
 void TrainingRun::update_parameters() {
   const double before = optimizer_->communication_seconds();
   {
@@ -487,11 +487,11 @@ void TrainingRun::optimizer_step() {
   scaler_->update();
 }
 
-// Rank 0's clock decides, so that all ranks end with the same step.
+// Rank 0's clock decides, so that all ranks end with one step.
 void TrainingRun::note_time() {
   if (!options_.max_time_seconds) return;
-  // Every rank counts the same steps, so all read, or none does. The last step of an epoch always
-  // reads: epochs may be shorter than the interval.
+  // All ranks count equal steps, so either all of them read the clock or none does. The last step
+  // of an epoch always reads it, because epochs may be shorter than the interval.
   const bool reads_now = options_.device.is_cpu() || batches_left() == 0 ||
                          position_.total % kDeviceClockInterval == 0;
   if (!reads_now) return;
@@ -506,7 +506,7 @@ void TrainingRun::note_time() {
   out_of_time_ = flag.item<std::int64_t>() != 0;
 }
 
-// The sum over all ranks' loaders, where ranks that share their data count once. Collective.
+// The sum over all ranks' loaders, counting ranks that share their data once. Collective.
 std::int64_t TrainingRun::skipped_images() const {
   const std::int64_t own = train_loader_.skipped_images() +
                            (test_loader_ ? test_loader_->skipped_images() : 0) - skipped_elsewhere_;
@@ -535,8 +535,8 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   if (options_.profiler.kind != Profiler::kNone) report.profile = profile();
   report.seconds_to_first_step = seconds_to_first_step_;
   report.peak_rss_bytes = peak_rss_bytes();
-  strategy_.gather_module();  // for the caller; a run without checkpoints has not done so yet
-  // Nobody leaves while others still evaluate or save: this waits for all.
+  strategy_.gather_module();  // for the caller; without checkpoints the run has not done so yet
+  // Waits for all ranks, so that none leaves while others still evaluate or save.
   report.skipped_images = skipped_images();
   report.seconds_total = command_seconds();
   tell([&](Listener& listener) { listener.on_run_end(report); });

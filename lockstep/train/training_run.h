@@ -27,9 +27,9 @@
 
 namespace lockstep {
 
-/// training_run.cpp has the loop, training_run_evaluation.cpp evaluations and what follows from
-/// them, training_run_checkpoint.cpp what is saved and how it is resumed, training_run_graph.cpp
-/// the steps that a CUDA graph replays, training_run_reports.cpp what is told beside the steps and
+/// training_run.cpp has the loop, training_run_evaluation.cpp the evaluations and their
+/// consequences, training_run_checkpoint.cpp saving and resuming, training_run_graph.cpp the steps
+/// that a CUDA graph replays, and training_run_reports.cpp all reports except those of steps and
 /// epochs.
 class TrainingRun {
  public:
@@ -40,7 +40,7 @@ class TrainingRun {
   StateDict averaged_state();
 
  private:
-  // Where the run stands. `step` counts the optimizer steps done in the epoch, `total` in all
+  // The run's position. `step` counts the optimizer steps done in the epoch, `total` those in all
   // epochs.
   struct Position {
     std::int64_t epoch = 1;
@@ -48,19 +48,19 @@ class TrainingRun {
     std::int64_t total = 0;
   };
 
-  // A value that something waits for, and how messages name that something.
+  // A value watched by an option, and the option's name in messages.
   struct WatchedName {
     const char* owner = "";
     std::string metric{};
   };
 
-  // While it lives, nothing counts for the epoch.
+  // While it lives, the epoch's clocks are paused.
   struct EpochPause {
     EpochClock::Pause clock;
     GpuSampler::Pause gpus;
   };
 
-  // How often something was done, and for how long.
+  // Number and total duration of an action.
   struct Tally {
     std::int64_t calls = 0;
     double seconds = 0;
@@ -124,7 +124,7 @@ class TrainingRun {
   void save();
   void write_checkpoint(const NamedTensors& of_optimizer);
   CheckpointInfo checkpoint_info() const;
-  StateDict training_state(NamedTensors of_optimizer) const;  // what remembers earlier steps
+  StateDict training_state(NamedTensors of_optimizer) const;  // all state from earlier steps
   std::map<std::string, std::string> settings() const;
 
   void summarize_module();
@@ -143,8 +143,8 @@ class TrainingRun {
   std::int64_t steps_per_epoch() const;
   std::int64_t steps_left() const;      // steps left in the epoch
   std::int64_t schedule_steps() const;  // of all epochs
-  std::int64_t total_steps() const;     // the same, or what max_steps leaves of it
-  std::int64_t test_batches() const;    // the most that an evaluation takes
+  std::int64_t total_steps() const;     // as schedule_steps(), but limited by max_steps
+  std::int64_t test_batches() const;    // maximum number in an evaluation
   double command_seconds() const;
   // Calls event(listener) for each listener, on rank 0.
   bool has_audience() const { return strategy_.group().rank() == 0 && !options_.listeners.empty(); }
@@ -160,41 +160,41 @@ class TrainingRun {
   Loader& train_loader_;
   const Trainer::LoaderFactory& make_test_loader_;
   std::shared_ptr<Loader> test_loader_;
-  std::optional<SingleThreadScope> alone_;  // where the strategy has all processors
+  std::optional<SingleThreadScope> alone_;  // if the strategy uses all processors
   std::unique_ptr<RunOptimizer> optimizer_;
   const double base_lr_;
-  std::optional<GradScaler> scaler_;  // of float16
+  std::optional<GradScaler> scaler_;  // for float16
   std::optional<ModelEma> ema_;
   std::optional<DeferredKernel> kernel_;  // with cuda_graph
-  std::optional<CapturedStep> captured_;  // with cuda_graph; refers to what is above
+  std::optional<CapturedStep> captured_;  // with cuda_graph; refers to the members above
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   bool out_of_time_ = false;
-  Batch samples_;  // of rank 0's evaluations, for pictures; size 0: none yet
+  Batch samples_;  // from rank 0's evaluations, for pictures; size 0: none yet
   const DataShare share_;
   RunInfo info_;
   Position position_;
-  bool restored_ = false;  // the loader stands where the checkpoint was, to the sample
+  bool restored_ = false;  // whether the loader has resumed at the checkpoint's exact sample
   const Clock::time_point start_;
   double seconds_to_first_step_ = 0;
   std::optional<ModelSummary> summary_;
-  std::int64_t skipped_elsewhere_;       // images that the loaders count beside this run's
+  std::int64_t skipped_elsewhere_;       // skipped images counted by the loaders outside this run
   StepReports late_reports_;             // on a device
   std::optional<StepTrace> operations_;  // on rank 0
   std::optional<RunTrace> trace_;
 
-  // What this run has done so far:
+  // Totals of this run so far:
   PhaseSeconds all_phases_;  // without those of the current epoch
   std::int64_t batches_trained_ = 0;
   std::int64_t steps_trained_ = 0;
   Tally evaluations_;
   Tally checkpoints_;
 
-  std::map<std::string, double> watched_values_;  // of the latest watch()
-  std::int64_t watched_at_ = 0;                   // the steps of all epochs that were done then
+  std::map<std::string, double> watched_values_;  // from the latest watch()
+  std::int64_t watched_at_ = 0;                   // total steps at that time
   std::optional<CheckpointStore> store_;          // on rank 0
   TensorSnapshot snapshot_;
-  BackgroundJob writing_;  // reads the snapshot and writes to the store: ends before them
+  BackgroundJob writing_;  // reads the snapshot and writes to the store: must end before them
 
   // The current epoch:
   Metrics sums_;
@@ -206,7 +206,7 @@ class TrainingRun {
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step
   std::int64_t parts_ = 1;
-  std::optional<double> momentum_;  // where the schedule moves it
+  std::optional<double> momentum_;  // if the schedule changes it
 
   std::optional<PhaseTimer> device_timer_;  // not on a CPU; adds to the seconds above
 };

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Names in a checkpoint's settings of what a resumed run goes on with.
+// Names of a resumed run's states in a checkpoint's settings.
 constexpr const char* kScheduleState = "schedule_state";
 constexpr const char* kStoppingState = "early_stopping_state";
 constexpr const char* kAverageUpdates = "ema_updates";
@@ -53,8 +53,8 @@ std::vector<std::string> differing(const std::map<std::string, std::string>& bef
   return differences;
 }
 
-// CheckpointError where the run was trained with another split of the images than `now`. Nothing is
-// known of a checkpoint without one.
+// CheckpointError if the run was trained with a split of the images other than `now`. A checkpoint
+// without a split is not checked.
 void require_same_split(const CheckpointInfo& checkpoint, const std::string& now) {
   const auto before = checkpoint.settings.find(kSplit);
   if (before == checkpoint.settings.end() || before->second == now) return;
@@ -64,8 +64,8 @@ void require_same_split(const CheckpointInfo& checkpoint, const std::string& now
       "or begin a new run with --weights");
 }
 
-// Indices that all ranks had taken when the checkpoint was written; none from a checkpoint without
-// them, or when the samples have another order now.
+// Indices that all ranks had taken when the checkpoint was written. Nothing if the checkpoint lacks
+// them, or if the samples now have a different order.
 std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sampler& sampler) {
   if (!checkpoint.settings.contains("sampler")) return std::nullopt;
   const SamplerPosition position = sampler_position(checkpoint.settings);
@@ -75,8 +75,8 @@ std::optional<std::int64_t> taken_in(const CheckpointInfo& checkpoint, const Sam
 
 }  // namespace
 
-// Rank 0 alone reads and writes checkpoints. Where it fails, Trainer::fit() tells the others, which
-// wait for it in a collective.
+// Only rank 0 reads and writes checkpoints. If it fails, Trainer::fit() informs the other ranks,
+// which wait for it in a collective.
 void TrainingRun::open_checkpoints() {
   if (options_.checkpoints.directory.empty() || strategy_.group().rank() != 0) return;
   store_.emplace(options_.checkpoints);
@@ -103,7 +103,7 @@ void TrainingRun::prepare_checkpoints() {
   require_checkpoint_space(options.directory, bytes,
                            std::min(saves, std::max<std::int64_t>(most - there, 1)));
   if (!options.background) return;
-  // So that the first checkpoint does not wait for the memory.
+  // Allocated now, so that the first checkpoint does not wait for the memory.
   const bool pinned = !options_.device.is_cpu();
   writing_.start([this, bytes, pinned] {
     try {
@@ -124,8 +124,9 @@ std::filesystem::path TrainingRun::resumed_path() {
                                       " to resume from; leave out --resume to begin a run"));
 }
 
-// Rank 0 reads, and returns what is the optimizer's. The strategy copies its parameters and buffers
-// to the others, and the optimizer its state. Other hosts need not see the file.
+// Rank 0 reads the checkpoint and returns the optimizer's state. The strategy copies rank 0's
+// parameters and buffers to the other ranks, and the optimizer its state. Other hosts need no
+// access to the file.
 NamedTensors TrainingRun::resume() {
   ProcessGroup& group = strategy_.group();
   CheckpointInfo checkpoint;
@@ -137,7 +138,7 @@ NamedTensors TrainingRun::resume() {
                                  FolderCheck::kVerified);
     info_.resumed_from = path.string();
     require_same_split(checkpoint, info_.split);
-    // Older checkpoints lack these settings, which then had only one value.
+    // Older checkpoints lack these settings, which had only one possible value.
     checkpoint.settings.merge(
         std::map<std::string, std::string>{{"loader", "native"},
                                            {"mix", "none"},
@@ -175,7 +176,7 @@ NamedTensors TrainingRun::resume() {
     train_loader_.restore({train_loader_.sampler().describe(), loader_epoch(), *taken});
     checkpoint.step = steps - steps_left();
     restored_ = steps_left() > 0;
-    if (!restored_) {  // what is left makes no batch of this size
+    if (!restored_) {  // the remaining samples make no batch of this size
       ++checkpoint.epoch;
       checkpoint.step = 0;
     }
@@ -195,7 +196,7 @@ void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& 
   std::map<std::string, std::string> now = settings();
   const auto rate = before.find(kLearningRate);
   if (plateau_ && before.contains(kScheduleState) && rate != before.end()) {
-    // The state of the plateau has the learning rate that it has come to.
+    // The plateau's state has the learning rate it has reached.
     std::string& given = now.at(kLearningRate);
     if (given != rate->second) {
       log_warning("the learning rate goes on as schedule plateau has left it, from ", rate->second,
@@ -209,7 +210,7 @@ void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& 
               join(differences));
 }
 
-// Gives all ranks what rank 0 has read: a line for each state, empty where the file has none.
+// Broadcasts rank 0's states to all ranks: a line for each state, empty if the file has none.
 void TrainingRun::restore_states(const std::map<std::string, std::string>& saved) {
   if (!plateau_ && !early_stopping_ && !ema_) return;
   const auto line_of = [&saved](const char* name) {
@@ -275,7 +276,7 @@ std::map<std::string, std::string> TrainingRun::settings() const {
   return settings;
 }
 
-// Whether a checkpoint is due within the epoch, which has one at its end in any case.
+// Whether a checkpoint is due within the epoch. Every epoch has one at its end anyway.
 bool TrainingRun::checkpoint_is_due(bool after_evaluation) const {
   if (batches_left() == 0 || finished()) return false;
   const CheckpointOptions& options = options_.checkpoints;
@@ -285,7 +286,7 @@ bool TrainingRun::checkpoint_is_due(bool after_evaluation) const {
 
 CheckpointInfo TrainingRun::checkpoint_info() const {
   auto saved = settings();
-  // At the end of an epoch the position is the beginning of the next one.
+  // The position at the end of an epoch is the beginning of the next one.
   saved.merge(to_settings(position_.step == 0
                               ? position_of(train_loader_.sampler(), position_.epoch - 1, 0)
                               : train_loader_.position()));
@@ -314,7 +315,7 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
     const CheckpointContent content(model, training, checkpoint_info());
     return store_->save(content.files(), moment);
   }
-  writing_.wait();  // the snapshot is read until then
+  writing_.wait();  // reads the snapshot until then
   const auto parameters = static_cast<std::ptrdiff_t>(model.size());
   std::move(training.begin(), training.end(), std::back_inserter(model));
   StateDict copies = snapshot_.take(model);

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kTrainLoss = "train_loss";
 constexpr std::int64_t kPictureSamples = 8;
 
-// Begin the messages about the value that each of them watches.
+// Prefixes of the messages about the value that each of them watches.
 constexpr const char* kPlateauOwner = "schedule plateau";
 constexpr const char* kStoppingOwner = "early stopping";
 constexpr const char* kBestOwner = "save_top_k";
@@ -35,7 +35,7 @@ std::map<std::string, double> values_of(const std::optional<Evaluation>& test,
   return values;
 }
 
-// Nothing where there was no such evaluation. ConfigError where the evaluation has no such value.
+// Nothing if there was no evaluation. ConfigError if the evaluation has no such value.
 std::optional<double> watched_value(const char* owner, const std::string& metric,
                                     const std::optional<Evaluation>& test,
                                     std::optional<double> train_loss) {
@@ -59,7 +59,7 @@ std::vector<TrainingRun::WatchedName> TrainingRun::watched_names() const {
   return names;
 }
 
-// What can be seen before the first evaluation: whether there will be evaluations at all.
+// Checks, before the first evaluation, whether there will be evaluations at all.
 void TrainingRun::require_watched_values() const {
   for (const auto& [owner, metric] : watched_names()) {
     if (metric == kTrainLoss || test_loader_) continue;
@@ -70,8 +70,9 @@ void TrainingRun::require_watched_values() const {
   }
 }
 
-// Only an evaluation tells which values a task names. One batch is evaluated to see them, so that a
-// misspelt name does not cost the first epoch. All ranks have the same names, and fail alike.
+// The names of a task's values are known only after an evaluation. One batch is therefore evaluated
+// first, so that a misspelt name does not cost the first epoch. Names are equal on all ranks, so
+// all fail alike.
 void TrainingRun::check_sanity() {
   if (!test_loader_ || finished()) return;
   const std::vector<WatchedName> watched = watched_names();
@@ -98,7 +99,7 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   const torch::NoGradGuard no_grad;
   const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
   const AutocastScope autocast(options_.precision, options_.device.type());
-  // The last step changed each rank's buffers in its own way; all are judged with rank 0's.
+  // The last step changed the buffers of each rank differently; all evaluate with rank 0's.
   strategy_.begin_evaluation();
   task_.module().eval();
   strategy_.train(false);
@@ -120,8 +121,8 @@ bool TrainingRun::takes_pictures() const {
          std::ranges::any_of(options_.listeners, takes);
 }
 
-// Keeps the first samples of the first evaluation. They are the same ones in every evaluation, also
-// of a resumed run.
+// Keeps the first samples of the first evaluation. They are identical in every evaluation, also of
+// a resumed run.
 void TrainingRun::keep_samples(const Batch& batch) {
   if (samples_.size > 0 || !takes_pictures()) return;
   const std::int64_t count = std::min(batch.size, kPictureSamples);
@@ -146,8 +147,8 @@ void TrainingRun::show_picture(std::int64_t epoch) {
   tell([&](Listener& listener) { listener.on_picture(report); });
 }
 
-// Whether the step that has just ended, before which the epoch had `batches_before` batches,
-// reaches the next evaluation. The end of the epoch has one of its own.
+// Whether the step that just ended reaches the next evaluation; the epoch had `batches_before`
+// batches before it. The end of the epoch has its own evaluation.
 bool TrainingRun::evaluation_is_due(std::int64_t batches_before) const {
   if (!options_.val_check_interval || !test_loader_ || batches_left() == 0) return false;
   if (position_.epoch % options_.check_val_every_n_epoch != 0) return false;
@@ -168,7 +169,7 @@ void TrainingRun::evaluate_in_epoch() {
   strategy_.train(true);
 }
 
-// All ranks have the same values, so they decide alike without a word to each other.
+// Values are equal on all ranks, so they decide alike without communication.
 void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<double> train_loss) {
   if (plateau_) {
     const auto value =

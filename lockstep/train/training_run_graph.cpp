@@ -16,7 +16,7 @@ Batch copy_of(const Batch& batch) {
 
 }  // namespace
 
-// Called when the optimizer has its state.
+// Called once the optimizer has its state.
 void TrainingRun::prepare_graph() {
   if (!options_.cuda_graph) return;
   const std::string reason = strategy_.why_not_captured();
@@ -33,8 +33,8 @@ void TrainingRun::prepare_graph() {
                     [this](const std::vector<Batch>& batches) { return computed_step(batches); });
 }
 
-// The loader's kernel, zeroing, forward, backward, reduction, clipping and update: all that the
-// device does for a step.
+// All device work of a step: the loader's kernel, zeroing, forward, backward, reduction, clipping
+// and update.
 std::vector<torch::Tensor> TrainingRun::computed_step(const std::vector<Batch>& batches) {
   zero_gradients();
   const double weight = 1.0 / static_cast<double>(batches.size());
@@ -47,8 +47,8 @@ std::vector<torch::Tensor> TrainingRun::computed_step(const std::vector<Batch>& 
   return losses;
 }
 
-// Where a batch is smaller, as the last one of an epoch may be, or batches are missing, the step
-// runs as it is.
+// If a batch is smaller, as the last one of an epoch may be, or batches are missing, the step runs
+// unrecorded.
 void TrainingRun::train_through_graph(Batch& batch, std::int64_t parts) {
   std::vector<Batch> batches;
   bool is_full = parts == options_.accumulate_grad_batches;
@@ -66,7 +66,7 @@ void TrainingRun::train_through_graph(Batch& batch, std::int64_t parts) {
   for (std::size_t part = 0; part < batches.size(); ++part) count_loss(losses[part], batches[part]);
 }
 
-// A replay goes through all phases at once, and the recording takes place of none of them.
+// A replay runs all phases at once, and the recording executes none of them.
 std::vector<torch::Tensor> TrainingRun::graph_step() {
   if (!captured_->replays()) return captured_->run();
   const SpanScope scope("graph", "phase");

@@ -27,8 +27,8 @@ std::optional<RunHistogram> histogram_of(std::string name, const torch::Tensor& 
 
 }  // namespace
 
-// Called when a step has been counted. On a device its loss is not there yet, and nobody waits for
-// it but the last step of an epoch.
+// Called once a step has been counted. On a device the loss is not available yet; only the last
+// step of an epoch waits for it.
 void TrainingRun::report_step() {
   const bool is_last = batches_left() == 0 || finished();
   const bool is_due = position_.step % options_.log_every_n_steps == 0 || is_last;
@@ -50,7 +50,7 @@ void TrainingRun::report_step() {
   tell_late_reports(/*all=*/is_last);
 }
 
-// Those whose losses have come, or all, for which it waits.
+// Sends reports whose losses have arrived, or with `all` waits for all of them.
 void TrainingRun::tell_late_reports(bool all) {
   while (!late_reports_.empty() && (all || late_reports_.has_one())) {
     StepReport report = late_reports_.take();
@@ -59,7 +59,7 @@ void TrainingRun::tell_late_reports(bool all) {
   }
 }
 
-// At the end of an epoch: its time is over when the device has done the last step.
+// Called at the end of an epoch, whose time ends when the device has finished the last step.
 void TrainingRun::settle_times() {
   tell_late_reports(/*all=*/true);
   if (!device_timer_) return;
@@ -67,8 +67,8 @@ void TrainingRun::settle_times() {
   strategy_.settle_phases(phases_);
 }
 
-// Called before the loader is where training begins. All ranks run the model, because a task's
-// evaluation may be collective.
+// Called before the loader is at the training's start position. All ranks run the model, because a
+// task's evaluation may be collective.
 void TrainingRun::summarize_module() {
   if (options_.model_summary_depth == 0) return;
   torch::nn::Module& module = task_.module();
@@ -102,8 +102,8 @@ void TrainingRun::require_whole_module() const {
                     "or a pipeline in one process"));
 }
 
-// Called when a step has been counted: the parameters are new, and the gradients those that the
-// optimizer has used.
+// Called once a step has been counted: the parameters are new, and the gradients are those that the
+// optimizer used.
 void TrainingRun::tell_histograms() {
   const std::int64_t every = options_.log_histograms_every_n_steps;
   if (every == 0 || position_.total % every != 0) return;
@@ -123,7 +123,7 @@ void TrainingRun::tell_histograms() {
   tell([&](Listener& listener) { listener.on_histograms(report); });
 }
 
-// What this run has done since fit() was called, on rank 0.
+// Rank 0's actions since fit() was called.
 std::vector<ProfiledAction> TrainingRun::profile() const {
   std::vector<ProfiledAction> actions = {
       {.name = "data", .calls = batches_trained_, .seconds = all_phases_.data},

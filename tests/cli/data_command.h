@@ -1,4 +1,4 @@
-// `lockstep data` run by a test, with data of its own.
+// Runs `lockstep data` in a test, with its own data.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace lockstep::testing_support {
 
-/// A folder of images, a small MNIST, and nothing of the user's own in sight.
+/// A folder of images, a small MNIST, and an environment without the user's own data.
 class DataCommand : public ::testing::Test {
  protected:
   DataCommand() {

@@ -1,4 +1,4 @@
-// `lockstep data` as its users meet it. data_preview_command_test.cpp has its previews.
+// `lockstep data` from its users' point of view. data_preview_command_test.cpp tests its previews.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -216,7 +216,7 @@ TEST_F(DataCommand, WritesTheFileBehindALink) {
   EXPECT_TRUE(read_text(data / "real.pack").starts_with("LOCKPACK"));
 }
 
-// Names of folders are any bytes, JSON is UTF-8.
+// Folder names are any bytes, whereas JSON is UTF-8.
 TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
   const std::string image = read_text(data / "images/cat/10.png");
   data.write("odd/c\xff/a.png", image);
@@ -233,7 +233,7 @@ TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
   }
 }
 
-// A photograph of 150x150 pixels that is shrunk to 16x16 is decoded at a quarter of its size.
+// A photograph of 150x150 pixels that is reduced to 16x16 is decoded at a quarter of its size.
 TEST_F(DataCommand, PreviewsImagesAsItsOptionDecodesThem) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const auto sheet = [&](const std::vector<std::string>& options) {
@@ -267,7 +267,7 @@ TEST_F(DataCommand, CountsDamagedImages) {
                                 HasSubstr("a.pack: record 3 is damaged: its checksum is wrong")));
 }
 
-// A file that is cut, one that is another format's, and one that only lacks its last chunk.
+// A truncated file, a file of another format, and one that only lacks its last chunk.
 void damage_images(const TemporaryDirectory& data) {
   const auto cut = [&](const std::string& name, std::size_t bytes) {
     const std::string file = read_text(data / name);
@@ -371,7 +371,7 @@ TEST_F(DataCommand, AFullDiskLeavesNothing) {
   EXPECT_THAT(out.names(), IsEmpty());
 }
 
-// Twelve images that take a while each; the signal comes when the file has been begun.
+// Twelve images that take a while each; the signal arrives once the file has been begun.
 TEST_F(DataCommand, ASignalLeavesNothing) {
   ProgramRun packing =
       start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});

@@ -1,4 +1,4 @@
-// `lockstep data preview` as its users meet it.
+// `lockstep data preview` from its users' point of view.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The sheet in a PNG file: its size, its pixels, and how many of these are not grey.
+// The sheet in a PNG file: its size, its pixels, and the number of pixels that are not grey.
 struct Sheet {
   ImageHeader header;
   std::vector<std::uint8_t> rgb;

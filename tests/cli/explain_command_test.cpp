@@ -1,4 +1,4 @@
-// `lockstep explain` as its users meet it.
+// `lockstep explain` from its users' point of view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(ExplainCommand, ExplainsASchedule) {
   EXPECT_THAT(result.out, HasSubstr("drawn in "));
   EXPECT_THAT(read_text(folder / "zb-h1.svg"), StartsWith("<svg "));
 
-  // The program reads the table that it wrote.
+  // The program can read the table that it wrote.
   const ProgramResult again = explain({"--table", (folder / "table.csv").string()});
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("worker 0     FFFF...IWFIWFIWFIWFIWIWIWIW\n"));

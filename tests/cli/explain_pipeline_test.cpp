@@ -1,5 +1,4 @@
-// Schedules of pipelines as text and as pictures, on paper and from a measurement that never
-// changes.
+// Pipeline schedules as text and as pictures, from nominal times and from a fixed measurement.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +95,7 @@ TEST(PipelineText, SpeaksOfOneStage) {
   }
 }
 
-// Lines go on below, at a multiple of ten.
+// Lines are continued below, at a multiple of ten.
 TEST(PipelineText, WrapsLinesOfTime) {
   const std::string text = pipeline_text(picture_of_schedule("gpipe", 2, 8), 36);
   EXPECT_THAT(text, HasSubstr("time         0         10\n"
@@ -191,7 +190,7 @@ TEST(PipelinePicture, SaysWhatTheExecutorCosts) {
                         "of 12.500 ms\n  3.000 ms  what the measured step took longer"));
   EXPECT_THAT(pipeline_svg(picture), HasSubstr("takes 0.500 ms, 4.00% of a step"));
 
-  // On paper nothing runs.
+  // A replay runs nothing.
   const PipelinePicture paper = picture_of_schedule("gpipe", 2, 1);
   EXPECT_FALSE(nlohmann::json::parse(picture_json(paper)).contains("executor_ms"));
   EXPECT_THAT(pipeline_text(paper, 80), Not(HasSubstr("executor")));
@@ -271,8 +270,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-// Fails for what an XML parser refuses: tags that do not close, attributes without quotes, bare
-// "&".
+// Fails on what an XML parser rejects: unclosed tags, attributes without quotes, bare "&".
 void expect_well_formed(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < xml.size();) {

@@ -1,5 +1,5 @@
-// Pipelines that `lockstep explain pipeline --measured` runs: stages that wait, and what a run
-// gives. Nothing here depends on how fast the machine is.
+// Pipelines run by `lockstep explain pipeline --measured`: stages that wait, and the results of a
+// run. Nothing here depends on the machine's speed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(WaitingStage, WaitsTwiceInAWholeBackward) {
   EXPECT_TRUE(of_inputs.at(0).equal(torch::full({2}, 5.0F)));
 }
 
-// The first stage costs as much, though nobody wants the gradient of its input.
+// The first stage costs as much as the others, although the gradient of its input is not needed.
 TEST(WaitingStage, CostsTheSameAsTheFirstStage) {
   for (const bool split : {false, true}) {
     const auto wait = shortest_wait();

@@ -52,7 +52,7 @@ Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
   return {at(0), at(1), at(2)};
 }
 
-// How many pixels of a cell differ from those that `expected(x, y)` gives, each `scale` wide.
+// Number of pixels of a cell that differ from `expected(x, y)`, each `scale` wide.
 template <class Expected>
 int differences(const ContactSheet& sheet, std::int64_t row, std::int64_t column, ImageSize size,
                 std::int64_t scale, const Expected& expected) {
@@ -112,7 +112,7 @@ TEST(Preview, ShowsWhatOperatorsDo) {
   }
 }
 
-// The choices of an image depend on its place in the data set: those of a run are shown.
+// An image's random choices depend on its place in the data set: the sheet shows those of a run.
 TEST(Preview, ShowsTheVersionsOfATrainingRun) {
   const ImageDataset dataset = noise(40, {3, 8, 8}, 10);
   const Augmentation list = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},

@@ -1,4 +1,4 @@
-// Runs a program as a user would, and sees what it leaves behind.
+// Runs a program as a user would, and observes its results.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ struct ProgramResult {
   }
 };
 
-/// Processes that `parent` started and that still run.
+/// Processes started by `parent` that are still running.
 inline std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -56,7 +56,7 @@ inline std::vector<pid_t> children_of(pid_t parent) {
 
 using Environment = std::map<std::string, std::string>;
 
-/// A program under way: its pid, and the files its output goes to.
+/// A running program: its pid, and the files its output goes to.
 class ProgramRun {
  public:
   /// `before_exec` runs in the child. Without an entry in `environment`, variables that launchers
@@ -84,10 +84,10 @@ class ProgramRun {
 
   pid_t pid() const { return pid_; }
 
-  /// What it has written to standard error.
+  /// Its standard error so far.
   std::string error_so_far() const { return read_text(directory_ / "err"); }
 
-  /// Waits for the end. Other runs that are under way count as left behind, and are ended.
+  /// Waits for the end. Other runs in progress count as left behind, and are ended.
   ProgramResult wait() {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

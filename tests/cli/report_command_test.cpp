@@ -1,4 +1,4 @@
-// `lockstep report` as its users meet it.
+// `lockstep report` from its users' point of view.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -70,7 +70,7 @@ TEST_F(ReportCommand, ComparesThreeRuns) {
   }
 }
 
-// What `train --json` has written stands for a folder: as the only input, and beside one.
+// The output of `train --json` can replace a folder, alone or together with one.
 TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
   const ProgramResult trained =
       train({"mnist", "--max-epochs", "2", "--batch-size", "16", "--threads", "1", "--accelerator",
@@ -103,7 +103,7 @@ TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
   EXPECT_THAT(advice.out, HasSubstr("mnist"));
 }
 
-// Where the rows of a table come first, the page still goes into the run's folder.
+// If a table's rows come first, the page still goes into the run's folder.
 TEST_F(ReportCommand, WritesIntoTheFirstFolder) {
   write_sample_record(scratch, "run", {});
   scratch.write("rows.json", "[]");

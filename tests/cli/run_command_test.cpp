@@ -1,4 +1,5 @@
-// `lockstep run` as its users meet it. The command runs in a child of the test, without LibTorch.
+// `lockstep run` from its users' point of view. The command runs in a child of the test, without
+// LibTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -185,7 +186,7 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
   }
 }
 
-// The failing rank's own children, and those of the others, which do not listen to SIGTERM.
+// The failing rank's own children, and those of the others, which ignore SIGTERM.
 TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
   Channel ready;
   Channel go;
@@ -262,7 +263,7 @@ TEST(RunCommand, LeavesNothingBehindWhenKilled) {
   }
 }
 
-// The ranks' parent is not the process that the user started, and somebody may find and kill it.
+// The ranks' parent is not the process that the user started, and may be killed separately.
 TEST(RunCommand, EndsAllWhenTheProcessInBetweenIsKilled) {
   Channel channel;
   const std::string script = "echo $PPID >" + path_of(channel) + "; setsid sleep 100 & wait";

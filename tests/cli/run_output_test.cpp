@@ -1,4 +1,4 @@
-// What several ranks write, as it arrives in a file.
+// The output of several ranks as it arrives in a file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Words lines_in_order(const std::string& text) {
   return lines;
 }
 
-// What `rank` is to have written: all lines that begin with "RANK ".
+// The lines that `rank` should write: all that begin with "RANK ".
 Words lines_of_rank(const std::string& text, int rank) {
   Words lines = lines_in_order(text);
   std::erase_if(lines, [&](const std::string& line) { return !line.starts_with(str(rank, " ")); });

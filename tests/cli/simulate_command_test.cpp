@@ -1,4 +1,4 @@
-// `lockstep simulate` as its users meet it.
+// `lockstep simulate` from its users' point of view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

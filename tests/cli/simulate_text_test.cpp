@@ -162,7 +162,7 @@ TEST_F(SimulateText, SharesParametersWithinAHostOnly) {
   EXPECT_EQ(refusal(), kAccepted);
 }
 
-// What a run's transfers cost it is told by no other number of ranks.
+// The cost of a run's transfers cannot be taken from another number of ranks.
 TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
   const auto refusal_with = [&](int ranks, const std::string& beside) {
     folder_.write("wire.json", wire_of("shm", ranks, beside));

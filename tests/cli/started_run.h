@@ -1,4 +1,4 @@
-// `lockstep run` under way in a child of the test, without LibTorch.
+// `lockstep run` in a child of the test, without LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace lockstep::testing_support {
 
 using Words = std::vector<std::string>;
 
-// Variables of these names in the environment of the tests would change what is seen.
+// Variables of these names in the tests' environment would change the results.
 inline void forget_surroundings() {
   for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
     unsetenv(name);

@@ -1,4 +1,4 @@
-// `lockstep train` run by a test, with data of its own.
+// Runs `lockstep train` in a test, with its own data.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace lockstep::testing_support {
 
-/// A small MNIST, and nothing of the user's own in sight.
+/// A small MNIST, and an environment without the user's own data.
 class TrainCommand : public ::testing::Test {
  protected:
   TrainCommand() {
@@ -39,8 +39,8 @@ class TrainCommand : public ::testing::Test {
   TemporaryDirectory scratch;
 };
 
-/// Expects that the program ended with `exit_code` and one line that has `text` in it. `name` says
-/// what was tried.
+/// Expects that the program ended with `exit_code` and one line that contains `text`. `name`
+/// describes the attempt.
 inline void expect_one_error(const ProgramResult& result, int exit_code, const std::string& text,
                              const std::string& name) {
   EXPECT_EQ(result.exit_code, exit_code) << name << "\n" << result.err;

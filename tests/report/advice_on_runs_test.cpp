@@ -1,5 +1,5 @@
-// What is said of real runs that have a problem, and of the same runs without it. Each has two
-// ranks, which are processes, and leaves what `lockstep train --trace` leaves.
+// The advice for real runs with a problem, and for equal runs without it. Each has two ranks, which
+// are processes, and leaves the files of `lockstep train --trace`.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -32,16 +32,16 @@ constexpr std::int64_t kSteps = 8;
 
 struct Circumstances {
   std::string backend = "shm";
-  milliseconds image{0};    ///< what it takes to read one
-  milliseconds compute{0};  ///< what a step computes, beside its net
+  milliseconds image{0};    ///< time to read one image
+  milliseconds compute{0};  ///< additional computing time of a step
   int late_rank = 1;
-  milliseconds late{0};  ///< what that rank computes besides
+  milliseconds late{0};  ///< additional computing time of that rank
   std::int64_t layers = 1;
   std::int64_t width = 8;  ///< of a layer: it has width * width + width parameters
   std::optional<double> bucket_cap_mb{};
   int processors = 2;  ///< for both ranks
   std::int64_t epochs = 2;
-  milliseconds busy{0};  ///< what a step computes on a processor, beside `compute`
+  milliseconds busy{0};  ///< time for which a step keeps a processor busy, in addition to `compute`
 };
 
 // Reads slowly. The images are those of another data set.
@@ -59,7 +59,7 @@ class SlowImages final : public ImageSource {
   const milliseconds image_;
 };
 
-// Computes until this thread has had a processor for so long.
+// Computes until this thread has had a processor for this long.
 void compute_for(milliseconds time) {
   const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
   while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin <
@@ -67,7 +67,7 @@ void compute_for(milliseconds time) {
   }
 }
 
-// As long as it lives, two threads for each processor compute: to the ranks, another program.
+// While it lives, two threads for each processor compute, which the ranks see as another program.
 class OtherProgram {
  public:
   OtherProgram() {
@@ -183,7 +183,7 @@ TEST(AdviceTiming, NamesTheRankThatIsLate) {
   EXPECT_THAT(advice.front().option, HasSubstr("the processors or the GPU of rank 1"));
 }
 
-// A late rank 0 waits for nobody, so that its own communication, which run.json has, says nothing.
+// A late rank 0 waits for no rank, so its own communication in run.json shows nothing.
 TEST(AdviceTiming, NamesRank0WhereItIsLate) {
   const auto advice =
       advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});

@@ -21,7 +21,7 @@ std::vector<std::string> limits_of(const RunFacts& facts) {
   return limits;
 }
 
-// A run with nothing to complain of.
+// A run without problems.
 RunFacts healthy() {
   RunFacts facts;
   facts.recipe = "mnist";
@@ -71,7 +71,7 @@ TEST(Advice, NamesCommunicationThatComputingDoesNotHide) {
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
 }
 
-// What is waiting for a late rank is no communication.
+// Waiting for a late rank is not communication.
 TEST(Advice, TellsAStragglerFromASlowWire) {
   RunFacts facts = healthy();
   facts.communication = 0.3;
@@ -177,7 +177,7 @@ double sum_of_shares(const RunFacts& facts) {
   return sum;
 }
 
-// Everything at once, on each device.
+// All limits at once, on each device.
 TEST(Advice, ClaimsNoTimeTwice) {
   for (const bool rank_0_is_late : {false, true}) {
     RunFacts facts = healthy();

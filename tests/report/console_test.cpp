@@ -1,4 +1,4 @@
-// Exact text of everything that is drawn while a run or a download goes on.
+// The exact text drawn during a run or a download.
 #include <lockstep/report/console.h>
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ StepReport step(std::int64_t number, double seconds, double loss = 0.5) {
   return report;
 }
 
-// What `call` wrote beyond what was there.
+// The new output of `call`.
 template <class Call>
 std::string written(std::ostringstream& out, Call call) {
   out.str("");

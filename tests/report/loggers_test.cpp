@@ -1,5 +1,5 @@
-// The loggers that write files: what they write, that it is there at once, and what a full disk
-// says.
+// Loggers that write files: what they write, that it is readable at once, and the errors on a full
+// disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -266,7 +266,7 @@ TEST(LoggingGuide, LogsFromAProgramOfOnesOwn) {
   fs::current_path(before);
 }
 
-// Keeps what it was told.
+// Records everything that it receives.
 class KeptLog final : public Logger {
  public:
   std::string place() const override { return "memory"; }
@@ -522,7 +522,7 @@ TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
                                      "__/__/x_y_1_[0-9a-f]+\\.png"));
 }
 
-// A process that logs is killed at some step; everything up to that step can be read.
+// A logging process is killed at some step; everything up to that step must be readable.
 TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
   const TemporaryDirectory logs;
   int steps[2];

@@ -1,4 +1,4 @@
-// A stand-in for an MLflow server on the loopback interface, which can be told to fail.
+// Replaces an MLflow server on the loopback interface, and can be told to fail.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace lockstep::testing_support {
 
-/// Answers as MLflow does, so far as MlflowClient asks; keeps what it was sent.
+/// Answers MlflowClient's requests as MLflow does, and keeps them.
 class MlflowDouble {
  public:
   std::string url() const { return server_.url(); }
@@ -26,7 +26,7 @@ class MlflowDouble {
     status_ = status;
     failing_path_ = path;
   }
-  /// From now on: takes requests and answers nothing.
+  /// From now on, accepts requests and never answers.
   void fall_silent() { silent_ = true; }
 
   /// Their paths are those behind /api/2.0/mlflow/.
@@ -34,7 +34,7 @@ class MlflowDouble {
     const std::scoped_lock lock(mutex_);
     return requests_;
   }
-  /// Waits until that many requests for `path` have come; false after ten seconds.
+  /// Waits until this number of requests for `path` have arrived; false after ten seconds.
   bool wait_for(const std::string& path, int count) {
     std::unique_lock lock(mutex_);
     return came_.wait_for(lock, std::chrono::seconds(10), [&] {
@@ -75,8 +75,8 @@ class MlflowDouble {
   }
 
   std::atomic<bool> silent_{false};
-  bool has_experiment_ = false;  // the server's thread's own
-  mutable std::mutex mutex_;     // of what follows
+  bool has_experiment_ = false;  // used by the server's thread only
+  mutable std::mutex mutex_;     // guards the members below
   std::condition_variable came_;
   int status_ = 200;
   std::string failing_path_;

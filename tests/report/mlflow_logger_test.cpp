@@ -1,5 +1,5 @@
-// What goes to an MLflow server, and that no server can hold up or fail a training. The real server
-// is asked by mlflow_oracle.py.
+// What is sent to an MLflow server, and that no server can delay or fail a training.
+// mlflow_oracle.py uses the real server.
 #include <lockstep/report/loggers/mlflow_logger.h>
 
 #include <gmock/gmock.h>
@@ -269,8 +269,8 @@ TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
     EXPECT_EQ(steps[i], static_cast<std::int64_t>(i + 1));
 }
 
-// A network that is away for a while in mid-run: the batches of that time are kept, and what comes
-// later is sent, with the end of the run.
+// A network failure during the run: the batches of that time are kept, and later ones are sent,
+// with the end of the run.
 TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
   MlflowLogger logger(options());
   log(logger, 1);
@@ -288,7 +288,7 @@ TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
   EXPECT_THAT(log_.lines(), SizeIs(1));
 }
 
-// The server has the run, and would show it as running for ever.
+// The server has the run, and would otherwise show it as running forever.
 TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
   MlflowLogger logger(options());
   log(logger, 1);

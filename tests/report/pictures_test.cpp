@@ -1,4 +1,4 @@
-// What becomes of a task's pictures: loggers that take images get them, and a file keeps the last.
+// A task's pictures: loggers that take images get them, and a file keeps the last one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The report's charts: their numbers are in the SVG, and nothing else is.
+// The report's charts: the SVG contains exactly their numbers.
 #include <cmath>
 #include <limits>
 

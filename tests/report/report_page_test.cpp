@@ -1,4 +1,4 @@
-// The report's page, from what a run's folder holds.
+// The report's page, generated from a run's folder.
 #include <lockstep/report/html/report_page.h>
 
 #include <gmock/gmock.h>

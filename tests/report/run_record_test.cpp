@@ -48,7 +48,7 @@ TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
   EXPECT_FALSE(now.contains("error"));
 }
 
-// What follows would take it for a trace of this run.
+// Later readers would take it for a trace of this run.
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");
   record(/*goes_on=*/true).on_run_begin(sample_info());

@@ -1,4 +1,4 @@
-// The run.json of runs that never were.
+// The run.json of invented runs.
 #pragma once
 
 #include <string>
@@ -50,7 +50,7 @@ inline std::string sample_record(const SampleRecord& run) {
       join(epochs), "]}");
 }
 
-/// Writes it to FOLDER/name/run.json.
+/// Writes the record to FOLDER/name/run.json.
 inline void write_sample_record(const TemporaryDirectory& folder, const std::string& name,
                                 const SampleRecord& run) {
   folder.write(name + "/run.json", sample_record(run));

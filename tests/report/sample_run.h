@@ -1,4 +1,4 @@
-// A run that the tests of this room report on.
+// A run for this room's tests to report on.
 #pragma once
 
 #include <lockstep/train/task/listener.h>

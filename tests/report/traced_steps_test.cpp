@@ -192,7 +192,7 @@ TEST_F(TracedSteps, AreThoseOfAllRanks) {
   EXPECT_EQ(read(ranks).steps.size(), 1U);
 }
 
-// Whatever the times of a damaged file are, the way back ends.
+// The path search terminates, whatever the times of a damaged file are.
 TEST_F(TracedSteps, EndForTimesThatCannotBe) {
   std::vector<RankTrace> ranks = two_ranks();
   for (Span& each : ranks[0].spans) each.begin = each.end;

@@ -1,4 +1,4 @@
-// Runs of a Trainer with loggers: what their files say when the run ends, and when it fails.
+// Runs of a Trainer with loggers: the contents of their files after a run and after a failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::unique_ptr<LoggingListener> file_loggers(const fs::path& directory) {
       make_loggers({"wandb", "jsonl"}, {.directory = directory, .run_name = "digits"}));
 }
 
-// The content of the one file below `directory` whose name ends so.
+// The content of the one file below `directory` whose name has this ending.
 std::string only_file(const fs::path& directory, const std::string& ending) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {

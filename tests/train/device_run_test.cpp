@@ -1,4 +1,4 @@
-// Runs on a device without hardware: what makes the host wait, and whose time is told.
+// Runs on a simulated device: which operations block the host, and whose time is reported.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ MnistNet same_net() {
   return MnistNet(MnistNetOptions{.dropout = false, .fused_kernels = false});
 }
 
-// Reads what a careless program reads.
+// Reads values that a careless program would read.
 class CarelessTask final : public ClassificationTask {
  public:
   using ClassificationTask::ClassificationTask;
@@ -101,7 +101,7 @@ class StepLoop {
     scaler_->update();
   }
 
-  // The names of waits in `count` steps, after those that set things up.
+  // The names of waits in `count` steps, after the initial ones.
   std::vector<std::string> waits_of_steps(int count) {
     for (int i = 0; i < 2; ++i) step();
     const std::size_t before = far_device::waits().size();
@@ -155,7 +155,7 @@ struct DeviceOutcome {
   std::map<std::string, int> waits;
 };
 
-// Without evaluations. The loader's thread waits for its own stream, which is not meant here.
+// Without evaluations. Ignores the loader's thread, which waits for its own stream.
 DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
@@ -217,8 +217,8 @@ class PinnedImages final : public BatchDataset<Batch> {
   }
 };
 
-// The loader does not know of the device, and fills a buffer again as soon as it is asked for more:
-// each copy is one that blocks.
+// The loader does not know the device and refills a buffer as soon as another batch is requested,
+// so each copy must block.
 TEST_F(DeviceRun, PinnedBatchesOfALoaderForTheCpuAreReadBeforeTheyChange) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
@@ -253,7 +253,7 @@ TEST_F(DeviceRun, ACapturedStepHasReadPinnedBatchesBeforeTheyChange) {
   EXPECT_TRUE(there.labels.cpu().eq(1).all().item<bool>());
 }
 
-// The far device's time goes by whole milliseconds.
+// The simulated device's time advances in whole milliseconds.
 TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
   const DeviceOutcome outcome = run_on(far_device::device(), 5);
   ASSERT_THAT(outcome.heard.epochs, SizeIs(2));

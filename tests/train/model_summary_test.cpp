@@ -1,4 +1,4 @@
-// What a model is made of: counts of known nets, shapes that are seen from outside.
+// Summaries of models: counts of known nets, and shapes observed from outside.
 #include <lockstep/train/task/summarize.h>
 
 #include <map>

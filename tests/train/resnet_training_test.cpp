@@ -1,5 +1,4 @@
-// Everything that the recipe cifar10 brings together, on a set so small that it is learnt in
-// seconds.
+// All features of the recipe cifar10 together, on a data set small enough to be learnt in seconds.
 #include <vector>
 
 #include <gtest/gtest.h>

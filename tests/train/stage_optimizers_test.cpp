@@ -1,4 +1,4 @@
-// One optimizer of those of several stages: sparse gradients, and a rank that fails.
+// Combined optimizers of several stages: sparse gradients, and a failing rank.
 #include <lockstep/train/strategies/stage_optimizers.h>
 
 #include <cmath>
@@ -51,7 +51,7 @@ class BreakableOptimizer final : public RunOptimizer {
   const bool broken_;
 };
 
-// What each of two ranks throws where `use` calls an optimizer that is broken on rank 1.
+// The errors of two ranks if `use` calls an optimizer that is broken on rank 1.
 template <class Use>
 std::vector<std::string> errors_of_broken(const Use& use) {
   return run_group(2, "shm", [&](ProcessGroup group) {

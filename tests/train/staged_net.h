@@ -21,7 +21,7 @@ struct StagedNetOptions {
   bool frozen_begin = false;  ///< only the last two of the four blocks are trained
 };
 
-/// Four blocks of layers, each of which needs the one before, with the same weights each time.
+/// Four blocks of layers, each depending on the previous one, with equal weights each time.
 inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options = {}) {
   namespace nn = torch::nn;
   nn::Sequential net(nn::Flatten(), nn::Linear(28 * 28, 32), nn::ReLU());
@@ -89,8 +89,8 @@ inline RunReport train_staged(const TrainerOptions& trainer_options, const Proce
   });
 }
 
-/// The whole net of a checkpoint, then what its optimizer remembers: both under the names that one
-/// process gives them, or loading fails.
+/// The whole net of a checkpoint, then its optimizer's state: both under the names of a single
+/// process, or loading fails.
 inline StateDict saved_state(const std::filesystem::path& checkpoint,
                              const OptimizerOptions& optimizer_options,
                              const StagedNetOptions& net_options = {}) {

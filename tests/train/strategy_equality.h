@@ -1,5 +1,5 @@
-// Every strategy against one process that computes the same parts of the same batch, in double: in
-// five steps float32 is off by more than 1e-5 where few samples are normalised over.
+// Compares every strategy with one process that computes equal parts of one batch, in double: in
+// five steps float32 would deviate by more than 1e-5 if normalisation has few samples.
 #pragma once
 
 #include <algorithm>
@@ -105,8 +105,8 @@ inline EqualityCase resnet_case(ResNet net, std::int64_t image_size) {
            .size = 8}};
 }
 
-/// "mnist", "tied", "resnet18" or "resnet50": the same weights and data each time. Ranks that are
-/// threads draw them from one generator, one after the other.
+/// "mnist", "tied", "resnet18" or "resnet50", with equal weights and data each time. Ranks that are
+/// threads draw them from one generator, in turn.
 inline EqualityCase make_equality_case(const std::string& name) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
@@ -118,9 +118,9 @@ inline EqualityCase make_equality_case(const std::string& name) {
   throw Error("no net " + name);
 }
 
-/// A way to train, and what it does with a batch: each replica has a share of it, `shares` are
-/// their sizes in proportion, and each share goes through in `parts` micro-batches. Batch
-/// normalisation takes its statistics from a part. The running ones are those of the first share.
+/// A way to train, and how it divides a batch: each replica has a share of it, with relative sizes
+/// `shares`, and each share is computed in `parts` micro-batches. Batch normalisation computes its
+/// statistics per part. The running statistics are those of the first share.
 struct EqualityWay {
   std::string name;
   std::string strategy;
@@ -166,8 +166,8 @@ inline Batch rows_of(const Batch& batch, std::int64_t first, std::int64_t count)
           .size = count};
 }
 
-/// Forward and backward of one part after the other. The first share comes last: its running
-/// statistics stay.
+/// Forward and backward of one part after another. The first share comes last, so that its running
+/// statistics remain.
 inline void accumulate_shares(DoubleTask& task, const Batch& batch, const std::vector<int>& shares,
                               int parts) {
   const pipeline::SavedBuffers before(task.module());
@@ -231,7 +231,7 @@ inline Lesson learn_with(const std::string& name, const EqualityWay& way,
   return lesson;
 }
 
-/// Throws an Error that names the first value that is off by more than 1e-5 of its length.
+/// Throws an Error that names the first value whose relative deviation exceeds 1e-5.
 inline void require_close(const NamedValues& got, const NamedValues& expected,
                           const std::string& what) {
   for (const auto& [name, value] : got) {
@@ -288,10 +288,10 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
 inline constexpr Schedule kEverySchedule[] = {
     Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV};
 
-/// Whether the tests take every way that there is, which takes long: `make test-exhaustive`.
+/// Whether the tests cover every way, which takes long: `make test-exhaustive`.
 inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
 
-/// `chosen`, or where every way is tested all schedules.
+/// `chosen`, or all schedules if every way is tested.
 inline std::vector<Schedule> schedules_or_all(std::vector<Schedule> chosen) {
   if (!tests_every_way()) return chosen;
   return {std::begin(kEverySchedule), std::end(kEverySchedule)};
@@ -375,7 +375,7 @@ inline EqualityWay hybrid_way(Schedule schedule, int parts, bool shards = false)
           .has_whole_gradients = !shards};
 }
 
-/// `way` with forwards that run again before the backward.
+/// `way` with recomputed forwards.
 inline EqualityWay recomputing(EqualityWay way) {
   way.name += ", recompute";
   way.options.recompute = true;

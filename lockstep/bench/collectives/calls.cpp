@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kRoot = 0;
-constexpr int kReceiver = 1;  // of send_recv
+constexpr int kReceiver = 1;  // in send_recv
 
 int value_of(int rank, int call) { return (rank + call) % 2; }
 
@@ -41,7 +41,7 @@ torch::Tensor BenchCall::make(std::int64_t elements, bool symmetric) {
   return symmetric ? group_.allocate({elements}, dtype_) : torch::zeros({elements}, dtype_);
 }
 
-// Symmetric memory is made by all ranks, whether they need it or not.
+// Symmetric memory is allocated by all ranks, whether they need it or not.
 void BenchCall::make_buffers(bool symmetric) {
   const bool root = group_.rank() == kRoot;
   const std::int64_t part = elements_ / group_.size();
@@ -127,7 +127,7 @@ void BenchCall::write(int call) {
   if (given_.defined()) given_.fill_(value_of(group_.rank(), call));
 }
 
-// -1: nothing that this rank could check.
+// Returns -1 if there is nothing that this rank could check.
 int BenchCall::expected(int call) const {
   const int rank = group_.rank(), last = group_.size() - 1;
   switch (collective_) {

@@ -1,4 +1,4 @@
-// A collective with its buffers, ready to be called again and again.
+// A collective with its buffers, for repeated calls.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,35 @@
 
 namespace lockstep {
 
-/// LibTorch's name for a type that is not kByte.
+/// LibTorch's name for a type other than kByte.
 torch::ScalarType scalar_type_of(DataType type);
 
 struct BenchCase {
   BenchCollective collective = BenchCollective::kAllReduce;
-  Algorithm algorithm = Algorithm::kAuto;  ///< of all_reduce
+  Algorithm algorithm = Algorithm::kAuto;  ///< for all_reduce
   torch::ScalarType dtype = torch::kFloat32;
-  std::int64_t bytes = 0;  ///< wanted, of the larger buffer
+  std::int64_t bytes = 0;  ///< requested size of the larger buffer
   bool symmetric = false;
 };
 
-/// Making one is a collective where its buffers are symmetric.
+/// Construction is collective if the buffers are symmetric.
 class BenchCall {
  public:
   BenchCall(ProcessGroup group, const BenchCase& which);
 
-  /// Of the larger buffer: a whole number of elements, the same for each rank.
+  /// Size of the larger buffer: a whole number of elements, equal for each rank.
   std::int64_t bytes() const {
     return elements_ * static_cast<std::int64_t>(c10::elementSize(dtype_));
   }
 
-  /// Writes what this rank gives: zeros or ones, by call and rank. The call before must be over.
+  /// Writes this rank's input: zeros or ones, depending on call and rank. The previous call must
+  /// have ended.
   void write(int call);
   void run() { run_(); }
-  /// Starts the call that run() makes and does not wait for it. Null for a collective that this
-  /// class cannot start.
+  /// Starts the call that run() makes, without waiting for it. Null for a collective that cannot be
+  /// started this way.
   WorkPtr start();
-  /// InternalError, naming the rank, when the result of that call is wrong.
+  /// InternalError, naming the rank, if the result of that call is wrong.
   void check(int call) const;
 
   /// Upper bound of the memory that all ranks of a host need together.
@@ -56,8 +57,8 @@ class BenchCall {
   Algorithm algorithm_ = Algorithm::kAuto;
   const torch::ScalarType dtype_;
   std::int64_t elements_ = 0;
-  torch::Tensor given_;   // undefined where this rank gives nothing
-  torch::Tensor result_;  // undefined where it gets nothing
+  torch::Tensor given_;   // undefined if this rank has no input
+  torch::Tensor result_;  // undefined if this rank has no output
   std::function<void()> run_;
 };
 

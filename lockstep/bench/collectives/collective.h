@@ -1,4 +1,4 @@
-// The collectives that `lockstep bench comm` times, and how their figures are counted.
+// The collectives that `lockstep bench comm` times, and the definitions of their figures.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ const char* bench_collective_name(BenchCollective collective);
 std::optional<BenchCollective> bench_collective_from_name(const std::string& name);
 const std::vector<BenchCollective>& all_bench_collectives();
 
-/// Whether a rank gives or gets only its share of the larger buffer.
+/// Whether a rank's input or output is only its share of the larger buffer.
 bool is_divided(BenchCollective collective);
 
-/// Whether the result replaces what was given.
+/// Whether the result replaces the input.
 bool is_in_place(BenchCollective collective);
 
-/// What the algorithm bandwidth (bytes of the larger buffer over time) is multiplied with to get
-/// the bus bandwidth, which the wires of a rank carry whatever the number of ranks; as in
-/// nccl-tests' PERFORMANCE.md. 0 of a barrier.
+/// The factor from algorithm bandwidth (bytes of the larger buffer over time) to bus bandwidth,
+/// which is the traffic on a rank's links and independent of the number of ranks; as in nccl-tests'
+/// PERFORMANCE.md. 0 for a barrier.
 double bus_factor(BenchCollective collective, int ranks);
 
 }  // namespace lockstep

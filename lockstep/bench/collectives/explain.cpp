@@ -23,11 +23,11 @@ namespace {
 
 constexpr int kWarmUps = 3;
 constexpr int kRuns = 21;    // odd: the median is one of them
-constexpr int kRounds = 41;  // of a ping-pong
+constexpr int kRounds = 41;  // of the ping-pong
 constexpr std::size_t kLongMessage = std::size_t{256} << 10;
 
-// Half of the time that a message of so many bytes takes from rank 0 to rank 1 and back; 0
-// elsewhere.
+// On rank 0, half the time that a message of `bytes` takes from rank 0 to rank 1 and back; 0 on
+// other ranks.
 double message_seconds(ProcessGroup& group, std::size_t bytes) {
   const auto message = torch::zeros({static_cast<std::int64_t>(bytes)}, torch::kUInt8);
   std::vector<double> seconds{0};
@@ -56,7 +56,7 @@ double seconds_to_add(std::size_t bytes) {
   return median(seconds);
 }
 
-// On rank 0, the others idle.
+// Measured on rank 0 while the others idle.
 CostModel measure_model(ProcessGroup& group, ProcessGroup& start_line) {
   CostModel model;
   start_line.barrier();
@@ -140,7 +140,7 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
                   .repetitions = kRuns,
                   .processors = settings.processors};
     for (const std::string& text : texts) run.traces.push_back(trace_from_text(text));
-    // 16-bit floats may travel as float32.
+    // 16-bit floats may be sent as float32.
     const TraceEvent& first = run.traces.at(0).events.at(0);
     const std::size_t on_wire = first.bytes / first.range.count;
     const ScheduleRequest request{

@@ -1,4 +1,4 @@
-// `lockstep bench comm --explain`: an all-reduce that shows what it does.
+// `lockstep bench comm --explain`: shows the steps of an all-reduce.
 #pragma once
 
 #include <lockstep/bench/collectives/settings.h>

@@ -36,13 +36,13 @@ constexpr int kMostCalls = 200;
 constexpr int kFewestCalls = 5;
 constexpr int kFurtherWarmUps = 2;
 
-// What may be filled with buffers, of this host.
+// The amount of this host's memory that buffers may use.
 std::int64_t memory_limit() {
   const HostMemory memory = host_memory();
   return memory.total == 0 ? std::int64_t{1} << 30 : memory.available / 10 * 7;
 }
 
-// Whether BenchCall::start() can start it.
+// Whether BenchCall::start() supports it.
 bool has_asynchronous_form(BenchCollective collective) {
   return collective == BenchCollective::kAllReduce ||
          collective == BenchCollective::kReduceScatter || collective == BenchCollective::kAllGather;
@@ -74,7 +74,7 @@ class Measurement {
     say(copy_line());
     if (group_.rank() == 0 && !settings_.json.empty())
       write_json_file(settings_.json, to_json(rows_));
-    // Nobody leaves while rank 0 may still ask.
+    // No rank may leave while rank 0 may still ask.
     start_line_.barrier();
   }
 
@@ -107,7 +107,7 @@ class Measurement {
     BenchCall call(group_, which);
     const std::vector<double> mine = time_calls(call);
     std::vector<std::vector<double>> all = gather_all(start_line_, mine);
-    // The sender's part of a message may be over long before it has arrived.
+    // The sender's part of a message may end long before the message has arrived.
     if (which.collective == BenchCollective::kSendRecv) all = {all[1]};
     std::vector<double> slowest = all[0];
     for (const auto& rank : all) {
@@ -128,7 +128,7 @@ class Measurement {
     if (!settings_.trace.empty()) trace(rows_.back(), call);
   }
 
-  // Of the rank with the fewest.
+  // Processors available to the rank with the fewest.
   int fewest_processors() {
     const auto mine = static_cast<double>(available_cpus().size());
     double fewest = mine;
@@ -136,7 +136,7 @@ class Measurement {
     return static_cast<int>(fewest);
   }
 
-  // Each has as many ranks as this one.
+  // The other hosts have equal numbers of ranks.
   int hosts() const { return (group_.size() + group_.local_size() - 1) / group_.local_size(); }
 
   void trace(const BenchCommRow& row, BenchCall& call) {
@@ -155,7 +155,7 @@ class Measurement {
         group_);
   }
 
-  // Microseconds of each call on this rank. Each on data that were just written, as in a training
+  // Microseconds of each call on this rank. Each call uses newly written data, as in a training
   // step.
   std::vector<double> time_calls(BenchCall& call) {
     int number = 0;
@@ -186,7 +186,7 @@ class Measurement {
     return microseconds;
   }
 
-  // Adds to the last row what as many calls cost beside computing.
+  // Adds to the last row the cost of as many calls during computation.
   void time_beside(BenchCall& call, int calls) {
     if (!has_asynchronous_form(rows_.back().collective)) return;
     std::vector<double> ends, taken;
@@ -212,7 +212,7 @@ class Measurement {
     rows_.back().taken_us = median(std::move(taken));
   }
 
-  // The floor of everything: what a rank reads and writes while all copy.
+  // The upper bound of all results: how fast a rank reads and writes while all ranks copy.
   std::string copy_line() {
     const auto bytes =
         static_cast<std::size_t>(std::min(64.0 * (1 << 20), memory_limit_ / (4.0 * group_.size())));

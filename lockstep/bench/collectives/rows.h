@@ -1,4 +1,4 @@
-// What `lockstep bench comm` found, for people and for machines.
+// The results of `lockstep bench comm`, as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ struct BenchCommRow {
   std::string algorithm;
   std::string backend;
   int ranks = 0;
-  int hosts = 1;       ///< that the ranks are on
-  int processors = 0;  ///< that the rank with the fewest may use; 0: not known
+  int hosts = 1;       ///< of the ranks
+  int processors = 0;  ///< available to the rank with the fewest; 0: unknown
   std::string dtype;
   std::int64_t bytes = 0;  ///< of the larger buffer
   bool symmetric = false;
-  /// Of each call the time of the slowest rank.
+  /// Statistics over the calls; a call's time is that of its slowest rank.
   double median_us = 0;
   double min_us = 0;
   double max_us = 0;
-  /// Beside computing: until the slowest rank saw the end, and what the mean rank's computing lost.
-  /// Medians.
+  /// With --beside-computing: the time until the slowest rank saw the end, and the mean computing
+  /// time that a rank lost. Medians.
   std::optional<double> beside_us{};
   std::optional<double> taken_us{};
 
@@ -35,15 +35,15 @@ struct BenchCommRow {
   double busbw_gbps() const { return algbw_gbps() * bus_factor(collective, ranks); }
 };
 
-/// The row of these calls; not none.
+/// The row of these calls, of which there must be at least one.
 BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds);
 
 /// A JSON array of {"collective", "algorithm", "backend", "ranks", "hosts", "processors", "dtype",
 /// "bytes", "in_place", "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps",
-/// "beside_us", "taken_us"}; the last two only where they were measured.
+/// "beside_us", "taken_us"}; the last two only if measured.
 std::string to_json(const std::vector<BenchCommRow>& rows);
 
-/// The lines of a table, its heading and each row, without their ends.
+/// The heading and a row of the table, without line ends.
 std::string bench_comm_heading();
 std::string table_line(const BenchCommRow& row);
 

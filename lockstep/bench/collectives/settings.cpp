@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kBenchComm = "bench comm";
 constexpr double kDefaultSeconds = 0.5;
-constexpr const char* kDefaultBytes = "1MiB";  // of --explain
-// Sums of ones, by which results are checked, are exact in every type up to here.
+constexpr const char* kDefaultBytes = "1MiB";  // for --explain
+// Up to this number of ranks, sums of ones, which check the results, are exact in every type.
 constexpr int kMostCommRanks = 127;
 
 std::vector<BenchCollective> resolve_collectives(const std::string& text) {
@@ -39,7 +39,7 @@ std::vector<Algorithm> resolve_algorithms(const std::string& text) {
   std::vector<Algorithm> algorithms;
   for (const std::string& word : words_of(text)) {
     OptionCheck(kBenchComm).one_of("--algorithm", word, names);
-    // What kAuto stands for is among the others.
+    // The algorithm that kAuto chooses is already in the list.
     if (word == "all") return {all_algorithms().begin() + 1, all_algorithms().end()};
     algorithms.push_back(*algorithm_from_name(word));
   }
@@ -79,7 +79,7 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
   return explain;
 }
 
-// What would be ignored is refused: who gives it expects something else than what will be done.
+// Refuses options that would be ignored, because the user expects them to have an effect.
 void check_combination(const BenchCommArguments& arguments,
                        const std::vector<BenchCollective>& collectives) {
   const auto refuse = [](bool given, const char* text) {

@@ -1,4 +1,4 @@
-// The options of `lockstep bench comm`, checked: what the launcher hands to each rank.
+// The checked options of `lockstep bench comm`, which the launcher passes to each rank.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-/// As the user gave them.
+/// The options as given by the user.
 struct BenchCommArguments {
   std::string collective = "all_reduce";
   std::string algorithm = "auto";
@@ -41,35 +41,36 @@ struct BenchCommArguments {
 struct ExplainSettings {
   Algorithm algorithm = Algorithm::kRing;
   std::int64_t bytes = 0;
-  std::filesystem::path svg;  ///< empty: none
+  std::filesystem::path svg;  ///< empty: no picture
 };
 
 struct BenchCommSettings {
   std::vector<BenchCollective> collectives;
   std::vector<Algorithm> algorithms;  ///< of all_reduce
   std::string backend;
-  /// The environment of the launcher that started this process; absent: we start the ranks.
+  /// The environment of the launcher that started this process; absent: this process starts the
+  /// ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 2;
-  int processors = 1;  ///< that this process may use, before its ranks are pinned
+  int processors = 1;  ///< available to this process, before its ranks are pinned
   std::vector<std::int64_t> sizes;
   DataType type = DataType::kFloat32;
-  bool symmetric = true;          ///< measure in memory of the group, where it has such,
-  bool private_memory = true;     ///< and in memory of each rank
-  bool beside_computing = false;  ///< also what the calls cost a rank that computes meanwhile
-  int repetitions = 0;            ///< calls of a row; 0: as many as fit into `seconds`
+  bool symmetric = true;       ///< whether to measure in memory of the group, if it supports that
+  bool private_memory = true;  ///< whether to measure in private memory of each rank
+  bool beside_computing = false;  ///< whether to measure the cost to a rank that computes meanwhile
+  int repetitions = 0;            ///< calls per row; 0: as many as fit into `seconds`
   double seconds = 0;
   std::filesystem::path json;
   std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
   std::chrono::milliseconds timeout{};
   std::optional<ExplainSettings> explain;
 
-  /// Whether this process writes what the run has to say.
+  /// Whether this process writes the run's output.
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option: also
-/// one that would have no effect beside the others.
+/// Checks everything that can be checked before a rank exists. ConfigError names the option,
+/// including options that would have no effect in combination with the others.
 BenchCommSettings resolve(const BenchCommArguments& arguments);
 
 }  // namespace lockstep

@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Pixels.
+// In pixels.
 constexpr double kLeft = 76;
 constexpr double kTop = 84;
 constexpr double kLane = 62;
 constexpr double kRight = 20;
 constexpr double kTimelineLane = 44;
 constexpr double kLeastTimeline = 420;
-constexpr double kTotals = 270;  // beside the lines of time
+constexpr double kTotals = 270;  // next to the timelines
 
 std::string rules_of(const svg::Palette& palette) {
   std::string rules = str(".back{fill:", palette.back, "}text{fill:", palette.ink,
@@ -48,7 +48,7 @@ class Picture {
         names_(run),
         ranks_(static_cast<int>(run.traces.size())),
         steps_(step_count(run)) {
-    // Many messages in a step need room for their names.
+    // Steps with many messages need room for their names.
     std::size_t most = 1;
     std::vector<std::size_t> counts(static_cast<std::size_t>(steps_) + 1);
     arrows_ = arrows_of(run);
@@ -116,7 +116,8 @@ class Picture {
     out_ << "<path class=\"a k" << c << (arrow.added ? "" : " o") << "\" marker-end=\"url(#h" << c
          << ")\" d=\"M" << svg::number(x1) << ' ' << svg::number(y1) << 'L' << svg::number(x2)
          << ' ' << svg::number(y2) << "\"/>\n";
-    // Near its start, where the arrows of a step are still apart; those that go far leave steeply.
+    // Placed near the arrow's start, where the arrows of a step are still apart; long arrows start
+    // steeply.
     const int distance = std::abs(arrow.from - arrow.to);
     const double at = distance == 1 ? 0.3 : 0.36 / distance;
     out_ << svg::text_at(x1 + at * (x2 - x1), y1 + at * (y2 - y1) + 4, str("n m f", c),

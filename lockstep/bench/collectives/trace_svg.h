@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// An SVG that needs nothing else and reads on light and dark screens: above, ranks as lanes and
-/// steps as columns, an arrow for each message with its piece of the tensor; below, what each rank
-/// did when, with bytes and time beside the model's prediction.
+/// A self-contained SVG, legible on light and dark screens. The upper part shows ranks as lanes and
+/// steps as columns, with an arrow for each message and its piece of the tensor. The lower part
+/// shows each rank's activity over time, with bytes and time next to the model's prediction.
 std::string trace_svg(const TracedRun& run);
 
 }  // namespace lockstep

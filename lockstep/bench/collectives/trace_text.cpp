@@ -17,7 +17,7 @@ std::string padded(const std::string& text, int width) {
   return width < 0 ? text + padding : padding + text;
 }
 
-// What is drawn into one column of a rank's line of time.
+// The character drawn in one column of a rank's timeline.
 struct Glyphs {
   const char* waiting;
   const char* sending;
@@ -61,7 +61,7 @@ std::string steps_text(const TracedRun& run, int columns, const Glyphs& glyphs) 
   return text;
 }
 
-// Which of the three kinds of event was under way in each column.
+// Which of the three kinds of event was in progress in each column.
 std::vector<unsigned> activity(const Trace& trace, std::int64_t begin, double ns_per_column,
                                int columns) {
   std::vector<unsigned> kinds(static_cast<std::size_t>(columns));

@@ -1,4 +1,4 @@
-// A traced all-reduce, drawn with letters.
+// A traced all-reduce as text.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// Who sent which piece to whom in each step; a line of time for each rank; bytes and time of each
-/// rank beside the model's prediction. `columns` of text wide at most, where names allow; `unicode`
-/// draws with arrows and blocks.
+/// Shows which rank sent which piece to which rank in each step, a timeline for each rank, and
+/// bytes and time of each rank next to the model's prediction. At most `columns` wide, if names
+/// allow; `unicode` enables arrows and blocks.
 std::string trace_text(const TracedRun& run, int columns, bool unicode);
 
 }  // namespace lockstep

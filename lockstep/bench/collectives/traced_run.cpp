@@ -20,7 +20,7 @@ void for_each_event(const TracedRun& run, Call&& call) {
 }  // namespace
 
 std::vector<Arrow> arrows_of(const TracedRun& run) {
-  // Rank, step, first element of what a rank combined.
+  // Rank, step, and first element of the combined range.
   std::set<std::tuple<int, int, std::size_t>> combined;
   for_each_event(run, [&](int rank, const TraceEvent& event) {
     if (event.kind == TraceEvent::Kind::kReduce)

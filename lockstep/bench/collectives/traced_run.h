@@ -1,4 +1,4 @@
-// One all-reduce that was traced on every rank, and what can be read off its traces.
+// One all-reduce traced on every rank, and quantities derived from its traces.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +17,28 @@ struct TracedRun {
   std::string dtype;
   std::size_t bytes = 0;                  ///< of one rank's tensor
   std::size_t count = 0;                  ///< its elements
-  CostModel model;                        ///< measured beside it
-  std::vector<double> predicted_seconds;  ///< by the model, of each rank
-  std::vector<Trace> traces;              ///< of each rank; by one clock
-  int repetitions = 1;                    ///< the median of so many runs
-  int processors = 0;                     ///< that the ranks shared
+  CostModel model;                        ///< measured just before
+  std::vector<double> predicted_seconds;  ///< by the model, for each rank
+  std::vector<Trace> traces;              ///< of each rank, on one clock
+  int repetitions = 1;                    ///< number of runs of which this is the median
+  int processors = 0;                     ///< shared by the ranks
 };
 
-/// A message, as both of its ends saw it.
+/// A message as seen by both of its ends.
 struct Arrow {
   int step = 0;
   int from = 0;
   int to = 0;
   ScheduledRange range;
   std::size_t bytes = 0;
-  bool added = false;  ///< combined with what the receiver had; else it replaced that
+  bool added = false;  ///< whether it was added to the receiver's data; otherwise it replaced them
 };
 
-/// In the order of steps, then senders, then receivers.
+/// Sorted by step, then sender, then receiver.
 std::vector<Arrow> arrows_of(const TracedRun& run);
 
-/// Names for ranges of elements. The tensor falls into pieces at every place where a message begins
-/// or ends; they are numbered from 0.
+/// Names for ranges of elements. The boundaries of all messages divide the tensor into pieces,
+/// which are numbered from 0.
 class PieceNames {
  public:
   explicit PieceNames(const TracedRun& run);
@@ -62,7 +62,7 @@ struct RankTotals {
 std::vector<RankTotals> totals_of(const TracedRun& run);
 
 int step_count(const TracedRun& run);
-/// When the first rank began and the last ended.
+/// The times when the first rank began and the last one ended.
 std::int64_t begin_ns(const TracedRun& run);
 std::int64_t end_ns(const TracedRun& run);
 

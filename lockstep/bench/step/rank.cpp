@@ -27,7 +27,7 @@ namespace {
 constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
 constexpr std::int64_t kFurtherWarmUps = 20;
-constexpr int kWarmUps = 2;  // the reducer makes its buckets anew after the first step
+constexpr int kWarmUps = 2;  // the reducer rebuilds its buckets after the first step
 
 std::string trace_name(const StepVariant& variant) {
   std::ostringstream name;
@@ -77,12 +77,12 @@ class StepMeasurement {
     }
     report(mine, steps);
     trace();
-    // Nobody leaves while rank 0 may still ask.
+    // No rank may leave while rank 0 may still ask.
     start_line_.barrier();
   }
 
  private:
-  // Returns the steps of a round.
+  // Returns the number of steps in a round.
   std::int64_t warm_up() {
     double slowest = 0;
     for (const auto& way : ways_) {
@@ -119,7 +119,7 @@ class StepMeasurement {
     return round;
   }
 
-  // Of one way, from all ranks.
+  // Gathers the rounds of one way from all ranks.
   StepRounds gather(const std::vector<StepRound>& mine) {
     std::vector<double> flat;
     for (const StepRound& each : mine) {
@@ -173,7 +173,7 @@ class StepMeasurement {
     if (!settings_.json.empty()) write_json_file(settings_.json, to_json(rows));
   }
 
-  // The first two ways are no rows of their own.
+  // The first two ways are baselines without rows.
   void trace() {
     if (settings_.trace.empty()) return;
     const std::size_t first = settings_.alone ? 0 : 2;

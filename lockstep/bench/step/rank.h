@@ -1,4 +1,4 @@
-// What each rank of `lockstep bench step` does.
+// The work of each rank of `lockstep bench step`.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace lockstep {
 using MakeTrainer =
     std::function<std::unique_ptr<StepTrainer>(const StepWork&, const StepVariant&, ProcessGroup)>;
 
-/// Joins the group and times the variants, in short rounds in turn with what they are compared
-/// with; rank 0 prints and writes files. Throws what goes wrong.
+/// Joins the group and times the variants in short rounds, alternating with their baselines; rank 0
+/// prints and writes files. Throws any error.
 void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make = make_trainer);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ std::string step_line(const std::array<std::string, kStepColumns>& cells) {
   return padded_cells(cells, kStepWidths);
 }
 
-// The value of each round on the rank where it is largest.
+// For each round, the value on the rank where it is largest.
 std::vector<double> of_slowest(const StepRounds& times, double StepRound::* value) {
   std::vector<double> slowest;
   for (std::size_t round = 0; round < times[0].size(); ++round) {
@@ -30,7 +30,7 @@ std::vector<double> of_slowest(const StepRounds& times, double StepRound::* valu
   return slowest;
 }
 
-// The mean of each round of what `choose` takes from the waits of a step's ranks.
+// For each round, the mean of what `choose` selects from the waits of a step's ranks.
 template <class Choose>
 std::optional<Spread> mean_wait(const StepRounds& times, const Choose& choose) {
   if (times[0][0].waited_ms.empty()) return std::nullopt;

@@ -1,4 +1,4 @@
-// What `lockstep bench step` found, for people and for machines.
+// The results of `lockstep bench step`, as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,24 @@
 
 namespace lockstep {
 
-/// Of one way to train, on one rank, in one round.
+/// Times of one way to train, on one rank, in one round.
 struct StepRound {
   double step_ms = 0;  ///< median of the round's steps
   double cpu_ms = 0;   ///< mean time of all threads of the process, user and system
-  /// Of each step: what backward waited for communication at its end; empty where that is not
-  /// known.
+  /// For each step, how long backward waited for communication at its end; empty if unknown.
   std::vector<double> waited_ms;
 };
 
 /// times[rank][round] of one way.
 using StepRounds = std::vector<std::vector<StepRound>>;
 
-/// A value of each round: its median and quartiles.
+/// Median and quartiles of a value over the rounds.
 struct Spread {
   double median = 0;
   double low = 0;
   double high = 0;
 };
-/// Not of nothing.
+/// `values` must not be empty.
 Spread spread_of(const std::vector<double>& values);
 
 struct BenchStepRow {
@@ -42,38 +41,38 @@ struct BenchStepRow {
   std::string optimizer;
   bool set_to_none = false;
   int rounds = 0;
-  std::int64_t steps = 0;               ///< of a round
-  std::int64_t peak_rss_bytes = 0;      ///< of the rank with the most, with all ways' replicas
-  std::int64_t proportional_bytes = 0;  ///< the same at the end, memory that ranks share divided
+  std::int64_t steps = 0;           ///< per round
+  std::int64_t peak_rss_bytes = 0;  ///< of the rank with most, including the replicas of all ways
+  std::int64_t proportional_bytes = 0;  ///< at the end, with shared memory divided among its ranks
 
-  /// A round's step is that of its slower rank, and differences are those of one round.
+  /// A round's step time is that of its slowest rank; differences are taken within one round.
   Spread step_ms;
-  std::optional<Spread> step_ms_single;  ///< processes that do not know of each other
-  std::optional<Spread> overhead_ms;     ///< the step's over that
-  /// What ranks lose that only wait for each other once a step, over step_ms_single.
+  std::optional<Spread> step_ms_single;  ///< of independent processes
+  std::optional<Spread> overhead_ms;     ///< step_ms minus step_ms_single
+  /// The loss of ranks that only wait for each other once per step, relative to step_ms_single.
   std::optional<Spread> in_step_overhead_ms;
-  std::optional<Spread> over_in_step_ms;  ///< what communication costs beside
-  /// A step's wait on the rank that comes last, for communication alone, and on the one that comes
-  /// first, which waits for the others, too.
+  std::optional<Spread> over_in_step_ms;  ///< the additional cost of communication
+  /// A step's wait on the rank that comes last, which is communication only, and on the rank that
+  /// comes first, which also waits for the others.
   std::optional<Spread> exposed_ms, waited_ms;
-  Spread cpu_ms;  ///< of the rank with the most
+  Spread cpu_ms;  ///< of the rank with most
   std::optional<Spread> cpu_ms_single;
 
-  /// Of each round, to compare rows with each other.
+  /// For each round, to compare rows with each other.
   std::vector<double> rounds_ms, single_rounds_ms, in_step_rounds_ms;
 };
 
-/// Fills the figures of `row` from the times of its variant and, unless it ran alone, of the two
-/// ways that it is compared with.
+/// Fills the figures of `row` from the times of its variant and, unless it ran alone, of its two
+/// baselines.
 BenchStepRow summarize(BenchStepRow row, const StepRounds& variant, const StepRounds* single,
                        const StepRounds* in_step);
 
 /// A JSON array of {"model", "strategy", "backend", "ranks", "threads_per_rank", "batch_per_rank",
-/// "precision", "step_ms", "step_ms_single", "overhead_ms", ...}; docs/benchmarks/ddp.md has the
-/// others. What was not measured is null.
+/// "precision", "step_ms", "step_ms_single", "overhead_ms", ...}; docs/benchmarks/ddp.md lists the
+/// others. Unmeasured values are null.
 std::string to_json(const std::vector<BenchStepRow>& rows);
 
-/// The lines of a table, its heading and each row, without their ends.
+/// The heading and a row of the table, without line ends.
 std::string bench_step_heading();
 std::string table_line(const BenchStepRow& row);
 

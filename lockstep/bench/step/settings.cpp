@@ -26,7 +26,7 @@ double parse_mebibytes(const std::string& word) {
   return value;
 }
 
-// With an optimizer on each rank, all of them would step the one shared copy.
+// If each rank had its own optimizer, all of them would step the one shared copy.
 void check_memory(const std::string& strategy, const std::string& memory) {
   OptionCheck(kBenchStep).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
   const char* const wrong = strategy == "zero1" ? "as-is" : "shared";

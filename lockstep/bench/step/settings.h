@@ -1,4 +1,4 @@
-// The options of `lockstep bench step`, checked: what the launcher hands to each rank.
+// The checked options of `lockstep bench step`, which the launcher passes to each rank.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,15 @@ namespace lockstep {
 
 inline constexpr const char* kBenchStep = "bench step";  ///< begins messages of both modes
 
-/// The options as the user gave them, for both modes. bench_strategies/strategy_settings.h resolves
-/// those of --strategy all.
+/// The options as given by the user, for both modes. bench_strategies/strategy_settings.h resolves
+/// the options of --strategy all.
 struct BenchStepArguments {
   std::string model = "mnist";
   std::string strategy = "ddp";
   std::string backend = "auto";
   std::optional<int> nproc_per_node;
-  std::optional<int> batch_per_rank;  ///< absent: 64 of mnist, 8 of resnet18
-  std::optional<int> threads;         ///< absent: 1 for each rank
+  std::optional<int> batch_per_rank;  ///< absent: 64 for mnist, 8 for resnet18
+  std::optional<int> threads;         ///< absent: 1 per rank
   std::string precision = "32";
   std::string optimizer = "sgd";
   std::optional<std::string> bucket_cap_mb;     ///< absent: 25
@@ -45,14 +45,14 @@ struct BenchStepArguments {
   std::optional<std::string> only;
 };
 
-/// What both modes have, with the same values allowed.
+/// Settings common to both modes, with equal ranges.
 struct CommonStepSettings {
-  std::string backend;    ///< between ranks
+  std::string backend;    ///< of the group of ranks
   std::string precision;  ///< "32" or "bf16"
   std::string optimizer;  ///< "sgd", "adam" or "adamw"
   int rounds = 0;
-  /// Timed steps of a way in a round. 0: as many as take a fifth of a second; with --strategy all
-  /// what takes a second, at least 3.
+  /// Timed steps per row and round. 0: as many as take 0.2 s; with --strategy all as many as take 1
+  /// s, at least 3.
   std::int64_t steps = 0;
   std::filesystem::path json;
   std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
@@ -62,9 +62,10 @@ struct CommonStepSettings {
 /// One way to train on all ranks together, a row of the result.
 struct StepVariant {
   std::string strategy;
-  /// Absent: one bucket for all gradients, which travels when backward has ended.
+  /// Absent: one bucket for all gradients, reduced after the backward.
   std::optional<double> bucket_cap_mb;
-  /// "as-is", "flat", "shared", or "auto": as-is of ddp; of zero1 shared on one host, else flat.
+  /// "as-is", "flat", "shared", or "auto": as-is for ddp; for zero1, shared on one host, otherwise
+  /// flat.
   std::string parameter_memory;
   bool find_unused_parameters = false;
 };
@@ -72,29 +73,30 @@ struct StepVariant {
 struct BenchStepSettings : CommonStepSettings {
   std::string model;
   std::vector<StepVariant> variants;
-  /// The environment of the launcher that started this process; absent: we start the ranks.
+  /// The environment of the launcher that started this process; absent: this process starts the
+  /// ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 2;
   std::int64_t batch_per_rank = 0;
-  int threads = 1;           ///< of each rank
-  bool set_to_none = false;  ///< gradients before a step are undefined, not zero
-  bool alone = false;        ///< only the variants: nothing that they are compared with
+  int threads = 1;           ///< per rank
+  bool set_to_none = false;  ///< whether gradients are undefined before a step instead of zero
+  bool alone = false;        ///< whether to run only the variants, without their baselines
 
-  /// Whether this process writes what the run has to say.
+  /// Whether this process writes the run's output.
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option, also
-/// one that only the other mode has.
+/// Checks everything that can be checked before a rank exists. ConfigError names the option,
+/// including options of the other mode.
 BenchStepSettings resolve(const BenchStepArguments& arguments);
 
-/// Checks the options that both modes have and puts them into `settings`. Without --rounds there
+/// Checks the options common to both modes and stores them in `settings`. Without --rounds there
 /// are `default_rounds`. ConfigError names the option. The process that writes --json checks
 /// whether it can (check_output_file()).
 void resolve_common(const BenchStepArguments& arguments, int default_rounds,
                     CommonStepSettings& settings);
 
-/// Throws a ConfigError with `text`, in the name of the command, if `given`.
+/// Throws a ConfigError with `text`, prefixed with the command's name, if `given`.
 void refuse_step_option(bool given, const std::string& text);
 
 }  // namespace lockstep

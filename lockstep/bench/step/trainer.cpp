@@ -49,7 +49,8 @@ class ResNetStepNet final : public StepNet {
   ResNet net_ = register_module("net", resnet18(ResNetStem::kCifar, kClasses));
 };
 
-// .contiguous() takes images of one channel for channels-last as they are.
+// .contiguous() would leave single-channel images unchanged, because they already count as
+// channels-last.
 torch::Tensor channels_last(const torch::Tensor& images) {
   return images.to(images.options(), /*non_blocking=*/false, /*copy=*/true,
                    torch::MemoryFormat::ChannelsLast);
@@ -91,7 +92,7 @@ DdpOptions ddp_options(const StepVariant& variant, const torch::nn::Module& net)
   } else {
     double bytes = 0;
     for (const auto& parameter : net.parameters()) bytes += static_cast<double>(parameter.nbytes());
-    // Above all of them, so that the last gradient closes the bucket.
+    // Larger than all of them, so that the last gradient closes the bucket.
     options.bucket_cap_mb = options.first_bucket_cap_mb = 1 + bytes / (1 << 20);
   }
   options.find_unused_parameters = variant.find_unused_parameters;

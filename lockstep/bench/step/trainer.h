@@ -1,4 +1,4 @@
-// The work that `lockstep bench step` times: a net that is trained on one batch again and again.
+// The work that `lockstep bench step` times: training a net repeatedly on one batch.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-/// A net of any type, in channels-last as the recipes train it.
+/// A net of any type, in channels-last as in the recipes.
 class StepNet : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(const torch::Tensor& images) = 0;
@@ -31,16 +31,16 @@ class StepNet : public torch::nn::Module {
 /// "mnist", or "resnet18" with the stem for 32x32 images; ConfigError for another.
 std::shared_ptr<StepNet> make_step_net(const std::string& model);
 
-/// A replica in training; a step ends with the optimizer's. Not thread-safe.
+/// A replica in training; a step ends with the optimizer's step. Not thread-safe.
 class StepTrainer {
  public:
   virtual ~StepTrainer() = default;
-  /// Collective where the ranks are coupled.
+  /// Collective if the ranks are coupled.
   virtual void step() = 0;
-  /// That backward waited for communication at its end, since the beginning; nothing where that is
-  /// not known.
+  /// Seconds that backward waited for communication at its end, since construction; nothing if
+  /// unknown.
   virtual std::optional<double> exposed_seconds() const { return std::nullopt; }
-  /// What is known of the last steps beside what SpanScope records.
+  /// Spans of the last steps that SpanScope does not record.
   virtual std::vector<Span> spans() { return {}; }
 };
 
@@ -52,12 +52,12 @@ struct StepWork {
   bool set_to_none = false;
 };
 
-/// What all trainers have: a replica and its batch.
+/// The common part of all trainers: a replica and its batch.
 class Replica {
  public:
   explicit Replica(const StepWork& work);
 
-  /// `optimizer` makes the gradients zero, unless they become undefined.
+  /// Gradients are zeroed by `optimizer`, unless they are set to undefined.
   template <class Optimizer>
   void zero_grad(Optimizer& optimizer) {
     if (!set_to_none_) return optimizer.zero_grad();
@@ -76,11 +76,12 @@ class Replica {
   torch::Tensor images_, labels_;
 };
 
-/// With momentum where the optimizer has it as an option.
+/// With momentum if the optimizer supports it.
 OptimizerOptions optimizer_options(const std::string& name);
 
-/// A process by itself; with a group its ranks wait for each other once a step, by one number,
-/// after backward: what ranks that are not equally fast lose however little they communicate.
+/// An independent process. With a group, its ranks wait for each other once per step after the
+/// backward by exchanging one number: the loss of ranks of unequal speed, however little they
+/// communicate.
 std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work);
 std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group);
 /// Collective.

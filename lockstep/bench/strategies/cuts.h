@@ -14,8 +14,8 @@ std::string note_of(const StageCuts& cuts);
 StageCuts parse_stage_cuts(int stages, const std::string& note);
 
 /// In a process that launch_ranks() started: measures how long the parts of the model take with a
-/// micro-batch, and writes to place i of `notes` where to cut it into `counts[i]` stages that take
-/// nearly as long as each other. Uses as many threads as a worker of a pipeline has.
+/// micro-batch, and stores at `notes[i]` where to cut it into `counts[i]` stages of nearly equal
+/// duration. Uses as many threads as a worker of a pipeline has.
 void balance_strategy_stages(const BenchStrategiesSettings& settings,
                              const std::vector<int>& counts, SharedPlaces<SharedNote>& notes);
 

@@ -1,4 +1,4 @@
-// Where a model is cut, as a text that processes hand to each other.
+// Passes the cuts of a model between processes as text.
 #include <lockstep/bench/strategies/cuts.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/strings.h>

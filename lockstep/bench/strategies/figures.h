@@ -1,4 +1,4 @@
-// What the processes of a way measured, in memory that the launcher and its ranks share.
+// Measurements of a way's processes, in memory shared by the launcher and its ranks.
 #pragma once
 
 #include <array>
@@ -11,27 +11,27 @@
 
 namespace lockstep {
 
-/// Times of one rank in one round, in milliseconds a step, and its memory in bytes. Plain memory:
-/// a rank writes it, and its launcher reads it once the rank has ended.
+/// Times of one rank in one round, in milliseconds per step, and its memory in bytes. Plain memory:
+/// a rank writes it, and the launcher reads it after the rank has ended.
 struct RankFigures {
   std::int64_t steps = 0;   ///< timed; 0 until the rank has written
   double step_ms = 0;       ///< median of the steps
-  double mean_step_ms = 0;  ///< mean of the steps, as all times below
+  double mean_step_ms = 0;  ///< mean of the steps, as are all times below
   double strategy_ms = 0;   ///< in Strategy::step()
   double processor_ms = 0;  ///< sum over the threads of the process
   double forward_ms = 0;    ///< PhaseSeconds, as the strategy reports them
   double backward_ms = 0;
   double communication_ms = 0;
-  double optimizer_ms = 0;              ///< the optimizer's step, and making gradients zero
-  std::int64_t start_bytes = 0;         ///< resident before the model existed
+  double optimizer_ms = 0;              ///< the optimizer's step and zeroing of gradients
+  std::int64_t start_bytes = 0;         ///< resident set before the model existed
   std::int64_t peak_bytes = 0;          ///< largest resident set
-  std::int64_t proportional_bytes = 0;  ///< after the steps, shared pages divided
-  std::int64_t device_bytes = 0;        ///< the fullest device; 0 where it is not known
+  std::int64_t proportional_bytes = 0;  ///< after the steps, with shared pages divided
+  std::int64_t device_bytes = 0;        ///< of the fullest device; 0 if unknown
   std::uint32_t whole_backward = 0;     ///< bit s: the backward of stage s could not be split
-  std::array<char, 16> backend{};       ///< the group's backend, with a 0 behind it
+  std::array<char, 16> backend{};       ///< the group's backend, null-terminated
 
   std::string backend_name() const { return backend.data(); }
-  /// Keeps as many characters of `name` as there is room for.
+  /// Keeps as many characters of `name` as fit.
   void set_backend(const std::string& name);
 };
 
@@ -40,18 +40,18 @@ struct SharedNote {
   std::array<char, 1024> bytes{};
 
   std::string text() const { return bytes.data(); }
-  /// InternalError for a longer text.
+  /// InternalError for longer text.
   void set(const std::string& text);
 };
 
 namespace detail {
-/// Zeroed memory that all processes forked from this one share. Error where the system has none.
+/// Zeroed memory shared by all processes forked from this one. Error if the system has none.
 void* map_shared(std::size_t bytes);
 void unmap_shared(void* memory, std::size_t bytes);
 }  // namespace detail
 
-/// A place for a T from each process, in memory that all of them share. The launcher creates it
-/// before it forks. Rank r writes only its own place.
+/// An array with one T per process, in memory that all of them share. The launcher creates it
+/// before it forks. Rank r writes only its own element.
 template <class T>
 class SharedPlaces {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -66,7 +66,7 @@ class SharedPlaces {
   SharedPlaces& operator=(const SharedPlaces&) = delete;
 
   T& at(int place) { return first_[place]; }
-  /// The values of all places, by rank.
+  /// The values of all processes, by rank.
   std::vector<T> all() const { return {first_, first_ + count_}; }
 
  private:

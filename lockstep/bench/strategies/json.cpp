@@ -27,7 +27,7 @@ Json cuts_or_null(const BenchStrategiesSettings& settings, const StrategyWay& wa
   return Json();
 }
 
-// The part that every row has: what was asked for.
+// The part common to all rows: the requested settings.
 Json asked_for(const BenchStrategiesSettings& settings, const StrategyWay& way) {
   const bool pipeline = way.has_pipeline();
   return {{"way", way.name},

@@ -31,11 +31,10 @@ namespace {
 constexpr double kTimedSeconds = 1;
 constexpr std::int64_t kFewestTimedSteps = 3;
 constexpr std::int64_t kMostTimedSteps = 1000;
-// Steps before any clock: the reducer rebuilds its buckets after the first one, and memory is
+// Steps before timing begins: the reducer rebuilds its buckets after the first one, and memory is
 // allocated until the second one.
 constexpr int kFirstSteps = 2;
-// A process that has just begun is slower for a while. So a fifth as many steps are made before the
-// timed ones.
+// A new process is slower for a while, so a fifth of the number of timed steps is run before them.
 constexpr std::int64_t kPartBefore = 5;
 
 StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds timeout,
@@ -57,7 +56,7 @@ StrategyOptions options_of_way(const StrategyWay& way, std::chrono::milliseconds
   return options;
 }
 
-// `batch` in `count` parts, of which the first have one image more where it cannot be divided.
+// Divides `batch` into `count` parts; if it is not divisible, the first ones have one more image.
 std::vector<Batch> parts_of(const Batch& batch, int count) {
   const std::vector<torch::Tensor> images = batch.images.tensor_split(count);
   const std::vector<torch::Tensor> labels = batch.labels.tensor_split(count);
@@ -68,12 +67,12 @@ std::vector<Batch> parts_of(const Batch& batch, int count) {
   return parts;
 }
 
-// A model in training by one strategy, on this rank's share of the batch.
+// A model trained with one strategy on this rank's share of the batch.
 class StrategyTrainer {
  public:
   StrategyTrainer(const BenchStrategiesSettings& settings, const StrategyWay& way,
                   ProcessGroup group, bool measure_memory = false) {
-    torch::manual_seed(0);  // all ranks begin with the same weights
+    torch::manual_seed(0);  // all ranks begin with equal weights
     task_ = make_strategy_task(settings.model, settings.cuts);
     strategy_ = make_strategy(way.strategy, std::move(group),
                               options_of_way(way, settings.timeout, measure_memory));
@@ -87,13 +86,13 @@ class StrategyTrainer {
     torch::manual_seed(static_cast<std::uint64_t>(1 + share.rank));
     batch_ =
         make_strategy_batch(settings.model, settings.image_size, settings.work.batch / share.size);
-    // A pipeline cuts the batch itself.
+    // A pipeline divides the batch itself.
     parts_ = parts_of(batch_, way.has_pipeline() ? 1 : std::max(1, way.micro_batches));
     task_->module().train();
     strategy_->train(true);
   }
 
-  // Makes a step as the training loop does. Returns its milliseconds.
+  // Runs a step as the training loop does. Returns its milliseconds.
   double step() {
     const auto start = Clock::now();
     {
@@ -131,14 +130,14 @@ class StrategyTrainer {
     for (const int stage : info.whole_backward) bits |= std::uint32_t{1} << stage;
     return bits;
   }
-  // Bytes of the last step; 0 where the strategy does not know them.
+  // Bytes of the last step; 0 if the strategy does not know them.
   std::int64_t bytes_of_fullest_device() const {
     const std::vector<std::int64_t> bytes = strategy_->device_bytes(optimizer_->state());
     return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
   }
 
  private:
-  // Each member needs those before it.
+  // Each member depends on those before it.
   std::unique_ptr<OutputTask> task_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<SingleThreadScope> alone_;
@@ -151,7 +150,7 @@ class StrategyTrainer {
   double strategy_seconds_ = 0;
 };
 
-// Returns how many steps all ranks make: as many as rank 0 has time for.
+// Returns the number of steps for all ranks: as many as rank 0 has time for.
 std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup& group) {
   double last_ms = 0;
   for (int i = 0; i < kFirstSteps; ++i) last_ms = trainer.step();
@@ -163,7 +162,8 @@ std::int64_t warm_up(StrategyTrainer& trainer, std::int64_t wanted, ProcessGroup
   return steps;
 }
 
-// Counts in a step of its own, with another copy of the model, because counting takes time. Only
+// Counts bytes in a separate step, with another copy of the model, because counting takes time.
+// Only pipelines of threads know the memory of each device.
 // pipelines of threads know what each of their devices holds.
 std::int64_t count_device_bytes(const BenchStrategiesSettings& settings, const StrategyWay& way,
                                 const ProcessGroup& group) {
@@ -215,7 +215,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   start_line.barrier();
   time_rank(*trainer, steps, mine);
   mine.peak_bytes = peak_rss_bytes();
-  // Memory is read while all ranks exist: shared pages are divided by the number of ranks.
+  // Memory is read while all ranks exist, so that shared pages are divided by the number of ranks.
   start_line.barrier();
   mine.proportional_bytes = proportional_bytes();
   if (!settings.trace.empty()) {
@@ -224,7 +224,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
         [&] { return trainer->spans(); }, start_line);
   }
   mine.whole_backward = trainer->whole_backward();
-  if (way.ranks == 1) trainer.reset();  // so that memory need not hold two models
+  if (way.ranks == 1) trainer.reset();  // avoids holding two models in memory
   mine.device_bytes = count_device_bytes(settings, way, group);
   mine.steps = steps;
   figures.at(group.rank()) = mine;

@@ -1,4 +1,4 @@
-// What each process of a way of `lockstep bench step --strategy all` does.
+// The work of each process of a way in `lockstep bench step --strategy all`.
 #pragma once
 
 #include <lockstep/bench/strategies/figures.h>
@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// In a rank that launch_ranks() started: joins the group, trains `way` for a round and writes what
-/// it measured to this rank's place in `figures`. Throws what goes wrong; ConfigError where the
-/// model or this machine cannot do it.
+/// In a rank that launch_ranks() started: joins the group, trains with `way` for a round and writes
+/// the measurements to this rank's place in `figures`. Throws any error; ConfigError if the model
+/// or this machine does not support the way.
 void bench_strategy_rank(const BenchStrategiesSettings& settings, const StrategyWay& way,
                          SharedFigures& figures);
 

@@ -9,7 +9,7 @@ namespace {
 
 using RoundFigures = std::vector<RankFigures>;
 
-constexpr double kNoticeable = 0.05;  // less than this share of a step is not what limits it
+constexpr double kNoticeable = 0.05;  // a smaller share of a step is not a limit
 
 double largest(const RoundFigures& ranks, double RankFigures::* value) {
   double most = 0;
@@ -50,7 +50,7 @@ double median_phase(const StrategyRounds& rounds, double RankFigures::* phase) {
   return median(each_round(rounds, [&](const auto& ranks) { return mean_of(ranks, phase); }));
 }
 
-// The optimizer's step is no part of the schedule, hence strategy_ms and not step_ms.
+// Uses strategy_ms instead of step_ms, because the optimizer's step is not part of the schedule.
 double bubble_of(const RoundFigures& ranks) {
   const double computed =
       mean_of(ranks, &RankFigures::forward_ms) + mean_of(ranks, &RankFigures::backward_ms);

@@ -95,7 +95,7 @@ StrategyWork resolve_work(const BenchStepArguments& arguments) {
   return work;
 }
 
-// The ways whose `member` is one of `words`. ConfigError for a word that fits no way.
+// The ways whose `member` is in `words`. ConfigError for a word that matches no way.
 std::vector<StrategyWay> ways_with(const std::vector<StrategyWay>& ways, const char* option,
                                    const std::vector<std::string>& words,
                                    std::string StrategyWay::* member,

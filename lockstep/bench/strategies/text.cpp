@@ -48,7 +48,7 @@ std::string measured_line(const StrategyRow& row) {
        whole_percent(row.utilisation), limit_text(limit_of(row))});
 }
 
-// The line of a way that is not possible. A long reason ends in dots; the JSON has all of it.
+// The line of an unsupported way. A long reason is shortened with dots; the JSON has all of it.
 std::string refused_line(const StrategyRow& row) {
   const std::array<std::string, 2> cells = {row.way.name, "not possible: " + row.why_not};
   const std::array<int, 2> widths = {kStrategyWidths[0], 0};
@@ -57,7 +57,7 @@ std::string refused_line(const StrategyRow& row) {
   return line;
 }
 
-// Where the model is cut, and below it how that was chosen, a line for each part of it.
+// The cuts of the model and how they were chosen, one line per part.
 std::string cuts_text(const StageCuts& cuts) {
   constexpr std::string_view kBreak = "; ";
   std::string text = str(cuts.stages, " stages, cut behind ", join(cuts.names), '\n');
@@ -69,7 +69,7 @@ std::string cuts_text(const StageCuts& cuts) {
   return text;
 }
 
-// A line for each way that knows what its devices hold: there is no room for another column.
+// A line for each way with known device memory, because there is no room for another column.
 std::vector<std::string> device_lines(const std::vector<StrategyRow>& rows) {
   std::vector<std::string> lines;
   for (const StrategyRow& row : rows) {

@@ -44,7 +44,7 @@ StrategyWay accumulated(const StrategyWork& work) {
   return way;
 }
 
-// `way` with a pipeline on two workers, each of which has one stage or, by some schedules, two.
+// `way` with a pipeline on two workers, which have one stage each or, with some schedules, two.
 StrategyWay with_pipeline(StrategyWay way, const std::string& schedule, const StrategyWork& work) {
   const bool has_two_each = schedule == "interleaved" || schedule == "zbv";
   way.schedule = schedule;

@@ -25,14 +25,14 @@ std::vector<double> numbers_of(const std::vector<RunJson>& objects,
   return values;
 }
 
-// The median over the objects that have it.
+// The median over the objects that have the member.
 std::optional<double> median_of(const std::vector<RunJson>& objects, const char* path) {
   const std::vector<double> values = numbers_of(objects, RunJson::json_pointer(path));
   if (values.empty()) return std::nullopt;
   return median(values);
 }
 
-// The same of what each object has.
+// The median over a member of each object.
 double needed_median_of(const std::vector<RunJson>& objects, const char* path) {
   std::vector<double> values;
   for (const RunJson& object : objects) {
@@ -41,7 +41,7 @@ double needed_median_of(const std::vector<RunJson>& objects, const char* path) {
   return median(values);
 }
 
-// The epochs after the first of each run, which also warms up; the first where it is alone.
+// The epochs of each run after the first, which warms up; the first one if it is the only one.
 std::vector<RunJson> later_epochs(const std::vector<RunJson>& runs) {
   std::vector<RunJson> later;
   for (const RunJson& run : runs) {
@@ -108,7 +108,7 @@ bool is_same_program(const TableWay& one, const TableWay& other) {
          (one.peer->loader == other.peer->loader && one.peer->workers == other.peer->workers);
 }
 
-// Whether `alone` is one rank with the work that each rank of `row` has.
+// Whether `alone` is one rank with the workload of each rank of `row`.
 bool is_rank_of(const BenchTableRow& alone, const BenchTableRow& row) {
   return alone.error.empty() && alone.way.ranks == 1 && is_same_program(alone.way, row.way) &&
          alone.way.batch_per_rank == row.way.batch_per_rank && alone.way.loader == row.way.loader &&

@@ -59,7 +59,7 @@ bool has_gpus(const Rows& rows) {
   return std::ranges::any_of(rows, [](const auto& row) { return row.gpu_utilisation.has_value(); });
 }
 
-// What tells the rows apart.
+// The columns that identify a row.
 std::vector<Column> way_columns(const Rows& rows) {
   std::vector<Column> columns = {
       {"strategy", true, program_text},
@@ -139,7 +139,7 @@ std::vector<std::string> titles_of(const std::vector<Column>& columns) {
   return titles;
 }
 
-// Rows that could not be measured have no cells, but notes.
+// Rows that could not be measured have notes instead of cells.
 Rows measured(const Rows& rows) {
   Rows those;
   for (const BenchTableRow& row : rows) {
@@ -171,10 +171,10 @@ std::string markdown_table(const std::vector<Column>& columns, const Rows& rows)
   return text + "\n";
 }
 
-// The first epoch of each run is left out where there is another.
+// The first epoch of each run is excluded if there are others.
 bool includes_warm_up(const BenchTableNotes& notes) { return notes.epochs == 1; }
 
-// What the columns mean, a sentence each.
+// The meaning of the columns, one sentence each.
 std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& notes) {
   std::vector<std::string> lines;
   if (notes.max_steps) {
@@ -280,7 +280,7 @@ std::string json_rows(const Rows& rows, const BenchTableNotes& notes) {
   return json_text(json);
 }
 
-// A line for each row under the names of the JSON, with the same values.
+// A line for each row, with the names and values of the JSON.
 std::string csv_rows(const Rows& rows, const BenchTableNotes& notes) {
   std::string text;
   for (const BenchTableRow& row : rows) {

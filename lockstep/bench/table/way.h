@@ -7,20 +7,20 @@
 
 namespace lockstep {
 
-/// A program of PyTorch's, measured beside ours.
+/// A PyTorch program that is measured for comparison.
 struct TablePeer {
-  std::string strategy{};  ///< "single", "dp", "ddp": as PyTorch has them
+  std::string strategy{};  ///< by PyTorch's definition: "single", "dp", "ddp"
   std::string loader{};    ///< "dataloader" or "dali"
-  int workers = 0;         ///< of each process's DataLoader
+  int workers = 0;         ///< per process's DataLoader
 };
 
-/// What one row measures.
+/// The configuration that one row measures.
 struct TableWay {
   std::string strategy{};
   std::string loader{};
   bool fused_kernels = true;
-  /// Ranks of the strategy. Strategy dp has as many replicas in one process instead, and strategy
-  /// single one process with the threads of as many ranks.
+  /// Ranks of the strategy. Strategy dp has this number of replicas in one process instead, and
+  /// strategy single one process with the threads of that number of ranks.
   std::int64_t ranks = 1;
   std::int64_t batch_per_rank = 0;
   std::int64_t threads_per_rank = 1;

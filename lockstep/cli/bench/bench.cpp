@@ -14,7 +14,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_loader_command(*bench);
   add_bench_step_command(*bench);
   add_bench_table_command(*bench);
-  // Global options are understood after the measurement, too.
+  // Allows global options after the measurement's name, too.
   for (CLI::App* measurement : bench->get_subcommands([](const CLI::App*) { return true; })) {
     measurement->fallthrough();
   }

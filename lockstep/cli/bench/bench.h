@@ -1,4 +1,4 @@
-// The measurements that are subcommands of `lockstep bench`, one file each.
+// The measurements of `lockstep bench`, one file each.
 #pragma once
 
 namespace CLI {

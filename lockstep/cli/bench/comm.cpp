@@ -17,58 +17,62 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
       .add_option(
           "--collective", to.collective,
-          "all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, "
-          "send_recv, barrier, several with commas, or all")
+          "Collectives to time: all_reduce, broadcast, reduce, all_gather, gather, scatter, "
+          "reduce_scatter, all_to_all, send_recv, barrier, several with commas, or all")
       ->capture_default_str();
   command
       .add_option("--algorithm", to.algorithm,
-                  "Of all_reduce: auto, native, reduce-broadcast, all-to-all, ring, "
-                  "halving-doubling, tree, "
-                  "several with commas, or all")
+                  "Algorithm of all_reduce: auto, native, reduce-broadcast, all-to-all, ring, "
+                  "halving-doubling, tree, several with commas, or all")
       ->capture_default_str();
-  command.add_option("--backend", to.backend, "auto, shm, gloo, nccl or hierarchical")
+  command
+      .add_option("--backend", to.backend,
+                  "Backend of the group: auto, shm, gloo, nccl or hierarchical")
       ->capture_default_str();
   command
       .add_option("--nproc-per-node", to.nproc_per_node,
                   "Processes to start on this host (default 2)")
       ->transform(whole_number<int>());
-  command.add_option(
-      "--sizes", to.sizes,
-      "Of the larger buffer, as in 4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4); rounded "
-      "down to whole elements, as many for each rank where it is divided, at least one");
-  command.add_option("--dtype", to.dtype, "PyTorch's name of the element type")
-      ->capture_default_str();
-  command.add_flag("--symmetric", to.symmetric, "Only in memory that the group allocates");
-  command.add_flag("--private", to.private_memory, "Only in memory of each process");
-  command.add_flag(
-      "--beside-computing", to.beside_computing,
-      "Also what all_reduce, reduce_scatter and all_gather take while each rank computes, and "
-      "what they take from its computing");
+  command.add_option("--sizes", to.sizes,
+                     "Sizes of the larger buffer, with commas, such as 4,64KiB,1MiB (default: 4 B "
+                     "to 256 MiB by factors of 4); each is rounded down to whole elements, the "
+                     "same number for each rank if the buffer is divided, at least one");
+  command.add_option("--dtype", to.dtype, "Element type, by PyTorch's name")->capture_default_str();
+  command.add_flag("--symmetric", to.symmetric,
+                   "Time only buffers in memory that the group allocates");
+  command.add_flag("--private", to.private_memory,
+                   "Time only buffers in private memory of each process");
+  command.add_flag("--beside-computing", to.beside_computing,
+                   "Also time all_reduce, reduce_scatter and all_gather while each rank computes, "
+                   "and how much they slow that computation down");
   command
       .add_option("--repetitions", to.repetitions,
-                  "Calls of each row (default: what fits into --seconds, from 5 to 200)")
+                  "Calls per row (default: as many as fit into --seconds, from 5 to 200)")
       ->transform(whole_number<int>());
   command.add_option("--seconds", to.seconds,
-                     "Time for each row (default 0.5): it ends earlier after 200 calls; "
-                     "--repetitions makes more");
-  command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
+                     "Time per row, in seconds (default 0.5); a row ends earlier after 200 calls, "
+                     "unless --repetitions asks for more");
+  command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
-  command.add_option("--json", to.json, "Also write the rows, into a folder that exists")
+  command
+      .add_option("--json", to.json,
+                  "Also write the rows to this JSON file (its folder must exist)")
       ->type_name("FILE");
   command
-      .add_option(
-          "--trace", to.trace,
-          "Also make ten calls of each row, after those that are timed, and write when each "
-          "rank came and went, a file for each, for https://ui.perfetto.dev")
+      .add_option("--trace", to.trace,
+                  "After the timed calls of each row make ten more and record when each rank "
+                  "entered and left them; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
 }
 
 void add_explain_options(CLI::App& command, BenchCommArguments& to) {
   command.add_flag(
       "--explain", to.explain,
-      "Run one algorithm (default: ring) with tracing and show who sent what to whom, and when");
-  command.add_option("--bytes", to.bytes, "Of --explain: size of the tensor (default 1MiB)");
-  command.add_option("--out", to.out, "Of --explain: draw it as SVG, in a folder that exists")
+      "Trace one algorithm (default: ring) and show which rank sent what to which, and when");
+  command.add_option("--bytes", to.bytes, "Size of the tensor (--explain only, default 1MiB)");
+  command
+      .add_option("--out", to.out,
+                  "SVG file to draw the algorithm in; its folder must exist (--explain only)")
       ->type_name("FILE");
 }
 

@@ -56,14 +56,13 @@ struct BenchLoaderArguments {
   std::string trace;
 };
 
-// Of each round; images a second.
+// Images per second in each round.
 struct BenchLoaderRow {
   LoaderEngineKind engine;
   int threads = 0;
   std::vector<double> rounds;
-  std::vector<double>
-      floors;                // of images in memory: those that a copy of the same bytes would give
-  std::int64_t skipped = 0;  // images, in all rounds
+  std::vector<double> floors;  // upper bound for images in memory: the rate of copying equal bytes
+  std::int64_t skipped = 0;    // over all rounds
 };
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
@@ -95,7 +94,7 @@ torch::ScalarType dtype_of(const std::string& precision) {
   return types.at(precision);
 }
 
-// Takes batches as a trainer would that needs no time, epoch after epoch.
+// Takes batches epoch after epoch, like a trainer that needs no time.
 double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   Batch batch;
   std::int64_t images = 0;
@@ -110,8 +109,8 @@ double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
   return static_cast<double>(images) / seconds_since(begin);
 }
 
-// Bytes that an image costs at least: its pixels are read once and its numbers written once. 0
-// where images have to be decoded.
+// Minimum number of bytes moved per image: its pixels are read once and its numbers written once. 0
+// if images must be decoded.
 double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
   if (dataset.is_file(0)) return 0;
   ImageReader reader;
@@ -121,7 +120,7 @@ double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
          static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
 }
 
-// Takes some batches while the loader's threads are recorded.
+// Takes some batches while recording the loader's threads.
 void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::path& file) {
   constexpr int kTracedBatches = 20;
   name_thread_track("takes batches");
@@ -161,18 +160,18 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
     }
   }
   double bytes = 0;
-  for (int round = -1; round < arguments.rounds; ++round) {  // the first fills the page cache
+  for (int round = -1; round < arguments.rounds; ++round) {  // round -1 fills the page cache
     for (std::size_t i = 0; i < rows.size(); ++i) {
       auto& [loader, epoch] = contestants[i];
       loader.set_epoch(++epoch);
       if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
       const double rate = images_per_second(loader, epoch, arguments.seconds);
       loader.set_epoch(epoch,
-                       loader.steps_per_epoch());  // no threads that work ahead of their turn
+                       loader.steps_per_epoch());  // stops threads that work ahead
       rows[i].skipped = loader.skipped_images();
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
-      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // or another memory's
+      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // in device memory
       rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
     }
   }
@@ -257,47 +256,56 @@ void run(const BenchLoaderArguments& arguments) {
 }  // namespace
 
 void add_bench_loader_command(CLI::App& bench) {
-  CLI::App* command =
-      bench.add_subcommand("loader", "Count the images a second that a loader gives");
+  CLI::App* command = bench.add_subcommand("loader", "Measure a loader's images per second");
   const auto to = std::make_shared<BenchLoaderArguments>();
   command
       ->add_option("--dataset", to->dataset,
-                   "mnist, cifar10, cifar100, a folder with a subfolder of images for each "
-                   "class, or a file of `lockstep data pack`")
+                   "Data to load: mnist, cifar10, cifar100, a folder with a subfolder of images "
+                   "for each class, or a file of `lockstep data pack`")
       ->capture_default_str();
   command->add_option(
       "--operators", to->operators,
-      "recipe (what `train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, for "
-      "cifar100 crop-flip, for others random-resized-crop");
-  command->add_option("--size", to->size, "Of random-resized-crop, in pixels")
+      "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
+      "crop-flip for cifar100 and random-resized-crop for other data");
+  command
+      ->add_option("--size", to->size,
+                   "Side of the cropped images, in pixels (random-resized-crop only)")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--loader,--engine", to->engines, "native, cuda or dali, several with commas")
+  command
+      ->add_option("--loader,--engine", to->engines,
+                   "Loaders to time: native, cuda or dali, several with commas")
       ->capture_default_str();
-  command->add_option("--threads", to->threads, "Of the loader, several with commas for a row each")
+  command
+      ->add_option("--threads", to->threads,
+                   "Threads of the loader, several with commas for a row each")
       ->capture_default_str();
-  command->add_option("--batch-size", to->batch_size, "Images in a batch")
+  command->add_option("--batch-size", to->batch_size, "Images per batch")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--precision", to->precision, "32, bf16 or 16")->capture_default_str();
-  command->add_option("--layout", to->layout, "nchw or nhwc (channels last)")
+  command->add_option("--precision", to->precision, "Precision of the images: 32, bf16 or 16")
       ->capture_default_str();
-  command->add_option("--rounds", to->rounds, "In each, every row takes its turn")
+  command
+      ->add_option("--layout", to->layout, "Memory format of a batch: nchw or nhwc (channels last)")
+      ->capture_default_str();
+  command->add_option("--rounds", to->rounds, "Rounds, in each of which every row is timed once")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--seconds", to->seconds, "Of a row in a round")->capture_default_str();
+  command->add_option("--seconds", to->seconds, "Time for each row in a round, in seconds")
+      ->capture_default_str();
   command->add_option("--data", to->data, "Folder with the data set's files");
   add_max_image_pixels_option(*command, to->max_image_pixels);
   add_decoding_option(*command, to->decoding);
   add_corrupt_image_option(*command, to->on_corrupt_image);
-  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+  command
+      ->add_option("--json", to->json,
+                   "Also write the rows to this JSON file (its folder must exist)")
       ->type_name("FILE");
   command
-      ->add_option(
-          "--trace", to->trace,
-          "Also take twenty batches of each row, after those that are timed, and write what "
-          "the loader's threads did, a file for each, for https://ui.perfetto.dev")
+      ->add_option("--trace", to->trace,
+                   "After the timed batches of each row take twenty more and record what the "
+                   "loader's threads did; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// Says on a terminal what is being measured, because a comparison takes minutes.
+// Shows on a terminal what is being measured, because a comparison takes minutes.
 class RoundNotes {
  public:
   explicit RoundNotes(int rounds)
@@ -44,7 +44,7 @@ class RoundNotes {
   const bool shows_;
 };
 
-// Measures the cuts in another process, so that this one has no threads of LibTorch when it forks.
+// Measures the cuts in another process, so that this one has no LibTorch threads when it forks.
 BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
   std::set<int> stages;
   for (const StrategyWay& way : settings.ways) {
@@ -93,7 +93,7 @@ std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings
   return ways;
 }
 
-// The rounds of the way "single"; null where it was not measured.
+// The rounds of the way "single"; null if not measured.
 const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
   for (const StrategyRounds& way : ways) {
     if (way.way.name == "single" && way.why_not.empty()) return &way;

@@ -38,9 +38,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kInterrupted = 128;  // exit codes from here on tell of a signal
+constexpr int kInterrupted = 128;  // exit codes from here on report a signal
 
-// A file of our own, which is gone when its guard is.
+// A temporary file, removed with its guard.
 class ReportFile {
  public:
   ReportFile() {
@@ -67,12 +67,12 @@ class ReportFile {
   std::filesystem::path path_;
 };
 
-// A row while it is measured.
+// A row during the measurement.
 struct MeasuredWay {
   TableWay way;
-  TrainSettings settings;         // what ours trains, or what the peer trains as well
-  std::vector<std::string> runs;  // the records of the rounds
-  std::string error;              // of the first round that failed
+  TrainSettings settings;         // settings of Lockstep's training, or of the peer's equal work
+  std::vector<std::string> runs;  // records of the rounds
+  std::string error;              // from the first failed round
 };
 
 class TableRun {
@@ -83,7 +83,7 @@ class TableRun {
       peers_ = find_peers(arguments_);
       find_executable(arguments_.peer_python, "bench table: --peer-python");
     }
-    // All options are refused before the first measurement.
+    // All options are checked before the first measurement.
     for (const TableWay& way : table_.ways) {
       ways_.push_back({.way = way, .settings = settings_of(way), .runs = {}, .error = {}});
       if (way.peer) peer_command(arguments_, way, ways_.back().settings, peers_, "");
@@ -91,7 +91,7 @@ class TableRun {
   }
 
   std::vector<BenchTableRow> measure() {
-    // Each round begins with another row, because the speed of a machine drifts.
+    // Each round begins with a different row, because the speed of a machine drifts.
     for (std::int64_t round = 0; round < table_.rounds; ++round) {
       for (std::size_t i = 0; i < ways_.size(); ++i) {
         const std::size_t at = (static_cast<std::size_t>(round) + i) % ways_.size();
@@ -122,8 +122,8 @@ class TableRun {
     std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << name_of(way) << std::endl;
   }
 
-  // A row that fails leaves the others theirs. An interruption ends the command, and so do data
-  // that no row could have.
+  // A failed row does not affect the others. An interruption ends the command, and so do data that
+  // are unavailable to every row.
   void measure_once(MeasuredWay& way) {
     if (!way.error.empty()) return;
     try {
@@ -146,8 +146,8 @@ class TableRun {
     }
   }
 
-  // A training of a row's own, which starts with processes of its own, and so with an empty cache.
-  // It begins here, and not with the command.
+  // A training of one row, in new processes and thus with an empty cache. Its time starts here, not
+  // with the command.
   void train(TrainSettings settings, const std::filesystem::path& report) {
     settings.json = report;
     settings.started = Clock::now();
@@ -181,7 +181,7 @@ class TableRun {
   bool told_of_data_ = false;
 };
 
-// What readers must know beside the rows.
+// Notes for readers of the rows.
 BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableSettings& table,
                          const std::vector<BenchTableRow>& rows, std::optional<double> others) {
   BenchTableNotes notes{
@@ -208,8 +208,8 @@ void run_table(const BenchTableArguments& arguments) {
   if (worker_environment()) {
     throw ConfigError("bench table: it starts its ranks itself; run it without a launcher");
   }
-  // NVML knows of GPUs without a CUDA context, which ranks could not be forked beside. A CPU build
-  // of LibTorch cannot use them.
+  // NVML detects GPUs without a CUDA context, which would prevent forking the ranks. A CPU build of
+  // LibTorch cannot use GPUs.
   const int gpus = at::globalContext().hasCUDART() ? count_visible_gpus() : 0;
   const BenchTableSettings table = resolve_table(
       arguments, {.processors = static_cast<std::int64_t>(available_cpus().size()), .gpus = gpus});
@@ -250,61 +250,80 @@ void add_bench_table_command(CLI::App& bench) {
   command
       ->add_option("--strategies", to->strategies,
                    "Strategies of several ranks, with commas: " + join(strategy_names()) +
-                       "; of dp a rank is a replica, of single a share of the threads")
+                       "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
-  command->add_option("--loaders", to->loaders, "native, cuda, dali, with commas")
+  command->add_option("--loaders", to->loaders, "Loaders, with commas: native, cuda, dali")
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
-                      "fused,libtorch for rows with and without our own kernels (default: fused)");
-  command->add_option("--batch-per-rank", to->batch_per_rank,
-                      "Images of a rank's step, several with commas for rows each (default: the "
-                      "recipe's batch)");
+                      "Kernels, with commas: fused (Lockstep's own) and libtorch, for rows with "
+                      "each (default: fused)");
+  command->add_option(
+      "--batch-per-rank", to->batch_per_rank,
+      "Images per rank and step, several with commas for rows each (default: the recipe's batch)");
   command
-      ->add_option(
-          "--epochs", to->epochs,
-          "Epochs of each run: the seconds are those without the first, which warms up and "
-          "fills the cache of decoded images; with 1 they include it")
+      ->add_option("--epochs", to->epochs,
+                   "Epochs of each run; the first warms up, fills the cache of decoded images and "
+                   "is not timed, unless it is the only one")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
   command
       ->add_option("--rounds", to->rounds,
-                   "Runs of each row; all rows take turns, and medians are over all runs")
+                   "Runs per row; the rows take turns, and medians are taken over all runs")
       ->transform(whole_number<std::int64_t>())
       ->capture_default_str();
-  command->add_option("--max-steps", to->max_steps, "Steps of an epoch, at most (default: all)")
+  command
+      ->add_option("--max-steps", to->max_steps, "Maximum number of steps per epoch (default: all)")
       ->transform(whole_number<std::int64_t>());
   command->add_flag("--with-peers", to->with_peers,
-                    "Also measure PyTorch's programs with the same work, in turn with ours");
-  command->add_option("--peer-python", to->peer_python, "Python with torch and torchvision")
+                    "Also time PyTorch's programs on the same work, in turn with Lockstep");
+  command
+      ->add_option("--peer-python", to->peer_python,
+                   "Python interpreter with torch and torchvision, for --with-peers")
       ->type_name("PROGRAM")
       ->capture_default_str();
-  command->add_option("--peer-workers", to->peer_workers,
-                      "Workers of each DataLoader, several with commas for rows each (default: 0)");
-  command->add_option("--peer-timeout", to->peer_timeout_seconds, "Seconds that a peer may take")
+  command->add_option(
+      "--peer-workers", to->peer_workers,
+      "Workers of each PyTorch DataLoader, several with commas for rows each (default: 0)");
+  command
+      ->add_option("--peer-timeout", to->peer_timeout_seconds,
+                   "Timeout of a PyTorch program, in seconds")
       ->capture_default_str();
-  command->add_option("--peers", to->peers, "Folder of PyTorch's programs (default: installed)")
+  command
+      ->add_option("--peers", to->peers,
+                   "Folder of the PyTorch programs (default: the installed one)")
       ->type_name("DIR");
   add_recipe_options(*command, to->train.of_recipe);
   command->add_option("--data", to->train.data, "Folder of the data")->type_name("DIR");
-  command->add_option("--accelerator", to->train.accelerator, "auto, cpu or cuda")
+  command
+      ->add_option("--accelerator", to->train.accelerator,
+                   "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
-  command->add_option("--backend", to->train.backend, "auto, shm, gloo, hierarchical or nccl")
+  command
+      ->add_option("--backend", to->train.backend,
+                   "Backend of the group: auto, shm, gloo, hierarchical or nccl")
       ->capture_default_str();
-  command->add_option("--precision", to->train.precision, "32, bf16 or 16")->capture_default_str();
+  command
+      ->add_option("--precision", to->train.precision,
+                   "Precision of the computation: 32, bf16 or 16")
+      ->capture_default_str();
   command
       ->add_option("--threads", to->train.threads,
-                   "Compute threads per rank, the same in all rows (default: a rank's share of the "
-                   "processors among the most ranks)")
+                   "Compute threads per rank, equal in all rows (default: the processors divided "
+                   "by the largest number of ranks)")
       ->transform(whole_number<int>());
-  command->add_option("--timeout", to->train.timeout_seconds, "Deadline of every wait, in seconds")
+  command->add_option("--timeout", to->train.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
-  command->add_option("--format", to->format, join(bench_table_formats()))->capture_default_str();
-  command->add_option("--json", to->json, "Also write the rows, into a folder that exists")
+  command->add_option("--format", to->format, "Format of the table: " + join(bench_table_formats()))
+      ->capture_default_str();
+  command
+      ->add_option("--json", to->json,
+                   "Also write the rows to this JSON file (its folder must exist)")
       ->type_name("FILE");
   command
-      ->add_option("--trace", to->trace,
-                   "Write what all threads of all ranks did in the last ten steps of each row of "
-                   "ours, a file for each, for https://ui.perfetto.dev; costs less than a percent")
+      ->add_option(
+          "--trace", to->trace,
+          "Record what all threads of all ranks did in the last ten steps of each row of Lockstep; "
+          "writes one trace per row for https://ui.perfetto.dev and costs less than 1 %")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });

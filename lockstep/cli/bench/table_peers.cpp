@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPeerProgram = "train_epochs.py";
 constexpr Milliseconds kPeerGrace{5000};
 
-// Where the program finds the data that ours trains on; nothing where both make it themselves.
+// The place of the data that Lockstep trains on, for the program; nothing if both generate them.
 std::optional<fs::path> data_of_peer(const TrainSettings& settings) {
   const Recipe& recipe = *settings.recipe;
   if (recipe.reads_image_folder) {
@@ -46,7 +46,7 @@ void redirect_output(const fs::path& log) {
   dup2(file, STDERR_FILENO);
 }
 
-// The last line that says something: Python ends a traceback with its error.
+// The last non-empty line: Python ends a traceback with its error.
 std::string last_line(const fs::path& log) {
   std::ifstream file(log);
   std::string last;
@@ -118,7 +118,7 @@ void run_peer(const std::vector<std::string>& command, const fs::path& log, doub
   const LaunchResult result =
       launch_ranks({.nproc_per_node = 1, .grace = kPeerGrace, .ranks_exec = true}, [&] {
         redirect_output(log);
-        alarm(static_cast<unsigned>(std::ceil(seconds)));  // stays when the process becomes Python
+        alarm(static_cast<unsigned>(std::ceil(seconds)));  // survives the exec
         execute(executable, command);
       });
   if (result.ok()) return;

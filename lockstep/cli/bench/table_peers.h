@@ -1,4 +1,4 @@
-// PyTorch's programs, which `lockstep bench table --with-peers` measures beside ours.
+// PyTorch's programs, which `lockstep bench table --with-peers` measures for comparison.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,19 @@
 
 namespace lockstep {
 
-/// Where the programs lie: --peers, else ../share/lockstep/peers beside this program, as installed,
-/// or the folder benchmarks/peers of the source tree that it was built in. ConfigError where there
-/// are none.
+/// The folder of the programs: --peers, otherwise ../share/lockstep/peers relative to this program
+/// if installed, or the folder benchmarks/peers of its source tree. ConfigError if there are none.
 std::filesystem::path find_peers(const BenchTableArguments& arguments);
 
-/// The words that start the peer of `way`, which has a TablePeer. `settings` are those of the row
-/// of ours with the same work; `report` is the file that the peer writes.
+/// The command line of the peer of `way`, which has a TablePeer. `settings` belong to the row of
+/// Lockstep with equal work; `report` is the file that the peer writes.
 std::vector<std::string> peer_command(const BenchTableArguments& arguments, const TableWay& way,
                                       const TrainSettings& settings,
                                       const std::filesystem::path& peers,
                                       const std::filesystem::path& report);
 
-/// Starts `command`, whose standard output and error go to `log`, and waits for its end. Error with
-/// the last line of the log where it fails, and where it takes more than `seconds`.
+/// Starts `command`, with its standard output and error redirected to `log`, and waits for its end.
+/// Error with the last line of the log if it fails or takes more than `seconds`.
 void run_peer(const std::vector<std::string>& command, const std::filesystem::path& log,
               double seconds);
 

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kTableCommand = "bench table";
 constexpr double kMostRanks = 1024;
 
-// A value that is given twice would be measured twice, as rows that nothing tells apart.
+// Refuses repeated values, which would give indistinguishable rows.
 template <class Value>
 void require_distinct(const char* option, const std::vector<Value>& values,
                       const std::string& text) {
@@ -53,7 +53,7 @@ std::vector<std::string> parse_names(const char* option, const std::string& text
   return names;
 }
 
-// 1, 2, 4, ... up to what the machine has.
+// 1, 2, 4, ... up to the machine's number.
 std::vector<std::int64_t> usual_ranks(const TableMachine& machine, bool on_gpus) {
   std::vector<std::int64_t> ranks;
   const std::int64_t most = std::max<std::int64_t>(on_gpus ? machine.gpus : machine.processors, 1);
@@ -62,17 +62,17 @@ std::vector<std::int64_t> usual_ranks(const TableMachine& machine, bool on_gpus)
   return ranks;
 }
 
-// Everything that rows differ in.
+// The values in which rows differ.
 struct TableAxes {
   std::vector<std::int64_t> batches;
   std::vector<std::int64_t> ranks;
   std::vector<std::string> strategies;
   std::vector<std::string> loaders;
   std::vector<std::string> kernels;
-  std::vector<std::int64_t> peer_workers;  // none: PyTorch is not measured
+  std::vector<std::int64_t> peer_workers;  // empty: PyTorch is not measured
 };
 
-// Why `way` cannot be measured; empty where it can.
+// Why `way` cannot be measured; empty if it can.
 std::string obstacle(const TableWay& way, const TableMachine& machine) {
   const std::int64_t threads = way.ranks * way.threads_per_rank;
   if (way.strategy == "single" && way.ranks > 1 && threads > machine.processors) {
@@ -84,7 +84,7 @@ std::string obstacle(const TableWay& way, const TableMachine& machine) {
   return "";
 }
 
-// PyTorch's counterpart of a row of ours; nothing where it has none.
+// PyTorch's counterpart of a row of Lockstep; nothing if there is none.
 std::optional<TablePeer> peer_of(const TableWay& way, bool on_gpus) {
   const bool has_loader = way.loader == "native" || way.loader == "dali";
   const bool has_strategy =
@@ -94,7 +94,7 @@ std::optional<TablePeer> peer_of(const TableWay& way, bool on_gpus) {
                    .loader = way.loader == "dali" ? "dali" : "dataloader"};
 }
 
-// The rows, in the order in which they are shown.
+// The rows in the order of display.
 class TableWays {
  public:
   TableWays(TableAxes axes, const TableMachine& machine, bool on_gpus, std::int64_t threads)
@@ -109,7 +109,7 @@ class TableWays {
   std::vector<std::string> notes;
 
  private:
-  // Adds the rows of one number of ranks and one batch. One rank alone trains by strategy single.
+  // Adds the rows of one number of ranks and one batch. A single rank trains with strategy single.
   void add_all(TableWay way) {
     way.threads_per_rank = threads_;
     const std::vector<std::string> alone = {"single"};
@@ -141,7 +141,7 @@ class TableWays {
     for (const std::int64_t workers : axes_.peer_workers) {
       way.peer->workers = static_cast<int>(workers);
       ways.push_back(way);
-      if (way.peer->loader == "dali") return;  // it has threads instead
+      if (way.peer->loader == "dali") return;  // DALI uses threads instead
     }
   }
 
@@ -206,7 +206,7 @@ BenchTableSettings resolve_table(const BenchTableArguments& arguments,
   const bool on_gpus = arguments.train.accelerator == "cuda" ||
                        (arguments.train.accelerator == "auto" && machine.gpus > 0);
   TableAxes axes = parse_axes(arguments, machine, on_gpus);
-  // A rank that had all processors to itself would make every other row look inefficient.
+  // If one rank had all processors to itself, every other row would look inefficient.
   const std::int64_t share = machine.processors / std::ranges::max(axes.ranks);
   const std::int64_t threads =
       arguments.train.threads > 0 ? arguments.train.threads : std::max<std::int64_t>(share, 1);

@@ -1,4 +1,4 @@
-// The options of `lockstep bench table`, checked: which rows it has.
+// The checked options of `lockstep bench table`, which define its rows.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-/// As the user gave them; absent where the recipe or the machine decides.
+/// The options as given by the user; absent if the recipe or the machine decides.
 struct BenchTableArguments {
-  TrainArguments train;  ///< what all rows have in common
+  TrainArguments train;  ///< options common to all rows
   std::optional<std::string> ranks;
   std::string strategies = "ddp";
   std::string loaders = "native";
@@ -29,28 +29,28 @@ struct BenchTableArguments {
   double peer_timeout_seconds = 1200;
   std::string format = "table";
   std::string json;
-  std::string trace;  ///< folder of a trace for each row of ours; empty: none
+  std::string trace;  ///< folder of a trace for each row of Lockstep; empty: none
 };
 
 struct BenchTableSettings {
   std::vector<TableWay> ways;
-  std::vector<std::string> notes;  ///< combinations that have no row, and why
+  std::vector<std::string> notes;  ///< combinations without a row, and why
   std::int64_t rounds = 1;
   std::string format;
   std::string json;
 };
 
-/// The processors and GPUs that decide what is measured by default.
+/// The processors and GPUs that determine the default measurements.
 struct TableMachine {
   std::int64_t processors = 1;
   std::int64_t gpus = 0;
 };
 
-/// Checks everything but what `train` checks of each row (arguments_of()). ConfigError names the
-/// option.
+/// Checks everything except what `train` checks for each row (arguments_of()). ConfigError names
+/// the option.
 BenchTableSettings resolve_table(const BenchTableArguments& arguments, const TableMachine& machine);
 
-/// What `lockstep train` is given for a row of ours.
+/// The arguments of `lockstep train` for a row of Lockstep.
 TrainArguments arguments_of(const BenchTableArguments& arguments, const TableWay& way);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ void add_data_command(CLI::App& app) {
   add_data_info_command(*data);
   add_data_check_command(*data);
   add_data_preview_command(*data);
-  // Global options are understood after the action, too.
+  // Allows global options after the action's name, too.
   for (CLI::App* action : data->get_subcommands([](const CLI::App*) { return true; })) {
     action->fallthrough();
   }

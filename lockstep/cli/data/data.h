@@ -1,4 +1,4 @@
-// What `lockstep data` does, one file a subcommand.
+// The subcommands of `lockstep data`, one file each.
 #pragma once
 
 namespace CLI {

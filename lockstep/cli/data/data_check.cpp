@@ -98,9 +98,9 @@ void add_data_check_command(CLI::App& data) {
   add_data_choice_options(*command, to->choice);
   command
       ->add_option("--threads", to->threads,
-                   "Threads that decode (default: one for each processor that may be used)")
+                   "Threads that decode images (default: one for each processor available)")
       ->transform(whole_number<int>());
-  command->add_option("--json", to->json, "Also write what was found to this file")
+  command->add_option("--json", to->json, "Also write the findings to this JSON file")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

@@ -25,10 +25,10 @@ void get_data(const std::string& name) {
 }  // namespace
 
 void add_data_get_command(CLI::App& data) {
-  CLI::App* command =
-      data.add_subcommand("get", "Download a data set where it is not found; print its folder");
+  CLI::App* command = data.add_subcommand(
+      "get", "Download a data set unless it is already there, and print its folder");
   const auto name = std::make_shared<std::string>();
-  command->add_option("NAME", *name, "One of " + join(known_data_names()))
+  command->add_option("NAME", *name, "Data set to get: " + join(known_data_names()))
       ->required()
       ->check(not_empty());
   command->callback([name] { get_data(*name); });

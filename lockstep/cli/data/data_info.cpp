@@ -36,7 +36,7 @@ struct Sides {
   std::string text() const { return least == most ? str(least) : str(least, " to ", most); }
 };
 
-// All are looked at, so that one knows how bad it is.
+// All images are checked, to show the extent of the damage.
 void verify(const PackReader& pack) {
   std::int64_t damaged = 0;
   std::string first;
@@ -92,10 +92,10 @@ void run(const InfoArguments& arguments) {
 void add_data_info_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand("info", "Show what a packed image file holds");
   const auto to = std::make_shared<InfoArguments>();
-  command->add_option("FILE", to->file, "Made by `lockstep data pack`")->required();
+  command->add_option("FILE", to->file, "File made by `lockstep data pack`")->required();
   CLI::Option* const verify =
       command->add_flag("--verify", to->verify, "Read all images and check their checksums");
-  command->add_option("--json", to->json, "Also write what is shown to this file")
+  command->add_option("--json", to->json, "Also write the output to this JSON file")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) {
     if (option != verify) option->check(not_empty());

@@ -21,7 +21,7 @@ namespace {
 struct Place {
   std::string name;
   std::optional<std::string> folder;
-  std::string problem;  // why there is no folder; empty where the files are nowhere
+  std::string problem;  // why there is no folder; empty if the files do not exist
 };
 
 Place find(const std::string& name) {
@@ -33,7 +33,7 @@ Place find(const std::string& name) {
   }
 }
 
-// Where `data get` would put it; nothing where there is no place.
+// The folder that `data get` would use; nothing if there is none.
 std::optional<std::string> cache_of(const std::string& name) {
   try {
     return data_cache_directory(name).string();
@@ -69,7 +69,7 @@ void list_data(const std::string& json_file) {
 void add_data_list_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand("list", "Show the known data sets and where they are");
   const auto json_file = std::make_shared<std::string>();
-  command->add_option("--json", *json_file, "Also write the list to this file")
+  command->add_option("--json", *json_file, "Also write the list to this JSON file")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([json_file] { list_data(*json_file); });

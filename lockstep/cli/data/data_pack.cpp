@@ -48,7 +48,7 @@ struct PackArguments {
   std::string json;
 };
 
-// "120x160" or "160", height before width as everywhere.
+// Parses "120x160" or "160", height before width.
 ImageSize parse_size(const std::string& text) {
   const auto number = [&](const char* begin, const char* end) {
     int value = 0;
@@ -93,7 +93,7 @@ PackImagesOptions resolve(const PackArguments& arguments) {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
-// While it lives, SIGINT and SIGTERM are only noted, so that the file under way is removed.
+// While it lives, SIGINT and SIGTERM are only noted, so that the unfinished file is removed.
 class NotedSignals {
  public:
   NotedSignals() {
@@ -168,24 +168,28 @@ void run(const PackArguments& arguments) {
 
 void add_data_pack_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
-      "pack", "Write a data set into one file that is read in any order at memory's speed");
+      "pack", "Write a data set to one file, which is read in any order at the speed of memory");
   const auto to = std::make_shared<PackArguments>();
   add_data_choice_options(*command, to->choice);
-  command->add_option("OUT", to->out, "File to write; one that is there is replaced in the end")
+  command
+      ->add_option("OUT", to->out,
+                   "File to write; an existing file is replaced once the new one is complete")
       ->required();
   command
-      ->add_option("--resize", to->resize,
-                   "Resize so that the shorter side has so many pixels, as torchvision's Resize(N)")
+      ->add_option(
+          "--resize", to->resize,
+          "Resize the shorter side to this number of pixels, as torchvision's Resize(N) does")
       ->transform(whole_number<int>());
   command->add_option("--size", to->size, "Resize to exactly HEIGHTxWIDTH pixels");
   CLI::Option* const encoded = command->add_flag(
-      "--encoded", to->encoded, "Keep JPEG and PNG files as they are instead of their pixels");
+      "--encoded", to->encoded, "Store JPEG and PNG files unchanged instead of their pixels");
   command
       ->add_option("--threads", to->threads,
-                   "That decode and resize (default: the processors that may be used)")
+                   "Threads that decode and resize (default: one for each processor available)")
       ->transform(whole_number<int>());
   add_corrupt_image_option(*command, to->on_corrupt_image);
-  command->add_option("--json", to->json, "Also write the summary to this file")->type_name("FILE");
+  command->add_option("--json", to->json, "Also write the summary to this JSON file")
+      ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) {
     if (option != encoded) option->check(not_empty());
   }

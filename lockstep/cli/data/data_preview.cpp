@@ -108,17 +108,19 @@ void add_number(CLI::App& command, const char* name, Value& to, const char* help
 void add_data_options(CLI::App& command, PreviewArguments& to) {
   command
       .add_option("SOURCE", to.choice.source,
-                  "mnist, cifar10, cifar100, a folder with a folder of images for each class, or a "
-                  "file of `lockstep data pack`")
+                  "Data to show: mnist, cifar10, cifar100, a folder with a folder of images for "
+                  "each class, or a file of `lockstep data pack`")
       ->required();
-  command.add_option("--out", to.out, "Image to write, FILE.png in a folder that exists")
+  command.add_option("--out", to.out, "PNG file to write (its folder must exist)")
       ->required()
       ->type_name("FILE");
-  command.add_option("--operators", to.choice.operators,
-                     "recipe (what `train` does to these images), normalize, crop-flip, "
-                     "crop-flip-cutout or random-resized-crop (with a flip); default: the "
-                     "recipe's, for cifar100 crop-flip, for others random-resized-crop");
-  add_number(command, "--size", to.choice.size, "Of random-resized-crop, in pixels");
+  command.add_option(
+      "--operators", to.choice.operators,
+      "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
+      "crop-flip for cifar100 and random-resized-crop for other data");
+  add_number(command, "--size", to.choice.size,
+             "Side of the cropped images, in pixels (random-resized-crop only)");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.choice.max_image_pixels);
   add_decoding_option(command, to.decoding);
@@ -129,24 +131,28 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
 
 void add_data_preview_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
-      "preview", "Draw a sheet of training images as a net sees them, with their labels");
+      "preview", "Draw a sheet of training images as the network sees them, with their labels");
   const auto to = std::make_shared<PreviewArguments>();
   add_data_options(*command, *to);
   add_number(*command, "--images", to->options.images,
-             "Rows: images of as many classes as there are");
-  add_number(*command, "--versions", to->options.versions, "Columns: epochs that each is shown of");
+             "Rows of the sheet: images, spread over the classes");
+  add_number(*command, "--versions", to->options.versions,
+             "Columns of the sheet: epochs in which each image is shown");
   command
       ->add_option("--scale", to->options.scale,
-                   "Side of an image's pixel (default: cells of 96 pixels or more)")
+                   "Enlargement of an image's pixels (default: cells of at least 96 pixels)")
       ->transform(whole_number<std::int64_t>());
-  add_number(*command, "--seed", to->options.seed, "Of the augmentation and the choice of images");
-  add_number(*command, "--epoch", to->options.epoch, "The first, from 0");
-  command->add_option("--loader", to->engine, "native, cuda or dali")->capture_default_str();
+  add_number(*command, "--seed", to->options.seed,
+             "Seed of the augmentation and of the choice of images");
+  add_number(*command, "--epoch", to->options.epoch, "First epoch to show, from 0");
+  command
+      ->add_option("--loader", to->engine, "Loader that prepares the images: native, cuda or dali")
+      ->capture_default_str();
   command
       ->add_option("--mix", to->mix,
-                   "Mixes the images of the sheet: none, mixup, cutmix, or random for either")
+                   "Mix the images of the sheet: none, mixup, cutmix, or random for either")
       ->capture_default_str();
-  command->add_option("--json", to->json, "Also write what the sheet shows to this file")
+  command->add_option("--json", to->json, "Also write what the sheet shows to this JSON file")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

@@ -31,9 +31,10 @@ namespace {
 
 constexpr const char* kOwner = "preview";
 constexpr std::int64_t kLeastCell = 96;  // pixels
-constexpr std::int64_t kMost = 4096;     // images, versions
+constexpr std::int64_t kMost = 4096;     // of images and versions
 
-// The same images in every epoch. They keep their places in the data set, on which the random
+// Uses one set of images in every epoch. They keep their places in the data set, which determine
+// the random choices.
 // choices depend.
 class ChosenImages final : public Sampler {
  public:
@@ -75,7 +76,7 @@ Picture picture_of(const ImageView& view) {
   return picture;
 }
 
-// As the data set has it, shrunk where it is larger than a cell.
+// The image as stored in the data set, reduced if larger than a cell.
 Picture original(const ImageDataset& dataset, std::int64_t index, const ImageShape& cell) {
   ImageReader reader;
   dataset.read(index, reader);
@@ -102,7 +103,8 @@ const Normalize& normalize_of(const Augmentation& augmentation) {
   throw ConfigError(lockstep::str(kOwner, ": the list has no Normalize"));
 }
 
-// Of image `i` of a batch, whose labels are classes or, with a mix, probabilities.
+// The classes and shares of image `i` of a batch, whose labels are classes or, with a mix,
+// probabilities.
 std::vector<std::pair<std::int64_t, double>> shares_of(const torch::Tensor& labels,
                                                        std::int64_t i) {
   if (labels.dim() == 1) return {{labels[i].item<std::int64_t>(), 1.0}};
@@ -116,7 +118,7 @@ std::vector<std::pair<std::int64_t, double>> shares_of(const torch::Tensor& labe
   return shares;
 }
 
-// Names that the sheet cannot spell are told apart by their numbers.
+// Names with characters missing from the font are distinguished by their numbers.
 std::string class_name(const ImageDataset& dataset, std::int64_t label) {
   const std::vector<std::string>& names = dataset.class_names();
   if (names.empty()) return std::to_string(label);
@@ -180,7 +182,7 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
   for (std::size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
   }
-  // How often its class came before, the place in the order, and the class of each image.
+  // For each image: how often its class came before, its place in the order, and its class.
   using Place = std::array<std::int64_t, 3>;
   std::vector<Place> places;
   std::vector<std::int64_t> seen(dataset.num_classes());
@@ -196,7 +198,7 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
     places.pop_back();
   }
   std::sort(chosen.begin(), chosen.end(), [](const Place& a, const Place& b) {
-    return std::tie(a[0], a[2]) < std::tie(b[0], b[2]);  // a round has a class once
+    return std::tie(a[0], a[2]) < std::tie(b[0], b[2]);  // each class is once in a round
   });
   std::vector<std::int64_t> indices;
   for (const Place& place : chosen) indices.push_back(order[place[1]]);
@@ -205,7 +207,7 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
 
 namespace {
 
-// With kSkip every candidate is decoded wholly, since the sheet may show any part of it.
+// With kSkip every candidate is fully decoded, since the sheet may show any part of it.
 std::vector<std::int64_t> choose_rows(const ImageDataset& dataset, const PreviewOptions& options,
                                       std::vector<CorruptImage>& skipped) {
   if (options.on_corrupt_image == OnCorruptImage::kStop) {

@@ -1,4 +1,4 @@
-// What a net sees of a data set: images as a Loader gives them, on a contact sheet.
+// A contact sheet of a data set's images as a Loader gives them to a network.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace lockstep {
 
 struct PreviewOptions {
   std::int64_t images = 8;            ///< rows, at most as many as the data set has images
-  std::int64_t versions = 7;          ///< of each image, from as many epochs
-  std::optional<std::int64_t> scale;  ///< side of a pixel; none: cells of 96 pixels or more
+  std::int64_t versions = 7;          ///< columns of each image, from as many epochs
+  std::optional<std::int64_t> scale;  ///< side of a pixel; absent: cells of at least 96 pixels
   std::uint64_t seed = 0;             ///< of the choice of images, and the loader's
-  std::int64_t epoch = 0;             ///< the first
+  std::int64_t epoch = 0;             ///< the first epoch
   LoaderEngineKind engine = LoaderEngineKind::kNative;
-  /// kSkip: images that cannot be decoded are replaced by others.
+  /// With kSkip, images that cannot be decoded are replaced by others.
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   BatchMix mix;  ///< the images of the sheet are one batch, each row's partner the row above
 };
 
-/// An image as it is trained with in one epoch.
+/// An image as used for training in one epoch.
 struct PreviewVersion {
   std::int64_t epoch = 0;
-  /// Classes with their shares of the label, the largest first; without a mix one with 1.
+  /// Classes with their shares of the label, largest first; without a mix, one class with share 1.
   std::vector<std::pair<std::int64_t, double>> shares;
 };
 
@@ -42,21 +42,21 @@ struct PreviewRow {
 struct Preview {
   ContactSheet sheet;
   std::vector<PreviewRow> rows;
-  std::vector<CorruptImage> skipped;  ///< with OnCorruptImage::kSkip, of those that were tried
+  std::vector<CorruptImage> skipped;  ///< with OnCorruptImage::kSkip, those that were tried
 };
 
-/// `count` images of `dataset`, or all where it has fewer: random ones, such that no class is shown
-/// a second time before each that the data set has was shown once, and so on; each time in the
-/// order of the classes. With `usable` only images for which it returns true; it is asked about as
-/// few as possible.
+/// `count` random images of `dataset`, or all if it has fewer. They are drawn in rounds, in the
+/// order of the classes, such that each class of the data set appears once before any appears a
+/// second time, and so on. With `usable`, only images for which it returns true; it is called as
+/// rarely as possible.
 std::vector<std::int64_t> choose_preview_images(
     const ImageDataset& dataset, std::int64_t count, std::uint64_t seed,
     const std::function<bool(std::int64_t index)>& usable = {});
 
-/// One row an image: first itself, shrunk or enlarged by a whole factor to fit, then what a Loader
-/// of these options makes of it in each epoch, with Normalize undone. ConfigError when the engine
-/// cannot execute the list, the sheet would be too large, or images have neither 1 nor 3 channels;
-/// DataError when an image, or with kSkip every image, cannot be read.
+/// One row per image: first the image itself, reduced or enlarged by a whole factor to fit, then
+/// the output of a Loader with these options in each epoch, with Normalize undone. ConfigError if
+/// the engine cannot execute the list, if the sheet would be too large, or if images have neither 1
+/// nor 3 channels; DataError if an image, or with kSkip every image, cannot be read.
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options);
 

@@ -9,10 +9,10 @@ namespace lockstep {
 
 void add_explain_command(CLI::App& app) {
   CLI::App* explain =
-      app.add_subcommand("explain", "Show what an algorithm does, in letters and as a picture");
+      app.add_subcommand("explain", "Show what an algorithm does, as text and as a picture");
   explain->require_subcommand(1);
   add_explain_pipeline_command(*explain);
-  // Global options may also follow the name of the algorithm.
+  // Allows global options after the algorithm's name, too.
   for (CLI::App* algorithm : explain->get_subcommands([](const CLI::App*) { return true; })) {
     algorithm->fallthrough();
   }

@@ -1,4 +1,4 @@
-// The algorithms that `lockstep explain` knows, one file each.
+// The algorithms of `lockstep explain`, one file each.
 #pragma once
 
 namespace CLI {

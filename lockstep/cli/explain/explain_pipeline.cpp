@@ -21,59 +21,68 @@ namespace lockstep {
 namespace {
 
 void add_schedule_options(CLI::App& command, ExplainPipelineArguments& to) {
-  command.add_option("--schedule", to.schedule,
-                     "gpipe, 1f1b, interleaved, zb-h1 or zbv (default 1f1b)");
+  command.add_option(
+      "--schedule", to.schedule,
+      "Schedule of the pipeline: gpipe, 1f1b, interleaved, zb-h1 or zbv (default 1f1b)");
   command.add_option("--stages", to.stages, "Stages of the model (default 4)")
       ->transform(whole_number<int>());
   command
       .add_option("--workers", to.workers,
-                  "Devices or cores (default: as many as stages; interleaved and zbv have half as "
-                  "many)")
+                  "Workers, each a device or core (default: one for each stage, or for two stages "
+                  "by interleaved and zbv)")
       ->transform(whole_number<int>());
-  command.add_option("--micro-batches", to.micro_batches, "Parts of a batch (default 8)")
+  command
+      .add_option("--micro-batches", to.micro_batches,
+                  "Micro-batches that a batch is divided into (default 8)")
       ->transform(whole_number<int>());
   command
       .add_option("--table", to.table,
-                  "A table in place of a schedule: CSV, a line for each worker, cells such as 2F0")
+                  "Table to use instead of a schedule: CSV with a line for each worker and cells "
+                  "such as 2F0")
       ->type_name("FILE");
   command.add_option("--message-cost", to.message_cost,
-                     "Time that a message takes, where a forward takes 1 (default 0)");
+                     "Time of a message, in units of a forward's time (default 0)");
 }
 
 void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_flag("--measured", to.measured,
-                   "Also run the table: stages of linear layers on threads of this process, the "
-                   "bytes of their activations, and what the executor costs (the time of the same "
-                   "table with stages that do nothing)");
+                   "Also run the table with stages of linear layers on threads of this process; "
+                   "shows the bytes of their activations and the executor's cost (the time of the "
+                   "same table with stages that do nothing)");
   command
       .add_option("--wait", to.wait,
-                  "Stages wait instead of computing: microseconds of a forward, and of each half "
-                  "of a backward. For more workers than processors (--measured only)")
+                  "Let stages wait instead of compute: microseconds of a forward and of each half "
+                  "of a backward; useful with more workers than processors (--measured only)")
       ->transform(whole_number<int>());
-  command.add_option("--width", to.width, "Features of a layer (--measured only, default 512)")
+  command.add_option("--width", to.width, "Features per layer (--measured only, default 512)")
       ->transform(whole_number<int>());
-  command.add_option("--layers", to.layers, "Layers of a stage (--measured only, default 2)")
+  command.add_option("--layers", to.layers, "Layers per stage (--measured only, default 2)")
       ->transform(whole_number<int>());
   command
-      .add_option("--samples", to.samples, "Samples of a micro-batch (--measured only, default 64)")
+      .add_option("--samples", to.samples, "Samples per micro-batch (--measured only, default 64)")
       ->transform(whole_number<int>());
   command.add_option("--activation", to.activation,
-                     "relu or gelu, behind each layer (--measured only, default relu)");
+                     "Activation after each layer: relu or gelu (--measured only, default relu)");
   command
-      .add_option("--threads", to.threads,
-                  "OpenMP threads of each worker (--measured only, default 1)")
+      .add_option("--threads", to.threads, "OpenMP threads per worker (--measured only, default 1)")
       ->transform(whole_number<int>());
   command
       .add_option("--steps", to.steps,
-                  "Steps, of which the median is shown (--measured only, default 21)")
+                  "Steps to time; their median is shown (--measured only, default 21)")
       ->transform(whole_number<int>());
 }
 
 void add_output_options(CLI::App& command, ExplainPipelineArguments& to) {
-  command.add_option("--svg", to.svg, "Also draw it, in a folder that exists")->type_name("FILE");
-  command.add_option("--csv", to.csv, "Also write the table, to be changed and given to --table")
+  command
+      .add_option("--svg", to.svg,
+                  "Also draw the schedule to this SVG file (its folder must exist)")
       ->type_name("FILE");
-  command.add_option("--json", to.json, "Also write bubbles, activations and the executor's cost")
+  command
+      .add_option("--csv", to.csv, "Also write the table to this CSV file, for editing and --table")
+      ->type_name("FILE");
+  command
+      .add_option("--json", to.json,
+                  "Also write bubbles, activations and the executor's cost to this JSON file")
       ->type_name("FILE");
 }
 

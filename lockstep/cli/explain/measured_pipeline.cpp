@@ -24,10 +24,10 @@ namespace {
 
 constexpr int kPipelineWarmUps = 3;
 
-// Passes the batch on as if its gradient were wanted. Otherwise the first layer would not compute
+// Passes the batch on as if its gradient were needed. Otherwise the first layer would not compute
 // that gradient, and the first stage would cost less than the others. The sink ends the first part
-// of a split backward, which drops the gradient: nothing is computed or kept that the other stages
-// do not compute or keep.
+// of a split backward and drops the gradient, so that nothing is computed or kept that the other
+// stages do not compute or keep.
 struct WantedBatchImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = x.detach();
@@ -66,12 +66,12 @@ PipelineOptions options_of(const pipeline::Table& table, const ToyStages& toys) 
   PipelineOptions options;
   options.table = table;
   options.threads_per_worker = toys.threads;
-  // A table with reductions runs as that of a single replica, which has nothing to add up.
+  // A table with reductions is run with a single replica, for which reductions do nothing.
   if (has_reductions(table)) options.reduce = [](int, const Tensors&) {};
   return options;
 }
 
-// A pipeline on the processors of this machine with a batch of random numbers.
+// A pipeline on this machine's processors with a batch of random numbers.
 class ToyPipeline {
  public:
   ToyPipeline(std::vector<pipeline::StageModule> stages, const PipelineOptions& options,
@@ -82,10 +82,10 @@ class ToyPipeline {
         x_(torch::randn({samples * options.table->micro_batches, width})),
         y_(torch::zeros({x_.size(0)})) {}
 
-  /// Returns how many seconds the step took.
+  /// Returns the duration of the step in seconds.
   double step() {
     const Clock::time_point begin = Clock::now();
-    // A loss that keeps nothing for its backward, so that the memory is that of the stages.
+    // A loss that keeps nothing for its backward, so that only the stages' memory is measured.
     pipe_.step([](const torch::Tensor& output, const torch::Tensor&) { return output.mean(); }, x_,
                y_);
     return seconds_since(begin);
@@ -112,8 +112,8 @@ struct MeasuredSteps {
   }
 };
 
-// The stages' own steps and those of empty stages alternate, so that a machine that becomes faster
-// or slower does so for both.
+// Steps of the stages and of empty stages alternate, so that a change in the machine's speed
+// affects both.
 void measure_in_turn(ToyPipeline& own, ToyPipeline& empty, int steps, MeasuredSteps& of_own,
                      MeasuredSteps& of_empty) {
   for (int step = 0; step < steps; ++step) {
@@ -123,7 +123,7 @@ void measure_in_turn(ToyPipeline& own, ToyPipeline& empty, int steps, MeasuredSt
   }
 }
 
-// Counts the bytes in a step of its own, because counting takes time.
+// Counts the bytes in a separate step, because counting takes time.
 ActivationBytes bytes_of(const std::vector<pipeline::StageModule>& stages,
                          const pipeline::Table& table, const ToyStages& toys) {
   PipelineOptions options = options_of(table, toys);

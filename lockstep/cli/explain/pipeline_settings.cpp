@@ -76,7 +76,7 @@ void resolve_table(const ExplainPipelineArguments& arguments, ExplainPipelineSet
   settings.has_formula = true;
 }
 
-// Whether an option says what the stages compute.
+// Whether any option describes the computation of the stages.
 bool describes_stages(const ExplainPipelineArguments& arguments) {
   return arguments.width || arguments.layers || arguments.samples || arguments.activation ||
          arguments.threads;

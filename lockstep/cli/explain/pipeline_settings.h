@@ -1,4 +1,4 @@
-// The options of `lockstep explain pipeline`, checked.
+// The checked options of `lockstep explain pipeline`.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-/// The options as the user gave them.
+/// The options as given by the user.
 struct ExplainPipelineArguments {
   std::optional<std::string> schedule{};  ///< absent: 1f1b
   std::optional<int> stages{};            ///< absent: 4
-  std::optional<int> workers{};           ///< absent: as many as the schedule needs
+  std::optional<int> workers{};           ///< absent: the number that the schedule needs
   std::optional<int> micro_batches{};     ///< absent: 8
-  std::optional<std::string> table{};     ///< a file, in place of all these
+  std::optional<std::string> table{};     ///< a file that replaces all of these
   std::optional<double> message_cost{};
   bool measured = false;
   std::optional<int> wait{};
@@ -31,30 +31,30 @@ struct ExplainPipelineArguments {
   std::optional<std::string> json{};
 };
 
-/// The stages that --measured runs: square linear layers, each with an activation behind it, or
-/// stages that wait instead of computing.
+/// The stages that --measured runs: square linear layers, each followed by an activation, or stages
+/// that wait instead of computing.
 struct ToyStages {
-  int wait_microseconds = 0;  ///< of a forward, and of each half of a backward; 0: they compute
+  int wait_microseconds = 0;  ///< per forward and per half of a backward; 0: the stages compute
   std::string activation = "relu";  ///< or gelu
   std::int64_t width = 512;         ///< features of a layer's inputs and outputs
-  int layers = 2;                   ///< linear layers of each stage
-  std::int64_t samples = 64;        ///< of a micro-batch
-  int threads = 1;                  ///< of each worker
-  int steps = 21;                   ///< their median is shown
+  int layers = 2;                   ///< linear layers per stage
+  std::int64_t samples = 64;        ///< per micro-batch
+  int threads = 1;                  ///< per worker
+  int steps = 21;                   ///< steps whose median is shown
 };
 
 struct ExplainPipelineSettings {
-  /// The schedule's table, without messages, or the user's own. It is checked.
+  /// The checked table of the schedule, without messages, or the user's own.
   pipeline::Table table{};
   int stages_per_worker = 1;
-  bool has_formula = false;  ///< the table is that of a schedule with a name
+  bool has_formula = false;  ///< whether the table is that of a named schedule
   double message_cost = 0;
-  std::optional<ToyStages> toys{};  ///< to measure
+  std::optional<ToyStages> toys{};  ///< the stages to measure
   std::filesystem::path svg{}, csv{}, json{};
 };
 
 /// Checks everything that can be checked before anything runs, and reads the table. ConfigError
-/// names the option. DataError where a file cannot be read.
+/// names the option. DataError if a file cannot be read.
 ExplainPipelineSettings resolve(const ExplainPipelineArguments& arguments);
 
 }  // namespace lockstep

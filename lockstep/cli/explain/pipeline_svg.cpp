@@ -12,10 +12,10 @@
 namespace lockstep {
 namespace {
 
-// How a kind of action is drawn. Names of classes begin with k.
+// How a kind of action is drawn. CSS class names begin with k.
 struct LookOfKind {
   const char* name;
-  std::size_t color;  // a place in svg::Palette
+  std::size_t color;  // index in svg::Palette
   const char* meaning;
 };
 constexpr LookOfKind kForwardLook = {"kf", 0, "forward"};
@@ -77,7 +77,7 @@ std::string rect(double x, double y, double width, double height, const std::str
                        : head + "><title>" + svg::escaped(title) + "</title></rect>\n";
 }
 
-// Draws from top to bottom; the height is known at the end.
+// Draws from top to bottom; the height is known only at the end.
 class PipelineDrawing {
  public:
   explicit PipelineDrawing(const PipelinePicture& picture) : picture_(picture) {
@@ -113,20 +113,20 @@ class PipelineDrawing {
   }
 
  private:
-  // Pixels.
+  // In pixels.
   static constexpr double kEdge = 16;
-  static constexpr double kLanes = 84;  // where the lines of time begin
+  static constexpr double kLanes = 84;  // where the timelines begin
   static constexpr double kLane = 36;   // from one worker to the next
   static constexpr double kBox = 22;
-  static constexpr double kThinBox = 6;  // height of what is no computation
-  static constexpr double kSide = 220;   // right of the lines of time, at least
-  static constexpr double kHeld = 80;    // from there to what a worker holds
+  static constexpr double kThinBox = 6;  // height of actions other than computations
+  static constexpr double kSide = 220;   // minimum width to the right of the timelines
+  static constexpr double kHeld = 80;    // from there to the worker's memory
   static constexpr double kHeldBar = 70;
   static constexpr double kWholeTime = 400;  // a bubble of 100%
   static constexpr double kWidestUnit = 26;
   static constexpr double kLeastWidth = 420;
   static constexpr double kMostWidth = 880;
-  static constexpr double kLetter = 6.7;  // about the width of one
+  static constexpr double kLetter = 6.7;  // approximate width of a letter
   static constexpr double kSmallLetter = 5.6;
 
   void draw_legend() {
@@ -190,7 +190,7 @@ class PipelineDrawing {
     }
   }
 
-  // Empty where the worker has one stage, or nothing is known.
+  // Empty if the worker has one stage, or if nothing is known.
   std::string bytes_of_stages(std::size_t worker) const {
     const std::string bytes = stage_bytes_text(picture_, worker);
     return bytes.empty() ? "" : "stages: " + bytes;
@@ -252,14 +252,14 @@ class PipelineDrawing {
     for (const std::string& line : wrapped_table(picture_.table, columns)) {
       y_ += 15;
       const std::size_t indent = line.find_first_not_of(' ');
-      if (indent == std::string::npos) continue;  // a worker that does nothing
+      if (indent == std::string::npos) continue;  // an idle worker
       out_ << svg::text_at(kEdge + kLetter * static_cast<double>(indent), y_, "c",
                            line.substr(indent));
     }
   }
 
   const PipelinePicture& picture_;
-  std::vector<int> place_;  // place of each stage among those of its worker
+  std::vector<int> place_;  // position of each stage among those of its worker
   double end_ = 0, lanes_width_ = 0, width_ = 0;
   int most_held_ = 0;
   double y_ = 28;

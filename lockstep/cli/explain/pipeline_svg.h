@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// An SVG that needs nothing else and reads on light and dark screens: for each chart a lane for
-/// each worker with a box for each action, which is named when the mouse rests on it; beside the
-/// lanes how long the worker waits and what it holds; below them the bubbles, and the table.
+/// A self-contained SVG, legible on light and dark screens. Each chart has a lane for each worker
+/// with a box for each action, whose name is shown on hover, and next to the lanes the worker's
+/// waiting time and memory; below the lanes are the bubbles and the table.
 std::string pipeline_svg(const PipelinePicture& picture);
 
 }  // namespace lockstep

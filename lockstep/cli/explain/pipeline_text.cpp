@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNameColumns = 13;  // before a line of time
+constexpr std::size_t kNameColumns = 13;  // before a timeline
 constexpr std::size_t kColumnsOfAMark = 10;
 constexpr char kWaits = '.';
 
@@ -22,7 +22,7 @@ struct LetterOfKind {
   char letter;
   const char* meaning;
 };
-// A receive has no letter: the worker waits for what it receives.
+// A receive has no letter, because it is shown as waiting.
 constexpr LetterOfKind kLetters[] = {
     {pipeline::Kind::kForward, 'F', "forward"},
     {pipeline::Kind::kBackward, 'B', "backward"},
@@ -45,14 +45,14 @@ struct WorkerLines {
   std::string kinds, stages, micro_batches;
 };
 
-// Writes the last digits of the number, as many as there is room for.
+// Writes as many of the number's last digits as fit.
 void write_number(std::string& line, std::size_t first, std::size_t columns, int number) {
   std::string digits = std::to_string(number);
   if (digits.size() > columns) digits = digits.substr(digits.size() - columns);
   line.replace(first, digits.size(), digits);
 }
 
-// A column shows what the worker does in its middle.
+// A column shows the worker's action at the column's middle.
 WorkerLines lines_of(const std::vector<pipeline::Interval>& intervals, double column,
                      std::size_t columns) {
   WorkerLines lines{std::string(columns, kWaits), std::string(columns, ' '),
@@ -126,7 +126,7 @@ std::string chart_text(const PipelinePicture& picture, const PipelineChart& char
   return text;
 }
 
-// The letters that occur, and what they mean.
+// The letters that occur, and their meanings.
 std::string legend_text(const PipelinePicture& picture) {
   std::string letters;
   for (const PipelineChart& chart : picture.charts) {
@@ -142,7 +142,7 @@ std::string legend_text(const PipelinePicture& picture) {
   return text + str(kWaits, " waits\n");
 }
 
-// The activations that each worker holds at most, and how long it waits.
+// Each worker's peak of activations, and its waiting time.
 std::string workers_text(const PipelinePicture& picture) {
   std::vector<std::vector<std::string>> rows{{"worker", "stages", "holds"}};
   bool has_stage_bytes = false;

@@ -1,4 +1,4 @@
-// A pipeline's step, drawn with letters.
+// A pipeline's step as text.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// For each chart a line of time for each worker, then what each worker holds and how long it
-/// waits, the bubbles, and the table. Where all times are whole numbers a column of a line is 1,
-/// and lines that are longer than `columns` go on below; else all of the step goes into `columns`.
+/// For each chart a timeline for each worker, then each worker's memory and waiting time, the
+/// bubbles, and the table. If all times are whole numbers, a column stands for 1, and lines longer
+/// than `columns` are continued below; otherwise the whole step is scaled to `columns`.
 std::string pipeline_text(const PipelinePicture& picture, int columns);
 
 }  // namespace lockstep

@@ -22,13 +22,14 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr int kCalibrationWaits = 20;
-// Lateness does not depend on the length of a wait, so calibration uses waits no longer than this.
+// Lateness does not depend on the length of a wait, so calibration uses waits of at most this
+// length.
 constexpr std::chrono::nanoseconds kLongestCalibration = std::chrono::milliseconds(2);
 
-// steady_clock is the kernel's monotonic clock. A thread that spun for the last microseconds would
-// take the processor from others, so it sleeps for them, too.
+// steady_clock is the kernel's monotonic clock. Sleeps until the end, because a thread that spun
+// for the last microseconds would take the processor from others.
 void sleep_to(Clock::time_point deadline) {
-  // Unless told otherwise the kernel lets a thread sleep 50 us longer, to wake several at once.
+  // By default the kernel may delay a wake-up by 50 us, to wake several threads at once.
   [[maybe_unused]] thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1UL);
   const auto since_boot = deadline.time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
@@ -40,7 +41,7 @@ void sleep_to(Clock::time_point deadline) {
   }
 }
 
-// A node of our own and no torch::autograd::Function, which cannot be asked for one gradient alone.
+// An own node instead of a torch::autograd::Function, which cannot be asked for one gradient alone.
 class WaitBackward final : public torch::autograd::Node {
  public:
   WaitBackward(torch::autograd::edge_list edges, std::shared_ptr<CalibratedWait> wait)
@@ -63,7 +64,7 @@ class WaitBackward final : public torch::autograd::Node {
   std::string name() const override { return "lockstep::WaitBackward"; }
 
  private:
-  const bool has_input_;  // at first: a split backward takes the edge away
+  const bool has_input_;  // initially: a split backward removes the edge
   const std::shared_ptr<CalibratedWait> wait_;
 };
 

@@ -1,5 +1,5 @@
-// A stage that waits instead of computing, for pipelines with more workers than there are
-// processors: waits take no time from each other.
+// A stage that waits instead of computing, for pipelines with more workers than processors: waits
+// do not compete for processors.
 #pragma once
 
 #include <atomic>
@@ -13,19 +13,19 @@
 
 namespace lockstep {
 
-/// Sleeps for a length of time, to an absolute deadline. The kernel wakes a thread some
-/// microseconds late, so the deadline comes earlier by the median delay that the constructor has
-/// measured. Thread-safe.
+/// Sleeps for a fixed duration, until an absolute deadline. The kernel wakes threads some
+/// microseconds late, so the deadline is advanced by the median delay measured in the constructor.
+/// Thread-safe.
 class CalibratedWait {
  public:
-  /// A length of 0 is no wait and needs no calibration; another one is slept several times here, on
-  /// the calling thread.
+  /// With a `length` of 0 there is no wait and no calibration; otherwise it is slept several times
+  /// here, on the calling thread.
   explicit CalibratedWait(std::chrono::nanoseconds length);
 
   void operator()();
 
-  /// How many waits there were since the last forget(), and how long they were on average, in
-  /// seconds; 0 without any.
+  /// The number of waits since the last forget(), and their mean duration in seconds; 0 if there
+  /// were none.
   std::int64_t waits() const { return waits_; }
   double mean_seconds() const;
   void forget();
@@ -37,9 +37,10 @@ class CalibratedWait {
   std::atomic<std::int64_t> waits_ = 0;
 };
 
-/// Passes its input on. A forward, the gradient of the input and that of the weight, a single
+/// Passes its input on. The forward and the gradients of the input and of the weight, a single
 /// number, take one wait each, so that a backward takes two and can be split. The first stage takes
-/// as long: its input needs no gradient, so both waits are in the second part of a split backward.
+/// equally long: its input needs no gradient, so both waits are in the second part of a split
+/// backward.
 class WaitingStageImpl : public torch::nn::Module {
  public:
   explicit WaitingStageImpl(std::shared_ptr<CalibratedWait> wait);

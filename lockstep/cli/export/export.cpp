@@ -27,7 +27,7 @@
 namespace lockstep {
 namespace {
 
-// The file of weights in `path`, which may be a run's folder or a checkpoint's.
+// The weights file of `path`, which may be the folder of a run or of a checkpoint.
 std::string weights_in(const std::string& path) {
   std::error_code ignored;
   for (const char* name : {kModelFile, kWeightsLink}) {
@@ -51,13 +51,13 @@ struct ExportArguments {
   bool no_average = false;
 };
 
-// What a checkpoint says of the network that was trained.
+// The checkpoint's description of the trained network.
 struct TrainedBy {
-  std::string recipe;                          // empty: it names none
+  std::string recipe;                          // empty: no recipe is named
   std::map<std::string, std::string> choices;  // Recipe::choices
 };
 
-// A file of torch.save has no place for these names.
+// A torch.save file cannot hold these names.
 TrainedBy trained_by(const std::string& checkpoint) {
   const MappedFile file(checkpoint);
   TrainedBy found;
@@ -70,7 +70,7 @@ TrainedBy trained_by(const std::string& checkpoint) {
   return found;
 }
 
-// The recipe that the checkpoint names, with its choices; what the user gives counts instead.
+// The checkpoint's recipe with its choices; options of the user take precedence.
 Recipe recipe_of(const ExportArguments& arguments) {
   const TrainedBy trained = trained_by(arguments.checkpoint);
   const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
@@ -84,7 +84,7 @@ Recipe recipe_of(const ExportArguments& arguments) {
   return chosen_recipe(name, choices);
 }
 
-// Outputs of the last layer, which some recipes take from their data.
+// Number of outputs of the last layer, which some recipes derive from their data.
 std::int64_t classes_in(const StateDict& state) {
   for (const auto& [name, tensor] : state) {
     if (name == "fc.weight" && tensor.dim() == 2) return tensor.size(0);
@@ -129,36 +129,36 @@ void add_export_command(CLI::App& app) {
   const auto to = std::make_shared<ExportArguments>();
   command
       ->add_option("CHECKPOINT", to->checkpoint,
-                   "Made by `lockstep train --out DIR`: DIR, a checkpoint in it or its file of "
-                   "weights; or with --recipe any file of weights (.safetensors, .pt, .pth)")
+                   "Checkpoint made by `lockstep train --out DIR`: DIR, a checkpoint in it or its "
+                   "file of weights; with --recipe any file of weights (.safetensors, .pt, .pth)")
       ->required();
-  command->add_option("--onnx", to->onnx, "Model to write")->required()->type_name("FILE");
+  command->add_option("--onnx", to->onnx, "ONNX file to write")->required()->type_name("FILE");
   command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
   command->add_option("--model", to->model,
                       "Network of the recipe (classify only, default: the checkpoint's)");
   command
       ->add_option("--image-size", to->image_size,
-                   "Pixels of a side of the images (classify and autoencoder only, default: the "
+                   "Side of the images, in pixels (classify and autoencoder only, default: the "
                    "checkpoint's)")
       ->transform(whole_number<std::int64_t>());
-  command->add_option("--opset", to->opset, "Version of ONNX's operators, 17 to 20")
+  command->add_option("--opset", to->opset, "Version of ONNX's operator set, 17 to 20")
       ->capture_default_str()
       ->transform(whole_number<int>());
   CLI::Option* const dynamic = command->add_flag("--dynamic-batch", to->dynamic_batch,
-                                                 "The model takes batches of any size");
+                                                 "Let the model take batches of any size");
   command
       ->add_option("--batch-size", to->batch_size,
-                   "Images in a batch of the model, without --dynamic-batch")
+                   "Images per batch of the model (not with --dynamic-batch)")
       ->capture_default_str()
       ->transform(whole_number<std::int64_t>())
       ->excludes(dynamic);
   command->add_flag("--half", to->half,
                     "Store parameters and compute in float16; input and output stay float32");
   command->add_flag("--no-fold-batch-norm", to->no_fold_batch_norm,
-                    "Keep batch normalisation apart from the convolutions before it");
+                    "Do not fold batch normalisation into the preceding convolutions");
   command->add_flag("--no-average", to->no_average,
-                    "Export the weights of the last step of a run with --ema-decay, not the "
-                    "average, which the run evaluated");
+                    "Export the weights of the last step instead of the average that the run "
+                    "evaluated (runs with --ema-decay only)");
   for (const char* name : {"CHECKPOINT", "--onnx", "--recipe", "--model"}) {
     command->get_option(name)->check(not_empty());
   }

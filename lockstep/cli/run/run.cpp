@@ -23,7 +23,7 @@ CLI::Validator number_or_text(const Value&) {
   return not_empty();
 }
 
-// torchrun understands both spellings; the help shows one.
+// Accepts torchrun's two spellings; the help shows one.
 template <class Value>
 void add_option(CLI::App& command, const std::string& name, Value& to, const char* help) {
   command.add_option(name, to, help)->check(not_empty())->transform(number_or_text(to));
@@ -40,16 +40,17 @@ void add_options(CLI::App& command, RunArguments& to) {
   add_option(command, "--nnodes", to.nnodes, "Hosts of the job (default 1)");
   add_option(command, "--node-rank", to.node_rank, "Number of this host, from 0");
   add_option(command, "--master-addr", to.master_addr,
-             "Host 0, where the ranks meet (default: this host)");
+             "Address of host 0, where the ranks meet (default: this host)");
   add_option(command, "--master-port", to.master_port,
-             "Port where the ranks meet (default on one host: a free one)");
-  add_option(
-      command, "--threads", to.threads,
-      "OMP_NUM_THREADS of each rank (default: what is set, else its share of the processors)");
+             "Port on host 0 where the ranks meet (default on one host: a free port)");
+  add_option(command, "--threads", to.threads,
+             "OMP_NUM_THREADS of each rank (default: the variable's value, else the rank's share "
+             "of the processors)");
   add_option(command, "--shutdown-timeout", to.shutdown_timeout_seconds,
-             "Seconds from the request to end to SIGKILL, once a rank has failed (default 5)");
+             "Seconds between SIGTERM and SIGKILL when the ranks are stopped because one has "
+             "failed (default 5)");
   command.add_flag("-l,--label", to.label,
-                   "Begin each line that a rank writes with its rank, as in \"[rank 1] \"");
+                   "Prefix each line of output with its rank, as in \"[rank 1] \"");
 }
 
 struct Refused {
@@ -58,7 +59,7 @@ struct Refused {
   const char* remedy;
 };
 
-// What torchrun has beside ours.
+// torchrun's options that Lockstep does not have.
 const Refused kRefused[] = {
     {"--standalone", false, "leave it out: a job on one host is standalone"},
     {"--no-python,--no_python", false, "leave it out: PROGRAM is executed as it is"},
@@ -104,7 +105,7 @@ void add_refused_options(CLI::App& command) {
   }
 }
 
-// PROGRAM is no argument to CLI11, which would parse the options behind it.
+// PROGRAM is not an argument to CLI11, which would parse the options after it.
 class RunHelp : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* /*command*/, std::string name) const override {
@@ -145,7 +146,7 @@ void run(RunArguments arguments, const std::vector<std::string>& words) {
 void add_run_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Start a program on several ranks");
   command->formatter(std::make_shared<RunHelp>());
-  command->prefix_command();  // what follows PROGRAM is PROGRAM's
+  command->prefix_command();  // what follows PROGRAM is passed to it
   const auto arguments = std::make_shared<RunArguments>();
   add_options(*command, *arguments);
   add_refused_options(*command);

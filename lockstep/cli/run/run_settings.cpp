@@ -21,12 +21,12 @@ void check_ranges(const RunArguments& arguments) {
     check.in_range("--node-rank", *arguments.node_rank, 0, arguments.nnodes - 1);
   }
   if (arguments.master_port) {
-    // On one host 0 takes a free one, as without the option.
+    // On one host, 0 chooses a free port, as without the option.
     check.in_range("--master-port", *arguments.master_port, arguments.nnodes > 1 ? 1 : 0, 65535);
   }
 }
 
-// Nothing is agreed on between the launchers of several hosts: each must be told.
+// The launchers of several hosts do not communicate: each needs all values.
 void require_meeting_point(const RunArguments& arguments) {
   std::vector<std::string> missing;
   if (!arguments.node_rank) missing.emplace_back("--node-rank");

@@ -1,4 +1,5 @@
-// The options of `lockstep run`, checked: what to start, how often, and where the ranks meet.
+// The checked options of `lockstep run`: what to start, on how many ranks, and where the ranks
+// meet.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace lockstep {
 
-/// As the user gave them.
+/// The options as given by the user.
 struct RunArguments {
   int nproc_per_node = 1;
   int nnodes = 1;
@@ -25,17 +26,17 @@ struct RunArguments {
 
 struct RunSettings {
   LaunchOptions launch;
-  int threads = 0;         ///< Of each rank; 0: what OMP_NUM_THREADS says, else its share.
-  std::string executable;  ///< The file that PROGRAM means.
+  int threads = 0;         ///< Per rank; 0: OMP_NUM_THREADS if set, otherwise its share.
+  std::string executable;  ///< The file that PROGRAM resolves to.
   std::vector<std::string> command;
 };
 
-/// ConfigError for values outside of their ranges, several hosts without a meeting point, and a
-/// program that cannot be found or executed.
+/// ConfigError for values out of range, several hosts without a meeting point, and a program that
+/// cannot be found or executed.
 RunSettings resolve(const RunArguments& arguments);
 
-/// The compute threads of a rank under `settings`, for OMP_NUM_THREADS; nothing where the user has
-/// set that.
+/// The compute threads of a rank under `settings`, for OMP_NUM_THREADS; nothing if the user has set
+/// that variable.
 std::optional<int> threads_of_rank(const RunSettings& settings, int local_rank);
 
 }  // namespace lockstep

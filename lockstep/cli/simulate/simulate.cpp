@@ -26,24 +26,26 @@ void run_simulation(const SimulateArguments& arguments) {
 
 void add_network_options(CLI::App& command, SimulateArguments& to) {
   command
-      .add_option("--network", to.network,
-                  "1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S (microseconds of a "
-                  "message, 1e9 bytes a second), or a file of bench comm --json")
+      .add_option(
+          "--network", to.network,
+          "Network to predict for: 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S "
+          "(microseconds per message, 1e9 bytes per second), or a file of bench comm --json")
       ->capture_default_str();
   command
       .add_option(
           "--run-network", to.run_network,
-          "A file of bench comm --beside-computing --json on the run's own network and number of "
-          "ranks: what moving data took from the run's backward is taken out of it")
+          "File of bench comm --beside-computing --json on the run's own network and number of "
+          "ranks, used to subtract the time that communication cost the run's backward")
       ->type_name("FILE");
   command
       .add_option("--ranks-per-host", to.ranks_per_host,
-                  "Ranks that share a host and its link to others")
+                  "Ranks per host, which share its link to other hosts")
       ->transform(whole_number<int>())
       ->capture_default_str();
   command
-      .add_option("--algorithm", to.algorithm,
-                  str("All-reduce: ", join(all_reduce_names()), "; auto takes the cheapest"))
+      .add_option(
+          "--algorithm", to.algorithm,
+          str("All-reduce algorithm: ", join(all_reduce_names()), "; auto takes the cheapest"))
       ->capture_default_str();
 }
 
@@ -51,34 +53,36 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
 
 void add_simulate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "simulate", "Predict a run's step on more ranks, another network or with other buckets");
+      "simulate", "Predict a run's step time on more ranks, another network or with other buckets");
   const auto arguments = std::make_shared<SimulateArguments>();
   command
-      ->add_option(
-          "RUN", arguments->run,
-          "Folder of a traced run (train --strategy ddp --trace --out FOLDER), a trace of bench "
-          "step, or the profile of a step")
+      ->add_option("RUN", arguments->run,
+                   "Run to predict from: folder of a traced run (train --strategy ddp --trace "
+                   "--out FOLDER), a trace of bench step, or the profile of a step")
       ->type_name("")
       ->required();
   command
-      ->add_option(
-          "--ranks", arguments->ranks,
-          "Numbers with commas, or A..B for the powers of two between them; the last one's "
-          "step is the one of the second table")
+      ->add_option("--ranks", arguments->ranks,
+                   "Numbers of ranks with commas, or A..B for the powers of two between them; the "
+                   "second table shows the step on the last of them")
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command
       ->add_option("--strategy", arguments->strategy,
-                   "ddp or zero1, which is predicted from a ddp run, too")
+                   "Strategy to predict: ddp or zero1 (both from a ddp run)")
       ->capture_default_str();
-  command->add_flag("--shared-parameters", arguments->shares_parameters,
-                    "Ranks of one host share the parameters (zero1 over shared memory)");
+  command->add_flag(
+      "--shared-parameters", arguments->shares_parameters,
+      "Assume that ranks of one host share the parameters (zero1 over shared memory)");
   command->add_option("--bucket-cap-mb", arguments->bucket_cap_mb,
-                      "MiB of gradients that travel together (default: the run's buckets)");
-  command->add_option("--format", arguments->format, join(simulate_formats()))
+                      "Size of a gradient bucket in MiB (default: the run's buckets)");
+  command
+      ->add_option("--format", arguments->format,
+                   "Format of the output: " + join(simulate_formats()))
       ->capture_default_str();
   command
-      ->add_option("--json", arguments->json, "Also write the figures, into a folder that exists")
+      ->add_option("--json", arguments->json,
+                   "Also write the figures to this JSON file (its folder must exist)")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run_simulation(*arguments); });

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostSimulatedRanks = 1 << 20;
 
-// Zero where the text is no number of ranks.
+// Zero if the text is not a number of ranks.
 int rank_count(const std::string& text) {
   int value = 0;
   const char* const end = text.data() + text.size();
@@ -43,7 +43,7 @@ void refuse_to_replace_inputs(const SimulateArguments& arguments) {
   require_no_input(kSimulate, "--json", *arguments.json, inputs);
 }
 
-// Where all ranks are alone on their hosts, each has parameters of its own.
+// If every rank is alone on its host, each has its own parameters.
 void check_shared_parameters(const SimulateSettings& settings) {
   const SimulationOptions& options = settings.options;
   if (!options.shares_parameters) return;
@@ -58,7 +58,7 @@ void check_shared_parameters(const SimulateSettings& settings) {
                         settings.network.name));
 }
 
-// What the run's own transfers took from its backward.
+// The time that the run's own transfers took from its backward.
 Network read_run_network(const std::string& file, const StepProfile& run) {
   Network network = read_network(file);
   const MeasuredNetwork& measured = *network.measured;

@@ -1,4 +1,4 @@
-// The options of `lockstep simulate`, checked.
+// The checked options of `lockstep simulate`.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace lockstep {
 
 inline constexpr const char* kSimulate = "simulate";  ///< begins messages
 
-/// The options as the user gave them.
+/// The options as given by the user.
 struct SimulateArguments {
   std::string run;
   std::string ranks = "1..64";
@@ -30,7 +30,7 @@ struct SimulateArguments {
 };
 
 struct SimulateSettings {
-  StepProfile profile;  ///< without the transfers of its run, where its network was given
+  StepProfile profile;  ///< without the run's own transfers if --run-network is given
   Network network;
   std::vector<int> ranks;  ///< at least one
   SimulationOptions options;
@@ -41,13 +41,13 @@ struct SimulateSettings {
 /// "table", "markdown".
 const std::vector<std::string>& simulate_formats();
 
-/// "8", "1,2,12", or "1..4096": both ends and the powers of two between them; several with commas.
-/// ConfigError for another text, and for numbers outside of 1 to 2^20.
+/// Parses "8", "1,2,12", or "1..4096": both ends and the powers of two between them; several with
+/// commas. ConfigError for other text, and for numbers outside of 1 to 2^20.
 std::vector<int> parse_rank_list(const std::string& option, const std::string& text);
 
-/// Reads the run and the networks. ConfigError names the option: a --json that would replace one of
-/// the files to read, a --run-network that was not measured on the run's number of ranks or not
-/// beside computing, --shared-parameters of ranks that share no host, and what else cannot be.
+/// Reads the run and the networks. ConfigError, naming the option, for a --json that would replace
+/// an input file, a --run-network that was not measured with the run's number of ranks or not with
+/// --beside-computing, --shared-parameters if no ranks share a host, and other invalid values.
 /// DataError names the file.
 SimulateSettings resolve(const SimulateArguments& arguments);
 

@@ -54,7 +54,7 @@ std::string aligned_cells(const std::vector<SimulateCells>& rows) {
       widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
     }
   }
-  widths.front() = -widths.front();  // to the left
+  widths.front() = -widths.front();  // left-aligned
   widths.back() = -widths.back();
   std::string text;
   for (const SimulateCells& row : rows) {
@@ -88,7 +88,7 @@ std::string heading(const SimulateSettings& settings) {
   return text + "\n";
 }
 
-// A line each: what the intervals are, and what the predictions go beyond.
+// One line each for the meaning of the intervals and for each extrapolation.
 std::string notes_text(const SimulateSettings& settings, const SimulateResult& result) {
   const char* const bullet = settings.format == "markdown" ? "- " : "";
   std::string text =

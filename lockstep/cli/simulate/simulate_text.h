@@ -1,4 +1,4 @@
-// What `lockstep simulate` found, for people and for machines.
+// The results of `lockstep simulate`, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// The predictions for the numbers of ranks, and the answers for the last of them.
+/// The predictions for all numbers of ranks, and the what-if answers for the last one.
 struct SimulateResult {
   std::vector<PredictedStep> rows;
   std::vector<WhatIf> answers;
@@ -18,8 +18,8 @@ struct SimulateResult {
 
 SimulateResult simulate(const SimulateSettings& settings);
 
-/// A heading, two tables in the settings' format, and a line for each extrapolation, with a newline
-/// behind each line.
+/// A heading, two tables in the settings' format, and a line for each extrapolation; each line ends
+/// with a newline.
 std::string simulate_text(const SimulateSettings& settings, const SimulateResult& result);
 
 /// {"run": the profile (step_profile.h), "strategy", "network", "algorithm", "ranks_per_host",

@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-// Made before a signal comes, because the handler may not allocate.
+// Prepared before a signal comes, because the handler may not allocate.
 std::string& line_of(int signal) {
   static std::string of_interrupt, of_termination;
   return signal == SIGINT ? of_interrupt : of_termination;
 }
 
-// The default action comes back with SA_RESETHAND, and raise() takes it when this has returned.
+// SA_RESETHAND restores the default action, which raise() triggers when this handler has returned.
 void print_and_end(int signal) {
   const std::string& line = line_of(signal);
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
@@ -26,7 +26,7 @@ void print_and_end(int signal) {
 
 }  // namespace
 
-// A signal that the caller has had ignored, as nohup does, stays ignored.
+// A signal that the caller ignores, as nohup does, stays ignored.
 InterruptLine::InterruptLine() {
   const char* const clear = detect_terminal(STDERR_FILENO).interactive ? kClearLine : "";
   for (int i = 0; i < 2; ++i) {

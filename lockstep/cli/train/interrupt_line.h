@@ -1,13 +1,13 @@
-// The line of a command in one process that Ctrl-C ends.
+// Prints a line when Ctrl-C ends a command that runs in one process.
 #pragma once
 
 #include <csignal>
 
 namespace lockstep {
 
-/// While it lives, SIGINT and SIGTERM print the line that a launcher prints of its ranks, "error:
-/// interrupted by signal 2 (Interrupt)", and then end the process as they would have. There may be
-/// one at a time.
+/// While it lives, SIGINT and SIGTERM print the line that a launcher prints about its ranks,
+/// "error: interrupted by signal 2 (Interrupt)", and then end the process by their default action.
+/// At most one at a time.
 class InterruptLine {
  public:
   InterruptLine();

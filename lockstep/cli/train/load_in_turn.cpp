@@ -16,7 +16,7 @@ namespace {
 const std::string kLoading = "loading";
 const std::string kLoaded = "loaded";
 
-// What this rank's own load has come to: kLoading, kLoaded, or the reason of its failure.
+// The state of this rank's load: kLoading, kLoaded, or the reason of its failure.
 class FirstLoad {
  public:
   explicit FirstLoad(const DataSupplier& supplier) {
@@ -49,11 +49,11 @@ class FirstLoad {
   std::optional<RecipeData> data_;
   std::exception_ptr error_;
   std::string state_;
-  std::jthread thread_;  // the last member: its end is awaited before the others go
+  std::jthread thread_;  // the last member: joined before the others are destroyed
 };
 
-// The ranks meet again and again until nobody is loading any more: no wait is longer than the
-// group allows, and a rank that dies meanwhile is missed.
+// The ranks meet repeatedly until none is loading any more, so that no wait exceeds the group's
+// timeout and a rank that dies is noticed.
 std::vector<std::string> await_first_loads(std::optional<FirstLoad>& own, ProcessGroup& group) {
   for (;;) {
     const auto states = group.all_gather_object(own ? own->state(group.timeout() / 4) : kLoaded);

@@ -1,4 +1,4 @@
-// How ranks that somebody else started come by their data.
+// Loads the data on ranks that another launcher started.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@ namespace lockstep {
 
 struct LoadRequest {
   bool may_download = true;
-  std::stop_token stop;  ///< asked to stop, a download ends with an exception
+  std::stop_token stop;  ///< when stop is requested, a download ends with an exception
 };
 
-/// Gives the data or throws what is wrong with it.
+/// Returns the data or throws an error.
 using DataSupplier = std::function<RecipeData(const LoadRequest&)>;
 
 /// Collective. The first rank of each host calls `supplier`, on a thread of its own, and may
-/// download for as long as that takes: the group's timeout does not count it. Then the others do,
-/// and may not download. DataError on every rank, with the reason, when a first rank cannot load
-/// (there it is the supplier's own exception), and when ranks have found different data.
+/// download without limit: the group's timeout does not apply. Then the other ranks call it without
+/// being allowed to download. DataError on every rank, with the reason, if a first rank cannot load
+/// (that rank throws the supplier's own exception), and if ranks have found different data.
 RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group);
 
 }  // namespace lockstep

@@ -36,57 +36,62 @@ CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Inte
 }
 
 void add_world_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--strategy", to.strategy,
-                     join(strategy_names()) + " (default: ddp with several ranks, else single)");
-  add_integer(command, "--devices", to.devices,
-              "Replicas of the model in one process (dp only; default: one on each GPU, or one for "
-              "each processor, at most 8)");
   command.add_option(
-      "--device-weights", to.device_weights,
-      "How much of a batch each device gets, in proportion, with commas, such as 3,1 "
-      "(dp only; default: equal parts)");
+      "--strategy", to.strategy,
+      "Strategy: " + join(strategy_names()) + " (default: ddp with several ranks, else single)");
+  add_integer(command, "--devices", to.devices,
+              "Replicas of the model in one process (dp only, default: one on each GPU, or one for "
+              "each processor, at most 8)");
+  command.add_option("--device-weights", to.device_weights,
+                     "Relative share of a batch for each device, with commas, such as 3,1 (dp "
+                     "only, default: equal shares)");
   command.add_option("--dp-loss", to.dp_loss,
-                     "Where the loss is computed: gathered (on the first device) or on-each (dp "
+                     "Where to compute the loss: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");
   add_integer(command, "--stages", to.stages,
-              "Stages that the model is cut into (pipeline and hybrid only, default 2, or 4 "
-              "by the schedules interleaved and zbv, which have two on each worker)");
+              "Stages that the model is divided into (pipeline and hybrid only, default 2, or 4 "
+              "with the schedules interleaved and zbv, which place two on each worker)");
   add_integer(command, "--micro-batches", to.micro_batches,
               "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
               "default 4)");
   command.add_flag("--recompute", to.recompute,
-                   "Stages keep their inputs only, and compute the rest again before the backward: "
-                   "less memory, one more forward (pipeline and hybrid only)");
+                   "Keep only the inputs of stages and recompute their activations before the "
+                   "backward: less memory, one more forward (pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
-                   "Ranks with the same stages share out their optimizer's state (hybrid only)");
+                   "Shard the optimizer's state among ranks with the same stages (hybrid only)");
   command.add_flag("--sync-batchnorm", to.sync_batchnorm,
-                   "Batch normalisation takes the statistics of all ranks' batches together (ddp "
+                   "Compute batch normalisation's statistics over the batches of all ranks (ddp "
                    "and zero1 only)");
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
-                     "MiB of gradients that are reduced together (ddp and zero1 only, default 25)");
+                     "Size of a gradient bucket in MiB (ddp and zero1 only, default 25)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
-  command.add_option("--accelerator", to.accelerator, "auto, cpu or cuda")->capture_default_str();
-  command.add_option("--backend", to.backend, "auto, shm, gloo, hierarchical or nccl")
+  command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
       ->capture_default_str();
-  command.add_option("--timeout", to.timeout_seconds, "Deadline of every wait, in seconds")
+  command
+      .add_option("--backend", to.backend,
+                  "Backend of the group: auto, shm, gloo, hierarchical or nccl")
+      ->capture_default_str();
+  command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
   add_integer(command, "--threads", to.threads,
-              "Compute threads per rank (default: its share of the processors)");
+              "Compute threads per rank (default: the rank's share of the processors)");
 }
 
 void add_optimizer_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--optimizer", to.optimizer,
-                     "sgd, adam or adamw (default: the recipe's; another begins with PyTorch's "
-                     "values)");
+                     "Optimizer: sgd, adam or adamw (default: the recipe's; any other starts from "
+                     "PyTorch's defaults)");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--weight-decay", to.weight_decay,
-                     "L2 penalty (adamw: decoupled weight decay)");
+                     "Weight decay: L2 penalty, or decoupled weight decay with adamw");
   command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
   command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
-  command.add_option("--betas", to.betas, "Decay rates of the two averages (adam and adamw only)")
+  command
+      .add_option("--betas", to.betas,
+                  "Decay rates of the two moment estimates (adam and adamw only)")
       ->expected(2);
-  command.add_option("--eps", to.eps, "Number added to the denominator (adam and adamw only)");
+  command.add_option("--eps", to.eps, "Term added to the denominator (adam and adamw only)");
   command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
 }
 
@@ -97,60 +102,61 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
                       "), or of a pipeline (" + join(schedule_names()) +
                       "; default 1f1b); give the option twice for both")
       ->allow_extra_args(false);
-  command.add_option("--step-epochs", to.step_epochs,
-                     "Epochs after which the learning rate falls (--schedule step only, default "
-                     "1)");
+  command.add_option(
+      "--step-epochs", to.step_epochs,
+      "Epochs between two reductions of the learning rate (--schedule step only, default 1)");
   command.add_option("--milestones", to.milestones,
-                     "Epochs at which the learning rate falls, with commas, such as 30,60 "
+                     "Epochs at which the learning rate is reduced, with commas, such as 30,60 "
                      "(--schedule multi-step only)");
   command.add_option("--gamma", to.gamma,
-                     "Factor applied to the learning rate at each fall (--schedule step, "
+                     "Factor applied to the learning rate at each reduction (--schedule step, "
                      "multi-step and plateau only, default 0.1)");
   command.add_option("--pct-start", to.pct_start,
                      "Share of the run in which the learning rate rises (--schedule one-cycle "
                      "only, default 0.3)");
-  command.add_option("--div-factor", to.div_factor,
-                     "The learning rate begins with --lr divided by this (--schedule one-cycle "
-                     "only, default 25)");
-  command.add_option("--final-div-factor", to.final_div_factor,
-                     "The learning rate ends at its first value divided by this "
-                     "(--schedule one-cycle only, default 1e4)");
-  command.add_flag(
-      "--cycle-momentum", to.cycle_momentum,
-      "The momentum, of adam and adamw beta1, falls while the learning rate rises, and "
-      "rises again (--schedule one-cycle only)");
+  command.add_option(
+      "--div-factor", to.div_factor,
+      "Ratio of --lr to the initial learning rate (--schedule one-cycle only, default 25)");
+  command.add_option(
+      "--final-div-factor", to.final_div_factor,
+      "Ratio of the initial to the final learning rate (--schedule one-cycle only, default 1e4)");
+  command.add_flag("--cycle-momentum", to.cycle_momentum,
+                   "Cycle the momentum (beta1 of adam and adamw) inversely to the learning rate "
+                   "(--schedule one-cycle only)");
   command.add_option("--base-momentum", to.base_momentum,
                      "Smallest momentum of --cycle-momentum (default 0.85)");
   command.add_option("--max-momentum", to.max_momentum,
                      "Largest momentum of --cycle-momentum (default 0.95)");
-  command.add_option("--plateau", to.plateau,
-                     "When the learning rate falls: METRIC:PATIENCE[:GOAL], after more than "
-                     "PATIENCE evaluations without improvement (--schedule plateau only, default "
-                     "loss:10)");
+  command.add_option(
+      "--plateau", to.plateau,
+      "When to reduce the learning rate: METRIC:PATIENCE[:GOAL], after more than PATIENCE "
+      "evaluations without improvement (--schedule plateau only, default loss:10)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
-                     "Epochs during which the learning rate first rises, with any schedule");
+                     "Epochs of linear warmup before the schedule begins (any schedule)");
 }
 
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--precision", to.precision, "32, bf16 or 16, which scales the loss")
+  command
+      .add_option("--precision", to.precision,
+                  "Precision of the computation: 32, bf16, or 16 with loss scaling")
       ->capture_default_str();
-  command.add_option(
-      "--matmul-precision", to.matmul_precision,
-      "How float32 matrices are multiplied: highest, high (on GPUs in TF32) or medium "
-      "(on CPUs in bfloat16, too); default: LibTorch's, highest");
+  command.add_option("--matmul-precision", to.matmul_precision,
+                     "Precision of float32 matrix products: highest, high (TF32 on GPUs) or medium "
+                     "(also bfloat16 on CPUs); default: LibTorch's, highest");
   command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
-                   "cuDNN tries its algorithms for each shape and takes the fastest (GPUs only)");
+                   "Let cuDNN time its algorithms for each shape and use the fastest (GPUs only)");
   command.add_option("--memory-format", to.memory_format,
-                     "Order of images and weights in memory: channels-last or contiguous (recipes "
-                     "with coloured images only, default channels-last)");
+                     "Memory format of images and weights: channels-last or contiguous (recipes "
+                     "with colour images only, default channels-last)");
   command.add_flag("--cuda-graph", to.cuda_graph,
-                   "Record a training step in a CUDA graph and replay it for all later ones (GPUs, "
-                   "strategies single and ddp)");
+                   "Record a training step in a CUDA graph and replay it for all later steps (GPUs "
+                   "with single and ddp only)");
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
-                   "Compute with LibTorch's operations alone (mnist only; default: convolution, "
-                   "max-pool and ReLU run as one kernel on CPUs)");
-  add_integer(command, "--batch-size", to.batch_size, "Images per batch, of all ranks together");
-  add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs");
+                   "Use LibTorch's operations only (mnist only; by default convolution, max-pool "
+                   "and ReLU run as one kernel on CPUs)");
+  add_integer(command, "--batch-size", to.batch_size,
+              "Images per batch, over all ranks (default: the recipe's)");
+  add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs (default: the recipe's)");
   add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
               "Batches whose gradients accumulate before an optimizer step (default 1)");
   add_limit_options(command, to.limits);
@@ -161,41 +167,43 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
 }
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--loader", to.loader, "What prepares the images: native, cuda or dali")
+  command
+      .add_option("--loader", to.loader, "Loader that prepares the images: native, cuda or dali")
       ->capture_default_str();
   add_integer(
       command, "--workers", to.workers,
-      "Loader threads of all ranks together (default: one for each); 0 loads between the steps");
+      "Loader threads of all ranks together (default: one per rank); 0 loads between the steps");
   command
       .add_option("--on-corrupt-image", to.on_corrupt_image,
-                  "stop: the run ends and names the file; skip: it is left out and counted")
+                  "What to do with an image that cannot be decoded: stop (end the run and name the "
+                  "file) or skip (leave the image out and count it)")
       ->capture_default_str();
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
   command
       .add_option("--mix", to.mix,
-                  "Mixes the images of a batch: none, mixup, cutmix, or random for either")
+                  "Mix the images of a batch: none, mixup, cutmix, or random for either")
       ->capture_default_str();
   command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
       ->type_name("DIR");
-  command.add_option("--out", to.out, "Keep checkpoints in this folder")->type_name("DIR");
-  command.add_flag("--resume", to.resume, "Go on from the newest whole checkpoint in --out");
+  command.add_option("--out", to.out, "Folder to keep checkpoints in")->type_name("DIR");
+  command.add_flag("--resume", to.resume, "Resume from the newest complete checkpoint in --out");
   command.add_flag("--overwrite", to.overwrite,
-                   "Begin anew in an --out that holds checkpoints, which are replaced");
+                   "Start a new run in an --out that holds checkpoints, and replace them");
   add_checkpoint_options(command, to.checkpoints);
-  command.add_option("--json", to.json, "Write the record of the run")->type_name("FILE");
+  command.add_option("--json", to.json, "Write the record of the run to this JSON file")
+      ->type_name("FILE");
   command
       .add_option("--logger", to.logger,
-                  "Where the run's values are logged, any of these with commas between them: " +
-                      join(logger_names()))
+                  "Loggers of the run's values, with commas: " + join(logger_names()))
       ->type_name("NAMES");
   command
       .add_option("--log-dir", to.log_dir,
-                  "Folder of the logs, in which each run gets its own (default: --out)")
+                  "Folder of the logs, with a subfolder for each run (default: --out)")
       ->type_name("DIR");
   command
       .add_option("--mlflow-uri", to.mlflow_uri,
-                  "Address of the MLflow server, http://HOST:PORT (--logger mlflow only, default: "
+                  "URI of the MLflow server, http://HOST:PORT (--logger mlflow only, default: "
                   "$MLFLOW_TRACKING_URI)")
       ->type_name("URI");
 }
@@ -203,7 +211,7 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
 void start_ranks(const TrainSettings& settings, const std::function<void()>& rank_main) {
   const LaunchResult result = launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
-  // A rank that was killed leaves its progress bar where the error will stand.
+  // A killed rank leaves its progress bar on the line of the error.
   if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
   require_success(result);
 }
@@ -214,7 +222,7 @@ void run(const TrainArguments& arguments) {
     return train_rank(settings,
                       [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
   }
-  // Read before the ranks exist: they share the pages.
+  // Read before the ranks are forked, so that they share the pages.
   const RecipeData data = load_recipe_data(settings, {});
   const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
   if (settings.world_size == 1) {

@@ -24,14 +24,16 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& to) {
     command.add_option(name, number, help)->transform(whole_number<std::int64_t>());
   };
   add_number("--every-n-train-steps", to.every_n_train_steps,
-             "Steps from one checkpoint to the next within an epoch (default: one at its end)");
+             "Steps between checkpoints within an epoch (default: one checkpoint at its end)");
   add_number("--keep-checkpoints", to.keep_checkpoints,
-             "Newest checkpoints to keep (default 2; with 1 there is none to fall back to)");
+             "Number of newest checkpoints to keep (default 2; with 1 there is no older one to "
+             "fall back to)");
   command.add_option("--save-top-k", to.save_top_k,
-                     "Best checkpoints to keep beside them: METRIC:K[:GOAL], such as loss:1 or "
-                     "accuracy:3:max");
+                     "Best checkpoints to keep in addition to the newest: METRIC:K[:GOAL], such as "
+                     "loss:1 or accuracy:3:max");
   command.add_flag("--background-checkpoints", to.in_background,
-                   "Write checkpoints while the training goes on; costs the memory of one");
+                   "Write checkpoints in the background while training continues; takes the memory "
+                   "of one checkpoint");
 }
 
 CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,

@@ -1,4 +1,4 @@
-// Options of `lockstep train` that say which checkpoints a run writes and which it keeps.
+// Options of `lockstep train` for writing and keeping checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// In a run's folder, the link to the weights of its newest checkpoint.
+/// Name of the link, in a run's folder, to the weights of its newest checkpoint.
 inline constexpr const char* kWeightsLink = "checkpoint.safetensors";
 
-/// As the user gave them; absent where the Trainer's default counts.
+/// The options as given by the user; absent: the Trainer's default.
 struct CheckpointArguments {
   std::optional<std::int64_t> every_n_train_steps;
   std::optional<std::int64_t> keep_checkpoints;
@@ -26,12 +26,13 @@ struct CheckpointArguments {
 /// Adds the options to `command`, which writes them into `to`.
 void add_checkpoint_options(CLI::App& command, CheckpointArguments& to);
 
-/// Checks the options for a run in the folder `out`, which is empty where nothing is kept.
-/// ConfigError names the option.
+/// Checks the options for a run in the folder `out`, which is empty if nothing is kept. ConfigError
+/// names the option.
 CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
                                       const std::filesystem::path& out);
 
-/// Whether a run has left a checkpoint, of this version or an earlier one, where `options` says.
+/// Whether a run of this or an earlier version has left a checkpoint in the places that `options`
+/// names.
 bool holds_checkpoint(const CheckpointOptions& options);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A cache that nobody asked for is for the native loader alone.
+// The default cache is for the native loader only.
 std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
   if (settings.loader != LoaderEngineKind::kNative) return 0;
   return settings.of_recipe.cache_bytes;

@@ -1,4 +1,4 @@
-// The data of `lockstep train`, as its options want it.
+// The data of `lockstep train`, as its options request.
 #pragma once
 
 #include <lockstep/cli/train/load_in_turn.h>
@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// Loads the data of the recipe. Where this process speaks for the run (TrainSettings::speaks()),
-/// downloads have a bar, and notes go to standard error, unless the run is quiet. Throws what
-/// Recipe::load_data throws, and DataError for a download that `request` gives up.
+/// Loads the recipe's data. In the process that speaks for the run (TrainSettings::speaks()),
+/// downloads show a bar and notes go to standard error, unless the run is quiet. Throws the errors
+/// of Recipe::load_data, and DataError for a download that `request` stops.
 RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request);
 
 }  // namespace lockstep

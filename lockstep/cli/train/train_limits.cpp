@@ -22,9 +22,9 @@ void add_count(CLI::App& command, const char* name, OptionalCount& to, const cha
 
 void add_evaluation_options(CLI::App& command, LimitArguments& to) {
   add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
-            "Most batches of each rank to evaluate on; 0: do not evaluate");
+            "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
   add_count(command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
-            "Epochs from one evaluation to the next (default 1); the last epoch always has one");
+            "Epochs between evaluations (default 1); the last epoch is always evaluated");
   add_count(command, "--val-check-interval", to.val_check_interval,
             "Batches of each rank from one evaluation to the next within an epoch (default: none)");
   add_count(command, "--num-sanity-val-steps", to.num_sanity_val_steps,
@@ -36,28 +36,27 @@ void add_evaluation_options(CLI::App& command, LimitArguments& to) {
 void add_report_options(CLI::App& command, LimitArguments& to) {
   command
       .add_option("--model-summary", to.model_summary,
-                  "Show the model's modules, their parameters and output shapes before training: 1 "
-                  "for its children, -1 for all (default: not)")
+                  "Show the model's modules, their parameters and output shapes before training, "
+                  "to this depth: 1 for its children, -1 for all (default: off)")
       ->transform(whole_number<int>());
-  add_count(
-      command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
-      "Steps from one histogram of each parameter and its gradient to the next (--logger only, "
-      "default: none)");
+  add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
+            "Steps between histograms of each parameter and its gradient (--logger only, default: "
+            "no histograms)");
   command
       .add_option(
           "--profiler", to.profiler,
-          "simple: how long each part of the run took, in a table at its end and in "
-          "--json; trace: LibTorch's operations of some steps, too, in operations.json in --out")
+          "Profiler: simple (time of each part of the run, in a table at its end and in --json) or "
+          "trace (also LibTorch's operations in some steps, in operations.json in --out)")
       ->capture_default_str();
   command.add_flag("--trace", to.trace,
-                   "Write what all threads of all ranks did in the last steps, on one clock, to "
+                   "Record what all threads of all ranks did in the last steps, on one clock, in "
                    "trace.json in --out, for https://ui.perfetto.dev");
   add_count(command, "--trace-steps", to.trace_steps,
-            "Optimizer steps to record: of --trace the last ones (default 10), of --profiler trace "
-            "those from the second one on (default 5)");
+            "Optimizer steps to record: the last steps with --trace (default 10), the steps from "
+            "the second with --profiler trace (default 5)");
 }
 
-// Sets `to` where the option was given, from `least` on.
+// Sets `to` if the option was given; the minimum is `least`.
 void take_count(const OptionalCount& given, const char* name, double least, std::int64_t& to) {
   if (!given) return;
   OptionCheck("train").at_least(name, static_cast<double>(*given), least);
@@ -145,16 +144,16 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
                      "End the run when a value has not improved for PATIENCE evaluations: "
                      "METRIC:PATIENCE[:GOAL], such as loss:3 or accuracy:3:max");
   add_count(command, "--fast-dev-run", to.fast_dev_run,
-            "Try the program out: train and evaluate this number of batches, keep nothing");
+            "Run a quick test: train and evaluate on this number of batches and keep nothing");
   add_count(command, "--limit-train-batches", to.limit_train_batches,
-            "Most batches of each rank in an epoch");
+            "Maximum number of batches per rank and epoch");
   add_count(command, "--overfit-batches", to.overfit_batches,
-            "Train on this number of batches of each rank, the same ones in every epoch");
+            "Train on this number of batches per rank, identical in every epoch");
   add_evaluation_options(command, to);
   command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
-                     "Scale the gradients so that their norm, of all together, is at most this");
+                     "Maximum norm of all gradients together; larger gradients are scaled down");
   command.add_option("--gradient-clip-val", to.gradient_clip_val,
-                     "Limit for the gradients; --gradient-clip-algorithm says of what");
+                     "Maximum of the gradients' norm or values, as --gradient-clip-algorithm says");
   command.add_option("--gradient-clip-algorithm", to.gradient_clip_algorithm,
                      "What --gradient-clip-val limits: norm (of all gradients together) or value "
                      "(of each element); default norm");
@@ -164,7 +163,7 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
   command.add_flag("--deterministic", to.deterministic,
                    "Refuse operations that have no deterministic implementation");
   command.add_flag("--detect-anomaly", to.detect_anomaly,
-                   "Stop at a backward pass that gives NaN and name the operation; slow");
+                   "Stop at a backward pass that produces NaN and name the operation; slow");
   add_report_options(command, to);
 }
 

@@ -1,5 +1,5 @@
-// Options of `lockstep train` that say how long a run is, how much of its data it sees, when it is
-// evaluated, and what it watches out for.
+// Options of `lockstep train` for the length of a run, the part of its data that is used,
+// evaluations, and monitoring.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-/// As the user gave them; absent where the Trainer's default counts.
+/// The options as given by the user; absent: the Trainer's default.
 struct LimitArguments {
   std::optional<std::int64_t> min_epochs;
   std::optional<std::int64_t> max_steps;
@@ -42,15 +42,15 @@ struct LimitArguments {
 /// Adds the options to `command`, which writes them into `to`.
 void add_limit_options(CLI::App& command, LimitArguments& to);
 
-/// The name of the trace in --out.
+/// Name of the trace in --out.
 inline constexpr const char* kTraceFile = "trace.json";
 
-/// Checks the options and sets the members of `options` that they name, `options.trace.file` to
-/// kTraceFile. `options.max_epochs` is set already. ConfigError names the option.
+/// Checks the options and sets the corresponding members of `options`, and `options.trace.file` to
+/// kTraceFile. `options.max_epochs` must already be set. ConfigError names the option.
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options);
 
-/// "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) in seconds. ConfigError for another
-/// text.
+/// Parses "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) to seconds. ConfigError for
+/// other text.
 double parse_max_time(const std::string& text);
 
 }  // namespace lockstep

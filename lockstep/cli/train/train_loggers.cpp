@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// "0.1" as a number and "true" as a flag; other texts stay texts.
+// Parses "0.1" as a number and "true" as a flag; other texts stay texts.
 HyperParameter parameter_from_text(const std::string& name, const std::string& text) {
   if (text == "true" || text == "false") return {name, text == "true"};
   double number = 0;

@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// Makes the loggers that --logger names, of which there must be one. Opens their files, below
-/// --log-dir or --out, and says on standard error where they are. DataError where they cannot be
-/// created, ConfigError where a module is missing.
+/// Makes the loggers that --logger names; there must be at least one. Opens their files, below
+/// --log-dir or --out, and reports the locations on standard error. DataError if they cannot be
+/// created, ConfigError if a module is missing.
 std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& settings);
 
-/// The settings of a run that the Trainer does not tell its listeners.
+/// The settings of a run that the Trainer does not report to its listeners.
 std::vector<HyperParameter> logged_settings(const TrainSettings& settings);
 
 }  // namespace lockstep

@@ -35,13 +35,14 @@
 namespace lockstep {
 namespace {
 
-// LibTorch's store warns on the terminal, with a backtrace, of what reaches the user as an error
-// line.
+// Silences LibTorch's store, which would warn on the terminal, with a backtrace, about errors that
+// the user gets as an error line.
 void silence_libtorch() {
   constexpr int kErrors = 2;
   if (log_enabled(LogLevel::kDebug)) return;
   FLAGS_caffe2_log_level = kErrors;
-  setenv("KINETO_LOG_LEVEL", "6", /*overwrite=*/0);  // above all levels: its profiler is silent
+  setenv("KINETO_LOG_LEVEL", "6",
+         /*overwrite=*/0);  // above all levels: silences its profiler
 }
 
 torch::Device choose_device(const std::string& accelerator, const WorkerEnvironment& worker) {
@@ -51,8 +52,8 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
-// The devices of a process that computes on several. On CPUs without --devices the strategy knows
-// how many are useful.
+// The devices of a process that computes on several. On CPUs without --devices the strategy chooses
+// their number.
 std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
   const int gpu_count = static_cast<int>(torch::cuda::device_count());
   std::vector<torch::Device> devices;
@@ -64,7 +65,7 @@ std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
                                     torch::Device(torch::kCPU));
 }
 
-// The device that the batches go to.
+// The device of the batches.
 torch::Device choose_first_device(const TrainSettings& settings,
                                   const std::vector<torch::Device>& devices,
                                   const WorkerEnvironment& worker) {
@@ -72,7 +73,7 @@ torch::Device choose_first_device(const TrainSettings& settings,
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
 }
 
-// Tells the user of a strategy for several devices that these are no GPUs.
+// Informs the user of a strategy for several devices that these are not GPUs.
 void tell_of_cpu(const TrainSettings& settings, torch::Device device, int rank) {
   if (settings.quiet) return;
   const bool wants_gpus = settings.on_several_devices || settings.has_pipeline;
@@ -93,7 +94,7 @@ void warn_of_slow_precision(Precision precision, torch::Device device, int rank)
 // Autocast would round the images to this type anyway.
 torch::ScalarType image_type(Precision precision, LoaderEngineKind loader) {
   switch (precision) {
-    case Precision::kBf16:  // which DALI does not make
+    case Precision::kBf16:  // not supported by DALI
       return loader == LoaderEngineKind::kDali ? torch::kFloat32 : torch::kBFloat16;
     case Precision::kFp16:
       return torch::kFloat16;
@@ -116,14 +117,14 @@ LoaderOptions loader_options(const TrainSettings& settings, torch::Device device
           .cpus = {}};
 }
 
-// Our kernels compute in float32 on CPUs. A net that is told of them elsewhere would not be wrong,
-// but stages that have one are stages whose backward a schedule cannot split.
+// Lockstep's kernels compute in float32 on CPUs. Enabling them elsewhere would not give wrong
+// results, but a schedule cannot split the backward of stages that contain one.
 bool uses_fused_kernels(const TrainSettings& settings, torch::Device device) {
   return settings.recipe->has_fused_kernels && settings.fused_kernels && device.is_cpu() &&
          settings.precision == Precision::k32;
 }
 
-// Loads the file of --weights, if there is one, and says what it has left out.
+// Loads the file of --weights, if any, and reports skipped tensors.
 void load_weights(const TrainSettings& settings, torch::nn::Module& module, int rank) {
   const std::filesystem::path& file = settings.of_recipe.weights;
   if (file.empty()) return;
@@ -159,7 +160,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
   return options;
 }
 
-// The recipe's task, with the weights that the user gives.
+// The recipe's task, with the user's weights.
 std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device device,
                                  std::int64_t num_classes, int rank) {
   std::unique_ptr<Task> task = settings.recipe->make_task(

@@ -1,4 +1,4 @@
-// What one rank of `lockstep train` does.
+// The work of one rank of `lockstep train`.
 #pragma once
 
 #include <lockstep/cli/train/load_in_turn.h>

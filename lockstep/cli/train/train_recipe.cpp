@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Names of the recipes of which `has` is true.
+// Names of the recipes for which `has` is true.
 template <class Predicate>
 std::string recipes_with(const Predicate& has) {
   std::vector<std::string> names;
@@ -21,7 +21,7 @@ std::string recipes_with(const Predicate& has) {
   return join(names);
 }
 
-// ConfigError where `recipe` does not have what `option` chooses.
+// ConfigError if `recipe` does not support what `option` sets.
 template <class Predicate>
 void require_of_recipe(const char* option, bool is_given, const Recipe& recipe,
                        const Predicate& has) {
@@ -58,27 +58,25 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
       "--model", to.model,
       "Network: " + join(find_recipe("classify").models) + " (classify only, default resnet18)");
   command
-      .add_option(
-          "--image-size", to.image_size,
-          "Pixels of a side of the images that the network takes (classify, default 224, and "
-          "autoencoder, default 160)")
+      .add_option("--image-size", to.image_size,
+                  "Side of the network's input images, in pixels (classify, default 224, and "
+                  "autoencoder, default 160)")
       ->transform(whole_number<std::int64_t>());
   command
       .add_option("--weights", to.weights,
-                  "Begin with the weights in this file, .safetensors, .pt or .pth, under the "
-                  "network's names; a last layer with another number of outputs begins anew")
+                  "File of initial weights (.safetensors, .pt or .pth) under the network's names; "
+                  "a last layer with a different number of outputs is initialized at random")
       ->type_name("FILE");
   command.add_option("--val-fraction", to.val_fraction,
-                     lockstep::str("Share of a folder's images that are validated on and not "
-                                   "trained on (classify and autoencoder only, default ",
+                     lockstep::str("Share of a folder's images held out for validation (classify "
+                                   "and autoencoder only, default ",
                                    kValidationFraction, ")"));
   command
-      .add_option(
-          "--cache", to.cache,
-          "Memory for decoded images, such as 2GB or 500MB, or none: one for the ranks of this "
-          "program, one for each rank that another launcher starts (classify, default none, "
-          "and autoencoder, default 1GiB or a quarter of the free memory; only with "
-          "--loader native)")
+      .add_option("--cache", to.cache,
+                  "Size of the cache of decoded images, such as 2GB or 500MB, or none; the ranks "
+                  "of this program share one, ranks that another launcher starts have one each "
+                  "(classify, default none, and autoencoder, default 1GiB or a quarter of the free "
+                  "memory; --loader native only)")
       ->type_name("SIZE");
 }
 

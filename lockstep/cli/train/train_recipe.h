@@ -1,5 +1,5 @@
-// The options of `lockstep train` about the recipe itself: its model, the size of its images, and
-// how it takes a folder of images.
+// Options of `lockstep train` for the recipe: its model, the size of its images, and how it uses a
+// folder of images.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// As the user gave them; absent where the recipe's default counts.
+/// The options as given by the user; absent: the recipe's default.
 struct RecipeArguments {
   std::optional<std::string> model;
   std::optional<std::int64_t> image_size;
@@ -25,7 +25,7 @@ struct RecipeArguments {
 
 struct RecipeSettings {
   std::shared_ptr<const Recipe> recipe;
-  std::filesystem::path weights;  ///< file to begin with; empty: random weights
+  std::filesystem::path weights;  ///< file of initial weights; empty: random weights
   std::optional<double> validation_fraction;
   std::optional<std::int64_t> cache_bytes;
 };
@@ -33,8 +33,8 @@ struct RecipeSettings {
 /// `to` must outlive the parsing.
 void add_recipe_options(CLI::App& command, RecipeArguments& to);
 
-/// ConfigError, which names the option, for one that the recipe `name` does not have, a value out
-/// of range, and a file of weights that does not exist.
+/// ConfigError, naming the option, if the recipe `name` does not support it, for a value out of
+/// range, and for a file of weights that does not exist.
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments);
 
 }  // namespace lockstep

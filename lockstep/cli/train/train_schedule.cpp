@@ -32,7 +32,7 @@ std::vector<double> parse_milestones(const std::string& text) {
   return milestones;
 }
 
-// Options that only some schedules have.
+// Refuses options that the schedule does not use.
 void refuse_options_of_others(const ScheduleArguments& arguments, ScheduleKind kind) {
   const auto refuse = [](bool is_wrong, const char* message) {
     if (is_wrong) throw ConfigError(lockstep::str("train: ", message));

@@ -1,4 +1,4 @@
-// The options of `lockstep train` about the schedule of the learning rate, checked.
+// The checked options of `lockstep train` for the learning rate's schedule.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// As the user gave them; absent where the recipe's default counts.
+/// The options as given by the user; absent: the recipe's default.
 struct ScheduleArguments {
   std::vector<std::string> schedules;  ///< for the learning rate, and for a pipeline
   std::optional<double> step_epochs;
@@ -31,10 +31,10 @@ struct Schedules {
   std::optional<std::string> of_pipeline;
 };
 
-/// ConfigError for a name that neither kind of schedule has, and for two of one kind.
+/// ConfigError for a name that neither kind of schedule has, and for two names of one kind.
 Schedules told_apart(const std::vector<std::string>& given);
 
-/// `schedule`, that of the recipe, changed by the options. ConfigError names the option.
+/// The recipe's `schedule`, modified by the options. ConfigError names the option.
 ScheduleOptions resolve_schedule(const ScheduleArguments& arguments, ScheduleOptions schedule);
 
 }  // namespace lockstep

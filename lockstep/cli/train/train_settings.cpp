@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kLockFile = ".lockstep-lock";
 
-// Rank and world: from the launcher that started us, else from --nproc-per-node.
+// Takes rank and world size from the launcher that started this process, or from --nproc-per-node.
 void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   if (arguments.nproc_per_node) {
@@ -37,7 +37,7 @@ void resolve_world(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// ConfigError for options that the strategy does not have.
+// ConfigError for options that the strategy does not support.
 void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings& settings) {
   const auto refuse = [](bool given, const std::string& option, const char* strategies) {
     if (!given) return;
@@ -64,8 +64,8 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
   }
 }
 
-// The workers of a pipeline. ConfigError where the recipe's model cannot be cut into its stages, or
-// the schedule cannot have them.
+// The number of workers of a pipeline. ConfigError if the recipe's model cannot be divided into its
+// stages, or if the schedule does not allow their number.
 int workers_of_pipeline(const TrainSettings& settings) {
   const StrategyOptions& options = settings.strategy_options;
   try {
@@ -77,7 +77,7 @@ int workers_of_pipeline(const TrainSettings& settings) {
   }
 }
 
-// Finds how many ranks or threads a pipeline has, and how many pipelines there are.
+// Determines the number of ranks or threads of a pipeline, and the number of pipelines.
 void resolve_pipeline(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   StrategyOptions& options = settings.strategy_options;
@@ -122,7 +122,7 @@ double parse_device_weight(const std::string& word) {
   return weight;
 }
 
-// Finds the devices of strategy dp: as many as there are weights, if they are given.
+// Determines the number of devices of strategy dp, which is that of the weights if given.
 void resolve_devices(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   if (arguments.devices) check.in_range("--devices", *arguments.devices, 1, 256);
@@ -142,7 +142,7 @@ void resolve_devices(const TrainArguments& arguments, TrainSettings& settings) {
   settings.devices = count;
 }
 
-// Finds how the ranks, and the devices of a rank, work together.
+// Determines how the ranks, and the devices of a rank, work together.
 void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.strategy = arguments.strategy.value_or(settings.world_size > 1 ? "ddp" : "single");
@@ -168,7 +168,7 @@ void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) 
   settings.on_several_devices = is_dp;
 }
 
-// Users give what all ranks do together; each rank does its share.
+// Converts values for all ranks together to each rank's share.
 void resolve_shares(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.global_batch = arguments.batch_size.value_or(settings.recipe->defaults.global_batch);
@@ -209,7 +209,7 @@ void apply(const TrainArguments& arguments, SgdOptions& sgd) {
   OptionCheck("train").in_range("--momentum", sgd.momentum, 0, 1);
 }
 
-// Of Adam and of AdamW.
+// Applies the options of Adam and AdamW.
 template <class Adam>
 void apply(const TrainArguments& arguments, Adam& adam) {
   if (arguments.momentum || arguments.nesterov) {
@@ -251,11 +251,11 @@ OptimizerOptions resolve_optimizer(const TrainArguments& arguments,
         apply(arguments, options);
       },
       chosen);
-  make_update_rule(chosen);  // checks what is left, before there are ranks
+  make_update_rule(chosen);  // checks the remaining values before there are ranks
   return chosen;
 }
 
-// Resolves --memory-format: the recipe's, or the other one where that makes a difference.
+// Resolves --memory-format: the recipe's format, or another one if that makes a difference.
 bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
   if (!arguments.memory_format) return recipe.channels_last;
   OptionCheck("train").one_of("--memory-format", *arguments.memory_format,
@@ -267,7 +267,7 @@ bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
   return *arguments.memory_format == "channels-last";
 }
 
-// ConfigError where --cuda-graph cannot be, as far as that is known before the ranks meet.
+// ConfigError if --cuda-graph is impossible, as far as that is known before the ranks meet.
 void check_cuda_graph(const TrainSettings& settings) {
   if (settings.accelerator == "cpu") {
     throw ConfigError(
@@ -298,7 +298,7 @@ void check_cuda_graph(const TrainSettings& settings) {
   }
 }
 
-// Resolves how LibTorch computes, on GPUs above all.
+// Resolves how LibTorch computes, especially on GPUs.
 void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
   settings.channels_last = is_channels_last(arguments, *settings.recipe);
@@ -357,7 +357,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
   settings.seed = arguments.seed;
 }
 
-// Locks --out, so that what is found in it stays as it is.
+// Locks --out, so that its contents do not change.
 void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
   if (settings.out.empty()) return;
   make_writable_directory(settings.out);
@@ -370,7 +370,7 @@ void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// ConfigError where the run reads no image files, of which `option` says something.
+// ConfigError, naming `option`, if the run reads no image files.
 void require_image_files(const TrainArguments& arguments, const Recipe& recipe,
                          const char* option) {
   if (!recipe.reads_image_folder) {
@@ -398,9 +398,9 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
   }
 }
 
-// ConfigError where --cache and --weights do not go with other options.
+// ConfigError if --cache or --weights contradicts other options.
 void check_recipe_files(const TrainArguments& arguments, const TrainSettings& settings) {
-  // The cache would keep images that a GPU, or DALI's decoder, has for itself.
+  // A GPU or DALI's decoder decodes its own images, so a cache would never be used.
   if (settings.of_recipe.cache_bytes.value_or(0) > 0 &&
       settings.loader != LoaderEngineKind::kNative) {
     throw ConfigError(lockstep::str("train: --cache belongs to --loader native, got --loader ",
@@ -445,7 +445,7 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
   }
 }
 
-// Says where a trace goes, and that histograms go to loggers.
+// Sets the path of the trace, and refuses histograms without loggers.
 void resolve_report_files(TrainSettings& settings) {
   TrainerOptions& trainer = settings.trainer;
   if (trainer.log_histograms_every_n_steps > 0 && settings.loggers.empty()) {
@@ -493,8 +493,8 @@ void resolve_files(const TrainArguments& arguments, TrainSettings& settings) {
                                         settings.trainer.checkpoints.directory.string(),
                                         " to resume from"));
   }
-  // Checked before the training, whose results would else be lost. A trial keeps nothing, so it
-  // leaves --out to whoever has it.
+  // Checked before the training, whose results would otherwise be lost. A trial keeps nothing, so
+  // it does not claim --out.
   if (settings.trainer.fast_dev_run == 0) claim_out(arguments, settings);
   if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
   if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);

@@ -1,4 +1,4 @@
-// The options of `lockstep train`, checked: what the launcher hands to each rank.
+// The checked options of `lockstep train`, which the launcher passes to each rank.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@
 
 namespace lockstep {
 
-/// As the user gave them; absent where the recipe's default counts.
+/// The options as given by the user; absent: the recipe's default.
 struct TrainArguments {
   std::string recipe;
   RecipeArguments of_recipe;
@@ -74,7 +74,7 @@ struct TrainArguments {
   bool resume = false;
   bool overwrite = false;
   int threads = 0;
-  std::optional<int> workers;  ///< absent: one for each rank
+  std::optional<int> workers;  ///< absent: one per rank
   std::optional<std::string> json;
   std::optional<std::string> logger;
   std::optional<std::string> log_dir;
@@ -84,58 +84,59 @@ struct TrainArguments {
 
 struct TrainSettings {
   std::shared_ptr<const Recipe> recipe;
-  RecipeSettings of_recipe;  ///< with the same recipe
+  RecipeSettings of_recipe;  ///< from the equally named options
   std::string strategy;
-  StrategyOptions strategy_options;  ///< without the devices, which the rank finds
-  /// Whether a process computes on several devices, and on how many; no number: as many as it finds
-  /// useful.
+  StrategyOptions strategy_options;  ///< without devices, which each rank chooses
+  /// Whether a process computes on several devices, and on how many; no number: the strategy's
+  /// default.
   bool on_several_devices = false;
   std::optional<int> devices;
-  bool has_pipeline = false;  ///< the strategy needs a model in stages
-  /// The environment of the launcher that started this process; absent: we start the ranks.
+  bool has_pipeline = false;  ///< whether the strategy needs a model in stages
+  /// The environment of the launcher that started this process; absent: this process starts the
+  /// ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 1;
-  int data_shares = 1;  ///< the ranks, or pipelines of ranks, that divide a batch between them
+  int data_shares = 1;  ///< number of ranks, or pipelines of ranks, among which a batch is divided
   std::string accelerator;
   std::string backend;
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
-  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< of the image files of --data
-  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of the image files of --data
+  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< for images of --data
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< for images of --data
   BatchMix mix;
   Precision precision = Precision::k32;
   bool fused_kernels = true;
-  bool channels_last = false;  ///< memory format of the images and of the module's parameters
+  bool channels_last = false;  ///< memory format of images and parameters
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
-  /// How the Trainer trains, and for how long. What depends on the rank, and what other members
-  /// have, train_rank() fills in.
+  /// Options of the Trainer. train_rank() fills in those that depend on the rank or that other
+  /// members hold.
   TrainerOptions trainer;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::filesystem::path out;  ///< empty: nothing is kept
-  /// On `out`, in the process that speaks. Ranks that it forks inherit it: nobody else writes there
-  /// while one of them lives.
+  /// The lock on `out`, in the process that speaks for the run. Forked ranks inherit it, so no
+  /// other process can write there while one of them lives.
   std::shared_ptr<const FileLock> out_lock;
   bool resume = false;
-  bool quiet = false;        ///< nothing is shown while the run goes on
+  bool quiet = false;        ///< whether to print nothing during the run
   int threads = 0;           ///< per rank; 0: its share of the processors
   int workers_per_rank = 0;  ///< loader threads
   std::filesystem::path json;
-  std::vector<std::string> loggers;  ///< by their names; none: nothing is logged
+  std::vector<std::string> loggers;  ///< names; empty: no logging
   LoggerSetup logger_setup;
   std::chrono::milliseconds timeout{};
-  /// When the command began that trains; absent: when this program was started.
+  /// Start of the training command; absent: start of this program.
   std::optional<Clock::time_point> started{};
 
-  /// Whether this process writes what the run has to say, on the screen and into files.
+  /// Whether this process writes the run's output, on the screen and to files.
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists, and creates and locks --out where
-/// the process speaks for the run. ConfigError names the option, also when --out is in use or holds
-/// a checkpoint that neither --resume nor --overwrite speaks of; CheckpointError when there is
-/// nothing to resume from.
+/// Checks everything that can be checked before a rank exists, and creates and locks --out in the
+/// process that speaks for the run. ConfigError names the option, also if --out is in use, or holds
+/// a checkpoint and neither --resume nor --overwrite is given; CheckpointError if there is nothing
+/// to resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A value of the evaluations that an option of `lockstep train` watches: METRIC:NUMBER[:GOAL].
+// A value of the evaluations watched by an option of `lockstep train`: METRIC:NUMBER[:GOAL].
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,12 @@ namespace lockstep {
 
 struct WatchedValue {
   std::string metric{};
-  std::int64_t number = 0;  ///< a patience, or how many are kept
+  std::int64_t number = 0;  ///< a patience, or a number to keep
   MetricGoal goal = MetricGoal::kMin;
 };
 
-/// Reads "loss:3" or "accuracy:3:max". Without a goal the smaller loss is the better one; every
-/// other value needs a goal. ConfigError, which names `option` and what its number is called, for
-/// another text.
+/// Parses "loss:3" or "accuracy:3:max". Without a goal, "loss" is minimized; every other value
+/// needs a goal. ConfigError, with `option` and the name of its number, for other text.
 WatchedValue parse_watched_value(const std::string& option, const std::string& text,
                                  const std::string& number = "PATIENCE");
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Takes the tensors out of `state` that are no weights, and returns the averages among them.
+// Removes the tensors from `state` that are not weights, and returns the averages among them.
 std::map<std::string, torch::Tensor> take_averages(StateDict& state) {
   const std::string prefix = std::string(kTrainingPrefix) + std::string(kAverageState);
   std::map<std::string, torch::Tensor> averages;
@@ -25,7 +25,7 @@ std::map<std::string, torch::Tensor> take_averages(StateDict& state) {
   return averages;
 }
 
-// The file of a checkpoint that has all but the weights at `path`; empty where there is none.
+// The file of a checkpoint that holds everything but the weights at `path`; empty if there is none.
 fs::path training_file_beside(const fs::path& path) {
   std::error_code error;
   const fs::path weights = fs::canonical(path, error);

@@ -1,4 +1,4 @@
-// Weights in files that users give to commands.
+// Loads weights from files that users pass to commands.
 #pragma once
 
 #include <filesystem>
@@ -7,20 +7,20 @@
 
 namespace lockstep {
 
-/// Which weights of a checkpoint.
+/// Selects which weights of a checkpoint to load.
 enum class WeightsKind {
-  kEvaluated,  ///< those that the run evaluated: the average, where it was trained with ema_decay
-  kTrained,    ///< those of the last step
+  kEvaluated,  ///< the weights that the run evaluated: the average if trained with ema_decay
+  kTrained,    ///< the weights of the last step
 };
 
 struct WeightsOfFile {
   StateDict state{};
-  bool averaged = false;  ///< the state has averaged parameters
+  bool averaged = false;  ///< whether the state has averaged parameters
 };
 
-/// The model's tensors in `path`, as load_state_dict_file() reads them: of a checkpoint without
-/// what the optimizer and the loss scaler remember. An average is found in the file itself, or in
-/// the checkpoint's other file beside it, also where `path` is a link to the checkpoint's weights.
+/// The model's tensors in `path`, read by load_state_dict_file(), without the states of the
+/// optimizer and the loss scaler. An average is found in the file itself, or in the checkpoint's
+/// other file in its folder, also if `path` is a link to the checkpoint's weights.
 WeightsOfFile load_weights_file(const std::filesystem::path& path,
                                 WeightsKind kind = WeightsKind::kEvaluated);
 

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kNoticeable = 0.05;      // share of a step
-constexpr double kMostly = 2.0 / 3;       // of the waiting, for one rank
+constexpr double kMostly = 2.0 / 3;       // of the waiting, caused by one rank
 constexpr double kIdleGpu = 0.6;          // utilisation below which a GPU waits for its host
 constexpr double kSmallBucket = 1 << 20;  // bytes
 constexpr double kFewBuckets = 3;
@@ -22,8 +22,8 @@ bool is_pipeline(const RunFacts& run) {
   return run.strategy == "pipeline" || run.strategy == "hybrid";
 }
 
-// What of a step each limit claims on rank 0, so that no two of them claim the same time. The parts
-// of communication add up to it, and so do those of computing.
+// The time of a step that each limit claims on rank 0, without overlaps. The parts of communication
+// add up to it, and so do the parts of computing.
 struct Parts {
   explicit Parts(const RunFacts& run);
 
@@ -31,24 +31,24 @@ struct Parts {
   double arrival = 0;      // waits for late ranks
   double stage_waits = 0;  // waits for another stage
   double small_buckets = 0;
-  double transfer = 0;  // what is left
+  double transfer = 0;  // remainder
   // Parts of computing:
   double others_wait = 0;  // rank 0 is late: other ranks wait for it
   double oversubscription = 0;
   double other_programs = 0;
   double launch = 0;
-  double compute = 0;  // what is left
+  double compute = 0;  // remainder
 };
 
-// Takes at most `most` of what is left of a part of a step.
+// Takes at most `most` from what is left of a part of a step.
 double take(double& left, double most) {
   const double taken = std::clamp(most, 0.0, left);
   left -= taken;
   return taken;
 }
 
-// Seconds of the trace as a share of its steps. Those are not the epochs' steps: some of the last
-// ones, which may be faster or slower.
+// Seconds of the trace as a share of its steps. Those are not the epochs' steps but some of the
+// last ones, which may be faster or slower.
 double share_of_trace(const RunFacts& run, double seconds) {
   if (!run.trace || run.trace->step_seconds <= 0) return 0;
   return seconds / run.trace->step_seconds;
@@ -59,7 +59,7 @@ double of_rank_0(const std::map<int, double>& seconds) {
   return found == seconds.end() ? 0 : found->second;
 }
 
-// What would go if as few buckets as possible had the same bytes.
+// The time that would be saved if the smallest possible number of buckets had the same bytes.
 double lost_to_small_buckets(const RunFacts& run) {
   if (!run.trace || run.trace->reductions <= kFewBuckets) return 0;
   if (run.trace->reduction_bytes >= kSmallBucket) return 0;
@@ -67,15 +67,15 @@ double lost_to_small_buckets(const RunFacts& run) {
   return all * (1 - kFewBuckets / run.trace->reductions);
 }
 
-// The share of computing time in which a thread has no processor, because there are too few.
+// The share of computing time for which a thread has no processor, because there are too few.
 double oversubscribed_part(const RunFacts& run) {
   const std::int64_t threads = static_cast<std::int64_t>(run.local_ranks) * run.threads_per_rank;
   if (run.device != "cpu" || run.processors <= 0 || threads <= run.processors) return 0;
   return 1 - static_cast<double>(run.processors) / static_cast<double>(threads);
 }
 
-// Other programs may use processors that the run leaves idle. What they cost is the time in which
-// a thread was ready and had none.
+// Other programs may use processors that the run leaves idle. Their cost is the time for which a
+// thread was ready and had no processor.
 double lost_to_other_programs(const RunFacts& run) {
   const bool are_there = run.other_programs.value_or(0) >= kNoticeable;
   return are_there && oversubscribed_part(run) == 0 ? run.processor_wait.value_or(0) : 0;
@@ -91,7 +91,7 @@ Parts::Parts(const RunFacts& run) : transfer(run.communication), compute(run.com
   const double stages =
       has_stage_waits ? share_of_trace(run, of_rank_0(run.trace->stage_waits)) : run.stage_waits;
   stage_waits = take(transfer, std::min(stages, run.stage_waits));
-  // Each bucket is one more meeting, for which ranks wait a little: larger ones save that, too.
+  // For each bucket, ranks must meet and wait a little. Larger buckets save this time, too.
   small_buckets = take(transfer, lost_to_small_buckets(run));
   if (run.trace) {
     arrival = take(transfer, share_of_trace(run, of_rank_0(run.trace->waits)));

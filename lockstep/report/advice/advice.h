@@ -1,4 +1,4 @@
-// What limited a run, with the figures that say so, and what to try.
+// What limited a run, the figures that show it, and what to try.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ struct Advice {
   /// "loader", "first batch", "straggler", "pipeline bubble", "communication", "small buckets",
   /// "oversubscription", "other programs", "launch overhead" or "compute".
   std::string limit{};
-  double share = 0;       ///< of RunFacts::step_seconds, from 0 to 1; an estimate for some
-  std::string figures{};  ///< a sentence
-  std::string option{};   ///< what to try: a sentence
+  double share = 0;       ///< share of RunFacts::step_seconds, from 0 to 1; sometimes estimated
+  std::string figures{};  ///< the evidence, as a sentence
+  std::string option{};   ///< what to try, as a sentence
 };
 
-/// The limits that take at least a twentieth of a step, the largest first. Where there is none, and
-/// where computing takes most of the time, "compute" is the last. No two limits claim the same
-/// time: the shares add up to 1 at most.
+/// The limits that take at least a twentieth of a step, largest first. If there are none, or if
+/// computing takes most of the time, the last one is "compute". Limits do not overlap: their shares
+/// add up to at most 1.
 std::vector<Advice> advise(const RunFacts& facts);
 
-/// What the shares are shares of: a sentence.
+/// The basis of the shares, as a sentence.
 std::string basis_of_shares(const RunFacts& facts);
 
-/// A heading and the advice, for people, several lines with a line feed each.
+/// A heading and the advice as text for people; each line ends with a line feed.
 std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice);
 
 }  // namespace lockstep

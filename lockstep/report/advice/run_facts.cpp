@@ -44,7 +44,7 @@ std::string epochs_text(const FileJson& epochs, std::size_t first) {
   return str("epochs ", from, " to ", to);
 }
 
-// The epochs of a record from one on, added up.
+// Sums over the epochs of a record, starting with a given one.
 struct EpochSums {
   double seconds = 0, steps = 0, data = 0, first_batch = 0, compute = 0, communication = 0;
   double stage_waits = 0, processor = 0, processor_wait = 0, busy = 0, gpu = 0, with_gpu = 0;
@@ -72,7 +72,7 @@ struct EpochSums {
   }
 };
 
-// The processors' time that neither idles nor is the run's own. `sums` are of whole epochs.
+// The processor time that is neither idle nor the run's own. `sums` are over complete epochs.
 std::optional<double> used_by_others(const EpochSums& sums, const RunFacts& facts) {
   if (std::isnan(sums.busy) || facts.processors <= 0 || sums.seconds <= 0) return std::nullopt;
   const double own = sums.processor * facts.local_ranks / static_cast<double>(facts.processors);
@@ -117,7 +117,7 @@ RunFacts facts_of_record(const std::string& text) {
   return facts;
 }
 
-// What `read` makes of the text of `file`; what it throws names the file.
+// The result of `read` for the text of `file`; errors name the file.
 template <class Read>
 auto facts_in(const std::filesystem::path& file, const Read& read) {
   const std::string text = content_of(file);
@@ -125,7 +125,7 @@ auto facts_in(const std::filesystem::path& file, const Read& read) {
     return read(text);
   } catch (const FileJson::exception& error) {
     throw DataError(json_refusal(file.string(), kNotOurs, error));
-  } catch (const std::logic_error& error) {  // of a number
+  } catch (const std::logic_error& error) {  // from a number conversion
     throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const DataError& error) {
     throw DataError(str(file.string(), ": ", error.what()));

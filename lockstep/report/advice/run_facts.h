@@ -1,4 +1,4 @@
-// What a run's folder tells of its speed.
+// Facts about a run's speed, read from its folder.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-/// What `run.json` says of the epochs after the first, which warms up. A run of one epoch has only
-/// that one: the wait for its first batch, in which the loader starts, is then left out of the
-/// step.
+/// Figures from `run.json` over the epochs after the first, which warms up. A run of one epoch has
+/// only that one; the wait for its first batch, in which the loader starts, is then excluded from
+/// the step.
 struct RunFacts {
   std::string recipe{};
   std::string strategy{};
@@ -22,29 +22,29 @@ struct RunFacts {
   int ranks = 1;
   int local_ranks = 1;  ///< on rank 0's host
   int threads_per_rank = 1;
-  std::int64_t processors = 0;  ///< of rank 0's host; 0: not known
+  std::int64_t processors = 0;  ///< on rank 0's host; 0: unknown
   std::int64_t batch_per_rank = 0;
-  std::string epochs{};  ///< whose mean the figures are: "epochs 2 to 10"
+  std::string epochs{};  ///< the epochs over which figures are averaged: "epochs 2 to 10"
   double step_seconds = 0;
   // Shares of that time, from 0 to 1, on rank 0:
   double data = 0;         ///< waiting for a batch, the first one of an epoch left out
   double first_batch = 0;  ///< waiting for the first batch of an epoch
   double compute = 0;      ///< forward, backward and optimizer
   double communication = 0;
-  double stage_waits = 0;  ///< the part of `communication` in which it waits for another stage
-  /// The least share of an epoch that its first batch takes.
+  double stage_waits = 0;  ///< the part of `communication` spent waiting for another stage
+  /// The smallest share of an epoch taken by its first batch.
   double least_first_batch = 0;
-  /// For how much of a step a rank's training thread is ready to run and has no processor.
+  /// Share of a step for which a rank's training thread is ready to run but has no processor.
   std::optional<double> processor_wait{};
-  /// How much of the processors other programs use, from 0 to 1.
+  /// Share of the processors used by other programs, from 0 to 1.
   std::optional<double> other_programs{};
   std::optional<double> gpu_utilisation{};
   std::optional<TraceFacts> trace{};
 };
 
-/// Reads a run's record and, where it lies in the folder of the run, `trace.json` beside it. `run`
-/// is that folder or a file (run_place.h). DataError where the record is missing, where one of both
-/// is not what Lockstep writes, and for a run without a whole epoch.
+/// Reads a run's record and, if it is in the run's folder, the `trace.json` next to it. `run` is
+/// that folder or a file (run_place.h). DataError if the record is missing, if a file was not
+/// written by Lockstep, and for a run without a complete epoch.
 RunFacts read_run_facts(const std::filesystem::path& run);
 
 }  // namespace lockstep

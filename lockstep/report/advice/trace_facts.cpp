@@ -13,7 +13,7 @@ namespace {
 using TraceEvent = nlohmann::json;
 
 constexpr double kMicro = 1e-6;
-constexpr const char* kReceive = "recv";  // a message, as call_name() calls it
+constexpr const char* kReceive = "recv";  // a message, by the name that call_name() gives it
 
 // Times from one moment to another, in microseconds.
 struct Interval {
@@ -28,7 +28,7 @@ Interval interval_of(const TraceEvent& event) {
   return {.begin = begin, .end = begin + event.at("dur").get<double>()};
 }
 
-// The complete events that `is_one` wants.
+// The complete events that satisfy `is_one`.
 template <class IsOne>
 IntervalsOfRanks intervals_of(const TraceEvent& trace, const IsOne& is_one) {
   IntervalsOfRanks found;
@@ -39,7 +39,7 @@ IntervalsOfRanks intervals_of(const TraceEvent& trace, const IsOne& is_one) {
   return found;
 }
 
-// How much of `part` lies in `intervals`, of which no two overlap.
+// The time of `part` that lies in `intervals`, which do not overlap.
 double length_within(const Interval& part, const Intervals& intervals) {
   double length = 0;
   for (const Interval& each : intervals) {
@@ -48,7 +48,7 @@ double length_within(const Interval& part, const Intervals& intervals) {
   return length;
 }
 
-// What intervals cover together.
+// The total time covered by the intervals.
 double covered_length(Intervals intervals) {
   std::ranges::sort(intervals, {}, &Interval::begin);
   double length = 0;
@@ -65,9 +65,9 @@ bool is_reduction(const TraceEvent& event) {
   return event.at("cat") != "arrival" && event.at("args").contains("bytes");
 }
 
-// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint that one
-// writes. In a step a wait for a bucket costs what backward does not hide; other collectives are
-// waited for where they are called.
+// Ranks also wait for each other between steps: for an evaluation, or for a checkpoint written by
+// one of them. In a step, the wait for a bucket costs only what backward does not hide; other
+// collectives block where they are called.
 class Waits {
  public:
   explicit Waits(const TraceEvent& trace)
@@ -86,8 +86,8 @@ class Waits {
     return length_within(wait, steps_[rank]);
   }
 
-  // What of rank 0's waits for batches lies before its steps. The first batch of an epoch has
-  // another name.
+  // The part of rank 0's waits for batches that lies before its steps. The wait for the first batch
+  // of an epoch has another name.
   double before_steps(const TraceEvent& trace) {
     const auto waits = intervals_of(
         trace, [](const TraceEvent& event) { return event.at("name") == "wait for data"; });

@@ -1,4 +1,4 @@
-// How wide the report's charts are.
+// Widths of the report's charts.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace lockstep::html {
 
-/// Pixels. A chart is drawn for each, and the page shows the one that its window has room for: a
-/// wide one that shrinks would have letters too small to read.
+/// Widths in pixels. Each chart is drawn in both, and the page shows the one that fits its window,
+/// because the letters of a wide chart that is scaled down would be too small to read.
 inline constexpr double kWide = 720;
 inline constexpr double kNarrow = 340;
 
-/// Whether names stand above what they name, not beside it.
+/// Whether labels stand above their objects instead of beside them.
 inline bool is_narrow(double width) { return width < 500; }
 
-/// `chart` by its svg_of(), in both widths; empty where there is nothing to draw.
+/// `chart` drawn by its svg_of() in both widths; empty if there is nothing to draw.
 template <class Chart>
 std::string in_both_widths(const Chart& chart) {
   const std::string wide = svg_of(chart, kWide);

@@ -25,7 +25,7 @@ std::string value_text(double value) {
   return text.str();
 }
 
-// One value of each epoch.
+// One value per epoch.
 template <class Value>
 Curve epoch_curve(const std::string& name, const RunData& run, const Value& value) {
   Curve curve{.name = name};
@@ -63,7 +63,7 @@ std::optional<double> metric_of(const EpochData& epoch, const std::string& name)
   return found == epoch.metrics.end() ? std::nullopt : std::optional(found->second);
 }
 
-// The last value that the run has of a metric.
+// The run's last value of a metric.
 std::optional<double> last_metric(const RunData& run, const std::string& name) {
   for (auto epoch = run.epochs.rbegin(); epoch != run.epochs.rend(); ++epoch) {
     if (const auto value = metric_of(*epoch, name)) return value;
@@ -81,7 +81,7 @@ std::set<std::string> metric_names(const Runs& runs) {
   return names;
 }
 
-// What a run has come to, by name; texts are empty where it has no such figure.
+// A run's final figures, by name; texts are empty for missing figures.
 std::vector<std::pair<std::string, std::string>> final_figures(
     const RunData& run, const std::set<std::string>& metrics) {
   std::vector<std::pair<std::string, std::string>> figures;
@@ -112,7 +112,7 @@ std::string origin_of(const RunData& run) {
              "</code>");
 }
 
-// A class of the style, whatever the file says.
+// A CSS class, whatever the file contains.
 std::string state_class(const RunData& run) {
   for (const char* known : {"complete", "failed", "running"}) {
     if (run.state == known) return known;
@@ -120,8 +120,8 @@ std::string state_class(const RunData& run) {
   return "soft";
 }
 
-// The chart of phases has at most this many bars. Of more epochs it has every second, every third,
-// and so on.
+// The chart of phases has at most this many bars. With more epochs it shows every second, every
+// third, and so on.
 constexpr std::size_t kMostBars = 30;
 
 std::size_t distance_of_bars(const Runs& runs) {
@@ -130,7 +130,7 @@ std::size_t distance_of_bars(const Runs& runs) {
   return std::max<std::size_t>((epochs + kMostBars - 1) / kMostBars, 1);
 }
 
-// The places in phase_names() of those that some run has.
+// The indices in phase_names() of phases that any run has.
 std::vector<std::size_t> phases_of(const Runs& runs) {
   std::vector<std::size_t> those;
   for (std::size_t phase = 0; phase < phase_names().size(); ++phase) {

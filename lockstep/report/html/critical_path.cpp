@@ -10,7 +10,7 @@
 namespace lockstep::html {
 namespace {
 
-constexpr double kNear = 1;  // microseconds between two spans that touch
+constexpr double kNear = 1;  // maximum microseconds between two adjacent spans
 constexpr const char* kTransfer = "transfer";
 constexpr const char* kMessage = "message";
 using PathSpans = std::vector<const TracedSpan*>;
@@ -22,12 +22,12 @@ bool is_action(const TracedSpan& span) {
   return has_category && !span.name.empty() && span.name[0] >= '0' && span.name[0] <= '9';
 }
 
-// A phase that computes may have collectives beside it that it does not wait for.
+// A computing phase may contain collectives that it does not wait for.
 bool may_wait(const TracedSpan& phase) {
   return phase.name != "forward" && phase.name != "backward";
 }
 
-// The one that goes on just before `time`.
+// The one in progress just before `time`.
 const TracedSpan* span_at(const PathSpans& spans, double time) {
   for (const TracedSpan* span : spans) {
     if (span->begin < time - kNear && time <= span->end + kNear) return span;
@@ -35,7 +35,7 @@ const TracedSpan* span_at(const PathSpans& spans, double time) {
   return nullptr;
 }
 
-// The last of those that ended before `time`; nothing before `begin`.
+// The last one that ended before `time`; nothing before `begin`.
 const TracedSpan* last_before(const PathSpans& spans, double time, double begin) {
   const TracedSpan* last = nullptr;
   for (const TracedSpan* span : spans) {
@@ -45,8 +45,8 @@ const TracedSpan* last_before(const PathSpans& spans, double time, double begin)
   return last;
 }
 
-// The name of the message that "1RECV_F3" waits for: "0SEND_F3". Activations come from the stage
-// before, gradients from the one behind.
+// The name of the message that "1RECV_F3" waits for: "0SEND_F3". Activations come from the previous
+// stage, gradients from the next one.
 std::optional<std::string> sent_for(const std::string& name) {
   constexpr std::string_view kReceive = "RECV_";
   const auto at = name.find(kReceive);
@@ -59,7 +59,7 @@ std::optional<std::string> sent_for(const std::string& name) {
   return str(is_forward ? stage - 1 : stage + 1, "SEND_", name.substr(at + kReceive.size()));
 }
 
-// What one rank did in a step.
+// The spans of one rank in a step.
 struct RankStep {
   RankStep(const TracedRun& run, int rank, const StepWindow& own) : window(own) {
     for (const TracedSpan& span : run.spans) {
@@ -71,7 +71,7 @@ struct RankStep {
     }
   }
 
-  // The transfer whose end a wait until `time` that began at `begin` was for: the last one.
+  // The transfer that ended a wait from `begin` until `time`: the last one.
   const TracedSpan* transfer_before(double begin, double time) const {
     const TracedSpan* last = nullptr;
     for (const TracedSpan* span : transfers) {
@@ -80,7 +80,7 @@ struct RankStep {
     }
     return last;
   }
-  // Where the work before `time` began: at `begin`, or where the last wait since then ended.
+  // Where the work before `time` began: at `begin`, or at the end of the last wait since then.
   double work_since(double begin, double time) const {
     for (const TracedSpan* span : exposed) {
       if (span->end < time - kNear) begin = std::max(begin, span->end);
@@ -92,7 +92,7 @@ struct RankStep {
   PathSpans exposed{}, phases{}, transfers{}, actions{};
 };
 
-// Goes back through a step.
+// Traces the path backwards through a step.
 class PathWalk {
  public:
   PathWalk(const TracedRun& run, const TracedStep& step) {
@@ -107,8 +107,8 @@ class PathWalk {
   }
 
   std::vector<PathPart> parts() {
-    // Each turn takes a span away or goes on elsewhere; the limit ends what damaged times would
-    // not.
+    // Each iteration removes a span or moves to another rank; the limit guards against endless
+    // loops on damaged times.
     for (std::size_t turn = 0; turn < most_ && time_ > current().window.begin + kNear; ++turn) {
       if (const TracedSpan* const wait = span_at(current().exposed, time_)) {
         leave_wait(*wait);
@@ -150,8 +150,8 @@ class PathWalk {
     track_ = action->track;
   }
 
-  // A phase may hold collectives, such as the broadcast of buffers: the last one is left as a wait
-  // is.
+  // A phase may contain collectives, such as the broadcast of buffers: the last one is handled like
+  // a wait.
   void leave_phase(const TracedSpan& phase) {
     const double begin = current().work_since(phase.begin, time_);
     const TracedSpan* const transfer =
@@ -163,7 +163,7 @@ class PathWalk {
     leave_transfer(*transfer);
   }
 
-  // A wait for a reduction: its transfer, before which the path goes on at the rank that came last.
+  // A wait for a reduction: the path takes its transfer and continues at the rank that came last.
   void leave_wait(const TracedSpan& wait) {
     const TracedSpan* const transfer = current().transfer_before(wait.begin, time_);
     if (transfer == nullptr || transfer->begin <= wait.begin) return add(kTransfer, wait.begin);
@@ -177,8 +177,8 @@ class PathWalk {
     track_.clear();
   }
 
-  // The actions of one worker follow each other. Before its first one, the training thread leads
-  // on.
+  // The actions of one worker follow each other. Before its first one, the path continues in the
+  // training thread.
   void go_back_on_worker() {
     PathSpans own;
     for (const TracedSpan* span : current().actions) {
@@ -202,7 +202,7 @@ class PathWalk {
     track_ = span->track;
   }
 
-  // Pipelines beside each other have messages of one name: the sender is the nearest rank.
+  // Parallel pipelines use equal message names: the sender is the nearest rank.
   std::pair<int, const TracedSpan*> sender_of(const std::string& name, double time) const {
     std::pair<int, const TracedSpan*> nearest{rank_, nullptr};
     for (const auto& [rank, step] : ranks_) {

@@ -1,4 +1,4 @@
-// The way through a step that decided how long it took.
+// The critical path of a step: the chain of work that determined its duration.
 #pragma once
 
 #include <string>
@@ -17,20 +17,19 @@ struct PathPart {
   double end = 0;
 };
 
-/// What a critical path calls the time of a rank of which the trace has no phase or other span.
+/// Name of the time for which a rank's trace has no span.
 inline constexpr const char* kBetweenPhases = "between phases";
 
-/// The critical path of a step: from the end of the rank that ended last back to a beginning,
-/// without a gap. Where a rank waited for a reduction, the path goes on at the rank that came last;
-/// where a pipeline's worker waited for a message, at the worker that sent it. The oldest part
-/// first.
+/// The critical path of a step, oldest part first: from the end of the rank that ended last back to
+/// a beginning, without gaps. If a rank waited for a reduction, the path continues at the rank that
+/// came last; if a pipeline's worker waited for a message, at the worker that sent it.
 std::vector<PathPart> critical_path(const TracedRun& run, const TracedStep& step);
 
-/// The microseconds of each `what` on a path, in the order in which it has them.
+/// The microseconds of each `what` on a path, in order of first occurrence.
 std::vector<std::pair<std::string, double>> path_shares(const std::vector<PathPart>& path);
 
-/// How much of the step the path accounts for, from 0 to 1: its parts without kBetweenPhases, over
-/// the time from the beginning of the path's first rank to the end of the last rank.
+/// The share of the step that the path explains, from 0 to 1: its parts other than kBetweenPhases,
+/// divided by the time from the start of the path's first rank to the end of the last rank.
 double accounted_share(const std::vector<PathPart>& path, const TracedStep& step);
 
 }  // namespace lockstep::html

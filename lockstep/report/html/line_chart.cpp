@@ -19,10 +19,10 @@ constexpr double kCurvesRight = 16;
 constexpr double kCurvesTop = 30;
 constexpr double kCurvesBottom = 46;
 constexpr double kCurvesLegendLine = 20;
-constexpr double kMarkWidth = 46;       // pixels between marks of the x axis, at least
-constexpr std::size_t kMostDots = 120;  // a longer curve is a line only
+constexpr double kMarkWidth = 46;       // minimum pixels between marks of the x axis
+constexpr std::size_t kMostDots = 120;  // longer curves are drawn without dots
 
-// Where values lie on the picture.
+// Maps values to positions in the picture.
 struct AxisScale {
   double low = 0;
   double high = 1;
@@ -32,7 +32,7 @@ struct AxisScale {
   double at(double value) const { return begin + (value - low) / (high - low) * (end - begin); }
 };
 
-// Values that differ by rounding alone are equal here: between them a double has no room for marks.
+// Values that differ only by rounding count as equal: a double has no room for marks between them.
 AxisScale scale_of(double low, double high, double begin, double end) {
   constexpr double kRounding = 1e-12;
   constexpr double kSmallest = 1e-300;
@@ -75,7 +75,7 @@ ChartScales scales_of(const LineChart& chart, double width) {
           .y = scale_of(low_y, high_y, kCurvesHeight - kCurvesBottom, kCurvesTop)};
 }
 
-// "0.25", "1,200": as many digits as neighbouring marks need.
+// "0.25", "1,200": with as many digits as neighbouring marks need.
 std::string mark_text(double value, double distance) {
   if (distance >= 1) return count_text(value);
   constexpr int kMostDigits = 6;
@@ -84,18 +84,18 @@ std::string mark_text(double value, double distance) {
                     std::min(kMostDigits, static_cast<int>(std::ceil(-std::log10(distance)))));
 }
 
-// The marks of an axis from the first one that is not below `scale.low` on.
+// The marks of an axis, starting with the first one that is not below `scale.low`.
 std::vector<double> marks_of(const AxisScale& scale, double distance) {
   std::vector<double> marks;
   const double tolerance = distance * 1e-9;
   for (double mark = std::ceil(scale.low / distance - 1e-9);
        mark * distance <= scale.high + tolerance; ++mark) {
-    marks.push_back(mark == 0 ? 0 : mark * distance);  // -0 is no mark
+    marks.push_back(mark == 0 ? 0 : mark * distance);  // avoids -0
   }
   return marks;
 }
 
-// The distance of marks that leaves room between them.
+// The distance of marks that leaves enough room between them.
 double y_distance_of(double range, double least) {
   constexpr double kMostMarks = 6;
   double distance = std::max(svg::distance_of_marks(range), least);
@@ -142,7 +142,7 @@ std::string curve_text(const Curve& curve, const ChartScales& scales, const Line
              dots, "\n");
 }
 
-// `text` in lines that fit.
+// `text` broken into lines that fit.
 std::vector<std::string> wrapped(const std::string& text, double width) {
   std::vector<std::string> lines = {""};
   std::istringstream words(text);
@@ -163,7 +163,7 @@ struct Legend {
   double height = 0;
 };
 
-// What the curves are, below the chart. Nothing for one curve.
+// The legend below the chart. Empty for a single curve.
 Legend legend_of(const LineChart& chart, double width) {
   if (chart.curves.size() < 2) return {};
   const double left = is_narrow(width) ? 0 : kCurvesLeft;
@@ -183,7 +183,7 @@ Legend legend_of(const LineChart& chart, double width) {
   return {.text = std::move(text), .height = y - kCurvesLegendLine / 2 - kCurvesHeight};
 }
 
-// With colours, without points that are no finite numbers and curves that have no others.
+// Assigns colours, and removes non-finite points and curves without finite points.
 LineChart drawable(LineChart chart) {
   for (std::size_t i = 0; i < chart.curves.size(); ++i) {
     Curve& curve = chart.curves[i];

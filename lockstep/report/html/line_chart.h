@@ -9,10 +9,10 @@ namespace lockstep::html {
 
 struct Curve {
   std::string name{};
-  /// By x, ascending. Points that are no finite numbers are not drawn.
+  /// Sorted by x. Points that are not finite are not drawn.
   std::vector<std::pair<double, double>> points{};
-  bool is_dashed = false;  ///< of an ideal or a second kind of value
-  int color = -1;          ///< 0 to 7; -1: the next one of the chart
+  bool is_dashed = false;  ///< for an ideal or a secondary value
+  int color = -1;          ///< 0 to 7; -1: the chart's next colour
 };
 
 struct LineChart {
@@ -20,13 +20,12 @@ struct LineChart {
   std::string x_label{};
   std::string y_label{};
   std::vector<Curve> curves{};
-  bool from_zero = true;       ///< the y axis begins at 0, not near the smallest value
-  bool whole_numbers = false;  ///< the y axis has no marks between 1 and 2
+  bool from_zero = true;  ///< whether the y axis begins at 0 rather than near the smallest value
+  bool whole_numbers = false;  ///< whether the y axis has marks at whole numbers only
 };
 
 /// The chart, `width` pixels wide, legible on light and dark screens. Each point has a title with
-/// its values. Curves beyond the eighth begin with the first colour again. Empty where no curve has
-/// a point.
+/// its values. Colours repeat after the eighth curve. Empty if no curve has a point.
 std::string svg_of(const LineChart& chart, double width);
 
 }  // namespace lockstep::html

@@ -9,7 +9,7 @@
 namespace lockstep::html {
 namespace {
 
-// Both themes are written out, as svg.h has them.
+// Both themes are written out, as in svg.h.
 std::string theme(const svg::Palette& palette) {
   std::string rules = str(
       "body{background:", palette.back, ";color:", palette.ink, "}text{fill:", palette.ink,
@@ -58,7 +58,7 @@ img{max-width:100%;height:auto;image-rendering:auto}
 @media print{details{display:none}}
 )";
 
-// Columns of words stand to the left, those of numbers to the right.
+// Columns of words are left-aligned, columns of numbers right-aligned.
 std::vector<bool> wordy_columns(const Table& table) {
   std::vector<bool> wordy(table.titles.size(), false);
   for (const Cells& row : table.rows) {
@@ -101,7 +101,7 @@ std::string text_of(const Figure& figure) {
                          figure.picture, "<details><summary>Rows and command</summary>\n",
                          text_of(figure.table, "rows of: " + figure.title));
   for (const auto& [run, command] : figure.commands) {
-    if (command.empty()) continue;  // a record of `lockstep train --json` does not have it
+    if (command.empty()) continue;  // missing in a record of `lockstep train --json`
     text += str("<p>", svg::escaped(run), ": <code>", svg::escaped(command), "</code></p>\n");
   }
   return text + "</details>\n</figure>\n";

@@ -1,4 +1,4 @@
-// What the report's page is made of: tables, figures with their rows, sections, the style.
+// Elements of the report's page: tables, figures with their rows, sections, the style.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace lockstep::html {
 
 using Cells = std::vector<std::string>;
 
-/// Texts are escaped when they are written.
+/// A table; its texts are escaped when written.
 struct Table {
   Cells titles{};
   std::vector<Cells> rows{};

@@ -1,4 +1,4 @@
-// The colours of what a step does, one for each throughout the report.
+// The colours of phases, used consistently throughout the report.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders may have one name; numbers tell them apart.
+// Folders may have equal names; numbers distinguish them.
 void tell_apart(Runs& runs) {
   std::map<std::string, int> seen;
   for (RunData& run : runs) {
@@ -25,7 +25,7 @@ void tell_apart(Runs& runs) {
   }
 }
 
-// The sections of a page, and links to them.
+// Collects the sections of a page and the links to them.
 class Sections {
  public:
   void add(const std::string& id, const std::string& title, const std::string& content) {
@@ -46,8 +46,8 @@ std::string with_heading(const std::string& heading, const std::string& content)
   return content.empty() ? "" : str("<h3>", svg::escaped(heading), "</h3>\n", content);
 }
 
-// What one run alone has to show: a section for each part, or of several runs a section for each
-// run.
+// The content about single runs: a section for each part of one run, or, for several runs, a
+// section for each run.
 void add_runs(Sections& sections, const Runs& runs) {
   if (runs.size() == 1) {
     sections.add("step", "A step", traced_step_of(runs[0]));

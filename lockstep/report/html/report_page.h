@@ -1,4 +1,4 @@
-// `lockstep report`: what some runs' folders and records hold, as one HTML file.
+// `lockstep report`: the contents of runs' folders and records as one HTML file.
 #pragma once
 
 #include <filesystem>
@@ -7,17 +7,17 @@
 
 namespace lockstep::html {
 
-/// A page that needs no network and no other file. Of each folder of `lockstep train --out` it has
-/// the configuration, learning curves, throughput, the phases of its steps, what limited it, a
-/// traced step of all ranks with its critical path, who waited for whom, the loader's queue, and
-/// its pictures. A record of `lockstep train --json` stands for a folder without a trace and
-/// pictures. Several runs share their curves, and their speed by ranks stands against the
-/// ideal, together with the rows of `lockstep bench table --json` files among `inputs`. Each figure
-/// has its rows in a table and the command of its run. The page is well-formed XML, too. `command`
-/// is what made it.
+/// A self-contained page that needs no network and no other file. For each folder of `lockstep
+/// train --out` it shows the configuration, learning curves, throughput, the phases of the steps,
+/// what limited the run, a traced step of all ranks with its critical path, the waits between
+/// ranks, the loader's queue, and the run's pictures. A record of `lockstep train --json` is
+/// treated as a folder without a trace and pictures. Several runs share charts, and their speed by
+/// number of ranks is compared with the ideal, together with the rows of `lockstep bench table
+/// --json` files among `inputs`. Each figure has a table of its data and the command of its run.
+/// The page is well-formed XML. `command` is the command that made it.
 ///
-/// ConfigError without a run; DataError for a folder without a record (run.json), and for
-/// files that are not what Lockstep writes.
+/// ConfigError if there is no run; DataError for a folder without a record (run.json), and for
+/// files that Lockstep did not write.
 std::string report_page(const std::vector<std::filesystem::path>& inputs,
                         const std::string& command);
 

@@ -53,7 +53,7 @@ EpochData epoch_of(const RecordJson& epoch) {
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
     double seconds = number_at(phases, names[i].c_str()).value_or(0);
     if (names[i] == kStageWaits) seconds = stage_waits;
-    if (names[i] == kCommunication) seconds -= stage_waits;  // in the record a part of it
+    if (names[i] == kCommunication) seconds -= stage_waits;  // contained in it in the record
     data.phases.push_back(std::max(seconds, 0.0));
   }
   const double known = std::accumulate(data.phases.begin(), data.phases.end(), 0.0);
@@ -66,7 +66,7 @@ EpochData epoch_of(const RecordJson& epoch) {
   return data;
 }
 
-// The settings of a run, those within others as "versions: libtorch".
+// The settings of a run; nested ones are named as in "versions: libtorch".
 void add_settings(const RecordJson& object, const std::string& before, RunData& data) {
   static const std::vector<std::string> kElsewhere = {"epochs",  "command", "state", "error",
                                                       "started", "profile", "test"};
@@ -99,7 +99,7 @@ RunData data_of(const RecordJson& run) {
   return data;
 }
 
-// Whether there is a step behind the first epoch, or in the only one.
+// Whether there is a step after the first epoch, or in the only one.
 bool has_trained(const std::vector<EpochData>& epochs) {
   double steps = 0;
   for (std::size_t i = epochs.size() > 1 ? 1 : 0; i < epochs.size(); ++i) {
@@ -108,10 +108,10 @@ bool has_trained(const std::vector<EpochData>& epochs) {
   return steps > 0;
 }
 
-// The name of the folder, or that of a record alone without its end.
+// The name of the folder, or of a single record without its extension.
 std::string name_of(const RunPlace& place) {
   if (place.folder.empty()) return place.record.stem().string();
-  // "run", "run/" and "." have a name each.
+  // Makes "run", "run/" and "." all yield a name.
   const std::filesystem::path folder =
       std::filesystem::absolute(place.folder / "").lexically_normal();
   return folder.parent_path().filename().string();

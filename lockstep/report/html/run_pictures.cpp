@@ -21,7 +21,7 @@ struct Pixels {
   std::vector<std::uint8_t> rgb{};
 };
 
-// The means of blocks of 2 x 2 pixels; an odd last row or column is left out.
+// The means of 2 x 2 blocks of pixels; an odd last row or column is dropped.
 Pixels halved(const Pixels& from) {
   Pixels to{.width = from.width / 2, .height = from.height / 2};
   const auto row = static_cast<std::size_t>(from.width) * 3;
@@ -77,7 +77,7 @@ std::vector<RunPictureFile> read_pictures(const fs::path& folder, std::size_t mo
     try {
       pictures.push_back(picture_of(file, most_bytes / files.size()));
     } catch (const DataError&) {
-      continue;  // one that is being written, or that is not ours
+      continue;  // still being written, or not Lockstep's
     }
   }
   return pictures;

@@ -27,7 +27,7 @@ constexpr std::size_t kMostSteps = 10;
 
 std::string milliseconds(double microseconds) { return fixed_text(microseconds / 1e3, 3); }
 
-// Bars whose parts have other names each: a part for every name, in the order of their first use.
+// Combines bars with different parts: one part for every name, in order of first use.
 void add_bar(StackedBars& bars, const std::string& name, const Amounts& amounts) {
   StackedBar bar{.name = name, .parts = std::vector<double>(bars.parts.size(), 0.0)};
   for (const auto& [part, microseconds] : amounts) {
@@ -65,7 +65,7 @@ std::string clock_note(const TracedRun& trace) {
              fixed_text(most, 1), " \u00b5s.");
 }
 
-// What a figure says whose `most` ranks are not all that there are.
+// The note of a figure that shows only the first `most` ranks.
 std::string first_ranks_note(const TracedRun& trace, int most) {
   return trace.ranks > most ? str(" The first ", most, " of ", trace.ranks, " ranks.") : "";
 }
@@ -90,7 +90,7 @@ std::string timeline_figure(const RunData& run, const TracedStep& step) {
       .commands = commands_of_run(run)});
 }
 
-// The way of the last step as a sentence, and a bar for each of the last steps.
+// The critical path of the last step as a sentence, and a bar for each of the last steps.
 std::string path_figure(const RunData& run) {
   const TracedRun& trace = *run.trace;
   StackedBars bars{.title = "Critical path", .unit = "ms"};
@@ -143,7 +143,7 @@ std::string phases_figure_of(const RunData& run) {
              .commands = commands_of_run(run)});
 }
 
-// 12 of "step 12".
+// Returns 12 for "step 12".
 std::optional<double> number_of(const TracedStep& step) {
   const auto at = step.name.find_last_of(' ') + 1;
   double number = 0;
@@ -153,7 +153,7 @@ std::optional<double> number_of(const TracedStep& step) {
   return number;
 }
 
-// How long a rank waited for the batch of a step.
+// How long a rank waited for a step's batch.
 double wait_for_data(const TracedRun& trace, int rank, const StepWindow& window) {
   double wait = 0;
   for (const TracedSpan& span : trace.spans) {

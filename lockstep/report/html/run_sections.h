@@ -1,4 +1,4 @@
-// What the report shows of one run: its limits, a traced step, its pictures.
+// The report's sections about a single run: its limits, a traced step, its pictures.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace lockstep::html {
 
-// Each is the content of a section, empty where the run has nothing to show.
+// Each returns the content of a section, empty if the run has nothing to show.
 
-/// What limited the run, with the figures and what to try.
+/// What limited the run, the figures that show it, and what to try.
 std::string limits_of(const RunData& run);
-/// The last step of the trace on all ranks: its timeline, its critical path, its phases, and who
-/// waits for whom. Without a trace, how to get one.
+/// The last step of the trace on all ranks: its timeline, critical path, phases, and the waits
+/// between ranks. Without a trace, instructions for recording one.
 std::string traced_step_of(const RunData& run);
 /// The loader's queue in the traced steps.
 std::string queue_of(const RunData& run);

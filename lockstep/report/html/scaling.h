@@ -1,4 +1,4 @@
-// How the speed of training grows with the ranks, against the ideal.
+// How the training speed grows with the number of ranks, compared with the ideal.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace lockstep::html {
 
-/// One strategy doing one work.
+/// The speed of one strategy on one workload.
 struct ScalingCurve {
   std::string name{};             ///< "ddp: mnist, loader native, 1 thread a rank"
-  std::vector<RankRate> rates{};  ///< the best of each number of ranks, by ranks; at least two
-  /// Times the rate of one rank: rates[i] over rates[0], times its ranks.
+  std::vector<RankRate> rates{};  ///< the best for each number of ranks, sorted; at least two
+  /// Speed relative to one rank: rates[i] / rates[0], times the ranks of rates[0].
   double speedup(std::size_t i) const;
 };
 
-/// The strategies that `rates` has with at least two numbers of ranks. "single" is what every
-/// strategy is with one rank, where it has no row of its own.
+/// The strategies that `rates` has with at least two numbers of ranks. A rate of "single" serves as
+/// the one-rank rate of strategies that have no row for one rank.
 std::vector<ScalingCurve> scaling_curves(const std::vector<RankRate>& rates);
 
-/// The figure with the curves and the line of runs that lose nothing. Empty without curves.
+/// The figure with the curves and the line of ideal scaling. Empty without curves.
 std::string scaling_figure(const std::vector<RankRate>& rates, const Commands& commands);
 
 }  // namespace lockstep::html

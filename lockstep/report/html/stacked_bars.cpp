@@ -16,7 +16,7 @@ constexpr double kBarHeight = 18;
 constexpr double kBarsTop = 8;
 constexpr double kBarsLegendLine = 20;
 
-// Where bars and names have their places.
+// Positions of bars and names.
 struct BarLayout {
   explicit BarLayout(double width)
       : names_above(is_narrow(width)),

@@ -1,4 +1,4 @@
-// Bars that are divided into parts, as SVG.
+// Stacked bars, as SVG.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,19 @@ namespace lockstep::html {
 
 struct StackedBar {
   std::string name{};
-  std::vector<double> parts{};  ///< none negative, as many as StackedBars::parts
+  std::vector<double> parts{};  ///< not negative, one for each of StackedBars::parts
 };
 
 struct StackedBars {
   std::string title{};
   std::string unit{};                ///< of all parts: "ms"
-  std::vector<std::string> parts{};  ///< their names, in the order in which they are drawn
+  std::vector<std::string> parts{};  ///< their names, in drawing order
   std::vector<StackedBar> bars{};
-  std::vector<std::size_t> colors{};  ///< of the parts, 0 to 7; empty: one after the other
+  std::vector<std::size_t> colors{};  ///< of the parts, 0 to 7; empty: in order
 };
 
-/// The chart, `width` pixels wide, a line for each bar. Each part has a title with its name and
-/// value. Empty without a bar that has a
-/// length.
+/// The chart, `width` pixels wide, with a line for each bar. Each part has a title with its name
+/// and value. Empty if no bar has a length.
 std::string svg_of(const StackedBars& chart, double width);
 
 }  // namespace lockstep::html

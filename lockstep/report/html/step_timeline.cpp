@@ -42,7 +42,7 @@ bool is_drawn(const TracedSpan& span) {
   return span.category != "step" && span.category != "ddp" && span.category != "team";
 }
 
-// By rank and name; the training thread is a rank's first row.
+// Sorted by rank and name; the training thread is a rank's first row.
 struct RowOrder {
   bool operator()(const std::pair<int, std::string>& a,
                   const std::pair<int, std::string>& b) const {
@@ -89,7 +89,7 @@ std::string svg_of(const StepTimeline& timeline, double width) {
   const double bottom = kTimelineTop + line * static_cast<double>(rows.size());
   const std::size_t columns = names_above ? 2 : 4;
   const auto legend_lines = static_cast<double>((kKinds.size() + columns - 1) / columns);
-  const double right = names_above ? 28 : 40;  // half of a mark's text
+  const double right = names_above ? 28 : 40;  // half the width of a mark's text
   const double scale = (width - left - right) / (window.end - window.begin);
   std::string text = svg::opened(width, bottom + 12 + kTimelineLegendLine * legend_lines,
                                  str("timeline of ", timeline.step.name));

@@ -1,4 +1,4 @@
-// A step over all ranks, as SVG.
+// The timeline of a step over all ranks, as SVG.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace lockstep::html {
 struct StepTimeline {
   const TracedRun& run;
   const TracedStep& step;
-  int ranks = 16;  ///< at most: those from rank 0 on
+  int ranks = 16;  ///< maximum number, starting with rank 0
 };
 
-/// A row for each track of each rank that has something of the step: phases of the training thread,
-/// buckets with the wait for late ranks apart, workers and loader threads; below them, what the
-/// colours mean. Each span has a title with its name and duration. Empty for a step without a
+/// A row for each track of each rank with spans in the step: phases of the training thread, buckets
+/// with the wait for late ranks shown separately, workers and loader threads; below them, a legend
+/// of the colours. Each span has a title with its name and duration. Empty for a step of zero
 /// length.
 std::string svg_of(const StepTimeline& timeline, double width);
 

@@ -12,7 +12,7 @@ namespace {
 
 using RowJson = nlohmann::json;
 
-// Rows with PyTorch's programs or without our kernels are other work than ours.
+// Rows with PyTorch's programs or without Lockstep's kernels are a different workload.
 std::string work_of(const RowJson& row) {
   const std::string work =
       work_name(row.at("recipe").get<std::string>(), row.at("loader").get<std::string>(),

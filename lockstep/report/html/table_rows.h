@@ -1,4 +1,4 @@
-// The rows that `lockstep bench table --json` has written, for the report's chart of scaling.
+// Rows written by `lockstep bench table --json`, for the report's scaling chart.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace lockstep::html {
 
-/// How fast a strategy was with a number of ranks.
+/// The speed of a strategy with a number of ranks.
 struct RankRate {
   std::string strategy{};
   std::string
@@ -20,7 +20,7 @@ struct RankRate {
 /// "mnist, loader native, 2 threads a rank"
 std::string work_name(const std::string& recipe, const std::string& loader, int threads_per_rank);
 
-/// The rows that have a rate; those that failed are left out. DataError for another file.
+/// The rows that have a rate; failed rows are skipped. DataError for another file.
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file);
 
 }  // namespace lockstep::html

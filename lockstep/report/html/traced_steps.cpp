@@ -24,11 +24,11 @@ constexpr const char* kWaitForData = "wait for data";
 constexpr const char* kBackward = "backward";
 constexpr const char* kExposed = "exposed communication";
 
-// What the events that are no spans say of them.
+// Facts about spans from events that are not spans.
 struct SpanNotes {
   std::map<std::pair<int, int>, std::string> tracks{};
-  std::map<int, int> last_ranks{};     // by the number of the collective
-  std::map<Place, int> collectives{};  // the number of the one that begins its transfer there
+  std::map<int, int> last_ranks{};     // by the collective's number
+  std::map<Place, int> collectives{};  // the number of the collective whose transfer begins there
 };
 
 SpanNotes notes_of(const TraceJson& events, TracedRun& run) {
@@ -76,9 +76,9 @@ TracedSpan span_of(const TraceJson& event, const SpanNotes& notes) {
   return span;
 }
 
-// The steps of all ranks. Spans come by their beginning, a rank's wait before its step.
+// The steps of all ranks. Spans are sorted by beginning; a rank's wait precedes its step.
 std::vector<TracedStep> steps_of(const TracedRun& run) {
-  std::map<int, double> waits_since;  // by rank, behind its last step
+  std::map<int, double> waits_since;  // by rank, since its last step
   std::map<std::string, std::size_t> places;
   std::vector<TracedStep> steps;
   for (const TracedSpan& span : run.spans) {
@@ -119,7 +119,7 @@ double overlap(const TracedSpan& span, const StepWindow& window) {
   return std::max(0.0, std::min(span.end, window.end) - std::max(span.begin, window.begin));
 }
 
-// Ranks wait for each other between steps, too: for an evaluation, or for a checkpoint.
+// Ranks also wait for each other between steps: for an evaluation, or for a checkpoint.
 bool is_in_step(const TracedRun& run, const TracedSpan& span) {
   return std::ranges::any_of(run.steps, [&](const TracedStep& step) {
     const auto window = step.ranks.find(span.rank);

@@ -14,7 +14,7 @@ constexpr std::size_t kMostPairs = 100;
 
 using Pair = std::pair<std::pair<int, int>, double>;
 
-// The longest waits first, in milliseconds a step.
+// Sorted by decreasing wait, in milliseconds per step.
 std::vector<Pair> longest_waits(const TracedRun& run) {
   std::vector<Pair> pairs;
   for (const auto& [ranks, microseconds] : waits_of(run)) {

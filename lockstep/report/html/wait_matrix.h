@@ -1,4 +1,4 @@
-// The table of the waits of each rank for each other one, with shaded cells.
+// A table of how long each rank waited for each other rank, with shaded cells.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep::html {
 
-/// A figure: a row for each rank that waits, a column for each that it waits for. Of many ranks,
-/// the pairs with the longest waits as a list. Empty for one rank.
+/// A figure with a row for each waiting rank and a column for each awaited rank. With many ranks, a
+/// list of the pairs with the longest waits. Empty for one rank.
 std::string wait_matrix(const TracedRun& run, const Commands& commands);
 
 }  // namespace lockstep::html

@@ -19,12 +19,12 @@ std::string csv_header(const std::vector<std::string>& columns) {
   return header + '\n';
 }
 
-// The rows of a table whose header has `header_bytes`, each with empty cells added.
+// The rows of a table whose header has `header_bytes`, with empty cells appended to each.
 std::string widened_rows(std::string_view table, std::size_t header_bytes, std::size_t cells) {
   const std::string commas(cells, ',');
   std::string rows;
   for (const char letter : table.substr(header_bytes)) {
-    if (letter == '\n') rows += commas;  // rows hold numbers, and no line break of their own
+    if (letter == '\n') rows += commas;  // rows contain only numbers, so every line feed ends a row
     rows += letter;
   }
   return rows;

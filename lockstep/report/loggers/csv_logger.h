@@ -1,4 +1,4 @@
-// Scalars as a table that every spreadsheet and pandas.read_csv open.
+// Scalars as a table for spreadsheets and pandas.read_csv.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,15 @@
 namespace lockstep {
 
 /// Writes FOLDER/metrics.csv: a row for each call of log_scalars(), with the columns step, time
-/// (seconds since 1970) and one for each name. A cell stays empty where its value was not logged in
-/// that call; numbers that are not finite are nan, inf and -inf.
+/// (seconds since 1970) and one for each name. A cell is empty if its value was not logged in that
+/// call; non-finite numbers are nan, inf and -inf.
 ///
-/// A name that comes later adds a column: the file is then written anew, in one step, with the
-/// column in all rows. Hyper-parameters go to FOLDER/hyper_parameters.json. No histograms, no
-/// images.
+/// A new name adds a column: the file is then rewritten atomically, with the column in all rows.
+/// Hyper-parameters go to FOLDER/hyper_parameters.json. No histograms, no images.
 ///
 /// Tables go to FOLDER/tables.csv, which has a line for each number: step, time, name, row, column,
-/// value. In pandas, pivot(index="row", columns="column", values="value") makes a table of those of
-/// one step and name.
+/// value. In pandas, pivot(index="row", columns="column", values="value") turns the lines of one
+/// step and name into a table.
 class CsvLogger final : public Logger {
  public:
   /// The folder must exist.
@@ -41,11 +40,11 @@ class CsvLogger final : public Logger {
 
   std::filesystem::path folder_;
   std::filesystem::path path_;
-  std::vector<std::string> columns_;  // behind step and time
+  std::vector<std::string> columns_;  // after step and time
   std::map<std::string, std::size_t, std::less<>> places_;
-  std::optional<AppendFile> file_;    // none until the first row, which gives it its columns
+  std::optional<AppendFile> file_;    // none until the first row, which determines its columns
   std::optional<AppendFile> tables_;  // none until the first table
-  // What the call in progress writes. They are members to keep their memory between calls.
+  // Buffers of the current call, members so that they keep their memory.
   std::vector<const NamedValue*> cells_;
   std::string row_;
 };

@@ -24,7 +24,7 @@ struct HttpModule {
 
 HttpModule load_http_module() {
   const std::string path = module_file(kHttpModule);
-  // The handle stays open for the life of the process: libcurl does not like to be unloaded.
+  // The handle stays open for the life of the process, because unloading libcurl is unsafe.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw ConfigError(str("cannot log to a server, because the module ", kHttpModule,
@@ -48,7 +48,7 @@ const char* or_null(const std::string& text) { return text.empty() ? nullptr : t
 }  // namespace
 
 HttpClient::HttpClient(HttpCredentials credentials) : credentials_(std::move(credentials)) {
-  static const HttpModule module = load_http_module();  // a failure is tried anew at the next call
+  static const HttpModule module = load_http_module();  // after a failure the next call retries
   send_ = module.send;
   close_ = module.close;
   client_ = module.open();

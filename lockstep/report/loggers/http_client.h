@@ -1,4 +1,4 @@
-// Requests over HTTP with JSON, for the loggers that talk to a server.
+// HTTP requests with JSON, for loggers that use a server.
 #pragma once
 
 #include <atomic>
@@ -13,26 +13,26 @@ namespace lockstep {
 struct HttpCredentials {
   std::string username{};  ///< empty: no basic authentication
   std::string password{};
-  std::string token{};  ///< not empty: sent instead as a bearer token
+  std::string token{};  ///< if not empty, sent instead as a bearer token
 };
 
 struct HttpAnswer {
   long status = 0;
-  std::string text{};  ///< at most its first 64 KiB
+  std::string text{};  ///< at most the first 64 KiB
 };
 
-/// A connection to servers, kept from request to request, over the module lockstep_http, which
-/// brings libcurl. For one thread at a time.
+/// A persistent connection to servers, through the module lockstep_http, which links libcurl. For
+/// one thread at a time.
 class HttpClient {
  public:
-  /// ConfigError when the module cannot be loaded; it says where it was looked for.
+  /// ConfigError if the module cannot be loaded, with the places searched.
   explicit HttpClient(HttpCredentials credentials = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Sends `body` (POST), or asks without one (GET). CommError when no whole answer came within
-  /// `timeout`, or, about a second after it was set, because of `cancelled`.
+  /// Sends `body` with POST, or without a body sends a GET. CommError if no complete answer arrives
+  /// within `timeout`, or, within about a second, once `cancelled` is set.
   HttpAnswer post(const std::string& url, const std::string& body,
                   std::chrono::milliseconds timeout, const std::atomic<bool>& cancelled);
   HttpAnswer get(const std::string& url, std::chrono::milliseconds timeout,
@@ -48,7 +48,7 @@ class HttpClient {
   void* client_ = nullptr;
 };
 
-/// `text` as it may stand in the query of an address.
+/// `text` percent-encoded for the query of a URL.
 std::string percent_encoded(const std::string& text);
 
 }  // namespace lockstep

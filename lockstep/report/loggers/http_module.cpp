@@ -1,4 +1,4 @@
-// The module itself; see http_module.h.
+// The implementation of the module; see http_module.h.
 #include <lockstep/report/loggers/http_module.h>
 
 #include <curl/curl.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr long kConnectMilliseconds = 5000;
 
-// libcurl also knows file:, ftp: and others, at which no server of a logger is.
+// Excludes file:, ftp: and other protocols of libcurl, which no logger's server uses.
 void allow_only_http(CURL* curl) {
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -22,7 +22,7 @@ void allow_only_http(CURL* curl) {
 #endif
 }
 
-// Keeps as much as there is room for; the rest is read and forgotten.
+// Keeps as much as fits; the rest is discarded.
 size_t on_answer(char* data, size_t, size_t size, void* user) {
   auto& answer = *static_cast<lockstep_http_answer_v1*>(user);
   const size_t have = std::strlen(answer.text);
@@ -43,7 +43,7 @@ struct FreeList {
 
 void set_up(CURL* curl, const lockstep_http_request_v1& request, lockstep_http_answer_v1& answer,
             const curl_slist* headers, char* curl_error) {
-  curl_easy_reset(curl);  // the connection stays
+  curl_easy_reset(curl);  // keeps the connection
   curl_easy_setopt(curl, CURLOPT_URL, request.url);
   allow_only_http(curl);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

@@ -1,8 +1,8 @@
-// The border between the library and the module lockstep_http: plain C, so that no C++ type,
+// The interface between the library and the module lockstep_http: plain C, so that no C++ type,
 // exception or allocator crosses it.
 //
-// The module exists because libcurl brings some forty shared libraries, which every start of a
-// program would otherwise load.
+// The module exists because libcurl depends on some forty shared libraries, which every program
+// would otherwise load at its start.
 #pragma once
 
 #include <stddef.h>
@@ -17,22 +17,22 @@ struct lockstep_http_request_v1 {
   const char* username;  ///< with a password; null: no basic authentication
   const char* password;
   const char* token;  ///< null: no bearer token
-  long timeout_ms;    ///< for all of it
-  /// Asked about once a second; anything but 0 ends the request.
+  long timeout_ms;    ///< for the whole request
+  /// Polled once a second; a non-zero result ends the request.
   int (*cancelled)(void* user);
   void* user;
 };
 
 struct lockstep_http_answer_v1 {
   long status;      ///< of HTTP
-  char* text;       ///< receives the beginning of the answer, which ends with 0
+  char* text;       ///< receives the beginning of the answer, null-terminated
   size_t capacity;  ///< bytes of `text`
 };
 
-/// A client, which keeps its connection from request to request; null where libcurl cannot be
-/// initialised. One thread at a time.
+/// A client, which keeps its connection between requests; null if libcurl cannot be initialised.
+/// For one thread at a time.
 typedef void* (*lockstep_http_open_v1)();
-/// Returns 0 when the server answered, whatever its status; else 1, with a text in `error`.
+/// Returns 0 if the server answered, whatever its status; otherwise 1, with a text in `error`.
 typedef int (*lockstep_http_send_v1)(void* client, const lockstep_http_request_v1* request,
                                      lockstep_http_answer_v1* answer, char* error,
                                      size_t error_bytes);

@@ -60,7 +60,7 @@ void JsonlLogger::begin_line(const LogMoment& moment) {
 
 void JsonlLogger::add_key(std::string_view name) {
   line_ += ',';
-  if (needs_no_escape(name)) {  // nearly all: a tenth of the time
+  if (needs_no_escape(name)) {  // fast path for nearly all names: a tenth of the time
     line_ += '"';
     line_ += name;
     line_ += '"';

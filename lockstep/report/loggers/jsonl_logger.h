@@ -1,4 +1,4 @@
-// Everything that has a place in JSON, an object a line: pandas.read_json(path, lines=True).
+// Everything representable in JSON, one object per line: pandas.read_json(path, lines=True).
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class JsonlLogger final : public Logger {
 
   std::filesystem::path folder_;
   AppendFile file_;
-  std::string line_;  // of the call under way; kept for its memory
+  std::string line_;  // of the current call; a member so that it keeps its memory
 };
 
 }  // namespace lockstep

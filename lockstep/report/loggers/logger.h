@@ -1,4 +1,4 @@
-// What an experiment logger is: the interface behind `--logger`, for programs of your own, too.
+// The interface of experiment loggers, behind `--logger` and for user programs.
 //
 //   auto loggers = make_loggers({"csv", "tensorboard"}, {.directory = "logs", .run_name = "gan"});
 //   for (const auto& logger : loggers) {
@@ -16,41 +16,41 @@
 
 namespace lockstep {
 
-/// Receives what a run wants to have kept. Values are doubles; steps count optimizer steps from 1
-/// over all epochs and must not descend from call to call. Names are paths like "train/loss".
+/// Receives the values that a run logs. Values are doubles; steps count optimizer steps from 1 over
+/// all epochs and must not decrease from call to call. Names are paths like "train/loss".
 ///
-/// For one thread at a time. What a call logged can be read by others when it returns, even if the
-/// process is killed then, with two exceptions that the loggers concerned state: a row that waits
-/// for its last values, and values that travel over a network. A call costs a few microseconds and
+/// For one thread at a time. Values are readable by others once the call returns, even if the
+/// process is then killed, with two exceptions documented by the loggers concerned: a row that
+/// waits for its last values, and values sent over a network. A call costs a few microseconds and
 /// waits for no peer.
 ///
-/// DataError when a file cannot be written. After that nothing may be logged, and finish() may
-/// throw again; what was written stays readable. The destructor closes files and waits for nobody;
-/// without finish() the run counts as broken off where the format knows the difference.
+/// DataError if a file cannot be written. After that nothing may be logged, and finish() may throw
+/// again; values already written stay readable. The destructor closes files without waiting for
+/// other processes; without finish() the run counts as aborted if the format supports that.
 class Logger {
  public:
   virtual ~Logger() = default;
 
-  /// Where people find what it writes: a file, a folder or an address.
+  /// Where to find the output: a file, a folder or an address.
   virtual std::string place() const = 0;
 
-  /// Once, before all values.
+  /// Called once, before all values.
   virtual void log_hyper_parameters(std::span<const HyperParameter> parameters) = 0;
   virtual void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) = 0;
   void log_scalars(const LogMoment& moment, std::initializer_list<NamedValue> values) {
     log_scalars(moment, std::span<const NamedValue>(values.begin(), values.size()));
   }
-  /// Does nothing where the format has no histograms.
+  /// Does nothing if the format has no histograms.
   virtual void log_histogram(const LogMoment&, std::string_view /*name*/, const Histogram&) {}
-  /// Whether log_image() keeps images: whoever has none other need not make them.
+  /// Whether log_image() keeps images: if no logger does, images need not be made.
   virtual bool takes_images() const { return false; }
-  /// Does nothing where the format has no images.
+  /// Does nothing if the format has no images.
   virtual void log_image(const LogMoment&, std::string_view /*name*/, const LoggedImage&) {}
-  /// Does nothing where the format has no tables.
+  /// Does nothing if the format has no tables.
   virtual void log_table(const LogMoment&, std::string_view /*name*/, const LoggedTable&) {}
-  /// A good moment to write what is only worth writing now and then: the end of an epoch.
+  /// Writes data that is written only occasionally; called at the end of an epoch.
   virtual void flush() {}
-  /// The run is over; nothing may be logged after it.
+  /// Ends the run; nothing may be logged after it.
   virtual void finish(bool /*success*/) {}
 };
 

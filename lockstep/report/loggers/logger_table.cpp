@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// A run that begins now.
+// A run that starts now.
 struct LoggedRun {
   const LoggerSetup& setup;
   RunName name;

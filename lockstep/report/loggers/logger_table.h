@@ -1,4 +1,4 @@
-// The table of loggers: their names, and how to make them. Programs check and show it.
+// The table of loggers: their names, and how to make them.
 #pragma once
 
 #include <filesystem>
@@ -12,26 +12,25 @@
 
 namespace lockstep {
 
-/// What all loggers of a run share.
+/// Settings common to all loggers of a run.
 struct LoggerSetup {
-  /// The loggers write into a folder of the run's own below it.
+  /// Parent of the run's own folder, into which the loggers write.
   std::filesystem::path directory{};
-  std::string run_name = "run";      ///< the beginning of that folder's name; the recipe's name
+  std::string run_name = "run";      ///< prefix of that folder's name; the recipe's name
   std::string project = "lockstep";  ///< W&B's project
-  MlflowServer mlflow{};             ///< for the logger mlflow alone
+  MlflowServer mlflow{};             ///< for the logger mlflow only
 };
 
 /// "csv", "jsonl", "tensorboard", "wandb", "mlflow".
 const std::vector<std::string>& logger_names();
 
-/// ConfigError, which begins with `what`, for an unknown name (it lists the known ones) and one
-/// that is given twice.
+/// ConfigError, beginning with `what`, for an unknown name (with the known ones) or a repeated one.
 void check_loggers(const std::string& what, const std::vector<std::string>& names);
 
 /// Makes the loggers of one run, which share a name and, below `setup.directory`, a folder
-/// RUN_NAME-DATE_TIME-ID; W&B's is wandb/offline-run-DATE_TIME-ID, as `wandb sync` looks for it.
-/// Throws as check_loggers(), DataError where a folder or file cannot be created, and ConfigError
-/// where MLflow's address cannot be or the module for HTTP is missing.
+/// RUN_NAME-DATE_TIME-ID. W&B's folder is wandb/offline-run-DATE_TIME-ID, where `wandb sync` looks
+/// for it. Throws as check_loggers(); DataError if a folder or file cannot be created; ConfigError
+/// if MLflow's address is invalid or the HTTP module is missing.
 std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>& names,
                                                   const LoggerSetup& setup);
 

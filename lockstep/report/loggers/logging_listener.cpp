@@ -22,10 +22,10 @@ void add_phases(Values& values, const PhaseSeconds& phases) {
   values.push_back({"phases/optimizer_seconds", phases.optimizer});
 }
 
-// What an evaluation found, under names that live in `names` until it has been logged.
+// The results of an evaluation, under names that live in `names` until they have been logged.
 void add_evaluation(Values& values, const Evaluation& test, std::vector<std::string>& names) {
   if (test.has_loss) values.push_back({"test/loss", test.loss});
-  names.reserve(test.values.size());  // views of a short text do not survive its move
+  names.reserve(test.values.size());  // moving a short string would invalidate views of it
   for (const MetricValue& each : test.values) {
     values.push_back({names.emplace_back("test/" + each.name), each.value});
   }
@@ -76,7 +76,7 @@ bool LoggingListener::takes_pictures() const {
 }
 
 void LoggingListener::on_picture(const PictureReport& report) {
-  if (step_ == 0) step_ = report.epoch * report.steps_per_epoch;  // no step was left to this run
+  if (step_ == 0) step_ = report.epoch * report.steps_per_epoch;  // the run had no steps left
   const RunPicture& picture = report.picture;
   const LoggedImage image = {.rgb = picture.rgb,
                              .width = static_cast<int>(picture.width),
@@ -86,7 +86,7 @@ void LoggingListener::on_picture(const PictureReport& report) {
 }
 
 void LoggingListener::on_epoch_end(const EpochReport& report) {
-  if (step_ == 0) step_ = report.epoch * steps_per_epoch_;  // no step was left to this run
+  if (step_ == 0) step_ = report.epoch * steps_per_epoch_;  // the run had no steps left
   Values values{{"epoch", static_cast<double>(report.epoch)},
                 {"train/epoch_loss", report.train_loss},
                 {"train/images_per_second", report.images_per_second},
@@ -101,7 +101,7 @@ void LoggingListener::on_epoch_end(const EpochReport& report) {
 }
 
 void LoggingListener::on_run_end(const RunReport& report) {
-  // A run that was complete before has logged all this, under its own name.
+  // A run that was already complete has logged all this before, under its own name.
   if (!report.already_complete) {
     const NamedValue values[] = {
         {"memory/peak_rss_bytes", static_cast<double>(report.peak_rss_bytes)},
@@ -134,7 +134,7 @@ void LoggingListener::log_tables(std::int64_t step, const Evaluation& test) {
   }
 }
 
-// Ends all of them, also behind one that fails: a full disk must leave no run open at a server.
+// Ends all loggers, even after one fails: a full disk must not leave a run open on a server.
 void LoggingListener::finish(bool success) {
   if (std::exchange(finished_, true)) return;
   std::exception_ptr failure;

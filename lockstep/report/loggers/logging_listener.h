@@ -1,4 +1,4 @@
-// The Trainer's events, translated for experiment loggers.
+// Passes the Trainer's events to experiment loggers.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ namespace lockstep {
 ///                                                       take images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end
 ///   run/seconds_to_first_step
-/// The step is that of the run: a resumed run goes on counting where it was. For one thread at a
+/// Steps are counted over the whole run: a resumed run continues the count. For one thread at a
 /// time; an error of a logger ends the run.
 class LoggingListener final : public Listener {
  public:
-  /// `more` are hyper-parameters that the Trainer does not tell of, such as the optimizer's.
+  /// `more` are hyper-parameters that the Trainer does not report, such as the optimizer's.
   explicit LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
                            std::vector<HyperParameter> more = {});
 
@@ -43,8 +43,8 @@ class LoggingListener final : public Listener {
   void on_epoch_end(const EpochReport& report) override;
   void on_run_end(const RunReport& report) override;
 
-  /// Ends the logs of a run that has failed, so that they say so. Does nothing after on_run_end();
-  /// what fails now is only a warning in the log.
+  /// Marks the logs of a failed run as failed and ends them. Does nothing after on_run_end();
+  /// errors are only logged as warnings.
   void on_exception(const std::exception& error) noexcept override;
 
  private:
@@ -55,11 +55,11 @@ class LoggingListener final : public Listener {
   std::vector<std::unique_ptr<Logger>> loggers_;
   std::vector<HyperParameter> more_;
   std::int64_t steps_per_epoch_ = 0;
-  std::int64_t step_ = 0;  // the last of the run that was reported
+  std::int64_t step_ = 0;  // the last reported step of the run
   bool finished_ = false;
 };
 
-/// What is known of a run before its first step, as hyper-parameters.
+/// The hyper-parameters of a run that are known before its first step.
 std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ MlflowServer checked(MlflowServer server) {
 
 bool is_passing(long status) { return status == 408 || status == 429 || status >= 500; }
 
-// The server's reason in one line: the message of its JSON, or else the beginning of its answer.
+// The server's reason in one line: the message in its JSON, or the beginning of its answer.
 std::string server_words(const HttpAnswer& answer) {
   const MlflowJson json = MlflowJson::parse(answer.text, nullptr, false);
   std::string text = answer.text;
@@ -46,7 +46,7 @@ std::string server_words(const HttpAnswer& answer) {
   throw DataError(text);
 }
 
-// The text at `path` ("/run/info/run_id") of an answer.
+// The text at `path` ("/run/info/run_id") in an answer.
 std::string text_in(const std::string& url, const HttpAnswer& answer, const std::string& path) {
   if (answer.status != kHttpOk) throw_refusal(url, answer);
   const MlflowJson json = MlflowJson::parse(answer.text, nullptr, false);
@@ -58,7 +58,7 @@ std::string text_in(const std::string& url, const HttpAnswer& answer, const std:
   return json[place].get<std::string>();
 }
 
-// {"key": ..., "value": ...} of each.
+// A list of {"key": ..., "value": ...} objects.
 template <class Text>
 void append_texts(std::string& json, const std::vector<Text>& texts) {
   const char* before = "";
@@ -172,7 +172,7 @@ std::string MlflowClient::find_experiment(const Call& call) {
     const std::string to = url("experiments/create");
     const HttpAnswer created = http_.post(to, "{\"name\":" + json_string(server_.experiment) + "}",
                                           call.timeout, call.cancelled);
-    // Another run may have created it in between.
+    // Another run may have created it meanwhile.
     if (created.status != kHttpBadRequest) return text_in(to, created, "/experiment_id");
     answer = ask();
   }

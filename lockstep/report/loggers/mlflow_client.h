@@ -1,4 +1,4 @@
-// MLflow's REST interface, version 2.0, as far as a run needs it.
+// The parts of MLflow's REST interface, version 2.0, that a run needs.
 #pragma once
 
 #include <atomic>
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-/// Where runs go to.
+/// The server that runs are sent to.
 struct MlflowServer {
   std::string tracking_uri{};           ///< http://HOST:PORT or https://...
-  std::string experiment = "lockstep";  ///< created where there is none of that name
+  std::string experiment = "lockstep";  ///< created if it does not exist
   HttpCredentials credentials{};
 };
 
-/// ConfigError, with `what` before it, unless `uri` begins with http:// or https://. MLflow's other
-/// kinds of address are folders and databases, which only its own client writes.
+/// ConfigError, beginning with `what`, unless `uri` begins with http:// or https://. MLflow's other
+/// kinds of address are folders and databases, which only its own client can write.
 void check_mlflow_uri(const std::string& what, const std::string& uri);
 
 struct MlflowMetric {
@@ -36,16 +36,16 @@ struct MlflowParameter {
   std::string value{};
 };
 
-/// A text of the run, of which the last one of each key is kept.
+/// A text of the run; only the last one for each key is kept.
 struct MlflowTag {
-  static constexpr std::size_t kMostBytes = 5000;  ///< of the value, which every server takes
+  static constexpr std::size_t kMostBytes = 5000;  ///< of the value, accepted by every server
 
   std::string key{};
   std::string value{};
 };
 
-/// What one request may hold: 1000 metrics, 100 parameters and 100 tags, at most 1000 things
-/// together.
+/// The contents of one request: at most 1000 metrics, 100 parameters and 100 tags, and at most 1000
+/// entries in total.
 struct MlflowBatch {
   static constexpr std::size_t kMostMetrics = 900;
   static constexpr std::size_t kMostParameters = 100;
@@ -58,26 +58,24 @@ struct MlflowBatch {
   bool empty() const { return metrics.empty() && parameters.empty() && tags.empty(); }
 };
 
-/// `name` as a key of MLflow, which has letters, digits and "_-. :/" only; others become "_".
+/// `name` as an MLflow key, which allows letters, digits and "_-. :/"; others become "_".
 std::string mlflow_key(std::string_view name);
 
-/// The body of runs/log-batch, with names as mlflow_key() makes them; without `run_id` where that
-/// is empty. Numbers that are not finite are the words NaN, Infinity and -Infinity, as MLflow's own
-/// client sends them.
+/// The body of runs/log-batch, with names converted by mlflow_key(); an empty `run_id` is left out.
+/// Non-finite numbers are the words NaN, Infinity and -Infinity, as in MLflow's own client.
 std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
 
-/// The body of runs/update that ends a run; without `run_id` where that is empty.
+/// The body of runs/update that ends a run; an empty `run_id` is left out.
 std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id);
 
-/// A run on a server. The first call of send() or end_run() creates it, and its experiment where
-/// need be; so does the next one if that failed. For one thread at a time.
+/// A run on a server. The first call of send() or end_run() creates it, and its experiment if
+/// necessary; after a failure the next call retries. For one thread at a time.
 ///
-/// CommError when no answer came within `timeout` or the server is not able to answer now (408,
-/// 429, 5xx): worth another try. DataError, with the server's words, when it refuses: not worth
-/// one.
+/// CommError if no answer came within `timeout` or the server is temporarily unable to answer (408,
+/// 429, 5xx): retry. DataError, with the server's message, if it refuses: do not retry.
 class MlflowClient {
  public:
-  /// ConfigError for an address that cannot be, and where the module for HTTP is missing.
+  /// ConfigError if the address is invalid or the HTTP module is missing.
   MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms);
 
   void send(const MlflowBatch& batch, std::chrono::milliseconds timeout,
@@ -85,7 +83,7 @@ class MlflowClient {
   void end_run(bool success, std::int64_t end_time_ms, std::chrono::milliseconds timeout,
                const std::atomic<bool>& cancelled);
 
-  /// Empty until the server has given it.
+  /// Empty until the server has assigned it.
   const std::string& run_id() const { return run_id_; }
 
  private:

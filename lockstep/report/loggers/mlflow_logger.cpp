@@ -26,7 +26,7 @@ std::string parameter_text(const HyperParameter& parameter) {
 MlflowLoggerOptions checked_logger_options(MlflowLoggerOptions options) {
   const OptionCheck check("MlflowLogger");
   check.at_least("capacity", static_cast<double>(options.capacity), 1);
-  // To libcurl 0 means no end.
+  // To libcurl, 0 means no timeout.
   check.at_least("request_timeout", static_cast<double>(options.request_timeout.count()), 1);
   return options;
 }
@@ -101,7 +101,7 @@ void MlflowLogger::log_table(const LogMoment& moment, std::string_view name,
   }
   const std::scoped_lock lock(mutex_);
   const auto same = std::ranges::find(tags_, name, &MlflowTag::key);
-  if (same != tags_.end()) {  // was not sent, and is of no use any more
+  if (same != tags_.end()) {  // not yet sent, and now obsolete
     same->value = std::move(value);
   } else {
     tags_.push_back({.key = std::string(name), .value = std::move(value)});
@@ -136,7 +136,7 @@ void MlflowLogger::run() {
   int attempts = 0;
   for (;;) {
     wait_for_work(!batch.empty());
-    // Asked before the queue is looked at: nothing comes into it after the end.
+    // Read before the queue is examined: nothing is queued after the end.
     const bool ended = has_ended();
     if (batch.empty()) {
       batch = take_batch();
@@ -154,7 +154,7 @@ void MlflowLogger::run() {
   done_.notify_all();
 }
 
-// Returns when a batch should be sent, or kept because too much waits behind it.
+// Returns once a batch should be sent, or stored because too much is queued behind it.
 void MlflowLogger::wait_for_work(bool has_batch) {
   std::unique_lock lock(mutex_);
   const auto interval_end = Clock::now() + options_.interval;
@@ -176,8 +176,8 @@ std::size_t MlflowLogger::half_of_queue() const {
   return std::max<std::size_t>(options_.capacity / 2, 1);
 }
 
-// Whether a batch goes to the file without another try: the server failed a moment ago, and either
-// the queue fills or nobody will wait for it any more.
+// Whether a batch goes to the file without another attempt: the server has just failed, and either
+// the queue is filling up or no caller will wait for the batch.
 bool MlflowLogger::must_keep() {
   if (cancelled_) return true;
   if (failures_ == 0 || Clock::now() >= next_attempt_) return false;
@@ -211,7 +211,8 @@ void MlflowLogger::try_to_send(MlflowBatch& batch, int& attempts) {
   }
 }
 
-// Also tried after failures: a run that the server has would be shown as running for ever.
+// Also attempted after failures: otherwise the server would show an existing run as running
+// forever.
 void MlflowLogger::end_run() {
   if (abandoned_) return;
   bool success = false;

@@ -1,4 +1,4 @@
-// Scalars and hyper-parameters to an MLflow server, without the training waiting for it.
+// Sends scalars and hyper-parameters to an MLflow server without delaying the training.
 #pragma once
 
 #include <atomic>
@@ -23,37 +23,38 @@ namespace lockstep {
 struct MlflowLoggerOptions {
   MlflowServer server{};
   std::string run_name{};
-  std::filesystem::path folder{};  ///< gets mlflow_unsent.jsonl where something cannot be sent
+  std::filesystem::path folder{};  ///< for mlflow_unsent.jsonl, if something cannot be sent
   Milliseconds interval{1000};     ///< between batches
   Milliseconds request_timeout{10'000};
   Milliseconds finish_timeout{10'000};  ///< how long finish() waits for the last batches
-  Milliseconds first_pause{1000};       ///< after a failure; doubled from one to the next
+  Milliseconds first_pause{1000};       ///< after a failure; doubled after each further one
   Milliseconds longest_pause{60'000};
-  std::size_t capacity = 100'000;  ///< metrics that may wait to be sent
+  std::size_t capacity = 100'000;  ///< maximum number of metrics that wait to be sent
 };
 
-/// Puts what is logged into a queue, from which a thread of its own sends a batch every second. A
-/// call costs less than a microsecond for each value and never waits for the server.
+/// Queues logged values, which a background thread sends in batches every second. A call costs less
+/// than a microsecond per value and never waits for the server.
 ///
 /// A server that is slow, down or refuses never fails the training: a batch is tried three times,
-/// with growing pauses, and then kept in FOLDER/mlflow_unsent.jsonl, a line for each request,
-/// {"path": "runs/log-batch", "body": {...}}. So is what exceeds the queue's capacity, and the end
-/// of the run ("runs/update"). The log says so once. No histograms, no images.
+/// with growing pauses, and then stored in FOLDER/mlflow_unsent.jsonl, with a line for each
+/// request: {"path": "runs/log-batch", "body": {...}}. Values that exceed the queue's capacity and
+/// the end of the run ("runs/update") are stored the same way. The log warns once. No histograms,
+/// no images.
 ///
-/// The last table of each name is a tag of the run, as {"step":469,"labels":[...],"rows":[...]},
-/// because MLflow's other place for a table is an artifact, whose store need not be the server's. A
-/// table of more than MlflowTag::kMostBytes is left out, and the log says so once.
+/// The last table of each name is a tag of the run: {"step":469,"labels":[...],"rows":[...]}.
+/// MLflow's alternative, an artifact, may be stored outside the server. A table of more than
+/// MlflowTag::kMostBytes is dropped, and the log warns once.
 ///
-/// Hyper-parameters and tags have batches of their own: a server that refuses one, such as a text
-/// that is too long for it, refuses its whole batch.
+/// Hyper-parameters and tags are sent in separate batches: a server that refuses one of them, such
+/// as a text that is too long, refuses its whole batch.
 ///
-/// finish() waits until all is sent, at most `finish_timeout` and a second. The destructor waits
-/// for no server: what is left then goes to the file, and without finish() the server goes on to
-/// show the run as running.
+/// finish() waits until everything is sent, at most `finish_timeout` and a second. The destructor
+/// does not wait for a server: remaining values go to the file, and without finish() the server
+/// continues to show the run as running.
 class MlflowLogger final : public Logger {
  public:
-  /// ConfigError for options and an address that cannot be, and where the module for HTTP is
-  /// missing. Whether the server answers is only seen later.
+  /// ConfigError for invalid options or addresses, and if the HTTP module is missing. Whether the
+  /// server answers is not checked here.
   explicit MlflowLogger(MlflowLoggerOptions options);
   ~MlflowLogger() override;
   MlflowLogger(const MlflowLogger&) = delete;
@@ -66,7 +67,7 @@ class MlflowLogger final : public Logger {
   void finish(bool success) override;
 
  private:
-  // The thread.
+  // Runs on the background thread.
   void run();
   void wait_for_work(bool has_batch);
   MlflowBatch take_batch();
@@ -84,22 +85,22 @@ class MlflowLogger final : public Logger {
   const MlflowLoggerOptions options_;
   MlflowClient client_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::condition_variable done_;
   std::deque<MlflowMetric> metrics_;
   std::deque<MlflowParameter> parameters_;
   std::deque<MlflowTag> tags_;
-  std::optional<bool> ended_;  // and how, once finish() is called
+  std::optional<bool> ended_;  // set by finish(): whether the run succeeded
   bool is_done_ = false;
 
-  std::atomic<bool> cancelled_{false};  // ends a request that is under way
+  std::atomic<bool> cancelled_{false};  // ends a request in progress
   std::atomic<bool> abandoned_{false};  // destroyed without finish()
-  int failures_ = 0;                    // in a row; the thread's own
-  Clock::time_point next_attempt_{};    // the thread's own
-  bool told_of_table_ = false;          // the caller's own
+  int failures_ = 0;                    // consecutive; used by the thread only
+  Clock::time_point next_attempt_{};    // used by the thread only
+  bool told_of_table_ = false;          // used by the caller only
 
-  std::mutex unsent_mutex_;  // of what follows
+  std::mutex unsent_mutex_;  // guards the members below
   std::optional<AppendFile> unsent_;
   bool told_ = false;
   bool told_of_loss_ = false;

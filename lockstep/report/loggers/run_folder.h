@@ -1,4 +1,4 @@
-// The folder that a run has for itself.
+// The folder of a single run.
 #pragma once
 
 #include <filesystem>
@@ -6,22 +6,21 @@
 
 namespace lockstep {
 
-/// What sets a run apart from all others: when it began, and eight random letters and digits.
+/// A unique name of a run: its starting time, and eight random letters and digits.
 struct RunName {
   std::string date_time{};  ///< local time, "20261124_183000"
   std::string id{};         ///< "k3v9x0ab"
 };
 
-/// A name for a run that begins now. Two runs that begin in the same second, on whatever hosts, get
-/// different ids; draws from the system's random numbers, never from LibTorch's generator.
+/// A name for a run that begins now. Runs that begin in the same second, on any hosts, get
+/// different ids. Uses the system's random numbers, never LibTorch's generator.
 RunName new_run_name();
 
 /// DIRECTORY/PREFIX-DATE_TIME-ID.
 std::filesystem::path run_folder(const std::filesystem::path& directory, const std::string& prefix,
                                  const RunName& name);
 
-/// Creates `folder` with its parents where it does not exist. DataError, which names it, when that
-/// fails.
+/// Creates `folder` and its parents if missing. DataError, naming it, on failure.
 void make_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep

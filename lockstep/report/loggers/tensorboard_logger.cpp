@@ -12,8 +12,8 @@ namespace {
 
 constexpr NumberWords kMarkdownNumberWords{"nan", "inf", "-inf"};
 
-// The Markdown that shows `text` letter by letter in a cell, where a line break or an HTML tag in
-// the name of a class would end the table.
+// Markdown that shows `text` verbatim in a cell. A line break or an HTML tag in a class name would
+// otherwise end the table.
 std::string markdown_cell(std::string_view text) {
   constexpr std::string_view kPunctuation = "\\`*_{}[]()>#+-.!|";
   std::string cell;
@@ -32,7 +32,7 @@ std::string markdown_cell(std::string_view text) {
   return cell;
 }
 
-// A count in full: the shortest text of 100,000 is 1e+05.
+// A count in full digits: the shortest form of 100,000 would be 1e+05.
 std::string markdown_number(double number) {
   constexpr double kWholeBelow = 1e15;
   if (std::trunc(number) == number && std::abs(number) < kWholeBelow) {
@@ -43,7 +43,7 @@ std::string markdown_number(double number) {
   return text;
 }
 
-// Rows that are shorter than others end with empty cells.
+// Shorter rows are padded with empty cells.
 std::string markdown_table(std::string_view name, const LoggedTable& table) {
   const std::size_t width = table.width();
   std::string text = "| " + markdown_cell(name) + " |";

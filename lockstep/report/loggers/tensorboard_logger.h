@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-/// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a folder above it for
-/// several runs beside each other. Scalars are kept as floats. The tab HPARAMS shows the run with
-/// its hyper-parameters and the last values of what it logged, the tab TEXT shows tables.
+/// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a parent folder to
+/// compare several runs. Scalars are stored as floats. The tab HPARAMS shows the run with its
+/// hyper-parameters and the last logged values, the tab TEXT shows tables.
 class TensorBoardLogger final : public Logger {
  public:
   /// The folder must exist. `run` is the run's name in the tab HPARAMS.

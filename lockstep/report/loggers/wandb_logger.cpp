@@ -30,8 +30,8 @@ std::string sha256_hex(std::string_view bytes) {
   return text;
 }
 
-// The part of a media file's path that comes from the name of what was logged. A slash in it makes
-// a folder, as with wandb's own client; whatever else could lead elsewhere is replaced.
+// The part of a media file's path that comes from the logged name. A slash makes a folder, as in
+// wandb's own client; any other character that could lead elsewhere is replaced.
 std::string media_name(std::string_view name) {
   std::string text(name);
   for (char& letter : text) {
@@ -51,8 +51,8 @@ std::string histogram_json(const Histogram& histogram) {
   return json + '}';
 }
 
-// The content of a table's file: the labels of the rows are its first column, and all rows have as
-// many cells as there are columns.
+// The content of a table's file: row labels are the first column, and all rows have as many cells
+// as there are columns.
 std::string table_file(std::string_view name, const LoggedTable& table) {
   const std::size_t width = table.width();
   std::string json = "{\"columns\":[" + json_string(name);
@@ -149,8 +149,8 @@ void WandbLogger::begin_row(const LogMoment& moment) {
   row_begun_ = true;
 }
 
-// Writes a file of the row and returns what its value's JSON says of it. Numbers are not made by
-// str(), which groups digits where the program's locale does.
+// Writes a media file of the row and returns its value's JSON. Numbers are not formatted with
+// str(), which may group digits by the program's locale.
 std::string WandbLogger::add_media(std::string_view kind, std::string_view name,
                                    std::string_view extension, std::string_view content) {
   const std::string sha256 = sha256_hex(content);

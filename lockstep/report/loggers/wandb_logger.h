@@ -1,4 +1,4 @@
-// An offline run of Weights & Biases, which `wandb sync` uploads when the user wants it to.
+// An offline run of Weights & Biases, for a later upload with `wandb sync`.
 #pragma once
 
 #include <filesystem>
@@ -18,19 +18,20 @@ namespace lockstep {
 struct WandbLoggerOptions {
   std::filesystem::path directory{};  ///< gets the folder wandb/ with a folder for each run
   std::string project = "lockstep";
-  std::string display_name{};  ///< the run's name on the page of the project
+  std::string display_name{};  ///< the run's name on the project's page
   RunName run{};               ///< its id is the run's id on the server
 };
 
-/// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, and images and tables beside it in
-/// files/. Nothing touches the network: `wandb sync DIRECTORY/wandb/offline-run-*` does that.
+/// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, with images and tables in files/
+/// next to it. Uses no network: `wandb sync DIRECTORY/wandb/offline-run-*` uploads the run.
 ///
-/// The server wants one row for each step, so the row of the current step waits for more values of
-/// the step and is written when the next step or the run's end comes: a kill loses that row. The
-/// summary, the last number and the last table of each name, is written by flush() and finish().
+/// The server expects one row per step, so the row of the current step waits for further values and
+/// is written when the next step or the run's end comes; if the process is killed, that row is
+/// lost. The summary, with the last number and the last table of each name, is written by flush()
+/// and finish().
 class WandbLogger final : public Logger {
  public:
-  /// DataError when the run's folder cannot be created.
+  /// DataError if the run's folder cannot be created.
   explicit WandbLogger(const WandbLoggerOptions& options);
 
   std::string place() const override { return folder_.string(); }
@@ -61,11 +62,11 @@ class WandbLogger final : public Logger {
   std::optional<WandbFile> file_;
   LogMoment moment_{};
   bool row_begun_ = false;
-  std::vector<Number> numbers_;     // of the row, in the order in which they came
+  std::vector<Number> numbers_;     // of the row, in the order of logging
   std::vector<WandbValue> values_;  // of the row: histograms, images and tables
-  std::vector<NamedValue> row_;     // numbers_ as the file wants them; kept for its memory
+  std::vector<NamedValue> row_;     // numbers_ in the file's form; kept for its memory
   std::map<std::string, double, std::less<>> summary_;
-  std::map<std::string, std::string> tables_;  // the summary's, as JSON
+  std::map<std::string, std::string> tables_;  // of the summary, as JSON
 };
 
 }  // namespace lockstep

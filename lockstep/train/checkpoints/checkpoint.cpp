@@ -20,21 +20,22 @@
 namespace lockstep {
 namespace {
 
-// Knew SGD alone, without clipping, and had another name for its momentum.
+// Format 1 supported only SGD, without clipping, and named its momentum differently.
 constexpr std::string_view kFormat1 = "lockstep checkpoint 1";
 constexpr std::string_view kMomentum1 = "optimizer.momentum.";
 constexpr std::string_view kMomentum = "optimizer.momentum_buffer.";
-// Far beyond any run, and small enough that epochs times steps cannot overflow.
+// Far above any run, and small enough that epochs times steps cannot overflow.
 constexpr std::int64_t kMostEpochsOrSteps = 1'000'000'001;
 
 // A tensor over the bytes of `view`, which must outlive it.
 torch::Tensor tensor_of(const TensorView& view) {
-  // from_blob wants a mutable pointer; nobody writes through it. The parser knows the same types.
+  // from_blob needs a mutable pointer, but nothing writes through it. The parser supports exactly
+  // these types.
   return torch::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
                           scalar_type_of(view.dtype).value());
 }
 
-// Takes `key` out of the metadata.
+// Removes `key` from the metadata and returns its value.
 std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
                          const std::string& path) {
   const auto found = metadata.extract(key);
@@ -78,8 +79,8 @@ void check_recipe(const CheckpointInfo& info, const std::string& recipe, const s
   }
 }
 
-// States that a run may have and its checkpoint not, or the other way round: the first begins anew,
-// the second is left where it is.
+// States that may be in the run or in the checkpoint only. The run's own then starts afresh; the
+// checkpoint's is ignored.
 constexpr std::array<std::string_view, 2> kOptionalStates = {kGradScalerState, kAverageState};
 
 bool is_of(const std::string& name, std::string_view state) {
@@ -102,7 +103,7 @@ StateDict tensors_of(const Safetensors& content) {
   return state;
 }
 
-// What is remembered of each parameter: "exp_avg, exp_avg_sq, step" or "nothing".
+// The names of each parameter's optimizer states: "exp_avg, exp_avg_sq, step" or "nothing".
 std::string remembered(const StateDict& state) {
   std::set<std::string> kinds;
   for (const auto& [name, tensor] : state) {
@@ -123,7 +124,7 @@ std::filesystem::path folder_of_weights(const std::filesystem::path& path) {
   return std::filesystem::exists(folder / kManifestFile, error) ? folder : std::filesystem::path();
 }
 
-// Better than the names of tensors that are missing or unexpected.
+// Gives a better message than the names of missing or unexpected tensors.
 void check_optimizer(const StateDict& given, const StateDict& wanted, const std::string& path) {
   const std::string stored = remembered(given);
   const std::string own = remembered(wanted);
@@ -139,7 +140,7 @@ void check_optimizer(const StateDict& given, const StateDict& wanted, const std:
                                       "; give the same --optimizer and options, or another --out"));
 }
 
-// Optional states that only one of the two has.
+// Removes optional states that only one of the two has.
 void drop_lone_states(StateDict& given, StateDict& wanted) {
   for (const std::string_view optional : kOptionalStates) {
     const auto is_it = [&](const auto& entry) { return is_of(entry.first, optional); };
@@ -159,7 +160,7 @@ void warn_of_missing_checksums(const Safetensors& content, const std::string& pa
               "earlier version or by another program");
 }
 
-// Names the first parameter that is not finite. Where checksums fit, it was saved that way.
+// Names the first parameter that is not finite. If the checksums match, it was saved that way.
 void warn_of_divergence(const torch::nn::Module& module, const std::string& path, bool verified) {
   for (const auto& parameter : module.named_parameters()) {
     const torch::Tensor& values = parameter.value();
@@ -177,8 +178,8 @@ struct LoadedFile {
   Safetensors content;  // views of the bytes
 };
 
-// The file `path`, or those of the checkpoint `path`, or those of the newest one in the folder
-// `path`. The first has the metadata that counts.
+// The file `path`, or the files of the checkpoint `path`, or those of the newest checkpoint in the
+// folder `path`. The first file's metadata is used.
 std::vector<LoadedFile> files_of(const std::filesystem::path& path, FolderCheck check) {
   std::filesystem::path folder = path;
   if (!std::filesystem::is_directory(path)) {

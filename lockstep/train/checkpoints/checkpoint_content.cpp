@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// LibTorch computes with fewer elements in the calling thread.
+// With fewer elements LibTorch computes in the calling thread.
 constexpr std::int64_t kSerialElements = 1 << 14;
 
 std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
@@ -24,8 +24,8 @@ std::string dtype_name(torch::ScalarType type, const std::string& tensor) {
       lockstep::str("checkpoint: cannot store ", tensor, " of type ", c10::toString(type)));
 }
 
-// In pieces: a thread that writes in the background would else start a team of OpenMP's threads of
-// its own, against those that train.
+// Copies in pieces. Otherwise a background writer would start its own OpenMP team, which would
+// compete with the training threads.
 void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
   if (to.numel() <= kSerialElements || to.dim() == 0) {
     to.copy_(from);

@@ -12,22 +12,22 @@
 
 namespace lockstep {
 
-/// What a file's metadata says that it is.
+/// Value of the "format" entry in a file's metadata.
 inline constexpr std::string_view kCheckpointFormat = "lockstep checkpoint 2";
 
 /// `training` with the names that its tensors have in a file.
 StateDict named_for_file(const StateDict& training);
 
-/// CheckpointError, which begins with `what_fails`, when two tensors have one name: a file holds
-/// one under a name.
+/// CheckpointError, beginning with `what_fails`, if two tensors have one name: names are unique in
+/// a file.
 void require_distinct_names(const StateDict& state, const std::string& what_fails);
 
-/// Tensors on the CPU, row by row, and views of their bytes for a file. Those that lie so already
-/// are not copied: they must stay as they are while the views are used. May be made in any thread,
-/// and computes in that one alone.
+/// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already
+/// contiguous on the CPU is not copied and must not change while the views are used. May be
+/// constructed in any thread, and computes in that thread only.
 class FileTensors {
  public:
-  /// CheckpointError for a tensor of a type that safetensors does not have.
+  /// CheckpointError for a tensor whose type safetensors does not support.
   explicit FileTensors(const StateDict& state);
   const TensorViews& views() const { return views_; }
 
@@ -43,7 +43,7 @@ class CheckpointContent {
  public:
   /// `model` is state_dict(), `training` as in save_checkpoint(). CheckpointError as there.
   CheckpointContent(const StateDict& model, const StateDict& training, const CheckpointInfo& info);
-  /// Pieces of this object.
+  /// The files' bytes are views into this object.
   std::vector<CheckpointFile> files() const;
 
  private:

@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::size_t kStepDigits = 8;
-// Far more than a manifest has, whatever the task measures.
+// Far above the size of a manifest, whatever the task measures.
 constexpr std::size_t kMaximumManifestBytes = 16 << 20;
 
-// Whether there is something at `path`. DataError when that cannot be known.
+// Whether `path` exists. DataError if that cannot be determined.
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -36,7 +36,8 @@ bool is_there(const fs::path& path) {
 std::uint64_t checksum_of_file(const MappedFile& file, const fs::path& path) {
   std::vector<std::byte> piece(std::size_t{1} << 20);
   Checksum sum;
-  // Not through the map: a file that is cut short meanwhile would end the process.
+  // Does not read through the map: if the file were truncated meanwhile, the process would be
+  // killed.
   for (std::size_t at = 0; at < file.bytes().size();) {
     const std::span<std::byte> part(piece.data(), std::min(piece.size(), file.bytes().size() - at));
     if (!file.read_at(at, part)) {
@@ -66,8 +67,8 @@ void verify_file(const fs::path& path, const ManifestFile& expected) {
                             ", expected ", checksum_digits(expected.checksum)));
 }
 
-// A checkpoint whose place in the order is unknown comes before the others: what may be the newest
-// one is looked at, and named, before one is taken that may be older.
+// A checkpoint of unknown position sorts before the others: one that may be the newest is examined,
+// and reported, before a possibly older one is used.
 constexpr std::int64_t kNewerThanAll = std::numeric_limits<std::int64_t>::max() - 1;
 constexpr std::int64_t kFirstOfAll = std::numeric_limits<std::int64_t>::max();
 
@@ -80,7 +81,7 @@ std::int64_t order_of(const fs::path& folder, const fs::path& latest) {
   }
 }
 
-// The one of `folders` that `link` leads to, by whatever path; empty where it is no link.
+// The one of `folders` that `link` leads to, by any path; empty if it is not a link.
 fs::path target_of(const fs::path& link, const std::vector<fs::path>& folders) {
   std::error_code error;
   if (folders.empty() || !fs::is_symlink(link, error)) return {};
@@ -92,7 +93,7 @@ fs::path target_of(const fs::path& link, const std::vector<fs::path>& folders) {
   return {};
 }
 
-// In the order in which they are to be tried.
+// In the order in which to try them.
 std::vector<fs::path> in_order(const fs::path& directory, const std::vector<fs::path>& folders) {
   const fs::path latest = target_of(directory / kLatestLink, folders);
   std::vector<std::pair<std::int64_t, fs::path>> ordered;
@@ -103,8 +104,8 @@ std::vector<fs::path> in_order(const fs::path& directory, const std::vector<fs::
   return candidates;
 }
 
-// Says why `folder` is damaged; empty where it is whole, and then its manifest is in `manifest`.
-// CheckpointError where neither can be known.
+// Why `folder` is damaged; empty if it is complete, and then its manifest is in `manifest`.
+// CheckpointError if neither can be determined.
 std::string damage_of(const fs::path& folder, CheckpointManifest& manifest) {
   std::string reason;
   try {
@@ -122,8 +123,8 @@ std::string damage_of(const fs::path& folder, CheckpointManifest& manifest) {
                             "the checkpoint before it"));
 }
 
-// The first one of `folders` that is whole. `reason` says what is wrong with the last damaged one.
-// Folders that a run has removed meanwhile do not count.
+// The first complete one of `folders`. `reason` describes the last damaged one. Folders that a run
+// has removed meanwhile are ignored.
 FoundCheckpoint first_whole(const fs::path& directory, const std::vector<fs::path>& folders,
                             std::string& reason) {
   FoundCheckpoint found;

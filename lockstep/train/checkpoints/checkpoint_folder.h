@@ -1,4 +1,4 @@
-// The checkpoints in a folder, as they are found: which there are, and which of them are whole.
+// The checkpoints found in a folder, and which of them are complete.
 //
 //   checkpoints/
 //     step-00000060/
@@ -8,8 +8,8 @@
 //     latest -> step-00000060
 //     best -> step-00000060    with save_top_k
 //
-// Reads only. Any thread may call these functions while a run writes (checkpoint_store.h): a
-// checkpoint has its name when it is whole.
+// Read-only. Any thread may call these functions while a run writes (checkpoint_store.h): a
+// checkpoint gets its name only once it is complete.
 #pragma once
 
 #include <cstdint>
@@ -30,38 +30,38 @@ inline constexpr const char* kBestLink = "best";
 /// The name of the folder of a checkpoint after `step` optimizer steps: "step-00000060".
 std::string checkpoint_name(std::int64_t step);
 
-/// Whether `name` is one that checkpoint_name() gives.
+/// Whether `name` has the form that checkpoint_name() returns.
 bool is_checkpoint_name(const std::string& name);
 
-/// The folders in `directory` that are named so, whole or damaged, in the order of their names;
-/// none where there is no such directory. DataError when it cannot be read.
+/// The folders in `directory` with such names, complete or damaged, sorted by name; empty if there
+/// is no such directory. DataError if it cannot be read.
 std::vector<std::filesystem::path> checkpoint_folders(const std::filesystem::path& directory);
 
-/// Whether the folder `path` is one checkpoint, not a folder of several.
+/// Whether the folder `path` is a single checkpoint, not a folder of several.
 bool is_checkpoint(const std::filesystem::path& path);
 
-/// The manifest of the checkpoint `folder`. CheckpointError, naming the file, when it is missing or
-/// damaged, UnknownManifestError when another version has written it, and DataError when it cannot
-/// be read, which proves no damage.
+/// The manifest of the checkpoint `folder`. CheckpointError, naming the file, if it is missing or
+/// damaged; UnknownManifestError if another version wrote it; DataError if it cannot be read, which
+/// does not prove damage.
 CheckpointManifest read_manifest(const std::filesystem::path& folder);
 
-/// Reads every file of the checkpoint `folder` and compares size and checksum with the manifest,
-/// which it returns. CheckpointError with the file, what was found and what was expected, and the
-/// errors of read_manifest().
+/// Reads every file of the checkpoint `folder`, compares its size and checksum with the manifest,
+/// and returns the manifest. Throws CheckpointError with the file and the found and expected
+/// values, and the errors of read_manifest().
 CheckpointManifest verify_checkpoint(const std::filesystem::path& folder);
 
 struct FoundCheckpoint {
-  std::filesystem::path folder{};  ///< empty: there is none
+  std::filesystem::path folder{};  ///< empty if there is no checkpoint
   CheckpointManifest manifest{};
-  /// Folders that were found damaged on the way to this one.
+  /// Damaged folders that were skipped in the search.
   std::vector<std::filesystem::path> damaged{};
 };
 
-/// The checkpoint in `directory` to go on from, verified: the one that the link `latest` leads to,
-/// however the link is written, or, where that is missing or damaged, the newest one that is whole.
-/// The log has a warning for each damaged one that is passed over, and for a link that leads to no
-/// checkpoint here. CheckpointError when there are checkpoints, but none is whole, and when one
-/// that comes first cannot be read or is of another version: it may be whole.
+/// The verified checkpoint in `directory` to resume from: the target of the link `latest`, however
+/// the link is written, or the newest complete one if that is missing or damaged. Logs a warning
+/// for each damaged checkpoint that is skipped and for a link that leads to no checkpoint here.
+/// CheckpointError if there are checkpoints but none is complete, or if a preferred one cannot be
+/// read or is of another version: it may be complete.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace lockstep

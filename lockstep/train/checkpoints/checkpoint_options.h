@@ -1,4 +1,4 @@
-// Which checkpoints a run writes, and which of them it keeps.
+// When a run writes checkpoints, and which of them it keeps.
 #pragma once
 
 #include <cstdint>
@@ -9,41 +9,42 @@
 
 namespace lockstep {
 
-/// Names and meanings are those of Lightning's ModelCheckpoint, where it has the option.
-/// Checkpoints are written at the end of every epoch and of the run, and where the options say so.
+/// Names and meanings follow Lightning's ModelCheckpoint where it has the option. Checkpoints are
+/// written at the end of every epoch and of the run, and when the options say so.
 struct CheckpointOptions {
-  /// Folder of the run's checkpoints, which is made; none are written when empty. One run at a time
-  /// may write into it.
+  /// Folder of the run's checkpoints, created if missing; if empty, no checkpoints are written.
+  /// Only one run at a time may write to it.
   std::filesystem::path directory{};
-  /// Becomes a symbolic link to the weights of the newest checkpoint, for programs that want one
-  /// name for them; none when empty. Where it is a file and `directory` has no checkpoint, a
-  /// resumed run goes on from the file: earlier versions wrote one.
+  /// Symbolic link to the weights of the newest checkpoint, which gives other programs a fixed
+  /// name; none if empty. If it is a regular file and `directory` has no checkpoint, a resumed run
+  /// starts from that file, which earlier versions wrote.
   std::filesystem::path link{};
 
   // --- When ---
-  /// Optimizer steps of the run from one checkpoint within an epoch to the next; 0: none.
+  /// Optimizer steps between two checkpoints within an epoch; 0: none.
   std::int64_t every_n_train_steps = 0;
 
   // --- Which are kept ---
-  /// The newest checkpoints that are kept, at least 1. With 1 there is nothing to fall back to when
-  /// the newest one is found damaged.
+  /// Number of newest checkpoints to keep, at least 1. With 1 there is no older one to fall back to
+  /// if the newest is damaged.
   std::int64_t keep_last = 2;
-  /// The best checkpoints that are kept beside these, as `monitor` and `mode` judge them; 0: none.
-  /// Evaluations within an epoch (val_check_interval) then have a checkpoint each, too.
+  /// Number of best checkpoints to keep in addition, as judged by `monitor` and `mode`; 0: none.
+  /// Evaluations within an epoch (val_check_interval) then write a checkpoint each, too.
   std::int64_t save_top_k = 0;
-  /// A value of the evaluations ("loss", "accuracy"), or "train_loss", the mean of an epoch.
+  /// Value to judge by: one of the evaluations' ("loss", "accuracy"), or "train_loss", the mean of
+  /// an epoch.
   std::string monitor = "loss";
   MetricGoal mode = MetricGoal::kMin;
 
   // --- How ---
-  /// The training thread only copies the tensors, into memory that the run keeps, and a thread of
-  /// its own writes them. A checkpoint that is due while the one before it is still being written
-  /// waits for it. What fails in the thread is thrown by the next checkpoint or at the end of
-  /// fit().
+  /// If set, the training thread only copies the tensors, into memory that the run keeps, and a
+  /// background thread writes them. A checkpoint that is due while the previous one is still being
+  /// written waits for it. Errors of the background thread are thrown by the next checkpoint or at
+  /// the end of fit().
   bool background = false;
 };
 
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 void validate(const CheckpointOptions& options);
 
 }  // namespace lockstep

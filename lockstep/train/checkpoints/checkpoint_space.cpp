@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the header says of a tensor, checksum included, without its name, which stands there twice.
+// A tensor's share of the header, including its checksum but not its name, which occurs twice.
 constexpr std::uint64_t kHeaderBytesOfTensor = 160;
 constexpr std::uint64_t kMetadataBytes = 4096;
 
@@ -48,7 +48,7 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule
 void require_checkpoint_space(const fs::path& directory, std::uint64_t bytes, std::int64_t count) {
   if (count < 1) return;
   const auto free = free_bytes(directory);
-  // Divides, because the product may not fit.
+  // Divides, because the product may overflow.
   if (!free || bytes == 0 || *free / bytes >= static_cast<std::uint64_t>(count)) return;
   throw CheckpointError(
       lockstep::str("cannot keep checkpoints in ", directory.string(), ": it needs room for ",

@@ -1,4 +1,4 @@
-// Whether a run's checkpoints will fit onto their disk, asked before it trains.
+// Checks before training that a run's checkpoints will fit on their disk.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// About the bytes that a checkpoint of `module`, trained by `rule`, takes on the disk.
+/// Approximate size on disk of a checkpoint of `module` trained with `rule`, in bytes.
 std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule& rule);
 
-/// CheckpointError when the file system of `directory` has less room than `count` more checkpoints
-/// of `bytes` need. Quotas are not seen. Does nothing where the file system does not tell what is
-/// free.
+/// CheckpointError if the file system of `directory` has less free space than `count` more
+/// checkpoints of `bytes` need. Ignores quotas. Does nothing if the file system does not report its
+/// free space.
 void require_checkpoint_space(const std::filesystem::path& directory, std::uint64_t bytes,
                               std::int64_t count);
 

@@ -30,8 +30,8 @@ ManifestFile sum_of(const BytePieces& pieces) {
   return file;
 }
 
-// Lets the system forget its copy of a file that was flushed, so that what is read next comes from
-// the disk. Where it does not follow the advice, the copy is read.
+// Drops the page cache of a flushed file, so that the next read comes from the disk. If the system
+// ignores the advice, the cached copy is read.
 void forget_cached(const fs::path& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -48,9 +48,9 @@ bool contains(const std::vector<fs::path>& paths, const fs::path& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-// Whether `folder` holds a checkpoint, whole or damaged, that may be removed. One that cannot be
-// read now, or that another version has written, may be whole and newer than all others; a folder
-// without a manifest may be anybody's.
+// Whether `folder` holds a checkpoint, complete or damaged, that may be removed. One that cannot be
+// read now, or that another version wrote, may be complete and newer than all others. A folder
+// without a manifest may not be a checkpoint at all.
 bool may_remove(const fs::path& folder) {
   try {
     read_manifest(folder);
@@ -65,7 +65,7 @@ bool may_remove(const fs::path& folder) {
   }
 }
 
-// A "nice" value: beside a thread of a usual one (0) it gets a tenth of a busy processor.
+// A "nice" value: next to a thread of the usual value (0) it gets a tenth of a busy processor.
 constexpr int kPriorityOfWriting = 10;
 
 bool leads_to(const fs::path& link, const fs::path& target) {
@@ -97,9 +97,9 @@ std::optional<fs::path> CheckpointStore::resume() {
   return std::nullopt;
 }
 
-// Newer ones are there when the run was killed before `latest` led to them, or when its user has
-// gone back. Those between one of the run's line and its parent were left behind by an earlier
-// resume, and the run was killed before they had gone.
+// Newer checkpoints exist if the run was killed before `latest` pointed to them, or if its user has
+// gone back. Checkpoints between one of the run's lineage and its parent were left behind by an
+// earlier resume that was killed before it removed them.
 void CheckpointStore::leave_behind(const CheckpointManifest& goes_on_from) {
   std::int64_t newest_in_line = goes_on_from.sequence;
   for (const Stored& each : of_this_run()) {
@@ -112,13 +112,13 @@ void CheckpointStore::leave_behind(const CheckpointManifest& goes_on_from) {
   }
 }
 
-// Numbers the run's checkpoints behind all that are there.
+// Numbers the run's checkpoints after all existing ones.
 void CheckpointStore::begin_run() {
   next_sequence_ = 1;
   for (const fs::path& folder : checkpoint_folders(options_.directory)) {
     try {
       next_sequence_ = std::max(next_sequence_, read_manifest(folder).sequence + 1);
-    } catch (const Error&) {  // damaged, or not to be read: its number is unknown
+    } catch (const Error&) {  // damaged or unreadable: its number is unknown
     }
   }
   first_sequence_ = next_sequence_;
@@ -133,7 +133,7 @@ void CheckpointStore::prepare() const {
   }
   try {
     if (is_new) flush_names(options_.directory / "..");
-  } catch (const DataError&) {  // a folder that may not be read
+  } catch (const DataError&) {  // a folder without read permission
   }
   recover_folders(options_.directory, is_checkpoint_name);
 }
@@ -155,9 +155,9 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
   }
 }
 
-// Else a team of OpenMP's threads, each of which has its part of the work, waits for the one that
-// shares its processor with this thread: a step takes twice as long. On Linux the priority is that
-// of one thread, and everybody may lower it.
+// At normal priority, this thread would delay the OpenMP thread on its processor, and the whole
+// team would wait for that thread: a step would take twice as long. On Linux the priority is per
+// thread, and any thread may lower its own.
 void CheckpointStore::give_way() {
   const auto thread = static_cast<id_t>(gettid());
   if (getpriority(PRIO_PROCESS, thread) >= kPriorityOfWriting) return;
@@ -189,9 +189,8 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
                               ": what was read back differs from what was written: ", error.what(),
                               "; check the disk; earlier checkpoints are whole"));
   }
-  // The first one appears together with its links, which lead nowhere until it has its name:
-  // whoever looks for a link finds a checkpoint if there is one. A file in place of the link is a
-  // checkpoint.
+  // The links of the first checkpoint are created before it gets its name, so that a reader who
+  // finds a checkpoint also finds its link. A file in place of the link is a checkpoint.
   std::error_code error;
   if (!fs::exists(options_.directory / kLatestLink, error) && !is_plain_file(options_.link)) {
     turn_links(folder);
@@ -199,7 +198,7 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
   unfinished.commit();
 }
 
-// From the newest to the oldest.
+// Sorted from newest to oldest.
 std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
   std::vector<Stored> stored;
   for (const fs::path& folder : checkpoint_folders(options_.directory)) {
@@ -207,7 +206,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
     try {
       Stored each{folder, read_manifest(folder)};
       if (each.manifest.sequence >= first_sequence_) stored.push_back(std::move(each));
-    } catch (const Error&) {  // damaged since, or not to be read: may_remove() tells them apart
+    } catch (const Error&) {  // damaged or unreadable since: may_remove() tells them apart
     }
   }
   std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
@@ -216,7 +215,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
   return stored;
 }
 
-// The older of two equal ones is the better: the metric has not improved since.
+// If two are equal, the older is better: the metric has not improved since.
 std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
   std::erase_if(stored, [&](const Stored& each) {
     return !each.manifest.metrics.contains(options_.monitor);
@@ -233,7 +232,7 @@ std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored
   return stored;
 }
 
-// Keeps `written` in any case.
+// Always keeps `written`.
 void CheckpointStore::remove_others(const fs::path& written) {
   std::vector<Stored> stored = of_this_run();
   std::vector<fs::path> kept;
@@ -243,15 +242,16 @@ void CheckpointStore::remove_others(const fs::path& written) {
   if (!kept.empty()) {
     turn_link(best, kept.front().filename());
   } else if (fs::is_symlink(best, ignored)) {
-    fs::remove(best, ignored);  // it would soon lead to a checkpoint that nobody has judged
+    fs::remove(best, ignored);  // it would soon lead to a checkpoint that was never evaluated
   }
   kept.push_back(written);
   const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
   for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
-  recover_folders(options_.directory, is_checkpoint_name);  // what could not be removed before
+  recover_folders(options_.directory,
+                  is_checkpoint_name);  // retries removals
   std::vector<fs::path> folders = checkpoint_folders(options_.directory);
-  // Checkpoints that were left behind go first: a kill on the way leaves the run's own, whose
-  // parents tell which ones were left behind.
+  // Checkpoints that were left behind are removed first: if the run is killed halfway, its own
+  // remain, and their parents show which ones were left behind.
   std::stable_partition(folders.begin(), folders.end(),
                         [&](const fs::path& folder) { return contains(left_behind_, folder); });
   for (const fs::path& folder : folders) {
@@ -264,14 +264,14 @@ void CheckpointStore::remove_others(const fs::path& written) {
   }
 }
 
-// A file system without links loses a convenience: what is found goes by the manifests.
+// Without links only a convenience is lost: checkpoints are found by their manifests.
 void CheckpointStore::turn_link(const fs::path& link, const fs::path& target) {
   if (!has_links_ || leads_to(link, target)) return;
   try {
     replace_link(link, target);
   } catch (const DataError& error) {
-    // A link that is there would lead the next run to an old checkpoint. Without one, it takes the
-    // newest.
+    // An existing link would lead the next run to an old checkpoint. Without a link, it takes the
+    // newest one.
     std::error_code ignored;
     if (fs::is_symlink(link, ignored)) {
       if (!fs::remove(link, ignored)) throw;

@@ -1,5 +1,4 @@
-// The folder of a run's checkpoints, written: each one whole or not at all, and the old ones
-// removed.
+// Writes the folder of a run's checkpoints: each one completely or not at all, removing old ones.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +14,13 @@
 
 namespace lockstep {
 
-/// A file of a checkpoint, as it lies in memory.
+/// A file of a checkpoint in memory.
 struct CheckpointFile {
   std::string name{};
   BytePieces pieces{};
 };
 
-/// Where the run stands, and what its evaluation has found there.
+/// The run's position, and the results of its evaluation there.
 struct CheckpointMoment {
   std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
   std::int64_t step = 0;   ///< optimizer steps done in all epochs
@@ -33,30 +32,29 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// Mends what a killed run has left unfinished, and returns the checkpoint or the file of an
-  /// earlier version that the run goes on from. What save() writes
-  /// then belongs to the same run: without this call it begins a new one, which removes the
-  /// checkpoints of the one before. Nothing where there is none. CheckpointError when none is
-  /// whole.
+  /// Cleans up after a killed run and returns the checkpoint to resume from, or the single file of
+  /// an earlier version; nothing if there is none. Checkpoints that save() writes afterwards belong
+  /// to the resumed run. Without this call save() begins a new run, which removes the checkpoints
+  /// of the previous one. CheckpointError if no checkpoint is complete.
   std::optional<std::filesystem::path> resume();
 
-  /// Makes the folder and removes what a killed run has left unfinished in it. CheckpointError.
+  /// Creates the folder and removes unfinished files of a killed run. CheckpointError on failure.
   void prepare() const;
 
-  /// Writes a checkpoint: into a temporary folder, every file and then the manifest flushed to the
-  /// disk; reads it back and compares it with its checksums; renames it; turns `latest`, `best` and
-  /// CheckpointOptions::link to it; and only then removes the checkpoints that are no longer kept.
-  /// CheckpointError when something fails: those that were there before are whole. An old one that
-  /// cannot be removed, or a link that cannot be turned, makes a warning in the log instead; such a
-  /// link is removed, because it leads to an old checkpoint. Folders without a manifest, and those
-  /// whose manifest cannot be read or is of another version, are left alone.
+  /// Writes a checkpoint. Writes every file and then the manifest to a temporary folder and flushes
+  /// each to disk; reads them back and compares them with their checksums; renames the folder;
+  /// points `latest`, `best` and CheckpointOptions::link to it; and only then removes checkpoints
+  /// that are no longer kept. CheckpointError if a step fails: the earlier checkpoints stay intact.
+  /// An old checkpoint that cannot be removed or a link that cannot be updated only causes a
+  /// warning in the log; such a link is removed, because it leads to an old checkpoint. Folders
+  /// without a manifest, or whose manifest cannot be read or is of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
-  /// For a thread that saves while others of the process compute: from now on these come first
-  /// where the processors are all busy.
+  /// Lowers the priority of the calling thread, which saves in the background: when all processors
+  /// are busy, the computing threads of the process run first.
   static void give_way();
 
-  /// Checkpoints that are there at the same time while one is written, at most.
+  /// Maximum number of checkpoints on disk while one is written.
   static std::int64_t most_at_once(const CheckpointOptions& options) {
     return options.keep_last + options.save_top_k + 1;
   }
@@ -78,9 +76,9 @@ class CheckpointStore {
   std::int64_t first_sequence_ = 0;  // 0: the run has not begun
   std::int64_t next_sequence_ = 0;
   std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
-  bool has_links_ = true;    // false once the file system has refused to make one
-  // Damaged, or written after a checkpoint that the run has gone on from. They count for nothing,
-  // and go with the next one.
+  bool has_links_ = true;    // false once the file system has refused to create one
+  // Checkpoints that are damaged, or newer than the one the run resumed from. They are ignored and
+  // removed with the next save.
   std::vector<std::filesystem::path> left_behind_{};
 };
 

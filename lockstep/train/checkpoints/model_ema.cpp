@@ -21,7 +21,7 @@ ModelEma::ModelEma(const torch::nn::Module& module, double decay) : decay_(decay
   }
 }
 
-// A strategy may have moved a parameter to another device since its average was made.
+// A strategy may have moved a parameter to another device since the average was created.
 void ModelEma::follow_devices() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     averages_[i] = averages_[i].to(parameters_[i].device());

@@ -21,28 +21,27 @@
 
 namespace lockstep {
 
-/// Begins the names of the averaged parameters in a training state (see save_checkpoint()).
+/// Prefix of the averaged parameters in a training state (see save_checkpoint()).
 inline constexpr std::string_view kAverageState = "ema.";
 
 /// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay): the first update copies
 /// the parameters, each later one makes the average decay * average + (1 - decay) * parameter, in
 /// one fused operation over all floating-point parameters. Buffers are not averaged.
 ///
-/// Holds the parameters of the module, each once, and a copy of their memory. Every rank that has
-/// the same parameters and updates in the same steps has the same average, bit for bit. Not
-/// thread-safe.
+/// Holds the module's parameters, each once, and a copy of their memory. Ranks with equal
+/// parameters that update in the same steps have bitwise equal averages. Not thread-safe.
 class ModelEma {
  public:
-  /// Make it when the module is on its device. ConfigError unless `decay` is from 0 to 1.
+  /// Construct it once the module is on its device. ConfigError unless `decay` is from 0 to 1.
   ModelEma(const torch::nn::Module& module, double decay);
 
   void update();
   std::int64_t updates() const { return updates_; }
 
-  /// The averages under the parameters' names with kAverageState before them, to save and to load.
+  /// The averages, for saving and loading, under the parameters' names prefixed with kAverageState.
   /// Shares memory.
   StateDict state() const;
-  /// Takes over how many updates a loaded state() has had; 0: the next update copies again.
+  /// Sets the number of updates that a loaded state() has had; 0: the next update copies again.
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
  private:
@@ -57,10 +56,10 @@ class ModelEma {
   std::int64_t updates_ = 0;
 };
 
-/// While it lives, the parameters of the module have the memory of the average. Nothing is copied,
-/// so that ranks which share the memory of their parameters do not disturb each other, and neither
-/// an optimizer's step nor a backward may come in between. Does nothing for a null pointer and for
-/// an average without updates.
+/// While it lives, the module's parameters use the memory of the average. Nothing is copied, so
+/// that ranks that share the memory of their parameters do not disturb each other. No optimizer
+/// step or backward may run meanwhile. Does nothing for a null pointer and for an average without
+/// updates.
 class AveragedWeights {
  public:
   explicit AveragedWeights(ModelEma* ema);
@@ -70,7 +69,7 @@ class AveragedWeights {
 
  private:
   ModelEma* ema_;
-  Tensors own_;  // the memory of the parameters
+  Tensors own_;  // the parameters' own memory
 };
 
 }  // namespace lockstep

@@ -24,14 +24,14 @@ std::string last_layer_of(const torch::nn::Module& module) {
   return layer;
 }
 
-// Whether the first dimension is all that differs, if anything does.
+// Whether the shapes are equal except perhaps in the first dimension.
 bool equal_but_for_outputs(const torch::Tensor& own, const torch::Tensor& given) {
   return own.dim() > 0 && own.dim() == given.dim() &&
          own.sizes().slice(1) == given.sizes().slice(1);
 }
 
-// Sets `outputs` and `outputs_in_file` if all tensors of the last layer are in `given`, and differ
-// in their number of outputs and in nothing else. What else differs is for copy_state() to name.
+// Sets `outputs` and `outputs_in_file` if all tensors of the last layer are in `given` and differ
+// only in their number of outputs. copy_state() reports any other difference.
 void compare_last_layer(PretrainedWeights& result, const StateDict& own,
                         const std::unordered_map<std::string, torch::Tensor>& given) {
   std::int64_t outputs = 0;

@@ -1,4 +1,4 @@
-// Weights that were trained for other classes.
+// Loading weights that were trained for other classes.
 //
 //   ResNet net = resnet18(ResNetStem::kImageNet, 6);
 //   const PretrainedWeights loaded =
@@ -22,21 +22,20 @@ namespace lockstep {
 struct PretrainedWeights {
   std::string origin{};
   std::string last_layer{};            ///< its name in the module: "fc"
-  std::int64_t outputs = 0;            ///< of the last layer in the module; 0 where it was loaded
-  std::int64_t outputs_in_file = 0;    ///< 0 where the last layer was loaded
-  std::vector<std::string> initial{};  ///< tensors that keep the values that they had
+  std::int64_t outputs = 0;            ///< of the last layer in the module; 0 if it was loaded
+  std::int64_t outputs_in_file = 0;    ///< 0 if the last layer was loaded
+  std::vector<std::string> initial{};  ///< tensors that keep their previous values
 
-  /// One line for the program's user; empty when every tensor was loaded.
+  /// One line for the program's user; empty if every tensor was loaded.
   std::string summary() const;
 };
 
 /// Copies `state` into `module` by name, as load_state_dict() does, with two exceptions:
 ///
-///   * When the layer of the module's last parameter has another number of outputs than in `state`,
-///     all of that layer keeps the values that it has.
-///   * Batch normalisation keeps its "num_batches_tracked" where `state` has none: state dicts
-///   written
-///     before PyTorch 0.4.1 lack it.
+///   * If the layer of the module's last parameter has a different number of outputs in `state`,
+///     all of that layer keeps its values.
+///   * Batch normalisation keeps its "num_batches_tracked" if `state` has none, as in state dicts
+///     written before PyTorch 0.4.1.
 ///
 /// `origin` begins the messages. CheckpointError names the first other tensor that is missing,
 /// unexpected or of another shape or type; the module is then unchanged.

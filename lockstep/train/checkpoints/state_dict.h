@@ -20,8 +20,8 @@ StateDict state_dict(const torch::nn::Module& module);
 /// is missing, unexpected or of another shape or type; the module is then unchanged.
 void load_state_dict(torch::nn::Module& module, const StateDict& state);
 
-/// Copies the tensors of `from` into those of `to` that have the same names, under the same rules.
-/// `origin` begins the messages.
+/// Copies the tensors of `from` into the tensors of `to` with equal names, by the rules of
+/// load_state_dict(). `origin` begins the error messages.
 void copy_state(const StateDict& from, const StateDict& to, const std::string& origin);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace {
 
 using StorageKey = std::pair<const void*, std::size_t>;
 
-// The bytes in memory of their own, which LibTorch's allocator aligns.
+// Copies the bytes to new memory, which LibTorch's allocator aligns.
 torch::Tensor copied_bytes(std::span<const std::byte> bytes) {
   torch::Tensor copy = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kUInt8);
   if (!bytes.empty()) std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
@@ -27,7 +27,7 @@ torch::Tensor copied_bytes(std::span<const std::byte> bytes) {
 torch::Tensor view_of(const torch::Tensor& memory, const std::string& dtype, std::int64_t offset,
                       const std::vector<std::int64_t>& shape,
                       const std::vector<std::int64_t>& strides) {
-  // Both parsers know the types that scalar_type_of() knows.
+  // Both parsers support exactly the types that scalar_type_of() knows.
   torch::Tensor tensor = torch::empty({0}, scalar_type_of(dtype).value());
   return tensor.set_(memory.storage(), offset, shape, strides);
 }
@@ -79,7 +79,7 @@ void check_can_be_saved(const std::string& name, const torch::Tensor& tensor) {
   }
 }
 
-// All of the memory of `tensor` as a flat tensor on the CPU; without a copy if it is there already.
+// The whole storage of `tensor` as a flat tensor on the CPU; not copied if it is already there.
 torch::Tensor whole_storage(const torch::Tensor& tensor) {
   return torch::empty({0}, tensor.options()).set_(tensor.storage()).cpu();
 }
@@ -115,7 +115,7 @@ StateDict load_state_dict_file(const std::filesystem::path& path, const std::str
 }
 
 void save_torch_file(const std::filesystem::path& path, const StateDict& state) {
-  std::map<const void*, int> users;  // of a storage
+  std::map<const void*, int> users;  // number of tensors per storage
   for (const auto& [name, tensor] : state) {
     check_can_be_saved(name, tensor);
     ++users[tensor.storage().unsafeGetStorageImpl()];
@@ -129,13 +129,13 @@ void save_torch_file(const std::filesystem::path& path, const StateDict& state) 
     const void* storage = values.storage().unsafeGetStorageImpl();
     torch::Tensor& memory = shared[storage];
     if (!memory.defined()) {
-      // A view that is alone does not bring all that it is a view of.
+      // A view that is the only user of its storage is saved without the rest of the storage.
       if (users[storage] < 2 && values.storage().nbytes() != values.nbytes()) {
         values = values.clone(torch::MemoryFormat::Contiguous);
       }
       memory = whole_storage(values);
     }
-    kept.push_back(values);  // so that no other tensor gets its memory meanwhile
+    kept.push_back(values);  // keeps its memory from being reused for another tensor
     tensors.emplace_back(name, file_tensor(values, memory));
   }
   try {

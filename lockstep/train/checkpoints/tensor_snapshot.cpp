@@ -13,23 +13,24 @@
 namespace lockstep {
 namespace {
 
-// A cache line: no two threads write into one, and every type is aligned.
+// A cache line: no two threads write to one, and every type is aligned.
 constexpr std::int64_t kSnapshotAlignment = 64;
-// What a thread copies at least: less is not worth its start.
+// Minimum number of bytes per thread: less is not worth starting one.
 constexpr std::int64_t kSnapshotGrain = std::int64_t{1} << 20;
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kSnapshotAlignment - 1) / kSnapshotAlignment * kSnapshotAlignment;
 }
 
-// Bytes that go to `begin` of the snapshot's memory.
+// Bytes to copy to position `begin` of the snapshot's memory.
 struct SnapshotPiece {
   std::int64_t begin = 0;
   std::int64_t bytes = 0;
   const std::byte* from = nullptr;
 };
 
-// Copies what of `pieces`, which are in their order, falls into [begin, end) of the memory at `to`.
+// Copies the parts of `pieces`, which are sorted, that fall into [begin, end) to the memory at
+// `to`.
 void copy_range(const std::vector<SnapshotPiece>& pieces, std::byte* to, std::int64_t begin,
                 std::int64_t end) {
   auto piece = std::upper_bound(
@@ -43,8 +44,8 @@ void copy_range(const std::vector<SnapshotPiece>& pieces, std::byte* to, std::in
   }
 }
 
-// LibTorch's threads share the memory out: a TensorIterator starts them inside LibTorch, where
-// at::parallel_for() is serial in files compiled without OpenMP, as ours are.
+// Divides the memory among LibTorch's threads. A TensorIterator starts them inside LibTorch;
+// at::parallel_for() would be serial, because this file is compiled without OpenMP.
 void copy_pieces(const std::vector<SnapshotPiece>& pieces, const torch::Tensor& memory) {
   if (pieces.empty()) return;
   auto* const to = static_cast<std::byte*>(memory.mutable_data_ptr());
@@ -57,7 +58,7 @@ void copy_pieces(const std::vector<SnapshotPiece>& pieces, const torch::Tensor& 
       kSnapshotGrain);
 }
 
-// The place for a copy of `tensor`, from byte `begin` on.
+// A tensor in `memory` for a copy of `tensor`, starting at byte `begin`.
 torch::Tensor place_for(const torch::Tensor& tensor, const torch::Tensor& memory,
                         std::int64_t begin) {
   const torch::Tensor flat = memory.narrow(0, begin, static_cast<std::int64_t>(tensor.nbytes()))
@@ -78,9 +79,9 @@ std::int64_t TensorSnapshot::bytes_of(const StateDict& state) {
 
 void TensorSnapshot::reserve(std::int64_t bytes, bool pinned) {
   if (memory_.defined() && memory_.numel() >= bytes && memory_.is_pinned() == pinned) return;
-  memory_ = torch::Tensor();  // before the new one: there is one at a time
+  memory_ = torch::Tensor();  // freed first, so that only one exists at a time
   memory_ = torch::empty({bytes}, torch::dtype(torch::kUInt8).pinned_memory(pinned));
-  // By this thread alone, which need not be the one that trains.
+  // Runs in this thread only, which need not be the training thread.
   std::memset(memory_.mutable_data_ptr(), 0, memory_.nbytes());
 }
 

@@ -1,4 +1,4 @@
-// A copy of tensors in host memory, made as fast as memory allows.
+// A copy of tensors in host memory, made at memory speed.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,20 @@
 
 namespace lockstep {
 
-/// Keeps its memory for the next copy, because pages that are touched for the first time cost more
-/// than to copy into them. Not thread-safe: whoever reads a copy has done so before the next
-/// take().
+/// Keeps its memory for the next copy, because touching new pages costs more than copying into
+/// them. Not thread-safe: a copy must have been read before the next take().
 class TensorSnapshot {
  public:
-  /// Makes room for `bytes` in all and touches it; `pinned` for tensors of a GPU.
+  /// Allocates `bytes` in total and touches them; `pinned` for tensors of a GPU.
   void reserve(std::int64_t bytes, bool pinned);
 
   /// Copies the tensors with all of LibTorch's threads and returns the copies under the same names,
-  /// types, shapes and, where the elements of a tensor lie without holes, strides. They share the
-  /// snapshot's memory and hold until the next take(). Copies from GPUs run at the same time; they
-  /// are complete when this returns.
+  /// with equal types and shapes, and equal strides if the tensor is dense. The copies share the
+  /// snapshot's memory and are valid until the next take(). Copies from GPUs run concurrently and
+  /// are complete on return.
   StateDict take(const StateDict& state);
 
-  /// The bytes that a take() of `state` needs.
+  /// Number of bytes that take(state) needs.
   static std::int64_t bytes_of(const StateDict& state);
 
  private:

@@ -1,4 +1,4 @@
-// The types of tensors that files hold, by LibTorch's and by safetensors' names.
+// Maps LibTorch's tensor types to safetensors' names.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-/// "F32", ...; empty for a type that safetensors and .pt files of Lockstep do not hold.
+/// "F32", ...; empty for a type that safetensors and Lockstep's .pt files do not support.
 std::string_view dtype_of(torch::ScalarType type);
 
-/// Nothing for a name that safetensors does not have.
+/// Nothing for a name unknown to safetensors.
 std::optional<torch::ScalarType> scalar_type_of(std::string_view dtype);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A thread begins with its creator's mask.
+// A new thread inherits its creator's signal mask.
 class BlockedSignals {
  public:
   BlockedSignals() {

@@ -1,4 +1,4 @@
-// One job at a time on a thread of its own.
+// Runs one job at a time on a thread of its own.
 #pragma once
 
 #include <exception>
@@ -7,27 +7,27 @@
 
 namespace lockstep {
 
-/// What a job throws never leaves its thread: the next start() or wait() throws it in the caller's.
-/// For one thread at a time. Signals are left to the other threads of the process.
+/// Exceptions of a job are rethrown by the next start() or wait(). For one thread at a time. The
+/// job's thread blocks signals, so that other threads of the process get them.
 class BackgroundJob {
  public:
   BackgroundJob() = default;
-  /// Waits for the job. Its error goes to the log as a warning.
+  /// Waits for the job. Logs its error, if any, as a warning.
   ~BackgroundJob();
   BackgroundJob(const BackgroundJob&) = delete;
   BackgroundJob& operator=(const BackgroundJob&) = delete;
 
-  /// Waits for the job before. Throws what it has thrown, and then does not begin `job`. Error when
-  /// there can be no further thread.
+  /// Waits for the previous job, then starts `job`. If the previous job failed, throws its error
+  /// and does not start `job`. Error if no thread can be created.
   void start(std::function<void()> job);
-  /// Waits for the job. Throws what it has thrown, once.
+  /// Waits for the job. Throws its error, once.
   void wait();
 
  private:
   void join() noexcept;
 
   std::thread thread_{};
-  std::exception_ptr error_{};  // written by the thread, read when it has ended
+  std::exception_ptr error_{};  // written by the thread, read after it has ended
 };
 
 }  // namespace lockstep

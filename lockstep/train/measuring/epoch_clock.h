@@ -1,4 +1,4 @@
-// What the training of an epoch takes, without what interrupts it.
+// The time and processor use of an epoch's training, without interruptions.
 #pragma once
 
 #include <cmath>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-/// Counts the time that passes, and what it does to the processors. For one thread.
+/// Measures elapsed time and processor use. For one thread.
 class EpochClock {
  public:
-  /// In seconds. Not a number where the kernel does not tell.
+  /// In seconds. NaN if the kernel does not report the value.
   struct Use {
     double computed = 0;  ///< by all threads of this process
     double waited = 0;    ///< by this thread, ready to run and without a processor
-    double busy = 0;  ///< of each processor that this thread may use, with any program; the mean
+    double busy = 0;      ///< by all programs; mean over the processors available to this thread
   };
 
   void start() { *this = EpochClock(); }
@@ -29,7 +29,7 @@ class EpochClock {
             .busy = now.busy - before_.busy};
   }
 
-  /// While it lives, nothing is counted. One at a time.
+  /// Measurement is paused while it lives. One at a time.
   class Pause {
    public:
     explicit Pause(EpochClock& clock)
@@ -60,7 +60,7 @@ class EpochClock {
 
   std::vector<int> cpus_ = available_cpus();
   Clock::time_point start_ = Clock::now();
-  Use before_ = use_until_now();  // and in pauses
+  Use before_ = use_until_now();  // includes pauses
   double paused_seconds_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the GPUs of a process do while it trains.
+// Utilization of a process's GPUs while it trains.
 #pragma once
 
 #include <condition_variable>
@@ -13,17 +13,17 @@
 
 namespace lockstep {
 
-/// Reads gpu_usage() of some devices again and again on a thread of its own. Thread-safe.
+/// Polls gpu_usage() of some devices on a background thread. Thread-safe.
 class GpuSampler {
  public:
-  /// `devices` are CUDA's indices. Where the driver tells nothing of the first, no thread is
+  /// `devices` are CUDA indices. If the driver reports nothing for the first one, no thread is
   /// started.
   explicit GpuSampler(std::vector<int> devices, Milliseconds interval = Milliseconds(100));
   ~GpuSampler();
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  /// While it lives, nothing is read. One at a time.
+  /// Polling is paused while it lives. One at a time.
   class Pause {
    public:
     explicit Pause(GpuSampler* sampler) : sampler_(sampler) {  ///< may be null
@@ -39,9 +39,9 @@ class GpuSampler {
     GpuSampler* const sampler_;
   };
 
-  /// Forgets what has been read.
+  /// Discards all samples.
   void reset();
-  /// The mean over the samples since reset(), and over the devices. Nothing where there are none.
+  /// The mean over the samples since reset() and over the devices; nothing if there are no samples.
   std::optional<GpuUsage> mean() const;
 
  private:
@@ -51,13 +51,13 @@ class GpuSampler {
 
   const std::vector<int> devices_;
   const Milliseconds interval_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable stopping_;
   bool stopped_ = false;
   bool paused_ = false;
   GpuUsage sum_{};
   std::int64_t samples_ = 0;
-  BackgroundJob thread_;  // uses all of the above
+  BackgroundJob thread_;  // uses all of the members above
 };
 
 }  // namespace lockstep

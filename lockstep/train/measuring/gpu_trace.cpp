@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostMarks = 8192;  // two for a phase
+constexpr std::size_t kMostMarks = 8192;  // two per phase
 
 thread_local bool is_timed_thread = false;
 
@@ -27,7 +27,7 @@ GpuTrace& GpuTrace::instance() {
   return *trace;
 }
 
-// Scopes of an earlier recording may still read stubs_ on other threads, so that it is set once.
+// Set only once, because scopes of an earlier recording may still read stubs_ on other threads.
 void GpuTrace::start() {
   if (stubs_.load() == nullptr) stubs_ = torch::profiler::impl::cudaStubs();
   if (!stubs_.load()->enabled()) return;
@@ -52,7 +52,7 @@ void GpuTrace::end(const char* category) noexcept {
   }
 }
 
-// What a graph records has no time yet: the replays do, as a whole.
+// Skipped during graph capture: recorded work has no time until a replay, which runs as a whole.
 void GpuTrace::mark(const char* name) noexcept {
   if (is_capturing()) return;
   try {
@@ -86,11 +86,11 @@ std::vector<Span> GpuTrace::stop(Clock::time_point from) {
   return spans;
 }
 
-// Events tell only how far they are apart, as a float of microseconds, which is exact for
-// neighbours. So their times are counted back from the last one, which the GPU reaches now.
+// Events only give their distance, as a float of microseconds, which is exact for neighbouring
+// events. Times are therefore counted back from the last event, which the GPU reaches now.
 std::vector<Span> GpuTrace::spans_since(Clock::time_point from) const {
   std::vector<Span> spans;
-  std::vector<Clock::time_point> ends;  // of the phases that are open, seen from behind
+  std::vector<Clock::time_point> ends;  // of the open phases, going backwards
   Clock::time_point time = Clock::now();
   for (std::size_t i = marks_.size(); i-- > 1 && time > from;) {
     const Mark& earlier = marks_[i - 1];

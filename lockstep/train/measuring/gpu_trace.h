@@ -1,10 +1,9 @@
-// What a trace has beside the CPU's spans where a run trains on GPUs.
+// Adds the GPU's work to the trace of a run on GPUs.
 //
-// A span of the CPU says when work was handed over. While a trace is recorded, each phase of a step
-// has CUDA events around it as well, which say when the GPU did the work; and each span of each
-// thread is an NVTX range, which Nsight Systems shows beside the kernels. Both go through
-// LibTorch's own interface to them (torch::profiler::impl::ProfilerStubs), which a CPU build has
-// without an implementation.
+// A CPU span shows when work was submitted. While a trace is recorded, each phase of a step is also
+// enclosed in CUDA events, which show when the GPU did the work, and each span of each thread is an
+// NVTX range, which Nsight Systems shows next to the kernels. Both use LibTorch's own interface
+// (torch::profiler::impl::ProfilerStubs), which has no implementation in a CPU build.
 #pragma once
 
 #include <atomic>
@@ -20,13 +19,13 @@
 
 namespace lockstep {
 
-/// One for the process. start() and stop() belong to the thread that trains.
+/// One per process. start() and stop() are called by the training thread.
 class GpuTrace final : public SpanObserver {
  public:
   static GpuTrace& instance();
 
-  /// From now on the calling thread's phases have events on its current stream. Nothing happens
-  /// where LibTorch has no CUDA.
+  /// From now on the calling thread's phases are enclosed in events on its current stream. Does
+  /// nothing if LibTorch has no CUDA.
   void start();
   /// Waits for the GPU. Returns a span of category "gpu" for each of the last phases that ended
   /// after `from`, at most 4,096; empty after a start() that did nothing.
@@ -37,7 +36,7 @@ class GpuTrace final : public SpanObserver {
 
  private:
   using Event = torch::profiler::impl::ProfilerVoidEventStub;
-  /// A moment on the stream. `name` of one that begins a phase; null of one that ends one.
+  /// A moment on the stream. `name` is set if it begins a phase, and null if it ends one.
   struct Mark {
     const char* name = nullptr;
     Event event{};

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// Adds its lifetime to `seconds`, of the host or of a device (PhaseTimer), and is a span named
-/// `phase`, a literal, while a trace is recorded.
+/// Adds its lifetime to `seconds`, by the host's time or a device's (PhaseTimer), and while a trace
+/// is recorded is a span named `phase`, a string literal.
 class PhaseScope {
  public:
   PhaseScope(double& seconds, const char* phase) : span_(phase, "phase"), seconds_(seconds) {}

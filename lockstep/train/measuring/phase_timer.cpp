@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// The host is rarely further ahead of the device than a step or two. So the oldest of this many
-// intervals has usually ended, and asking it costs less than to keep an event for each phase of an
+// The host is rarely more than a step or two ahead of the device, so the oldest of this many
+// intervals has usually ended. Querying it costs less than keeping an event for each phase of an
 // epoch.
 constexpr std::size_t kKeptIntervals = 256;
 
@@ -60,7 +60,7 @@ PhaseSecondsScope::~PhaseSecondsScope() {
   }
   try {
     timer_->add(std::move(*begin_), seconds_);
-  } catch (const std::exception& error) {  // the device has failed, and the next call says so
+  } catch (const std::exception& error) {  // the device has failed, and the next call reports it
     log_warning("a phase has no time of the device: ", first_line(error));
   }
 }

@@ -1,4 +1,4 @@
-// How long a device worked on the phases of a run. Internal to the room.
+// The time that a device spent in the phases of a run. Internal to the room.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,29 @@
 namespace lockstep {
 
 /// While it lives, PhaseSeconds scopes of the thread that made it measure the device's current
-/// stream in place of the host, which only hands work over: an interval is from the end of what the
-/// stream held when the scope began to the end of what it held when the scope ended. The host does
-/// not wait until settle(). One at a time on a thread; belongs to that thread.
+/// stream instead of the host, which only submits work. An interval lasts from the completion of
+/// the work queued when the scope began to the completion of the work queued when it ended. The
+/// host does not wait until settle(). At most one per thread; belongs to that thread.
 class PhaseTimer {
  public:
-  /// `device` is no CPU.
+  /// `device` must not be a CPU.
   explicit PhaseTimer(torch::Device device);
   ~PhaseTimer();
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
-  /// That of the calling thread, if there is one and nothing is captured into a graph, where no
+  /// The calling thread's timer; null if there is none or if a graph is being captured, in which no
   /// moment has a time.
   static PhaseTimer* current();
 
   StreamClock::Moment record() { return clock_.record(); }
-  /// From `begin` until now is to be added to `seconds`, which must live until settle().
+  /// Adds the time from `begin` until now to `seconds` at the next settle(); `seconds` must live
+  /// until then.
   void add(StreamClock::Moment begin, double& seconds);
 
-  /// Waits until the device has done all that the current stream holds, and adds what is to be
-  /// added.
+  /// Waits for all work on the current stream and adds the pending intervals.
   void settle();
-  /// Intervals that are still to be added.
+  /// Intervals not yet added.
   std::size_t pending() const { return intervals_.size(); }
 
  private:
@@ -50,8 +50,8 @@ class PhaseTimer {
   std::deque<Interval> intervals_;
 };
 
-/// Adds its lifetime to a number: at once where the host's time counts, else when the thread's
-/// PhaseTimer is settled.
+/// Adds its lifetime to a number: immediately by the host's time, or when the thread's PhaseTimer
+/// is settled.
 class PhaseSecondsScope {
  public:
   explicit PhaseSecondsScope(double& seconds);
@@ -62,8 +62,8 @@ class PhaseSecondsScope {
  private:
   double& seconds_;
   PhaseTimer* const timer_;
-  std::optional<StreamClock::Moment> begin_;  // with a timer
-  Clock::time_point start_{};                 // without
+  std::optional<StreamClock::Moment> begin_;  // if there is a timer
+  Clock::time_point start_{};                 // if there is none
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Where the time of a run goes: a table at its end, or a trace of its first steps.
+// How a run spends its time: a table at its end, or a trace of its first steps.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@ namespace lockstep {
 
 enum class Profiler {
   kNone,
-  kSimple,  ///< RunReport::profile says how long each part of the run took, as Lightning's "simple"
-  /// The same, and the operations of some steps in a file, as Lightning's "pytorch". LibTorch's
-  /// profiler says on standard error when it begins and ends, unless KINETO_LOG_LEVEL is 6.
+  kSimple,  ///< RunReport::profile has the time of each part of the run, as Lightning's "simple"
+  /// As kSimple, and also writes the operations of some steps to a file, as Lightning's "pytorch".
+  /// LibTorch's profiler reports its start and end on standard error unless KINETO_LOG_LEVEL is 6.
   kTrace,
 };
 
 struct ProfilerOptions {
   Profiler kind = Profiler::kNone;
-  /// kTrace: a trace in Chrome's format, for https://ui.perfetto.dev, written on rank 0 when
-  /// `trace_steps` have been recorded or the run ends. A file that exists is removed first.
+  /// kTrace: file of the trace in Chrome's format, for https://ui.perfetto.dev. Rank 0 writes it
+  /// once `trace_steps` have been recorded or the run ends. An existing file is removed first.
   std::filesystem::path trace_file{};
-  /// kTrace: the optimizer steps to record, from the second one of this run on: the first one
-  /// prepares memory. They take longer than others.
+  /// kTrace: number of optimizer steps to record, starting with the second one of this run, because
+  /// the first one prepares memory. Recorded steps take longer than others.
   std::int64_t trace_steps = 5;
 };
 
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 void validate(const ProfilerOptions& options);
 
 /// "none", "simple", "trace".

@@ -20,7 +20,7 @@ RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file
   if (writes) {
     make_writable_directory(file_.has_parent_path() ? file_.parent_path() : ".");
     std::error_code ignored;
-    std::filesystem::remove(file_, ignored);  // so that an old file does not pass for the new one
+    std::filesystem::remove(file_, ignored);  // an old file must not pass for the new one
   }
   begins_.resize(static_cast<std::size_t>(options.steps), Clock::now());
   name_thread_track("training");
@@ -33,7 +33,7 @@ RunTrace::~RunTrace() {
   stop_recording(Clock::time_point::max());
   try {
     GpuTrace::instance().stop(Clock::time_point::max());
-  } catch (const std::exception&) {  // the run has failed, and this would hide why
+  } catch (const std::exception&) {  // the run has failed, and this error would hide why
   }
 }
 
@@ -42,7 +42,7 @@ void RunTrace::begin_step() {
   next_ = (next_ + 1) % begins_.size();
 }
 
-// Each step of the ring is older than the one behind it, so that the next place has the oldest.
+// The ring's next position holds the oldest step.
 void RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
   if (std::exchange(finished_, true)) return;
   const Clock::time_point from = begins_[next_];

@@ -12,12 +12,12 @@
 
 namespace lockstep {
 
-/// The recording of a process (start_recording()) from its construction on. Not thread-safe. The
-/// destructor discards what is not yet written.
+/// Records the process (start_recording()) from construction on. Not thread-safe. The destructor
+/// discards spans that have not been written.
 class RunTrace {
  public:
-  /// `writes` on the rank that writes the file: it removes that of an earlier run. ConfigError
-  /// where the file's folder does not take files. `on_gpu`: GPUs are traced, too (GpuTrace).
+  /// `writes`: this rank writes the file, and removes that of an earlier run. ConfigError if files
+  /// cannot be created in the file's folder. `on_gpu`: also traces GPUs (GpuTrace).
   RunTrace(const TraceOptions& options, bool writes, bool on_gpu);
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
@@ -25,15 +25,14 @@ class RunTrace {
 
   /// Call it before the batches of each step are read.
   void begin_step();
-  /// Collective. Writes what has been recorded since the first of the last steps, with `more` spans
-  /// of that time, unless that has been done. DataError, on all ranks, where the file cannot be
-  /// written.
+  /// Collective. Writes the spans recorded since the first of the last steps, and `more` spans of
+  /// that time; later calls do nothing. DataError, on all ranks, if the file cannot be written.
   void finish(std::vector<Span> more, ProcessGroup& group);
 
  private:
   const std::filesystem::path file_;
   std::vector<Clock::time_point> begins_;  // of the last steps, as a ring
-  std::size_t next_ = 0;                   // where the next step stands
+  std::size_t next_ = 0;                   // ring position of the next step
   bool finished_ = false;
 };
 

@@ -25,14 +25,14 @@ StepTrace::StepTrace(const ProfilerOptions& options, bool on_gpu)
     : file_(options.trace_file), first_(1), end_(1 + options.trace_steps), on_gpu_(on_gpu) {
   make_writable_directory(folder_of_trace(file_));
   std::error_code ignored;
-  std::filesystem::remove(file_, ignored);  // so that an old file does not pass for the new one
+  std::filesystem::remove(file_, ignored);  // an old file must not pass for the new one
 }
 
 StepTrace::~StepTrace() {
   if (state_ != State::kRecording) return;
   try {
     torch::autograd::profiler::disableProfiler();
-  } catch (const std::exception&) {  // the run has failed, and this would hide why
+  } catch (const std::exception&) {  // the run has failed, and this error would hide why
   }
 }
 

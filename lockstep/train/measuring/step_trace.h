@@ -8,12 +8,13 @@
 
 namespace lockstep {
 
-/// Records what the thread that calls it does, and on a GPU its kernels: the backward on a CPU is
-/// in that thread, too. LibTorch has one profiler for the process. Not thread-safe. The destructor
-/// gives up what is not yet written.
+/// Records the calling thread's operations, which on a CPU include the backward, and on a GPU the
+/// kernels. LibTorch has one profiler per process. Not thread-safe. The destructor discards
+/// operations that have not been written.
 class StepTrace {
  public:
-  /// Removes the trace of an earlier run. ConfigError where the file's folder does not take files.
+  /// Removes the trace of an earlier run. ConfigError if files cannot be created in the file's
+  /// folder.
   StepTrace(const ProfilerOptions& options, bool on_gpu);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
@@ -21,14 +22,14 @@ class StepTrace {
 
   /// Call it before the batches of each step are read. `step` counts the steps of the run from 0.
   void begin_step(std::int64_t step);
-  /// Writes the file, unless that has been done. Warns where the run was too short to record a
-  /// step. DataError when the file cannot be written.
+  /// Writes the file; later calls do nothing. Warns if the run was too short to record a step.
+  /// DataError if the file cannot be written.
   void finish();
 
  private:
   const std::filesystem::path file_;
   const std::int64_t first_;  // step
-  const std::int64_t end_;    // step behind the last one
+  const std::int64_t end_;    // one past the last step
   const bool on_gpu_;
   enum class State { kWaiting, kRecording, kWritten };
   State state_ = State::kWaiting;

@@ -6,19 +6,18 @@
 
 namespace lockstep {
 
-/// Spans of all threads of all ranks on one clock: phases of the step, buckets, actions of
-/// pipelines, the loader's threads, evaluations and checkpoints. Costs less than a percent of a
-/// step. A process has one recording at a time: ranks that are threads of one process would end
-/// each other's.
+/// Records spans of all threads of all ranks on one clock: phases of the step, buckets, pipeline
+/// actions, the loader's threads, evaluations and checkpoints. Costs less than 1 % of a step. A
+/// process has one recording at a time: ranks that are threads of one process would end each
+/// other's.
 struct TraceOptions {
-  /// The file, in Chrome's format for https://ui.perfetto.dev (see write_chrome_trace()), which
-  /// rank 0 writes when the run ends. Empty: nothing is recorded. A file that exists is removed
-  /// first.
+  /// File in Chrome's format for https://ui.perfetto.dev (see write_chrome_trace()), which rank 0
+  /// writes when the run ends. If empty, nothing is recorded. An existing file is removed first.
   std::filesystem::path file{};
-  std::int64_t steps = 10;  ///< the last optimizer steps are kept; at most 100
+  std::int64_t steps = 10;  ///< number of last optimizer steps to keep; at most 100
 };
 
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 void validate(const TraceOptions& options);
 
 }  // namespace lockstep

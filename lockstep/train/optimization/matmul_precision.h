@@ -1,4 +1,4 @@
-// How exactly float32 matrices are multiplied.
+// The precision of float32 matrix products.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-/// The words of torch.set_float32_matmul_precision. Convolutions are not affected: cuDNN may use
-/// TF32 for them unless the program says otherwise, as in PyTorch.
+/// The values of torch.set_float32_matmul_precision. Convolutions are not affected: as in PyTorch,
+/// cuDNN may use TF32 for them unless the program disables it.
 enum class MatmulPrecision {
-  kHighest,  ///< in float32
-  kHigh,     ///< on GPUs of the Ampere generation and later in TF32, with 10 bits of mantissa
-  kMedium,   ///< the same on GPUs; on CPUs that have it in bfloat16, with 7 bits
+  kHighest,  ///< float32
+  kHigh,     ///< TF32 (10 bits of mantissa) on GPUs of the Ampere generation and later
+  kMedium,   ///< as kHigh on GPUs; bfloat16 (7 bits of mantissa) on CPUs that support it
 };
 
 /// "highest", "high", "medium".

@@ -5,8 +5,9 @@
 
 namespace lockstep {
 
-/// Gives every four-dimensional parameter of `module` channels-last strides, in place: convolutions
-/// then run channels-last without converting. Call before optimizers and strategies see the module.
+/// Gives every four-dimensional parameter of `module` channels-last strides, in place, so that
+/// convolutions run channels-last without conversion. Call it before optimizers and strategies see
+/// the module.
 void to_channels_last(torch::nn::Module& module);
 
 }  // namespace lockstep

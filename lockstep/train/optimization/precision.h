@@ -13,7 +13,7 @@ class AutocastTypeScope;
 enum class Precision {
   k32,  ///< float32 throughout
   /// LibTorch's autocast to float16, whose small gradients need a GradScaler. On CPUs without
-  /// AVX512-FP16 it works, but several times slower than float32; bf16 is what they are good at.
+  /// AVX512-FP16 it works, but is several times slower than float32; use bf16 there.
   kFp16,
   kBf16,  ///< LibTorch's autocast to bfloat16; parameters, gradients and optimizer stay float32
 };
@@ -23,7 +23,7 @@ std::string to_string(Precision precision);
 /// The inverse; ConfigError for another word.
 Precision parse_precision(const std::string& name);
 
-/// Autocast on this thread for as long as the scope lives; nothing with k32.
+/// Enables autocast on this thread for its lifetime; does nothing with k32.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, torch::DeviceType device);

@@ -32,7 +32,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
     clip_grad_norm_(optimizer_.parameters(), max_norm);
   }
   void step_unless(const torch::Tensor& found_inf) override { optimizer_.step_unless(found_inf); }
-  void agree_through(GradScaler&) override {}  // all have the same gradients
+  void agree_through(GradScaler&) override {}  // gradients are equal on all ranks
   void set_capturable(bool on) override { optimizer_.set_capturable(on); }
   bool can_skip_on_device() override {
     if (!optimizer_.is_capturable() && could_be_capturable()) optimizer_.set_capturable(true);
@@ -49,14 +49,15 @@ class ReplicatedOptimizer final : public RunOptimizer {
     if (group_.size() == 1) return;
     const torch::Device device = optimizer_.parameters().front().device();
     for (const auto& [name, tensor] : own) {
-      torch::Tensor on_device = tensor.to(device);  // counts of steps are on the CPU
+      torch::Tensor on_device = tensor.to(device);  // step counts are on the CPU
       group_.broadcast(on_device, 0);
       if (!on_device.is_same(tensor)) tensor.copy_(on_device);
     }
   }
 
  private:
-  // Its steps would have the same results, but on a CPU, which is not waited for, they cost more.
+  // On a CPU, capturable steps would give equal results but cost more, and there is no device to
+  // wait for.
   bool could_be_capturable() const {
     const Tensors gradients = optimizer_.gradients();
     return !gradients.empty() &&
@@ -72,7 +73,7 @@ class ReplicatedOptimizer final : public RunOptimizer {
 
 class ShardedOptimizer final : public RunOptimizer {
  public:
-  /// `what` is options, or groups of parameters.
+  /// `what` is options or parameter groups.
   template <class What>
   ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
       : optimizer_(core, module, what) {}

@@ -1,4 +1,4 @@
-// The optimizer of a run, whose state may lie on each rank or in parts on all of them.
+// The optimizer of a run, whose state is replicated on each rank or sharded over the ranks.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-/// Not thread-safe. All calls but lr(), set_lr() and set_momentum() may be collective: all ranks
+/// Not thread-safe. All calls except lr(), set_lr() and set_momentum() may be collective: all ranks
 /// make them in one order.
 class RunOptimizer {
  public:
@@ -20,25 +20,25 @@ class RunOptimizer {
 
   virtual void step() = 0;
   virtual void zero_grad() = 0;
-  /// The mean gradients that this rank scales before step(): all, or its share of them.
+  /// The mean gradients that this rank scales before step(): all of them, or its shard.
   virtual Tensors gradients() = 0;
-  /// What gradients() has of `parameters`, some of those that this optimizer steps. All ranks with
-  /// the same parameters give the same ones.
+  /// The subset of gradients() that belongs to `parameters`, some of the parameters that this
+  /// optimizer steps. All ranks with these parameters pass equal ones.
   virtual Tensors gradients_of(const Tensors& parameters) = 0;
-  /// As clip_grad_norm_() of all gradients.
+  /// Clips by the norm of all gradients, as clip_grad_norm_() does.
   virtual void clip_grad_norm(double max_norm) = 0;
-  /// So that all ranks skip the same steps.
+  /// Makes all ranks skip the same steps.
   virtual void agree_through(GradScaler& scaler) = 0;
 
-  /// As Optimizer::set_capturable(). ConfigError for an optimizer that has no such steps.
+  /// As Optimizer::set_capturable(). ConfigError for an optimizer that does not support it.
   virtual void set_capturable(bool on);
-  /// Whether the device can decide, by the scaler that agree_through() was given, to skip a step:
-  /// then call GradScaler::step_on_device(). Called with the gradients of a step.
+  /// Whether the device can decide to skip a step, using the scaler passed to agree_through(); if
+  /// so, call GradScaler::step_on_device(). Called once the step's gradients are complete.
   virtual bool can_skip_on_device() { return false; }
-  /// As Optimizer::step_unless(): where can_skip_on_device().
+  /// As Optimizer::step_unless(); requires can_skip_on_device().
   virtual void step_unless(const torch::Tensor& found_inf);
 
-  /// Seconds for which the calls above have waited for other ranks and their parameters, since
+  /// Seconds that the calls above have spent waiting for other ranks and their parameters, since
   /// construction.
   virtual double communication_seconds() const { return 0; }
 
@@ -47,27 +47,27 @@ class RunOptimizer {
   /// SGD's momentum, Adam's and AdamW's beta1 (Optimizer::set_momentum()).
   virtual void set_momentum(double momentum) = 0;
 
-  /// On rank 0 the state of all parameters as Optimizer::state() has it; elsewhere what the caller
-  /// should not look at.
+  /// On rank 0, the state of all parameters in the form of Optimizer::state(); unspecified on other
+  /// ranks.
   virtual NamedTensors state() = 0;
-  /// Takes over what rank 0 gives. CheckpointError when it does not fit.
+  /// Loads the state that rank 0 passes. CheckpointError if it does not fit.
   virtual void load_state(const NamedTensors& state) = 0;
 };
 
-/// Every rank has all of the state.
+/// An optimizer whose state is replicated on every rank.
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
-/// Steps only `parameters`, which all require a gradient, and names their state as they are named
-/// there.
+/// As above, but steps only `parameters`, which must all require a gradient, and names their state
+/// by the given names.
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
                                                         const OptimizerOptions& options,
                                                         ProcessGroup group);
 
-/// Every rank has its share; see ZeroRedundancyOptimizer for `core`.
+/// An optimizer whose state is sharded over the ranks; see ZeroRedundancyOptimizer for `core`.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const OptimizerOptions& options);
-/// Names the parameters' state as `parameters` names them, not as the module does.
+/// As above, but names the parameters' state as `parameters` does instead of the module.
 std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
                                                      const NamedTensors& parameters,
                                                      const OptimizerOptions& options);

@@ -35,20 +35,20 @@ double cosine_factor(const ScheduleOptions& options, std::int64_t step, std::int
   return options.final_fraction + (1 - options.final_fraction) * cosine;
 }
 
-// From `begin` to `end` as `progress` goes from 0 to 1.
+// Interpolates from `begin` to `end` as `progress` goes from 0 to 1.
 double annealed(Anneal anneal, double begin, double end, double progress) {
   if (anneal == Anneal::kLinear) return (end - begin) * progress + begin;
   return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * progress) + 1);
 }
 
-// What a value of a cycle is in the first step, where the cycle turns, and in the last step.
+// A value in the first step, at the turning point and in the last step of a cycle.
 struct CycleValues {
   double first = 0;
   double turn = 0;
   double last = 0;
 };
 
-// The cycle turns at step pct_start * steps - 1. Like PyTorch's this need not be a whole number.
+// The cycle turns at step pct_start * steps - 1, which as in PyTorch need not be a whole number.
 double cycled(const ScheduleOptions& options, const CycleValues& values, std::int64_t step,
               std::int64_t steps) {
   const double turn = options.pct_start * static_cast<double>(steps) - 1;

@@ -1,5 +1,5 @@
-// The learning rate as a pure function of the step, and the momentum where it goes along: a resumed
-// run needs no state of them. The one exception is kPlateau, whose state plateau.h has.
+// The learning rate, and the momentum if it is scheduled, as pure functions of the step: a resumed
+// run needs no state for them. The only exception is kPlateau, whose state is kept by plateau.h.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace lockstep {
 
 enum class ScheduleKind {
-  kConstant,   ///< the base rate
-  kStep,       ///< times `gamma` after every `step_epochs`
-  kMultiStep,  ///< times `gamma` at each of `milestones`
+  kConstant,   ///< base rate
+  kStep,       ///< base rate times `gamma` after every `step_epochs`
+  kMultiStep,  ///< base rate times `gamma` at each of `milestones`
   kCosine,     ///< half a cosine from the base rate down to `final_fraction` of it
   kOneCycle,   ///< up to the base rate and down again
-  kPlateau,    ///< times PlateauOptions::factor when a value no longer improves
+  kPlateau,    ///< times PlateauOptions::factor when a value stops improving
 };
 
 /// The curve of a one-cycle schedule.
@@ -25,17 +25,17 @@ enum class Anneal { kCosine, kLinear };
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::kConstant;
-  double warmup_epochs = 0;          ///< first rises linearly to the schedule's rate, for any kind
+  double warmup_epochs = 0;          ///< linear warmup to the schedule's rate, for any kind
   double step_epochs = 1;            ///< kStep
   double gamma = 0.1;                ///< kStep, kMultiStep
   double final_fraction = 0;         ///< kCosine
   std::vector<double> milestones{};  ///< kMultiStep: epochs since the beginning, ascending
   double pct_start = 0.3;            ///< kOneCycle: share of its steps in which the rate rises
-  double div_factor = 25;            ///< kOneCycle: it begins with base rate / div_factor
-  double final_div_factor = 1e4;     ///< kOneCycle: it ends with that rate / final_div_factor
+  double div_factor = 25;            ///< kOneCycle: initial rate is base rate / div_factor
+  double final_div_factor = 1e4;     ///< kOneCycle: final rate is initial rate / final_div_factor
   Anneal anneal = Anneal::kCosine;   ///< kOneCycle
   /// kOneCycle: the momentum falls from `max_momentum` to `base_momentum` while the rate rises, and
-  /// rises again. Of Adam and AdamW it is beta1; SGD must have a momentum above 0. PyTorch's
+  /// then rises again. For Adam and AdamW it is beta1; SGD must have a momentum above 0. PyTorch's
   /// default is true.
   bool cycle_momentum = false;
   double base_momentum = 0.85;  ///< kOneCycle with cycle_momentum
@@ -43,24 +43,24 @@ struct ScheduleOptions {
   PlateauOptions plateau{};     ///< kPlateau
 };
 
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 void validate(const ScheduleOptions& options);
 
-/// The factor on the base learning rate for optimizer step `step`, counted from 0 over all epochs,
-/// in a run of `total_steps` with `steps_per_epoch`. The run may end before: its length is that of
-/// the schedule.
+/// The factor applied to the base learning rate in optimizer step `step`, counted from 0 over all
+/// epochs, in a run of `total_steps` with `steps_per_epoch`. `total_steps` is the length of the
+/// schedule; the run may end earlier.
 ///
-/// With w = warmup steps: (step + 1) / w while step < w, as PyTorch's LinearLR. Then, with progress
-/// p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi p)) / 2 with f the final
-/// fraction; step is gamma ^ floor(epoch / step_epochs), and multi-step gamma ^ (milestones that
-/// have been reached), their epochs counted from the run's start. One-cycle is OneCycleLR over the
-/// total_steps - w steps. A plateau is 1: the Trainer multiplies by PlateauSchedule's rate in place
-/// of the base rate.
+/// With w = warmup steps, the factor is (step + 1) / w while step < w, as in PyTorch's LinearLR.
+/// Afterwards, with progress p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi
+/// p)) / 2 where f is the final fraction; step is gamma ^ floor(epoch / step_epochs); multi-step is
+/// gamma ^ (number of milestones reached), with epochs counted from the run's start. One-cycle is
+/// OneCycleLR over the total_steps - w steps. A plateau is 1: the Trainer uses PlateauSchedule's
+/// rate instead of the base rate.
 double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                             std::int64_t steps_per_epoch, std::int64_t total_steps);
 
-/// The momentum of optimizer step `step`, as OneCycleLR sets it, for Optimizer::set_momentum().
-/// During the warm-up it is max_momentum. Nothing where the schedule leaves the momentum alone.
+/// The momentum of optimizer step `step`, as OneCycleLR sets it, for Optimizer::set_momentum(). It
+/// is max_momentum during the warm-up. Nothing if the schedule leaves the momentum alone.
 std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::int64_t step,
                                          std::int64_t steps_per_epoch, std::int64_t total_steps);
 
@@ -70,7 +70,7 @@ const std::vector<std::string>& learning_rate_schedule_names();
 /// The kind of that name; ConfigError for another word.
 ScheduleKind parse_schedule(const std::string& name);
 
-/// What sets the schedule of a run of `max_epochs` apart from others: "cosine to 0 over 10 epochs".
+/// Describes the schedule of a run of `max_epochs`, for comparison: "cosine to 0 over 10 epochs".
 std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs);
 
 }  // namespace lockstep

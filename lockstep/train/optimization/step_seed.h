@@ -1,4 +1,4 @@
-// Seeds of LibTorch's generators as a function of the place in the run.
+// Seeds of LibTorch's generators as a function of the position in the run.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-/// 64 bits that belong to (seed, epoch, step, rank).
+/// A 64-bit seed derived from (seed, epoch, step, rank).
 std::uint64_t step_seed(std::uint64_t seed, std::int64_t epoch, std::int64_t step, int rank);
 
-/// Seeds the CPU's default generator, and the device's where that is another.
+/// Seeds the CPU's default generator, and that of `device` if it is another.
 void seed_generators(std::uint64_t seed, torch::Device device);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// With more replicas, each has too few rows of a usual batch to be worth its overhead.
+// With more replicas, each gets too few rows of a usual batch to be worth its overhead.
 constexpr std::size_t kMostCpuReplicas = 8;
 
 std::vector<torch::Device> usual_devices(torch::Device device) {
@@ -116,7 +116,7 @@ class DataParallelStrategy final : public Strategy {
     return loss.detach();
   }
 
-  void begin_evaluation() override {}  // the buffers are the module's
+  void begin_evaluation() override {}  // the first replica uses the module's buffers
   void evaluate(const Batch& batch, Metrics& metrics) override {
     task_->evaluate(forward(batch.images), task_->targets(batch), metrics);
   }
@@ -125,8 +125,8 @@ class DataParallelStrategy final : public Strategy {
   using Part = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(torch::nn::Module& replica, const Part& part)>;
 
-  // The caller has one thread (has_all_processors()), so that the replicas' threads step a share of
-  // the parameters each.
+  // The caller has one thread (has_all_processors()), so each replica's thread steps a share of the
+  // parameters.
   std::unique_ptr<RunOptimizer> make_shared_out_optimizer(const NamedTensors& trainable,
                                                           const OptimizerOptions& options) {
     std::vector<StageOptimizer> shares;
@@ -143,7 +143,7 @@ class DataParallelStrategy final : public Strategy {
                                  });
   }
 
-  // Batches, labels and the precision are those of the run's device. "cuda" is its first GPU here.
+  // Batches, labels and precision belong to the run's device. "cuda" means the first GPU here.
   void require_first_device(torch::Device run) const {
     const torch::Device first = devices_.front();
     const bool same_index = !run.has_index() || !first.has_index() || run.index() == first.index();
@@ -153,7 +153,7 @@ class DataParallelStrategy final : public Strategy {
                                     "; set TrainerOptions::device to ", first));
   }
 
-  // What function(replica, its part of the batch) returns, for each replica that has a part.
+  // The results of function(replica, its part of the batch) for each replica that has a part.
   std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
     std::vector<torch::Tensor> of_all(devices_.size());
     const bool trains = takes_turns_ && at::GradMode::is_enabled();
@@ -170,16 +170,15 @@ class DataParallelStrategy final : public Strategy {
     return of_active;
   }
 
-  // Whether a replica has drawn random numbers in its first forward, or this is the first one of a
-  // replica that takes part in `step`.
+  // Whether any replica in `step` drew random numbers in its first forward, or has not run one yet.
   bool may_draw(const data_parallel::Step& step) const {
     if (std::ranges::find(draws_, std::optional(true)) != draws_.end()) return true;
     return std::ranges::any_of(step.active(),
                                [this](std::size_t replica) { return !draws_[replica]; });
   }
 
-  // Replicas on CPUs draw from one generator. Each has it to itself, seeded for this forward, so
-  // that the numbers do not depend on who comes first.
+  // Replicas on CPUs share one generator. Each gets exclusive use of it, seeded for this forward,
+  // so that the numbers do not depend on the order of the replicas.
   template <class Compute>
   torch::Tensor computed_in_turn(std::size_t replica, const Compute& compute) {
     const pipeline::RandomScope scope(
@@ -226,10 +225,10 @@ class DataParallelStrategy final : public Strategy {
   OutputTask* task_ = nullptr;
   StepSettings settings_;
   std::optional<DataParallelCore> core_;
-  bool takes_turns_ = false;                // replicas that draw random numbers
-  std::vector<std::optional<bool>> draws_;  // each replica, once it is known
+  bool takes_turns_ = false;                // for replicas that draw random numbers
+  std::vector<std::optional<bool>> draws_;  // per replica, once known
   std::uint64_t step_seed_ = 0;
-  int forward_ = 0;  // of the step
+  int forward_ = 0;  // within the step
 };
 
 }  // namespace

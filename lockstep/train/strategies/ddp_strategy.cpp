@@ -34,7 +34,7 @@ class ZeroStrategy final : public DdpStrategy {
   std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) override {
     return make_sharded_optimizer(*core(), module(), options);
   }
-  bool module_has_gradients() const override { return false; }  // each rank has its share
+  bool module_has_gradients() const override { return false; }  // each rank has only its shard
   std::string why_not_captured() override {
     return "counts its optimizer's steps on the host; use --strategy ddp";
   }
@@ -51,7 +51,7 @@ DdpOptions ddp_options_of(const StrategyOptions& options, ParameterMemory memory
 
 }  // namespace
 
-// Flat, because an optimizer over a few large tensors is faster than one over many
+// Uses flat parameters, because an optimizer over a few large tensors is faster than one over many
 // (docs/benchmarks/ddp.md).
 std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options) {
   return std::make_unique<DdpStrategy>("ddp", std::move(group),

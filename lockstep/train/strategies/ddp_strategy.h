@@ -10,7 +10,7 @@ namespace lockstep {
 /// Strategy "ddp": every rank steps all parameters.
 std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options);
 
-/// Strategy "zero1": every rank steps its share of the parameters (ZeroRedundancyOptimizer).
+/// Strategy "zero1": every rank steps its shard of the parameters (ZeroRedundancyOptimizer).
 std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options);
 
 }  // namespace lockstep

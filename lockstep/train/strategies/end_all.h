@@ -1,4 +1,4 @@
-// Ends the groups of a rank that fails, so that no other rank waits for it.
+// Aborts the groups of a failing rank, so that no other rank waits for it.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@ namespace lockstep {
 /// Aborts every group in which other ranks may wait for this one. Does not block.
 using EndAll = std::function<void(const std::string& reason)>;
 
-/// Returns what `function` returns. If it throws, calls `end_all` with the first line of the error,
-/// and throws the error on.
+/// Returns the result of `function`. If it throws, calls `end_all` with the first line of the error
+/// and rethrows.
 template <class Function>
 auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
     -> std::invoke_result_t<const Function&> {

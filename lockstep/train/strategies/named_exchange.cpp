@@ -23,7 +23,7 @@ std::string list_of(const NamedTensors& tensors) {
   return out.str();
 }
 
-// Uninitialised tensors of the names, types and sizes in `list`.
+// Uninitialized tensors with the names, types and sizes in `list`.
 NamedTensors tensors_in(const std::string& list, torch::Device device) {
   NamedTensors tensors;
   std::istringstream in(list);

@@ -1,5 +1,5 @@
-// Moves named tensors from all ranks to the first one, and back: the state of a model whose parts
-// are on different ranks.
+// Moves named tensors between rank 0 and all ranks: the state of a model whose parts are on
+// different ranks.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-/// Collective. Returns the tensors of all ranks on rank 0, one rank after the other, and none on
-/// the others. Rank 0's own tensors are shared; the others are in new memory on the CPU. Tensors
-/// travel through `device`, from which the group can send.
+/// Collective. On rank 0, returns the tensors of all ranks, in rank order; empty on other ranks.
+/// Rank 0's own tensors are shared; the others are in new memory on the CPU. Tensors travel through
+/// `device`, from which the group can send.
 NamedTensors gather_named(const NamedTensors& own, ProcessGroup& group, torch::Device device);
 
-/// Collective. Returns the tensors that rank 0 has for this rank. Only rank 0 gives `of_ranks`, a
-/// list for each rank. Received tensors are on `device`.
+/// Collective. Returns the tensors that rank 0 has for this rank. Only rank 0 passes `of_ranks`,
+/// with a list for each rank. Received tensors are on `device`.
 NamedTensors scatter_named(const std::vector<NamedTensors>& of_ranks, ProcessGroup& group,
                            torch::Device device);
 

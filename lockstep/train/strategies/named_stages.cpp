@@ -12,14 +12,14 @@ namespace {
 using Named = torch::OrderedDict<std::string, torch::Tensor>;
 using Names = std::unordered_map<const torch::TensorImpl*, std::string>;
 
-// The first name of each tensor.
+// Maps each tensor to its first name.
 Names names_of(const Named& whole) {
   Names names;
   for (const auto& item : whole) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   return names;
 }
 
-// The stage's tensors, each once, under the names of the whole.
+// The stage's tensors, each once, by the whole module's names.
 NamedTensors renamed(const Named& of_stage, const Names& names, const std::string& strategy,
                      std::size_t stage) {
   NamedTensors tensors;
@@ -50,7 +50,7 @@ void require_all(const Named& whole, const std::vector<NamedStage>& stages,
   }
 }
 
-// Autocast belongs to a thread, so the stage sets the precision on the thread that computes it.
+// Autocast is per thread, so the stage sets the precision on the thread that computes it.
 pipeline::StageModule in_precision(const pipeline::StageModule& stage,
                                    const StepSettings& settings) {
   if (settings.precision == Precision::k32) return stage;
@@ -64,7 +64,7 @@ pipeline::StageModule in_precision(const pipeline::StageModule& stage,
       stage.has_whole_backward());
 }
 
-// Whether a parameter of a stage behind `stage` is `name` or lies in the module of that name.
+// Whether a stage after `stage` has a parameter named `name` or in a module of that name.
 bool occurs_behind(const std::vector<NamedStage>& stages, std::size_t stage,
                    const std::string& name) {
   for (std::size_t later = stage + 1; later < stages.size(); ++later) {
@@ -83,7 +83,7 @@ std::string end_of_stage(const std::vector<NamedStage>& stages, std::size_t stag
     std::size_t dot = 0;
     while (dot != std::string::npos) {
       dot = name.find('.', dot + 1);
-      const std::string begin = name.substr(0, dot);  // the whole name where there is no dot
+      const std::string begin = name.substr(0, dot);  // the whole name if there is no dot
       if (!occurs_behind(stages, stage, begin)) return begin;
     }
   }

@@ -1,5 +1,5 @@
-// A task's module in stages, whose parameters and buffers keep the names that the whole module
-// gives them.
+// A task's module divided into stages, whose parameters and buffers keep the names of the whole
+// module.
 #pragma once
 
 #include <string>
@@ -21,23 +21,23 @@ struct NamedStage {
   NamedTensors trainable() const;
 };
 
-/// The task's module in `count` stages, which share its tensors. A stage's forward runs in the
-/// precision of the run. ConfigError, in the name of `strategy`, unless the stages have all of the
-/// module's parameters and buffers, and no others.
+/// Divides the task's module into `count` stages, which share its tensors. A stage's forward runs
+/// in the run's precision. ConfigError, naming `strategy`, unless the stages have exactly the
+/// module's parameters and buffers.
 std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
                                      const StepSettings& settings, const std::string& strategy);
 
-/// For each of `stages` but the last one, the name of the block of the whole model that it ends
-/// with, such as "layer2" or "layer3.1": the shortest part of the name of its last parameter that
-/// begins no name in a later stage. A stage without parameters of its own is "(no parameters)".
+/// For each of `stages` except the last, the name of the block of the whole model that it ends
+/// with, such as "layer2" or "layer3.1": the shortest prefix of its last parameter's name that
+/// begins no name in a later stage. "(no parameters)" for a stage without its own parameters.
 std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
 
 /// Whether two of `stages` share a parameter that requires a gradient.
 bool share_trainable_parameters(const std::vector<NamedStage>& stages);
 
-/// ConfigError, in the name of `strategy`, where stages of different ranks share a buffer. Each of
-/// these ranks would update a copy of its own, such as the running statistics of a normalisation.
-/// worker_of[s] is the rank of stage s.
+/// ConfigError, naming `strategy`, if stages of different ranks share a buffer: each of these ranks
+/// would update its own copy, for instance the running statistics of a normalisation. worker_of[s]
+/// is the rank of stage s.
 void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
                              const std::vector<int>& worker_of, const std::string& strategy);
 

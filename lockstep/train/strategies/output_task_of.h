@@ -1,4 +1,4 @@
-// The task of a strategy that computes with copies or parts of the module.
+// Checks the task of a strategy that computes with copies or parts of the module.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Returns `task` if it is an OutputTask; throws a ConfigError that names the strategy if not.
+/// Returns `task` if it is an OutputTask; otherwise throws a ConfigError that names the strategy.
 inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
   auto* const output_task = dynamic_cast<OutputTask*>(&task);
   if (output_task != nullptr) return *output_task;

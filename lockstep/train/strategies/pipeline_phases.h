@@ -1,4 +1,4 @@
-// The time that a pipeline's step took, by phases.
+// The time of a pipeline's step, by phase.
 #pragma once
 
 #include <lockstep/parallel/pipeline/schedule/replay.h>
@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// Adds the durations of the actions of `timeline` to `phases`, divided by `workers`, the number of
-/// workers that it shows. Messages and reductions are communication, receives also waits for
+/// Adds the durations of the actions in `timeline` to `phases`, divided by `workers`, the number of
+/// workers in it. Messages and reductions count as communication, receives also as waits for
 /// another stage.
 inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSeconds& phases) {
   for (const auto& actions : timeline.workers) {

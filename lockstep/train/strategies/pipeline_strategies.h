@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Strategy "pipeline": one model in stages, on threads if the group has one rank, else on the
+/// Strategy "pipeline": one model in stages, on threads if the group has one rank, otherwise on the
 /// ranks. Collective over several ranks. ConfigError for options that no pipeline can have, and
 /// unless there is a rank or a device for each worker.
 std::unique_ptr<Strategy> make_pipeline_strategy(ProcessGroup group,

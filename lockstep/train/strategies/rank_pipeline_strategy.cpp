@@ -84,8 +84,8 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   void train(bool on) override { pipe_->train(on); }
-  // A reduction gives the replicas of its stage the buffers of the first one. A stage without
-  // trainable parameters has no reductions.
+  // Reductions give the replicas of a stage the buffers of the first one. A stage without trainable
+  // parameters has no reductions, so its buffers are broadcast here.
   void begin_evaluation() override {
     end_all_if_it_throws([&] {
       for (ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
@@ -98,9 +98,9 @@ class RankPipelineStrategy final : public StagedStrategy {
     });
   }
 
-  // A pipeline that fails has already aborted its messages. Its other ranks may also wait for this
-  // one in a collective of the pipeline, those with copies of a weight or the same stages in a
-  // reduction or where its core is made, and all ranks in a collective of the loop. The other
+  // A failing pipeline has already aborted its messages. Its other ranks may also wait for this one
+  // in a collective of the pipeline, ranks with copies of a weight or with the same stages in a
+  // reduction or the construction of its core, and all ranks in a collective of the loop. The other
   // pipelines' ranks then abort in the same way.
   void end_all(const std::string& reason) override {
     if (pipe_) pipe_->abort(reason);
@@ -128,17 +128,17 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
  private:
-  // Stages of this rank that are reduced and stepped together: one stage, or where stages of the
-  // model share a parameter all of them, because no two optimizers or cores may have it.
+  // Stages of this rank that are reduced and stepped together: one stage, or all of them if stages
+  // of the model share a parameter, because no two optimizers or cores may have it.
   struct Unit {
     std::shared_ptr<torch::nn::Module> module{};
-    NamedTensors trainable{};                    // each once
-    std::unique_ptr<DdpCore> core{};             // null where nothing is reduced
+    NamedTensors trainable{};                    // each parameter once
+    std::unique_ptr<DdpCore> core{};             // null if nothing is reduced
     std::unique_ptr<DdpCore::NoSync> no_sync{};  // while the core accumulates
   };
 
   // While it lives, gradients of this rank's stages accumulate without communication. In the last
-  // part of a step reduce() ends that for its stage.
+  // part of a step, reduce() ends this for its stage.
   class AccumulationScope {
    public:
     AccumulationScope(RankPipelineStrategy& strategy, bool is_last) : strategy_(strategy) {
@@ -169,8 +169,8 @@ class RankPipelineStrategy final : public StagedStrategy {
                                           function);
   }
 
-  // Moves and couples this rank's stages, and makes the pipeline of them; the whole model stays on
-  // the CPU. Other ranks wait for that in several groups.
+  // Moves and couples this rank's stages and makes a pipeline of them; the whole model stays on the
+  // CPU. Other ranks wait for this in several groups.
   void make_stages(Task& task, const StepSettings& settings) {
     forget_last_run();
     std::vector<NamedStage> stages = cut_into_stages(task, settings);
@@ -223,7 +223,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     return module;
   }
 
-  // Stages that share a parameter have it under one name.
+  // This rank's trainable parameters. Stages that share a parameter have it under one name.
   NamedTensors trainable_of_own_stages() const {
     NamedTensors all;
     for (const NamedStage& own : own_stages_) {
@@ -234,8 +234,8 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   // Makes the core that averages the gradients of `module` over the replicas of the pipeline and
-  // gives all of them the buffers of the first one. Where nothing is trained, only the buffers
-  // remain.
+  // gives all of them the buffers of the first one. If nothing is trainable, only the buffers are
+  // handled.
   Unit coupled(std::shared_ptr<torch::nn::Module> module, NamedTensors trainable) {
     Unit unit{.module = std::move(module), .trainable = std::move(trainable)};
     if (replicas() == 1) return unit;
@@ -274,7 +274,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     return copies_ ? copies_->counted_elsewhere() : std::set<std::string>();
   }
 
-  // Rank 0's module receives what the ranks of its pipeline have trained, a tied weight once.
+  // Rank 0's module receives the trained stages of its pipeline, a tied weight only once.
   void gather_stages() {
     NamedTensors own;
     std::set<std::string> given = counted_elsewhere();
@@ -301,8 +301,8 @@ class RankPipelineStrategy final : public StagedStrategy {
     }
   }
 
-  // The reducer would give a parameter without a gradient zeros, which weight decay and Adam take
-  // for a gradient.
+  // The reducer would give a parameter without a gradient zeros, which weight decay and Adam would
+  // treat as a gradient.
   void require_gradients(const Unit& unit) const {
     for (const auto& [parameter_name, parameter] : unit.trainable) {
       if (parameter.grad().defined()) continue;
@@ -311,7 +311,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     }
   }
 
-  // Called when the gradients of a unit's batch are complete, while other stages still compute.
+  // Called once the gradients of a unit's batch are complete, while other stages still compute.
   void reduce(Unit& unit) {
     if (!reduces_ || !unit.core) return;
     require_gradients(unit);
@@ -319,10 +319,11 @@ class RankPipelineStrategy final : public StagedStrategy {
     unit.core->step_without_backward();
   }
 
-  // Called when the pipeline has ended the last part of a step. Averaged gradients have the same
-  // bits in all replicas, but these may depend on the gradient's place in its bucket, where copies
-  // of a weight differ. Their sum comes last, because it has the same bits in all copies. With a
-  // sharded optimizer it comes first: each replica then knows the mean of its share only.
+  // Called once the pipeline has ended the last part of a step. Averaged gradients are bitwise
+  // equal in all replicas, but their bits may depend on the gradient's place in its bucket, which
+  // differs between copies of a weight. The sum over copies is bitwise equal in all of them and
+  // therefore comes last. With a sharded optimizer it comes first, because each replica then knows
+  // only the mean of its shard.
   void reduce_with_copies() {
     if (shards()) {
       copies_->add_up();
@@ -333,7 +334,7 @@ class RankPipelineStrategy final : public StagedStrategy {
     if (!shards()) copies_->add_up();
   }
 
-  // Gives all ranks of the pipeline the loss of the last worker.
+  // Broadcasts the last worker's loss to all ranks of the pipeline.
   torch::Tensor told_to_all(const torch::Tensor& mean) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor loss =
@@ -345,10 +346,10 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
   DeviceMesh mesh_;
-  std::optional<TiedCopies> copies_;  // where stages share a trainable parameter
+  std::optional<TiedCopies> copies_;  // if stages share a trainable parameter
   std::vector<NamedStage> own_stages_;
   std::vector<Unit> units_;
-  std::map<std::size_t, std::size_t> unit_of_;  // by stage, where units are stages
+  std::map<std::size_t, std::size_t> unit_of_;  // by stage, if units are stages
   std::vector<ModuleBuffers> frozen_stages_buffers_;
   bool reduces_ = false;
   double synchronization_seconds_ = 0;

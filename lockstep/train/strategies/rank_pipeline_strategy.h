@@ -1,4 +1,4 @@
-// Strategies "pipeline" and "hybrid" on ranks: one pipeline, or several of them that average their
+// Strategies "pipeline" and "hybrid" on ranks: one pipeline, or several that average their
 // gradients (DistributedPipeline, DeviceMesh).
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Collective. `replicas` pipelines, one behind the other, make up the ranks of `group`.
-/// ConfigError for options that no pipeline can have.
+/// Collective. The ranks of `group` form `replicas` pipelines of consecutive ranks. ConfigError for
+/// options that no pipeline can have.
 std::unique_ptr<Strategy> make_rank_pipeline_strategy(std::string name, ProcessGroup group,
                                                       int replicas, const StrategyOptions& options);
 

@@ -1,4 +1,4 @@
-// Options that only ddp and zero1 have are refused elsewhere: who gives one expects what they do.
+// Refuses options that only ddp and zero1 support: other strategies would silently ignore them.
 #pragma once
 
 #include <string>

@@ -55,13 +55,13 @@ torch::Tensor ReplicaStrategy::step(const Batch& batch, const StepPart& part,
   {
     const PhaseScope scope(phases.backward, "backward");
     weighted_loss(loss, part, settings_.scaler).backward();
-    loss = loss.detach();  // frees the graph, which is work of the backward pass
+    loss = loss.detach();  // frees the graph, which is part of the backward pass
   }
   if (settings_.device.is_cpu()) settle_phases(phases);
   return loss;
 }
 
-// What backward did not hide is a part of it.
+// Exposed communication is contained in the time of backward.
 void ReplicaStrategy::settle_phases(PhaseSeconds& phases) {
   if (DdpCore* const wrapped = core()) wrapped->settle_times();
   const double all = communication_seconds();

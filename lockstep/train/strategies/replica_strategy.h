@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// Without overrides it is strategy "single", one process that trains alone. Strategies that couple
-/// the ranks override the protected functions.
+/// Without overrides this is strategy "single", one process that trains alone. Strategies that
+/// couple the ranks override the protected functions.
 class ReplicaStrategy : public Strategy {
  public:
   ReplicaStrategy(std::string name, ProcessGroup group)
@@ -35,8 +35,8 @@ class ReplicaStrategy : public Strategy {
   virtual void wrap(torch::nn::Module&) {}
   /// The core that wrap() has made; null where the ranks are not coupled.
   virtual DdpCore* core() { return nullptr; }
-  /// Collective. Called before each forward in training, and before an evaluation. All ranks get
-  /// the buffers of rank 0.
+  /// Collective. Called before each training forward and before an evaluation. Gives all ranks the
+  /// buffers of rank 0.
   virtual void before_forward();
   /// Seconds of communication within backward that were not hidden behind it, since the beginning.
   virtual double communication_seconds();

@@ -1,5 +1,5 @@
-// The criterion of a pipeline's step: a micro-batch's loss for its backward, and their mean to
-// report.
+// The criterion of a pipeline's step: each micro-batch's loss for its backward, and their mean for
+// reports.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace lockstep {
 
 /// Called by the worker of the last stage, for one micro-batch after the other. With recomputation
-/// it is called twice for each; mean() then counts the call that records a graph. Call mean() when
+/// it is called twice for each; mean() then counts the call that records a graph. Call mean() after
 /// the step has ended.
 class StageCriterion {
  public:

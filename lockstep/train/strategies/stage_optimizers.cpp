@@ -37,7 +37,7 @@ std::set<std::string> names_in_lines(const std::string& lines) {
   return names;
 }
 
-// The tensors of `own` that `wanted` has, too.
+// The tensors of `own` that are also in `wanted`.
 Tensors wanted_among(const NamedTensors& own, const Tensors& wanted) {
   std::unordered_set<const torch::TensorImpl*> all;
   for (const torch::Tensor& tensor : wanted) all.insert(tensor.unsafeGetTensorImpl());
@@ -192,8 +192,8 @@ class StageOptimizers final : public RunOptimizer {
     return gather_named(state_of(own, counted_names_), ranks_->pipeline, ranks_->device);
   }
 
-  // The part of rank 0's state that belongs to this rank. The other replicas get theirs from the
-  // first one, stage by stage.
+  // The part of rank 0's state that belongs to this rank. Other replicas get theirs from the first
+  // one, stage by stage.
   NamedTensors own_part_of(const NamedTensors& state) {
     if (!ranks_) return state;
     if (!ranks_->is_first_replica) return {};
@@ -208,7 +208,7 @@ class StageOptimizers final : public RunOptimizer {
   Tensors counted_;                           // these parameters
   std::optional<StageRanks> ranks_;
   ForEachStage for_each_;
-  std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank
+  std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank only
   double lr_;
 };
 
@@ -231,7 +231,7 @@ std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t 
   double before = 0;  // bytes of the parameters before this one
   std::size_t last = 0;
   for (const auto& parameter : parameters) {
-    // The share in which the middle of its bytes lies.
+    // The share that contains the middle of the parameter's bytes.
     const double bytes = static_cast<double>(parameter.second.nbytes());
     const double middle = before + bytes / 2;
     const auto share =

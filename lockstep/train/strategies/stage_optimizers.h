@@ -1,5 +1,5 @@
-// The optimizer of a model in stages, or in shares for several threads: one optimizer for each that
-// this rank has, or one for all of them.
+// The optimizer of a model in stages, or in shards for several threads: combines one optimizer per
+// stage of this rank.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@ namespace lockstep {
 
 struct StageOptimizer {
   std::unique_ptr<RunOptimizer> optimizer;
-  NamedTensors parameters;  ///< under the whole model's names
+  NamedTensors parameters;  ///< by the whole model's names
 };
 
 /// What couples the optimizers of several ranks.
 struct StageRanks {
-  ProcessGroup pipeline;               ///< the ranks that have the model's stages between them
-  ProcessGroup all;                    ///< the ranks of all replicas of the pipeline
-  bool is_first_replica = true;        ///< whether rank 0 of the run is in `pipeline`
-  bool shards = false;                 ///< whether the replicas have shares of a stage's gradients
-  torch::Device device = torch::kCPU;  ///< what the groups can send from
-  /// Names of this rank's parameters that another rank of `pipeline` counts in norms and saves
+  ProcessGroup pipeline;         ///< the ranks that together hold the model's stages
+  ProcessGroup all;              ///< the ranks of all replicas of the pipeline
+  bool is_first_replica = true;  ///< whether rank 0 of the run is in `pipeline`
+  bool shards = false;           ///< whether each replica has only a shard of a stage's gradients
+  torch::Device device = torch::kCPU;  ///< device that the groups can send from
+  /// Names of this rank's parameters that another rank of `pipeline` includes in norms and saves
   /// (TiedCopies::counted_elsewhere()).
   std::set<std::string> counted_elsewhere{};
-  /// Called when a call fails here for which other ranks may wait. Never null.
+  /// Called if a call fails here that other ranks may wait for. Never null.
   EndAll end_all = [](const std::string&) {};
 };
 
@@ -39,20 +39,20 @@ struct StageRanks {
 /// "layer1.0.conv1.weight".
 std::string parameter_of_state(const std::string& name);
 
-/// Calls of(stage) for each stage, on whatever threads, and returns when all have ended.
+/// Calls of(stage) for each stage, on any threads, and returns when all calls have ended.
 using ForEachStage = std::function<void(const std::function<void(std::size_t stage)>& of)>;
 
-/// Makes one optimizer of those of the stages, of which no two on a rank have the same parameter.
-/// Its state is that of an optimizer of the whole model. Without `ranks` all stages are in this
-/// process, perhaps on several devices. Each stage's optimizer is already coupled to those of its
-/// replicas. Copies of a parameter on several ranks get the same state and are scaled alike. Steps
-/// and zeroes of gradients go through `for_each`, if it is there, else one after another.
+/// Combines the optimizers of the stages into one; no two on a rank may have the same parameter.
+/// Its state is that of an optimizer of the whole model. Without `ranks`, all stages are in this
+/// process, possibly on several devices. Each stage's optimizer is already coupled to those of its
+/// replicas. Copies of a parameter on several ranks get equal state and equal scaling. Steps and
+/// zeroing of gradients go through `for_each` if given, otherwise one after another.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
                                                     std::optional<StageRanks> ranks,
                                                     ForEachStage for_each = {});
 
-/// `parameters` in `count` shares of about as many bytes, in their order; fewer where there are
+/// Divides `parameters`, in order, into `count` shards of about equal bytes; fewer if there are
 /// fewer parameters.
 std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t count);
 

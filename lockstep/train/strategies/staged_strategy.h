@@ -1,4 +1,4 @@
-// What the strategies over pipelines of stages have in common, on threads and on ranks.
+// The common base of the pipeline strategies, on threads and on ranks.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ class StagedStrategy : public Strategy {
     return stages;
   }
 
-  /// What every pipeline of these strategies is made with. Between ranks the timeout has no effect.
+  /// Options common to all pipelines of these strategies. Between ranks the timeout has no effect.
   PipelineOptions pipeline_options() const {
     return {.micro_batches = options_.micro_batches,
             .schedule = options_.schedule,
@@ -77,7 +77,7 @@ class StagedStrategy : public Strategy {
   const StepSettings& settings() const { return settings_; }
 
  private:
-  // Whether the schedule does, where the stage can.
+  // Whether the schedule splits the backward of `stage` and the stage supports it.
   bool splits_backward(int stage) const {
     const auto& actions =
         table_.workers[static_cast<std::size_t>(table_.worker_of[static_cast<std::size_t>(stage)])];

@@ -23,7 +23,7 @@ std::int64_t bytes_of_tensor(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
-// The bytes of each parameter's state, by the name of the parameter.
+// The bytes of each parameter's state, by the parameter's name.
 std::map<std::string, std::int64_t> bytes_of_states(const NamedTensors& optimizer_state) {
   std::map<std::string, std::int64_t> bytes;
   for (const auto& [name, tensor] : optimizer_state) {
@@ -32,7 +32,7 @@ std::map<std::string, std::int64_t> bytes_of_states(const NamedTensors& optimize
   return bytes;
 }
 
-// Precision and batches are those of the run's device.
+// Precision and batches belong to the run's device.
 void require_devices_of_run(const std::vector<torch::Device>& devices, torch::Device run) {
   if (devices.front().type() == run.type()) return;
   throw ConfigError(lockstep::str("strategy pipeline: the run's device is ", run,
@@ -94,13 +94,13 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   }
 
   void train(bool on) override { pipe_->train(on); }
-  void begin_evaluation() override {}  // the buffers are the module's
+  void begin_evaluation() override {}  // the stages use the module's buffers
   void evaluate(const Batch& batch, Metrics& metrics) override {
     const torch::Tensor output = pipe_->forward(batch.images);
     task().evaluate(output, task().targets(batch).to(output.device()), metrics);
   }
 
-  // What several stages share counts for the first of them.
+  // Tensors shared by several stages are counted for the first of them.
   std::vector<std::int64_t> device_bytes(const NamedTensors& optimizer_state) const override {
     if (!options().measure_memory) return {};
     std::vector<std::int64_t> bytes = pipe_->peak_activation_bytes().workers;

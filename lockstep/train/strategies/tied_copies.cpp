@@ -45,7 +45,7 @@ TiedCopies::TiedCopies(std::string strategy, const std::vector<NamedStage>& stag
     const bool has_all = static_cast<int>(workers.size()) == pipeline.size();
     std::optional<ProcessGroup> group =
         has_all ? std::optional<ProcessGroup>(pipeline) : pipeline.new_group(workers);
-    if (!group) continue;  // other ranks have these
+    if (!group) continue;  // copies on other ranks only
     if (group->rank() > 0) {
       for (const auto& [name, tensor] : copies) counted_elsewhere_.insert(name);
     }
@@ -62,7 +62,7 @@ void TiedCopies::fill_in() {
   }
 }
 
-// Which copies have a gradient travels with the gradients.
+// The flags that say which copies have a gradient are reduced together with the gradients.
 void TiedCopies::add_up() {
   const torch::NoGradGuard no_grad;
   for (Row& row : rows_) {
@@ -92,9 +92,9 @@ TiedCopies::Gradients TiedCopies::gradients_of(const Row& row) const {
   return gradients;
 }
 
-// Gives the copies of `row` without a gradient theirs where the reduced counts say that another
-// copy has one. The counts are read only where a gradient is missing, because on a GPU reading
-// waits for the device.
+// Sets missing gradients of the copies in `row` if the reduced counts show that another copy has
+// one. The counts are read only if a gradient is missing, because reading them from a GPU waits for
+// the device.
 void TiedCopies::set_missing(const Row& row, const Gradients& gradients) {
   const std::vector<float>& present = gradients.present;
   if (std::find(present.begin(), present.end(), 0.0F) == present.end()) return;

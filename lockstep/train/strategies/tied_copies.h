@@ -1,4 +1,4 @@
-// Weights that stages on several ranks of a pipeline share: each of these ranks has a copy.
+// Weights shared by stages on several ranks of a pipeline: each of these ranks has a copy.
 #pragma once
 
 #include <set>
@@ -16,40 +16,40 @@ namespace lockstep {
 /// tensors of the stages and holds the groups that it makes. Not thread-safe. Errors of the calls
 /// that communicate are those of the groups.
 ///
-/// Where replicas of the pipeline average their gradients, too, the average has to come before
-/// add_up(): its last bits may depend on a gradient's place in its bucket, which differs between
-/// the copies. A sharded optimizer gives each replica the average of its share only, which
-/// therefore comes after add_up(). Its copies stay equal over shared memory, and with two replicas
-/// over any backend. With three or more replicas over Gloo, NCCL or a hierarchical group they can
-/// differ by rounding.
+/// If replicas of the pipeline also average their gradients, the average must come before add_up():
+/// its last bits may depend on a gradient's place in its bucket, which differs between the copies.
+/// With a sharded optimizer each replica gets the average of its shard only, so that averaging
+/// follows add_up(). The copies then stay equal over shared memory, and with two replicas over any
+/// backend. With three or more replicas over Gloo, NCCL or a hierarchical group they can differ by
+/// rounding.
 class TiedCopies {
  public:
-  /// Collective over `pipeline`. `stages` are all stages of the model, the same on all ranks, and
-  /// worker_of[s] is the rank of stage s in `pipeline`. A parameter that requires a gradient is
-  /// tied where stages of several ranks have it. `strategy` begins the messages of errors.
+  /// Collective over `pipeline`. `stages` are all stages of the model, in equal order on all ranks,
+  /// and worker_of[s] is the rank of stage s in `pipeline`. A parameter that requires a gradient is
+  /// tied if stages of several ranks have it. `strategy` begins the error messages.
   TiedCopies(std::string strategy, const std::vector<NamedStage>& stages,
              const std::vector<int>& worker_of, ProcessGroup& pipeline);
 
-  /// Collective over the ranks that have copies. Gives a copy without a gradient zeros where
-  /// another copy has a gradient. Call it before an average over replicas, which takes a missing
-  /// gradient for an error. ConfigError for a sparse gradient.
+  /// Collective over the ranks that have copies. Fills a missing gradient with zeros if another
+  /// copy has one. Call it before averaging over replicas, which treats a missing gradient as an
+  /// error. ConfigError for a sparse gradient.
   void fill_in();
 
-  /// Collective over the ranks that have copies. Call it when the gradients of a step are complete
-  /// on this rank. Afterwards each copy's gradient is the sum over the copies, the same bits on all
-  /// ranks. A copy without a gradient counts as zeros, and a weight of which no copy has a gradient
-  /// keeps none. ConfigError for a sparse gradient.
+  /// Collective over the ranks that have copies. Call it once the gradients of a step are complete
+  /// on this rank. Afterwards each copy's gradient is the sum over the copies, bitwise equal on all
+  /// ranks. A missing gradient counts as zeros; if no copy has a gradient, none gets one.
+  /// ConfigError for a sparse gradient.
   void add_up();
 
-  /// The names of this rank's tied parameters that an earlier rank of the pipeline has, too. The
-  /// first rank that has a parameter counts it in norms, and sends it to be saved.
+  /// Names of this rank's tied parameters that an earlier rank of the pipeline also has. The first
+  /// rank that has a parameter includes it in norms and sends it to be saved.
   const std::set<std::string>& counted_elsewhere() const { return counted_elsewhere_; }
 
   /// Aborts the groups of the copies on all ranks, as ProcessGroup::abort() does.
   void abort(const std::string& reason);
 
  private:
-  // Parameters that the same ranks have.
+  // Parameters shared by one set of ranks.
   struct Row {
     ProcessGroup group;
     NamedTensors copies{};
@@ -64,7 +64,7 @@ class TiedCopies {
   static void set_missing(const Row& row, const Gradients& gradients);
 
   std::string strategy_;
-  std::vector<Row> rows_;  // those of this rank, on all ranks in one order
+  std::vector<Row> rows_;  // the rows of this rank, in one order on all ranks
   std::set<std::string> counted_elsewhere_;
 };
 

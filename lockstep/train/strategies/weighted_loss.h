@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// `loss` times the part's weight, and scaled if the run scales its losses. It is the tensor itself
-/// if there is nothing to multiply by.
+/// `loss` times the part's weight and, if the run scales its losses, the scale. Returns `loss`
+/// itself if there is nothing to multiply by.
 inline torch::Tensor weighted_loss(const torch::Tensor& loss, const StepPart& part,
                                    const GradScaler* scaler) {
   const torch::Tensor weighted = part.weight == 1 ? loss : loss * part.weight;

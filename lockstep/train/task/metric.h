@@ -1,7 +1,6 @@
-// A metric with a state of its own, such as a confusion matrix: the interface, for a user's own
-// metrics, too. standard_metrics.h has those that come with Lockstep. A mean over samples needs no
-// class: see Metrics::add(). A function of sums over all
-// samples needs none either: see sum_metric.h.
+// The interface of a metric with a state of its own, such as a confusion matrix; users can
+// implement it. standard_metrics.h has Lockstep's metrics. A mean over samples needs no class: see
+// Metrics::add(). Neither does a function of sums over all samples: see sum_metric.h.
 //
 //   class MaxError final : public lockstep::Metric { ... };   // docs/training_loop.md
 //   task.add_metric(std::make_shared<lockstep::ConfusionMatrix>(10));
@@ -17,27 +16,27 @@
 
 namespace lockstep {
 
-/// The Trainer calls reset(), then update() for each batch of this rank, then adds up state() over
-/// the ranks, and reads values() and tables() on each rank. Ranks without a batch do the same
-/// without update(). Not thread-safe.
+/// The Trainer calls reset(), then update() for each batch of this rank, adds up state() over the
+/// ranks, and reads values() and tables() on each rank. On ranks without a batch it skips update().
+/// Not thread-safe.
 class Metric {
  public:
   virtual ~Metric() = default;
-  /// Names the metric in messages; the same on all ranks.
+  /// The metric's name in messages; equal on all ranks.
   virtual const std::string& name() const = 0;
 
-  /// Makes the state that of no samples.
+  /// Resets the state to that of no samples.
   virtual void reset() = 0;
-  /// Adds a batch to the state. Called without gradients. To keep a GPU busy, it must not read a
-  /// value from there. ConfigError for tensors that the metric cannot take.
+  /// Adds a batch to the state. Called without gradients. It must not read a value from a GPU, so
+  /// that the GPU stays busy. ConfigError for tensors that the metric does not support.
   virtual void update(const torch::Tensor& output, const torch::Tensor& target) = 0;
 
   /// The state, sharing its memory: tensors whose sums over the ranks are the state of all samples.
-  /// From reset() on they have the same number, shapes and types on all ranks; the devices may
-  /// differ. With float64 and int64 nothing is lost in the sums.
+  /// From reset() on, their number, shapes and types are equal on all ranks; devices may differ.
+  /// Sums in float64 and int64 lose nothing.
   virtual std::vector<torch::Tensor> state() const = 0;
 
-  /// What the state amounts to. A value without samples is not a number.
+  /// The metric's values for the current state. A value without samples is NaN.
   virtual std::vector<MetricValue> values() const = 0;
   virtual std::vector<MetricTable> tables() const { return {}; }
 };

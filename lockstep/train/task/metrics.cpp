@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kLoss = "loss";
 constexpr std::string_view kAccuracy = "accuracy";
 
-// A line for each sum begins with its unit.
+// Each sum's line begins with its unit.
 constexpr char kNumberLine = 'n';
 constexpr char kFractionLine = 'f';
 
@@ -22,7 +22,7 @@ torch::Tensor as_float64(const torch::Tensor& scalar) {
   return scalar.detach().to(torch::kFloat64).reshape({});
 }
 
-// What a rank has: the states of its metrics in one text, its sums in another.
+// The contents of a rank's metrics: their states in one text, the sums in another.
 struct RankNames {
   std::string metrics{};
   std::string sums{};
@@ -33,7 +33,7 @@ RankNames names_in(const std::string& text) {
   return {.metrics = text.substr(0, end), .sums = text.substr(end + 1)};
 }
 
-// The names in the lines of RankNames::sums, for a message.
+// The names in the lines of RankNames::sums, formatted for a message.
 std::string names_for_people(const std::string& lines) {
   std::istringstream in(lines);
   std::vector<std::string> names;
@@ -78,7 +78,7 @@ void Metrics::add_sum(std::string_view name, const torch::Tensor& sum, std::int6
   if (sum.is_cpu()) return add_sum(name, sum.item<double>(), samples, unit);
   const torch::NoGradGuard no_grad;
   torch::Tensor& total = sum_named(name, samples, unit).device_sum;
-  // The first one is a copy, because the caller may change its tensor.
+  // Copied on first use, because the caller may change its tensor.
   if (total.defined()) {
     total.add_(as_float64(sum).to(total.device()));
   } else {
@@ -86,7 +86,7 @@ void Metrics::add_sum(std::string_view name, const torch::Tensor& sum, std::int6
   }
 }
 
-// The mean of no samples is not a number, and counts nothing.
+// A mean over no samples is NaN and is not counted.
 void Metrics::add(std::string_view name, double mean, std::int64_t samples, MetricUnit unit) {
   add_sum(name, samples == 0 ? 0.0 : mean * static_cast<double>(samples), samples, unit);
 }
@@ -122,7 +122,7 @@ std::vector<double> Metrics::totals() const {
     on_device.push_back(on_device.empty() ? sum.device_sum
                                           : sum.device_sum.to(on_device.front().device()));
   }
-  torch::Tensor host;  // in one copy, which waits once
+  torch::Tensor host;  // copied in one piece, with a single wait
   if (!on_device.empty()) host = torch::stack(on_device).cpu();
   std::vector<double> totals;
   std::int64_t next = 0;
@@ -142,7 +142,7 @@ void Metrics::all_reduce(ProcessGroup& group, torch::Device device) {
   reduce_metrics(group, device);
 }
 
-// Takes over the names of the others where this rank has none: it has had no batch.
+// Adopts the names of the other ranks if this rank has none because it had no batch.
 void Metrics::agree_on_names(ProcessGroup& group) {
   std::ostringstream own;
   for (const MetricPtr& metric : metrics_) {
@@ -156,7 +156,7 @@ void Metrics::agree_on_names(ProcessGroup& group) {
   }
   const std::vector<std::string> texts = group.all_gather_object(own.str());
   const std::string metrics = names_in(texts.front()).metrics;
-  std::size_t first = texts.size();  // rank that has sums
+  std::size_t first = texts.size();  // first rank that has sums
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const RankNames names = names_in(texts[rank]);
     if (names.metrics != metrics) {

@@ -1,5 +1,5 @@
-// What an evaluation adds up: sums over samples, from which means over all ranks follow exactly,
-// and metrics with a state of their own.
+// The sums of an evaluation: sums over samples, which give exact means over all ranks, and metrics
+// with a state of their own.
 //
 //   void evaluation_step(const Batch& batch, Metrics& metrics) override {
 //     const torch::Tensor output = net_->forward(batch.images);
@@ -21,50 +21,51 @@
 
 namespace lockstep {
 
-/// Adds up named values, weighted by samples, in float64. A value; not thread-safe. Tensors on a
-/// GPU are added up there, so that adding does not wait for it. All ranks that add something add
-/// the same names, first in the same order; a rank may also add nothing at all.
+/// Adds up named values, weighted by samples, in float64. A value type; not thread-safe. Tensors on
+/// a GPU are added up there, so that adding does not wait for it. All ranks that add anything add
+/// equal names, with equal order of first use; a rank may also add nothing at all.
 class Metrics {
  public:
   Metrics() = default;
   /// Resets `metrics`, shares them, and reduces them with its own sums.
   explicit Metrics(std::vector<MetricPtr> metrics);
 
-  /// Adds a mean over `samples` samples, a number or a tensor of one element. "loss" becomes
-  /// Evaluation::loss, every other name one of its values. ConfigError for an empty name, one with
-  /// a line feed, and less than no samples.
+  /// Adds a mean over `samples` samples, as a number or a tensor of one element. "loss" becomes
+  /// Evaluation::loss, every other name one of its values. ConfigError for an empty name, a name
+  /// with a line feed, and a negative number of samples.
   void add(std::string_view name, double mean, std::int64_t samples,
            MetricUnit unit = MetricUnit::kNumber);
   void add(std::string_view name, const torch::Tensor& mean, std::int64_t samples,
            MetricUnit unit = MetricUnit::kNumber);
-  /// The same for a sum over the samples.
+  /// As add(), but for a sum over the samples.
   void add_sum(std::string_view name, double sum, std::int64_t samples,
                MetricUnit unit = MetricUnit::kNumber);
   void add_sum(std::string_view name, const torch::Tensor& sum, std::int64_t samples,
                MetricUnit unit = MetricUnit::kNumber);
-  /// What a classifier has: the sum of the losses, and the number of correct answers ("accuracy"),
-  /// unless that is undefined.
+  /// For classifiers: adds the sum of the losses, and the number of correct answers ("accuracy")
+  /// unless `correct` is undefined.
   void add(const torch::Tensor& loss_sum, const torch::Tensor& correct, std::int64_t samples);
   void add(double loss_sum, double correct, std::int64_t samples);
 
   /// Calls update() of all metrics given to the constructor.
   void update(const torch::Tensor& output, const torch::Tensor& target);
 
-  /// Collective. Makes the sums and the states of the metrics those of all ranks. `device` is one
-  /// that the group can send from. ConfigError on all ranks where two have added other names, or
-  /// the same ones in another order, or have other metrics.
+  /// Collective. Reduces the sums and the metrics' states over all ranks. `device` is one that the
+  /// group can send from. ConfigError on all ranks if two ranks have added different names or a
+  /// different order of names, or have different metrics.
   void all_reduce(ProcessGroup& group, torch::Device device);
 
-  /// The means over the samples so far, and what the metrics make of theirs. Evaluation::samples is
-  /// the largest number of samples of a sum. ConfigError where two values have one name.
+  /// The means over the samples so far, and the values and tables of the metrics.
+  /// Evaluation::samples is the largest number of samples of a sum. ConfigError if two values have
+  /// one name.
   Evaluation mean() const;
 
  private:
   struct Sum {
     std::string name{};
     MetricUnit unit = MetricUnit::kNumber;
-    double sum = 0;              // of what was added as a number
-    torch::Tensor device_sum{};  // of what was added on another device: float64, one element
+    double sum = 0;              // of values added as numbers
+    torch::Tensor device_sum{};  // of values added on another device: float64, one element
     double samples = 0;
   };
 
@@ -78,7 +79,7 @@ class Metrics {
   std::vector<MetricPtr> metrics_;
 };
 
-/// The name that Metrics had when it knew loss and accuracy alone.
+/// Earlier name of Metrics, from when it had loss and accuracy only.
 using MetricSums = Metrics;
 
 }  // namespace lockstep

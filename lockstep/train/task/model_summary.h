@@ -1,4 +1,4 @@
-// A model as a table: its parts, how many parameters each of them has, and what it returns.
+// A model as a table: its parts, their numbers of parameters, and their output shapes.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,25 @@
 
 namespace lockstep {
 
-/// The sizes of a tensor, the batch's first; of a module's output.
+/// The sizes of a module's output, batch dimension first.
 using OutputShape = std::vector<std::int64_t>;
 
-/// A module of the model. Counts are of scalars in the module and all that is below it, where a
-/// tensor that occurs several times counts once.
+/// A module of the model. Counts are numbers of scalars in the module and its descendants; a tensor
+/// that occurs several times counts once.
 struct ModuleSummary {
   std::string name{};          ///< "layer1.0.conv1"; empty for the model itself
   std::string type{};          ///< its class without namespaces: "Conv2d"
   int depth = 0;               ///< 0 for the model itself
   std::int64_t trainable = 0;  ///< scalars of parameters that require a gradient
   std::int64_t frozen = 0;     ///< scalars of the other parameters
-  /// Of the last call in the forward. Empty where it is not known: LibTorch's modules have no hooks
-  /// (summarize.h says what is seen).
+  /// Output shape of the last call in the forward. Empty if unknown: LibTorch's modules have no
+  /// hooks (summarize.h lists the known shapes).
   OutputShape output_shape{};
 };
 
 struct ModelSummary {
-  std::vector<ModuleSummary> modules{};  ///< the model, then its parts, each before its own parts
-  std::int64_t trainable = 0;            ///< of the whole model, whatever `modules` leaves out
+  std::vector<ModuleSummary> modules{};  ///< the model, then its parts in pre-order
+  std::int64_t trainable = 0;            ///< of the whole model, including parts not in `modules`
   std::int64_t frozen = 0;
   std::int64_t parameter_bytes = 0;
   std::int64_t buffer_bytes = 0;  ///< running statistics and the like

@@ -18,15 +18,15 @@
 namespace lockstep {
 namespace {
 
-// --- What a Sequential calls ---
+// --- Modules called by a Sequential ---
 
-// Stands for a module of a Sequential and looks at what it returns.
+// Replaces a module of a Sequential and observes its output.
 class WatchedModule final : public torch::nn::Module {
  public:
   WatchedModule(torch::nn::AnyModule inner, OutputShapes& shapes)
       : inner_(std::move(inner)), shapes_(shapes) {}
 
-  // Throws where the module takes or returns something other than a tensor.
+  // Throws if the module takes or returns anything other than a tensor.
   torch::Tensor forward(torch::Tensor input) {
     torch::Tensor output = inner_.forward<torch::Tensor>(std::move(input));
     if (output.defined()) shapes_[inner_.ptr().get()] = output.sizes().vec();
@@ -38,8 +38,8 @@ class WatchedModule final : public torch::nn::Module {
   OutputShapes& shapes_;
 };
 
-// While it lives, the modules that a Sequential calls are watched. Its registered children, and so
-// its parameters, stay as they are.
+// While it lives, the modules that a Sequential calls are watched. Its registered children, and
+// thus its parameters, stay unchanged.
 class WatchedSequential {
  public:
   WatchedSequential(torch::nn::SequentialImpl& sequential, OutputShapes& shapes)
@@ -59,7 +59,7 @@ class WatchedSequential {
 
 using Modules = std::vector<torch::nn::Module*>;
 
-// The module and all that is below it, each once. Module::modules() would need a shared pointer.
+// The module and its descendants, each once. Module::modules() would need a shared pointer.
 void collect_modules(torch::nn::Module& module, Modules& all) {
   if (std::ranges::find(all, &module) != all.end()) return;
   all.push_back(&module);
@@ -75,10 +75,10 @@ std::vector<torch::nn::SequentialImpl*> sequentials_of(const Modules& modules) {
   return found;
 }
 
-// A Sequential returns what its last module returns.
+// A Sequential returns the output of its last module.
 void add_sequentials(const std::vector<torch::nn::SequentialImpl*>& sequentials,
                      OutputShapes& shapes) {
-  // Inner ones come after outer ones.
+  // Inner Sequentials come after outer ones.
   for (auto each = sequentials.rbegin(); each != sequentials.rend(); ++each) {
     const auto last = shapes.find((*each)->ptr((*each)->size() - 1).get());
     if (last != shapes.end()) shapes.try_emplace(*each, last->second);
@@ -87,7 +87,7 @@ void add_sequentials(const std::vector<torch::nn::SequentialImpl*>& sequentials,
 
 // --- LibTorch's layers ---
 
-// What LibTorch's layers with parameters or buffers call, the whole layer in one operation.
+// The operations of LibTorch's layers with parameters or buffers; one operation is the whole layer.
 constexpr std::array<std::string_view, 22> kLayerOperations = {"aten::bilinear",
                                                                "aten::conv1d",
                                                                "aten::conv2d",
@@ -111,7 +111,8 @@ constexpr std::array<std::string_view, 22> kLayerOperations = {"aten::bilinear",
                                                                "aten::rnn_tanh_cell",
                                                                "aten::rnn_relu_cell"};
 
-// What torch::nn::Linear calls: a product with its transposed weight, and a sum with its bias.
+// The operations of torch::nn::Linear: a product with its transposed weight, and a sum with its
+// bias.
 constexpr std::string_view kTransposition = "aten::t";
 constexpr std::array<std::string_view, 3> kLinearOperations = {"aten::addmm", "aten::matmul",
                                                                "aten::add_"};
@@ -123,8 +124,8 @@ bool is_among(const std::array<std::string_view, count>& names, std::string_view
 
 using Owners = std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*>;
 
-// LibTorch's layers by their parameters and buffers. A module of a program's own may do more than
-// the one operation, and a tensor that two layers have tells of neither.
+// LibTorch's layers by their parameters and buffers. User-defined modules are excluded, because
+// they may do more than one operation, and so are tensors of two layers, which identify neither.
 Owners owners_of(const Modules& modules) {
   Owners owners;
   std::unordered_set<const c10::TensorImpl*> shared;
@@ -142,11 +143,11 @@ Owners owners_of(const Modules& modules) {
   return owners;
 }
 
-// What the callbacks of this thread know. They are plain functions. LibTorch hands callbacks on to
-// threads that compute for this one, where there is no watch.
+// The state of this thread's callbacks, which are plain functions. LibTorch also calls them on
+// threads that compute for this one, on which no watch is set.
 struct LayerWatch {
   Owners owners{};
-  std::vector<torch::Tensor> transposed{};  // weights, which `owners` has, too
+  std::vector<torch::Tensor> transposed{};  // weights, which are also in `owners`
   OutputShapes* shapes = nullptr;
 };
 thread_local LayerWatch* layer_watch = nullptr;
@@ -233,7 +234,7 @@ OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<
     }
     forward();
   } catch (const std::exception&) {
-    // Perhaps a Sequential passes on what is no tensor. Any other failure comes again.
+    // A Sequential may pass on something other than a tensor. Any other failure will recur.
     shapes.clear();
     forward();
     return shapes;

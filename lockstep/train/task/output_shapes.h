@@ -1,4 +1,4 @@
-// Which shapes the modules of a model return, seen from outside. Internal to the room.
+// Observes the output shapes of a model's modules from outside. Internal to the room.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// By the address of the module.
+/// By address of the module.
 using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
 
-/// Calls `forward`, which runs `module` in this thread, and returns the shapes that are known (see
-/// summarize.h). Where a Sequential cannot be watched, `forward` is called a second time. Throws
-/// what that throws.
+/// Calls `forward`, which runs `module` in this thread, and returns the known shapes (see
+/// summarize.h). If a Sequential cannot be watched, `forward` is called a second time. Throws the
+/// errors of `forward`.
 OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<void()>& forward);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ double worst_of(MetricGoal goal) {
   return goal == MetricGoal::kMin ? kInfinity : -kInfinity;
 }
 
-// The `count` numbers of `state`, which exact_text() has written with spaces between them.
+// Parses the `count` numbers of `state`, written by exact_text() and separated by spaces.
 std::vector<double> numbers_of_state(const std::string& state, std::size_t count,
                                      const char* owner) {
   std::vector<double> numbers;
@@ -73,7 +73,7 @@ bool PlateauSchedule::is_better(double value) const {
   return value > (relative ? best_ * (options_.threshold + 1.0) : best_ + options_.threshold);
 }
 
-// PyTorch's order of these steps, so that the same evaluation reduces the rate.
+// The order of these steps is PyTorch's, so that the rate is reduced after the same evaluation.
 void PlateauSchedule::step(double value) {
   if (is_better(value)) {
     best_ = value;
@@ -127,7 +127,7 @@ void EarlyStopping::step(double value) {
   }
 }
 
-// By the options of now: a run that is resumed with more patience goes on.
+// Uses the current options: a run resumed with more patience continues.
 bool EarlyStopping::stopped() const {
   return bad_values_ >= options_.patience || (options_.check_finite && !std::isfinite(last_));
 }

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Adds `more` to `state`, which goes to the device of `more` first: from then on it stays there.
+// Adds `more` to `state`, which first moves to the device of `more` and then stays there.
 void add_to_state(torch::Tensor& state, const torch::Tensor& more) {
   if (state.device() != more.device()) state = state.to(more.device());
   state.add_(more);
@@ -76,7 +76,7 @@ void ConfusionMatrix::reset() {
   counts_ = torch::zeros({num_classes_ * num_classes_}, torch::kInt64);
 }
 
-// scatter_add_, because bincount waits for a GPU to tell it the largest number.
+// Uses scatter_add_, because bincount waits for a GPU to return the largest number.
 void ConfusionMatrix::update(const torch::Tensor& output, const torch::Tensor& target) {
   require_classes(name_, output, target);
   if (output.size(1) != num_classes_) {

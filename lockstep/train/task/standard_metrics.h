@@ -1,4 +1,4 @@
-// Metrics for classifiers and for what makes images.
+// Metrics for classifiers and for models that generate images.
 //
 //   lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy);
 //   task.add_metric(std::make_shared<lockstep::TopKAccuracy>(5));
@@ -7,7 +7,7 @@
 //   trainer.fit(task, loader, test_loader);
 //   std::cout << confusion->matrix();   // of the last evaluation, on every rank
 //
-// States stay on the device of the outputs, and update() does not wait for it. All are Metrics with
+// States stay on the device of the outputs, and update() does not wait for it. All classes follow
 // the contract of metric.h.
 #pragma once
 
@@ -22,8 +22,8 @@
 
 namespace lockstep {
 
-/// The share of samples whose class is among the `k` with the highest outputs. Outputs are
-/// [N, classes], targets [N] whole numbers.
+/// The share of samples whose class is among the `k` highest outputs. Outputs are [N, classes],
+/// targets [N] whole numbers.
 class TopKAccuracy final : public Metric {
  public:
   /// ConfigError unless `k` is at least 1. An empty name becomes "top5_accuracy" for k = 5.
@@ -42,11 +42,12 @@ class TopKAccuracy final : public Metric {
 };
 
 /// Counts samples by their class and the class with the highest output. Outputs are [N, classes],
-/// targets [N] whole numbers below `num_classes`. Gives the table `name`, whose rows are the
-/// classes of the samples and whose columns those of the outputs, and the value `name`_accuracy.
+/// targets [N] whole numbers below `num_classes`. Gives the table `name`, with true classes in rows
+/// and predicted classes in columns, and the value `name`_accuracy.
 class ConfusionMatrix final : public Metric {
  public:
-  /// ConfigError unless there is a class, and as many names as classes, or none.
+  /// ConfigError unless `num_classes` is at least 1 and `class_names` is empty or has one per
+  /// class.
   explicit ConfusionMatrix(std::int64_t num_classes, std::vector<std::string> class_names = {},
                            std::string name = "confusion");
   const std::string& name() const override { return name_; }
@@ -66,7 +67,7 @@ class ConfusionMatrix final : public Metric {
   torch::Tensor counts_;  // int64 [num_classes * num_classes]
 };
 
-/// The mean of the squared differences over all elements. Outputs and targets have one shape.
+/// The mean of the squared differences over all elements. Outputs and targets have equal shapes.
 class MeanSquaredError : public Metric {
  public:
   explicit MeanSquaredError(std::string name = "mse") : name_(std::move(name)) {
@@ -87,11 +88,11 @@ class MeanSquaredError : public Metric {
   torch::Tensor elements_;  // int64, on the CPU
 };
 
-/// Peak signal-to-noise ratio in decibels, 10 log10(range^2 / mse), of the mean squared error over
-/// all images together; infinite where there is no error.
+/// Peak signal-to-noise ratio in decibels, 10 log10(range^2 / mse), from the mean squared error
+/// over all images together; infinite if the error is zero.
 class Psnr final : public MeanSquaredError {
  public:
-  /// `data_range` is the largest difference that two values can have. ConfigError unless it is
+  /// `data_range` is the largest possible difference between two values. ConfigError unless
   /// positive.
   explicit Psnr(double data_range = 1.0, std::string name = "psnr");
   std::vector<MetricValue> values() const override;

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// In the stream that computes, not beside it: the next step of a graph writes the same memory.
+// Copies on the computing stream, because a graph's next step overwrites the same memory.
 void StepReports::add(const StepReport& report, const torch::Tensor& loss_sum, std::int64_t parts) {
   const torch::NoGradGuard no_grad;
   const torch::Device device = loss_sum.device();

@@ -11,18 +11,18 @@
 
 namespace lockstep {
 
-/// A report waits here until its loss has come to the host, which waits for nothing meanwhile. Not
+/// Keeps reports until their losses have been copied to the host, without blocking it. Not
 /// thread-safe.
 class StepReports {
  public:
-  /// `report` lacks the loss, which is `loss_sum`, a tensor of one element on a device, divided by
-  /// `parts`. Queues a copy behind what the current stream holds.
+  /// Adds `report` without its loss. The loss is `loss_sum`, a tensor of one element on a device,
+  /// divided by `parts`. Queues a copy behind the work of the current stream.
   void add(const StepReport& report, const torch::Tensor& loss_sum, std::int64_t parts);
 
   bool empty() const { return waiting_.empty(); }
   /// Whether the oldest report has its loss. Does not wait.
   bool has_one() const { return !waiting_.empty() && waiting_.front().arrived.query(); }
-  /// Removes the oldest report, with its loss; waits for that where has_one() is false.
+  /// Removes the oldest report, with its loss; waits for the loss if has_one() is false.
   StepReport take();
 
  private:

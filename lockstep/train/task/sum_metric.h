@@ -1,4 +1,5 @@
-// A metric that is a function of sums over all samples, such as an F1 score, from two functions.
+// A metric that is a function of sums over all samples, such as an F1 score, made from two
+// functions.
 //
 //   task.add_metric(std::make_shared<lockstep::SumMetric>(
 //       "f1", /*num_sums=*/2,
@@ -20,17 +21,17 @@
 
 namespace lockstep {
 
-/// Sums are kept in float64 on the device of the outputs. The contract is metric.h's.
+/// Sums are kept in float64 on the device of the outputs. Follows the contract of metric.h.
 class SumMetric final : public Metric {
  public:
-  /// The sums of a batch, on the output's device, [num_sums]. Sums of whole numbers and in float64
-  /// are exact; one in float32 is rounded before it is added.
+  /// The sums of a batch, on the output's device, [num_sums]. Sums of whole numbers and sums in
+  /// float64 are exact; a sum in float32 is rounded before it is added.
   using BatchSums =
       std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
-  /// The metric's value, of the sums over all samples of all ranks.
+  /// Computes the metric's value from the sums over all samples of all ranks.
   using Value = std::function<double(const std::vector<double>& sums)>;
 
-  /// ConfigError unless `num_sums` is at least 1, and for an empty function.
+  /// ConfigError for an empty function, and unless `num_sums` is at least 1.
   SumMetric(std::string name, std::int64_t num_sums, BatchSums batch_sums, Value value,
             MetricUnit unit = MetricUnit::kNumber);
   const std::string& name() const override { return name_; }

@@ -60,7 +60,7 @@ void add_modules(const torch::nn::Module& module, const std::string& name, int d
   }
 }
 
-// While it lives, the module and all that is below it are in eval mode.
+// While it lives, the module and its descendants are in eval mode.
 class EvalScope {
  public:
   explicit EvalScope(torch::nn::Module& module) {
@@ -74,7 +74,7 @@ class EvalScope {
   EvalScope& operator=(const EvalScope&) = delete;
 
  private:
-  // A module's mode is set again before its children's, which train() sets, too.
+  // Restores a module's mode before those of its children, which train() also sets.
   void keep(torch::nn::Module& module) {
     modes_.emplace_back(&module, module.is_training());
     for (const auto& child : module.children()) keep(*child);

@@ -12,22 +12,21 @@
 
 namespace lockstep {
 
-/// Runs the model once and returns its output, or an undefined tensor where the caller does not get
-/// at it.
+/// Runs the model once and returns its output, or an undefined tensor if the output is not
+/// accessible.
 using SummaryForward = std::function<torch::Tensor()>;
 
-/// The module and its parts down to `max_depth`: 1 for its children, -1 for all, as Lightning's
-/// ModelSummary. Without `forward` no output has a known shape. Otherwise it is called, at most
-/// twice, in eval mode and without gradients; the modes of the modules are restored. Known are then
-/// the shapes of
-///   - what a torch::nn::Sequential calls, where that takes a tensor and returns one: it is
-///   replaced
-///     for this call by a module that looks on, and so is the Sequential itself;
+/// Summarizes the module and its parts down to `max_depth`: 1 for its children, -1 for all, as
+/// Lightning's ModelSummary. Without `forward` no output shapes are known. Otherwise `forward` is
+/// called, at most twice, in eval mode and without gradients; the modules' modes are restored.
+/// Known output shapes are those of
+///   - modules called by a torch::nn::Sequential, if they take a tensor and return one, and of the
+///     Sequential itself: both are replaced by observing modules for this call;
 ///   - LibTorch's own layers with parameters or buffers (convolution, linear, normalisation,
-///     embedding, recurrent), of which LibTorch's profiler tells that a tensor of theirs is used;
-///     a kernel of another kind that uses it is not seen;
-///   - the model, where `forward` returns its output.
-/// Not thread-safe: nothing else may use the module meanwhile. Throws what `forward` throws.
+///     embedding, recurrent), if LibTorch's profiler reports the use of one of their tensors; uses
+///     by kernels of other kinds are not seen;
+///   - the model, if `forward` returns its output.
+/// Not thread-safe: nothing else may use the module meanwhile. Throws the errors of `forward`.
 /// ConfigError for a depth below -1.
 ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
                        const SummaryForward& forward = {});

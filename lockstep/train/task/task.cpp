@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Of classes, or of probabilities of classes as a mixed batch has them.
+// Labels are class indices, or class probabilities in a mixed batch.
 torch::Tensor negative_log_likelihood(const torch::Tensor& output, const torch::Tensor& labels,
                                       at::Reduction::Reduction reduction) {
   if (!labels.is_floating_point()) return at::nll_loss(output, labels, {}, reduction);

@@ -1,4 +1,4 @@
-// What is trained: a module and the meaning of a batch for it.
+// The object of training: a module, and how it treats a batch.
 #pragma once
 
 #include <functional>
@@ -23,40 +23,40 @@ class Task {
   virtual torch::nn::Module& module() = 0;
   /// The mean loss over the batch, a scalar to call backward() on.
   virtual torch::Tensor training_step(const Batch& batch) = 0;
-  /// Adds what is to be known of the batch: metrics.add("loss", mean_loss, batch.size) and whatever
-  /// else. Called without gradients, in eval mode.
+  /// Adds the results of the batch: metrics.add("loss", mean_loss, batch.size) and any others.
+  /// Called without gradients, in eval mode.
   virtual void evaluation_step(const Batch& batch, Metrics& metrics) = 0;
   /// Metrics with a state of their own. They are reset before each evaluation, reduced and read
-  /// after it; Metrics::update() gives them a batch, or the task calls their own functions.
+  /// after it. Metrics::update() passes them a batch, or the task calls their own functions.
   virtual std::vector<MetricPtr> metrics() { return {}; }
-  /// Shows people what the module makes of `samples`, some of the images that rank 0 evaluates: the
-  /// same ones in all epochs. Called on rank 0 at the end of epochs with an evaluation, without
-  /// gradients, in eval mode, and only if a listener takes pictures. Nothing where there is nothing
-  /// to see. It must not communicate with other ranks.
+  /// A picture of the module's output for `samples`, some of the images that rank 0 evaluates,
+  /// unchanged in all epochs. Called on rank 0 at the end of epochs with an evaluation, without
+  /// gradients, in eval mode, and only if a listener takes pictures. Nothing if there is no
+  /// picture. It must not communicate with other ranks.
   virtual std::optional<RunPicture> picture(const Batch& /*samples*/) { return std::nullopt; }
 };
 
 /// A task whose loss is a function of its module's output. Strategies that compute with copies or
-/// parts of the module need an OutputTask: they call its functions in place of training_step() and
+/// parts of the module need an OutputTask: they call its functions instead of training_step() and
 /// evaluation_step().
 ///
 /// The const functions are called from several threads at once, with different modules.
 class OutputTask : public Task {
  public:
-  /// What `module`, the task's own or a copy of it, makes of a batch's images.
+  /// The output of `module`, which is the task's own or a copy of it, for a batch's images.
   virtual torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const = 0;
-  /// What loss() and evaluate() get as `labels`, with the batch's samples in its first dimension:
+  /// The `labels` passed to loss() and evaluate(), with the batch's samples in the first dimension:
   /// the batch's labels, or for an auto-encoder its images.
   virtual torch::Tensor targets(const Batch& batch) const { return batch.labels; }
   /// The mean loss over the samples, a tensor without dimensions. `output` and `labels` are on one
   /// device.
   virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
-  /// Adds what is to be known of the samples, as evaluation_step() does.
+  /// Adds the results of the samples, as evaluation_step() does.
   virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
                         Metrics& metrics) const = 0;
 
   /// The module as `count` stages that share its submodules, in the order of the forward.
-  /// ConfigError for a module that cannot be cut, or not into this many stages.
+  /// ConfigError if the module cannot be divided, or not into this many stages.
   virtual std::vector<pipeline::StageModule> stages(int count) const;
 
   torch::Tensor training_step(const Batch& batch) override;
@@ -73,11 +73,11 @@ enum class ClassificationLoss {
 ///   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
 class ClassificationTask : public OutputTask {
  public:
-  /// Cuts the task's module into stages.
+  /// Divides the task's module into stages.
   using Cut = std::function<std::vector<pipeline::StageModule>(int stages)>;
 
-  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module. Without `cut` it
-  /// has no stages.
+  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module. Without `cut` the
+  /// task has no stages.
   template <class ModuleHolder>
   ClassificationTask(ModuleHolder net, ClassificationLoss loss, Cut cut = {})
       : module_(net.ptr()),
@@ -92,12 +92,12 @@ class ClassificationTask : public OutputTask {
     return forward_(module, images);
   }
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const override;
-  /// Adds the loss and the accuracy, and gives the batch to the metrics of add_metric().
+  /// Adds the loss and the accuracy, and updates the metrics of add_metric().
   void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
                 Metrics& metrics) const override;
   std::vector<pipeline::StageModule> stages(int count) const override;
 
-  /// Evaluates `metric`, too. Call it before Trainer::fit(), alike on all ranks.
+  /// Also evaluates `metric`. Call it before Trainer::fit(), with equal metrics on all ranks.
   void add_metric(MetricPtr metric) { metrics_.push_back(std::move(metric)); }
   std::vector<MetricPtr> metrics() override { return metrics_; }
 

@@ -1,4 +1,4 @@
-// `lockstep bench` as its users meet it.
+// `lockstep bench` from its users' point of view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ ProgramResult bench(std::vector<std::string> arguments, const Environment& envir
 
 void expect_success(const ProgramResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  // A machine that tests share may be busy, and says so then.
+  // A machine shared with other tests may be busy; the program then says so.
   EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));
   EXPECT_EQ(result.left_behind, 0);
 }
@@ -63,7 +63,7 @@ TEST(BenchCommand, TimesCollectivesBesideComputing) {
   }
 }
 
-// A thread of this test for each processor: to the program, another one.
+// A thread of this test for each processor, which the program sees as another program.
 class BusyProcessors {
  public:
   BusyProcessors() {
@@ -384,7 +384,7 @@ TEST(BenchCommand, ExplainsAnAlgorithm) {
   }
 }
 
-// As ranks that somebody else started; both write to the same --json, rank 0 alone does.
+// Runs as ranks of another launcher; both get one --json, but only rank 0 writes it.
 void run_under_a_launcher(const std::vector<std::string>& arguments, const std::string& port) {
   const Environment base = {{"WORLD_SIZE", "2"},
                             {"LOCAL_WORLD_SIZE", "2"},

@@ -1,4 +1,4 @@
-// The options of `lockstep bench comm`, and the rows that it writes.
+// The options and rows of `lockstep bench comm`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST(BenchCommRows, AreJson) {
   EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
 }
 
-// No launcher around the tests.
+// Runs without the variables of a launcher around the tests.
 class BenchCommSettingsTest : public ::testing::Test {
  protected:
   BenchCommSettingsTest() {

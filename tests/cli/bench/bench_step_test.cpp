@@ -1,4 +1,4 @@
-// The options of `lockstep bench step`, and the rows that it writes.
+// The options and rows of `lockstep bench step`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ TEST(BenchStepRows, SpreadsAreQuartiles) {
   EXPECT_DOUBLE_EQ(spread_of({7}).high, 7);
 }
 
-// Two ranks, three rounds. The slower rank counts, and differences are those of a round: the median
-// of them is not the difference of the medians.
+// Two ranks, three rounds. The slower rank counts, and differences are taken within a round: their
+// median is not the difference of the medians.
 TEST(BenchStepRows, CompareWithinRounds) {
   const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
                               {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};

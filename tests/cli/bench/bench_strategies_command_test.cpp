@@ -1,4 +1,4 @@
-// `lockstep bench step --strategy all` as its users meet it.
+// `lockstep bench step --strategy all` from its users' point of view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
                "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps",
                "1", "--json", file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  // A machine that tests share may be busy, and says so then.
+  // A machine shared with other tests may be busy; the program then says so.
   EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));
   EXPECT_EQ(result.left_behind, 0);
   EXPECT_THAT(result.out, StartsWith("mnist, 28x28 images, batch 8, 2 threads, precision 32, sgd"));
@@ -104,7 +104,7 @@ TEST(BenchStrategiesCommand, TrainsAResNet) {
   EXPECT_EQ(rows.at("pipeline-interleaved")["image_size"], 32);
   EXPECT_EQ(rows.at("pipeline-interleaved")["recompute"], true);
   EXPECT_TRUE(rows.at("dp-gathered")["recompute"].is_null());
-  // What balance measured is printed, and the stages are cut there.
+  // The measurements of `balance` are printed, and the stages are cut accordingly.
   const auto cuts = rows.at("pipeline-interleaved")["cuts"].get<std::vector<std::string>>();
   EXPECT_EQ(cuts.size(), 3U);
   EXPECT_THAT(result.out,

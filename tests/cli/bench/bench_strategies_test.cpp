@@ -1,4 +1,4 @@
-// `lockstep bench step --strategy all`: its options, its ways, and the rows that it writes.
+// The options, ways and rows of `lockstep bench step --strategy all`.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,12 +80,12 @@ TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   EXPECT_NEAR(way_named("pipeline-interleaved", work).replayed_bubble(), 1.0 / 17, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble(), 1.0 / 25, 1e-12);
   EXPECT_DOUBLE_EQ(way_named("ddp", work).replayed_bubble(), 0);
-  // A forward that runs again lengthens the backward, which fills no gap.
+  // A recomputed forward lengthens the backward and fills no gap.
   const StrategyWork again = {.threads = 2, .batch = 64, .micro_batches = 8, .recompute = true};
   EXPECT_DOUBLE_EQ(way_named("split", again).replayed_bubble(), 0.5);
   EXPECT_NEAR(way_named("pipeline-1f1b", again).replayed_bubble(), 1.0 / 9, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", again).replayed_bubble(), 1.0 / 17, 1e-12);
-  // Where no backward can be split, ZB-H1 is 1F1B.
+  // If no backward can be split, ZB-H1 equals 1F1B.
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble({0, 1}), 1.0 / 9, 1e-12);
 }
 
@@ -251,7 +251,7 @@ class StrategyRowsTest : public StrategySettingsTest {
   BenchStrategiesSettings settings;
 };
 
-// The slower rank counts, and ratios are those of a round.
+// The slower rank counts, and ratios are taken within a round.
 TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
   const StrategyRounds single = rounds_of("single", {10, 20, 40});
   StrategyRounds ddp = rounds_of("ddp", {10, 10, 10});
@@ -321,7 +321,7 @@ TEST_F(StrategyRowsTest, SayWhatLimitsThem) {
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 }
 
-// A bubble says nothing where ranks take processors from each other.
+// A bubble is meaningless if ranks compete for processors.
 TEST_F(StrategyRowsTest, HaveNoBubbleWhereRanksShareProcessors) {
   const StrategyRow row = summarize(settings, rounds_of("hybrid", {10}), nullptr);
   EXPECT_EQ(row.processors, 2);
@@ -367,7 +367,7 @@ TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
   EXPECT_THAT(text, HasSubstr("\nhybrid: 4 ranks share 1 processor\n"));
 }
 
-// How `balance` chose is a line of another process.
+// The line about the choice of `balance` comes from another process.
 TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
   const StageCuts measured = {.stages = 4,
                               .names = {"layer1.1", "layer2.0", "layer3.0"},

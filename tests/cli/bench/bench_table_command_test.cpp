@@ -1,4 +1,4 @@
-// `lockstep bench table`: short runs of two recipes, and programs that stand in for PyTorch's.
+// `lockstep bench table`: short runs of two recipes, and programs that replace PyTorch's.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -109,7 +109,7 @@ TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
   }
 }
 
-// Without --threads a rank alone has no more of them than each of several.
+// Without --threads a single rank has as many threads as each of several ranks.
 TEST_F(BenchTableCommand, GivesAllRanksEqualThreads) {
   const ProgramResult result =
       table({"mnist", "--ranks", "1,2", "--max-steps", "1", "--batch-per-rank", "4", "--epochs",
@@ -119,8 +119,8 @@ TEST_F(BenchTableCommand, GivesAllRanksEqualThreads) {
   EXPECT_EQ(rows[0]["threads_per_rank"], rows[1]["threads_per_rank"]);
 }
 
-// A shell script in place of PyTorch's program. torchrun's words mean nothing to the shell, so that
-// the row with two ranks fails.
+// A shell script replaces PyTorch's program. The shell does not understand torchrun's words, so the
+// row with two ranks fails.
 TEST_F(BenchTableCommand, MeasuresOtherProgramsAndKeepsRowsWhereOneFails) {
   scratch.write("peers/train_epochs.py", R"(
 echo "$*" >>"$(dirname "$0")/words"

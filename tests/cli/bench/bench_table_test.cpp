@@ -17,7 +17,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a training of 2 ranks records whose later epochs take `seconds`.
+// The record of a training on 2 ranks whose later epochs take `seconds`.
 json run_of(int ranks, const std::vector<double>& seconds, double group = 0.5) {
   json run = {{"recipe", "mnist"},
               {"device", "cpu"},
@@ -144,7 +144,7 @@ TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
   EXPECT_FALSE(rows[2].exposed_communication_s);
 }
 
-// Other kernels, batches and loaders are other work.
+// Other kernels, batches and loaders are a different workload.
 TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
   for (const TableWay& alone :
        {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
@@ -210,7 +210,7 @@ TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
   EXPECT_EQ(all[1]["gpu_utilisation"], nullptr);
 }
 
-// What was measured, and what readers must know, stays with the rows.
+// The settings and the notes for readers stay with the rows.
 TEST(BenchTable, HasItsNotesInEachRow) {
   std::vector<BenchTableRow> rows = rows_of_all_kinds();
   rows[1].oversubscribed = true;

@@ -1,4 +1,4 @@
-// `--trace` of `lockstep bench`: a file for each row, with what all ranks did.
+// `--trace` of `lockstep bench`: a file for each row with the activity of all ranks.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -104,7 +104,7 @@ TEST_F(BenchTraceCommand, ShowsStepsOfEachStrategy) {
   EXPECT_TRUE(spans("single.json", 1).empty());
 }
 
-// Each rank's messages lead to the other one, which waits for those that are not sent yet.
+// Each rank's messages lead to the other one, which waits for messages not yet sent.
 TEST_F(BenchTraceCommand, ShowsTheWayOfMessagesBetweenStages) {
   bench({"step", "--strategy", "all", "--only", "pipeline-ranks-1f1b", "--rounds", "1", "--steps",
          "1", "--batch", "8", "--micro-batches", "2"});

@@ -1,4 +1,4 @@
-// The pictures of a traced all-reduce, of a trace that never changes.
+// Pictures of a traced all-reduce, from a fixed trace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

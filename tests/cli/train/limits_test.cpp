@@ -1,4 +1,4 @@
-// The program where memory or open files are scarce: it does its work, or says in one line why not.
+// The program when memory or open files are scarce: it works, or says in one line why not.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ const Command kCommands[] = {
     {"run", {"run", "--nproc-per-node", "2", "/bin/true"}},
 };
 
-// A warning may come first, as that the ranks' output can't be merged.
+// A warning may come first, for instance that the ranks' output cannot be merged.
 int lines_but_warnings(const std::string& text) {
   std::istringstream lines(text);
   int count = 0;
@@ -54,7 +54,7 @@ class Limits : public ::testing::TestWithParam<Command> {
     for (const char* split : {"train", "t10k"}) write_mnist(data_, split, 64);
   }
 
-  // Whether it did its work.
+  // Whether it succeeded.
   bool succeeds_or_says_why_not(int resource, rlim_t limit, const std::string& where) const {
     std::vector<std::string> words = {LOCKSTEP_PROGRAM};
     words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
@@ -71,7 +71,7 @@ class Limits : public ::testing::TestWithParam<Command> {
     EXPECT_EQ(result.left_behind, 0) << where;
     if (result.exit_code == 0) return true;
     EXPECT_EQ(lines_but_warnings(result.err), 1) << where << "\n" << result.err;
-    // Below what LibTorch's code takes, the system's loader has the word.
+    // Below the size of LibTorch's code, the system's loader reports the error.
     if (result.exit_code == 127) {
       EXPECT_THAT(result.err, HasSubstr("error while loading shared libraries")) << where;
       return false;

@@ -1,4 +1,4 @@
-// The recipes through the program, as their users run them.
+// The recipes as users run them, through the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -59,7 +59,7 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto run = nlohmann::json::parse(read_text(report));
   ASSERT_EQ(run["epochs"].size(), 3U);
-  // Python's script comes to the same losses (docs/benchmarks/autoencoder.md).
+  // Python's script reaches equal losses (docs/benchmarks/autoencoder.md).
   EXPECT_LT(run["test"]["loss"].get<double>(), 0.04);
   EXPECT_GT(run["test"]["psnr"].get<double>(), 14.0);
 }
@@ -98,7 +98,7 @@ TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   EXPECT_EQ(nlohmann::json::parse(read_text(report))["strategy"], "single");
 }
 
-// Threads and ranks compute the same micro-batches with the same random numbers.
+// Threads and ranks compute equal micro-batches with equal random numbers.
 TEST(Mnist, TrainsInPipelinesOfThreadsAndOfRanks) {
   const TemporaryDirectory data;
   for (const char* split : {"train", "t10k"}) write_mnist(data, split, 64);

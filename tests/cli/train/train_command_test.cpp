@@ -1,4 +1,4 @@
-// `lockstep train` as its users meet it when something is wrong, and how it ends.
+// Errors and exits of `lockstep train` from its users' point of view.
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -248,7 +248,7 @@ TEST_F(TrainCommand, NamesADamagedDataFile) {
   data.write("train-images-idx3-ubyte", idx_labels(64));
   expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte",
                    "mislabelled");
-  // The test images are read by the ranks: the launcher tells what rank 0 met.
+  // The ranks read the test images; the launcher reports rank 0's error.
   data.write("train-images-idx3-ubyte", idx_images(64, 28, 28));
   data.write("t10k-labels-idx1-ubyte", idx_labels(63));
   const auto result =
@@ -369,7 +369,7 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
   }
 }
 
-// What the program writes to a terminal, until it ends.
+// The program's output on a terminal, until it ends.
 class PseudoTerminal {
  public:
   PseudoTerminal() : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
@@ -383,7 +383,7 @@ class PseudoTerminal {
     dup2(slave_, STDOUT_FILENO);
     dup2(slave_, STDERR_FILENO);
   }
-  // Reads until nobody holds the other end.
+  // Reads until no process holds the other end.
   std::string read_all() {
     close(slave_);
     std::string text;

@@ -156,8 +156,8 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_TRUE(model.initializers.contains("decoder.2.weight"));
 }
 
-// Whether images come from the cache of both ranks or from their files is not to be seen in the
-// weights. 40 kB have room for some of the images.
+// The weights do not depend on whether images come from the shared cache of both ranks or from
+// their files. 40 kB have room for some of the images.
 TEST_F(TrainFolder, TheCacheChangesNothing) {
   write_noise("photos", 16, 2);
   for (const auto& [recipe, side] : {std::pair("autoencoder", "40"), {"classify", "64"}}) {
@@ -177,7 +177,7 @@ TEST_F(TrainFolder, TheCacheChangesNothing) {
   }
 }
 
-// A split by other rules would validate on images that the run has trained on.
+// A split with other rules would validate on images that the run has trained on.
 TEST_F(TrainFolder, ResumesOnTheSameSplitOnly) {
   write_photos("photos", 10, 2);
   const auto resume = [&](const std::vector<std::string>& more) {

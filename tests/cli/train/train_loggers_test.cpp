@@ -1,4 +1,4 @@
-// `lockstep train --logger`: what is logged where, and what is refused.
+// `lockstep train --logger`: what is logged where, and which options are refused.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// The folders of the runs below `logs`, in the order of their beginnings.
+// The runs' folders below `logs`, in order of their start.
 std::vector<fs::path> run_folders(const fs::path& logs) {
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(logs)) {
@@ -144,7 +144,7 @@ TEST_F(TrainCommand, LogsNothingUnlessItIsAsked) {
   EXPECT_FALSE(fs::exists(fs::path(out) / "wandb"));
 }
 
-// The training goes on; what was not sent is kept.
+// The training continues, and unsent values are kept.
 TEST_F(TrainCommand, OutlivesAnMlflowServerThatIsNotThere) {
   const std::string logs = in_scratch("logs");
   const auto result = train({"mnist", "--max-steps", "2", "--logger", "mlflow", "--log-dir", logs,

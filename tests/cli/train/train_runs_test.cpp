@@ -1,4 +1,4 @@
-// Runs of `lockstep train`: what they train with, report and write, and how they go on.
+// Runs of `lockstep train`: settings, reports, files, and resuming.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,8 +41,8 @@ TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
 }
 
-// The batches are the native engine's to rounding (tests/data/loader/dali_engine_test.cpp), so the
-// steps are.
+// Batches equal the native engine's up to rounding (tests/data/loader/dali_engine_test.cpp), so the
+// steps do, too.
 TEST_F(TrainCommand, TrainsWithDali) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   const auto loss_of = [&](const std::string& loader) {
@@ -72,7 +72,7 @@ TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
   const auto plain = report_of({"--no-fused-kernels"});
   EXPECT_TRUE(fused["fused_kernels"].get<bool>());
   EXPECT_FALSE(plain["fused_kernels"].get<bool>());
-  // The same network with the same random numbers.
+  // Both runs use one network and one sequence of random numbers.
   EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
 }
 
@@ -246,7 +246,7 @@ TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
   EXPECT_EQ(twice["epochs"][0]["train_loss"], plain["epochs"][0]["train_loss"]);
 }
 
-// --accelerator auto says that there are no GPUs, cuda refuses to run without them.
+// --accelerator auto reports that there are no GPUs; cuda refuses to run without them.
 TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
   const auto run_on = [&](const char* accelerator) {
     return train({"mnist", "--strategy", "pipeline", "--stages", "2", "--batch-size", "8",
@@ -406,7 +406,7 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "r1.json"));
 }
 
-// A loop that resumes until the exit code is 0 comes to its end.
+// A loop that resumes until the exit code is 0 terminates.
 TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
   const std::vector<std::string> first = {"mnist",
                                           "--nproc-per-node",
@@ -455,7 +455,7 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
   EXPECT_NE(read_text(scratch / "run/checkpoint.safetensors"), first);
 }
 
-// As its options say, and beside them the links.
+// As the options request, plus the links.
 TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   const std::vector<std::string> words = {"mnist",
                                           "--max-epochs",
@@ -507,7 +507,7 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
   for (const char* how : {"--resume", "--overwrite"}) {
     std::vector<std::string> second = {"mnist", "--max-steps",     "1",
                                        "--out", in_scratch("run"), how};
-    // Not by run_to_end(), which ends what else runs.
+    // Does not use run_to_end(), which would end other running processes.
     ProgramRun refused(command(second), {{"LOCKSTEP_DATA", data.path().string()}});
     siginfo_t ended{};
     waitid(P_PID, refused.pid(), &ended, WEXITED | WNOWAIT);
@@ -515,8 +515,8 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
     EXPECT_THAT(refused.error_so_far(), HasSubstr(holder)) << how;
     waitpid(refused.pid(), nullptr, 0);
   }
-  // The ranks of a launcher that is killed hold the folder for as long as they live. The launcher's
-  // children are then children of this process.
+  // Ranks of a killed launcher hold the folder as long as they live. The launcher's children then
+  // become children of this process.
   kill(run.pid(), SIGKILL);
   EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);
   for (const pid_t child : children) waitpid(child, nullptr, 0);

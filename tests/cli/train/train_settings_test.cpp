@@ -1,4 +1,4 @@
-// What `lockstep train` makes of its options before a rank exists.
+// How `lockstep train` resolves its options before a rank exists.
 #include <lockstep/cli/train/train_settings.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Stages on threads wait for each other without a group whose timeout could hold.
+// Stages on threads wait for each other without a group whose timeout could apply.
 TEST(TrainSettings, GiveAPipelineTheDeadlineOfAllWaits) {
   TrainArguments arguments;
   arguments.recipe = "cifar10";
@@ -239,7 +239,7 @@ TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
   EXPECT_EQ(refusal(), "train: --trace-steps belongs to --trace and --profiler trace");
 }
 
-// What is wrong with the stages is told with the option that gave them.
+// Errors of the stages are reported with the option that set them.
 TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
   const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {
     TrainArguments arguments;

@@ -1,4 +1,4 @@
-// `lockstep train --trace`: what all ranks did in the last steps, in one file.
+// `lockstep train --trace`: the activity of all ranks in the last steps, in one file.
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ TEST_F(TrainTrace, HasOneReductionForTheBatchesOfAStep) {
   }
 }
 
-// Beside it lies the record of the run.
+// The run's record is in the same folder.
 TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   trace_of({"--nproc-per-node", "2"});
   const json run = json::parse(read_text(scratch / "run/run.json"));

@@ -1,4 +1,4 @@
-// Which weights a command takes from a file.
+// Which weights a command loads from a file.
 #include <lockstep/cli/train/weights_file.h>
 
 #include <gtest/gtest.h>

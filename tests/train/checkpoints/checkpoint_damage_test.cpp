@@ -1,5 +1,5 @@
-// Checkpoints that were damaged, cut short by a full disk, or written by a process that was killed:
-// what is whole is found, and what is not is named.
+// Checkpoints that were damaged, truncated by a full disk, or written by a killed process: complete
+// ones are found, and damaged ones are named.
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -46,8 +46,8 @@ class DamagedCheckpoint : public ::testing::Test {
     for (const std::int64_t step : {1, 2}) save_step(store, step, {{"loss", 0.5}});
   }
 
-  // Writes `content` in place of the file `name` of the newest checkpoint, and expects that it is
-  // named in one warning and that the checkpoint before it is found.
+  // Replaces the file `name` of the newest checkpoint by `content`, and expects one warning that
+  // names it and that the previous checkpoint is found.
   void expect_fallback(const std::string& name, const std::string& content,
                        const std::string& what) const {
     const fs::path path = newest / name;
@@ -85,7 +85,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhenAFileIsTruncatedOrLonger) {
   EXPECT_EQ(find_checkpoint(directory).folder, newest) << "whole again";
 }
 
-// Each bit of the manifest, and bits of all places of the other files.
+// Flips each bit of the manifest, and bits throughout the other files.
 TEST_F(DamagedCheckpoint, IsPassedOverWhenABitIsAnother) {
   for (const char* name : kAllFiles) {
     const std::string whole = read_text(newest / name);
@@ -123,7 +123,7 @@ TEST_F(DamagedCheckpoint, IsNamedWithWhatWasFoundAndExpected) {
   }
 }
 
-// Nobody knows whether it is the newest: it is named before an older one is taken.
+// The unreadable checkpoint may be the newest, so it is named before an older one is used.
 TEST_F(DamagedCheckpoint, IsNamedWithoutALinkToIt) {
   fs::remove(directory / "latest");
   expect_fallback(kManifestFile, "{}", "no manifest");
@@ -145,12 +145,12 @@ TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
   }
 }
 
-// --- A disk that is full ---
+// --- A full disk ---
 
 constexpr std::size_t kFileBytes = 100 << 10;  // two files of a checkpoint: 200 KiB
 
-// Ends with 0 when a third checkpoint of 200 KiB does not fit on the disk of `directory`, and the
-// two before it stay as they are.
+// Exits with 0 if a third checkpoint of 200 KiB does not fit on the disk of `directory` and the
+// first two stay intact.
 int fill(const fs::path& directory) {
   CheckpointStore store({.directory = directory});
   store.prepare();
@@ -165,7 +165,7 @@ int fill(const fs::path& directory) {
   if (names_in(directory) != std::vector<std::string>{"step-00000001", "step-00000002"}) return 3;
   if (!holds_step(find_checkpoint(directory).folder, 2, kFileBytes)) return 4;
   if (fs::exists(directory / ".tmp-step-00000003")) return 5;
-  // What is smaller fits again.
+  // A smaller checkpoint fits again.
   save_step(store, 4, {}, 1000);
   return holds_step(find_checkpoint(directory).folder, 4, 1000) ? 0 : 6;
 }
@@ -180,7 +180,7 @@ TEST(FullDisk, LeavesTheCheckpointsBeforeWhole) {
   EXPECT_EQ(code, 0);
 }
 
-// The limit of a process, where no file system can be mounted.
+// Uses a process limit where no file system can be mounted.
 TEST(FullDisk, OfAProcessLeavesTheCheckpointsBeforeWhole) {
   const testing_support::TemporaryDirectory scratch;
   EXPECT_EQ(in_child([&] {
@@ -194,8 +194,7 @@ TEST(FullDisk, OfAProcessLeavesTheCheckpointsBeforeWhole) {
 
 // --- A folder that cannot be removed ---
 
-// What holds it is here a file system that is mounted in it; on NFS it is a file that somebody has
-// open.
+// Here the folder is held by a file system mounted in it; on NFS it would be held by an open file.
 int keep_what_is_held(const fs::path& directory) {
   CheckpointStore store({.directory = directory, .keep_last = 1});
   store.prepare();
@@ -228,8 +227,8 @@ TEST(HeldCheckpoint, DoesNotEndTheRun) {
 
 // --- A process that is killed ---
 
-// Writes checkpoints for ever, from the one that it finds on, and reports each that is complete.
-// Those that do not fit on the disk it leaves out.
+// Writes checkpoints endlessly, starting from the one it finds, and reports each complete one.
+// Skips those that do not fit on the disk.
 [[noreturn]] void write_for_ever(const fs::path& directory, int reports) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CheckpointStore store({.directory = directory, .save_top_k = 1});
@@ -248,7 +247,7 @@ TEST(HeldCheckpoint, DoesNotEndTheRun) {
   }
 }
 
-// The last step that the pipe has.
+// The last step in the pipe.
 std::int64_t last_report(int pipe) {
   std::int64_t last = 0;
   std::int64_t step = 0;
@@ -261,12 +260,13 @@ struct Kills {
   int unfinished = 0;         // kills that left something unfinished
 };
 
-// Kills a process that writes checkpoints into `directory`, again and again, and expects after each
-// kill that the newest complete one is found, whole. For the process itself, or a child of it:
+// Repeatedly kills a process that writes checkpoints into `directory`, and expects after each kill
+// that the newest complete checkpoint is found intact. Runs in the test's process or a child of it,
+// so it throws on failure.
 // throws what it does not find.
 //
-// The first process completes a checkpoint before it is killed; with `completes`, every second one
-// of the others, too.
+// The first process completes a checkpoint before it is killed; with `completes`, so does every
+// second one of the others.
 Kills kill_again_and_again(const fs::path& directory, int times, bool completes) {
   std::mt19937 random(7);
   Kills kills;
@@ -288,7 +288,7 @@ Kills kill_again_and_again(const fs::path& directory, int times, bool completes)
       const Clock::time_point begin = Clock::now();
       pollfd report = {.fd = ends[0], .events = POLLIN, .revents = 0};
       LOCKSTEP_CHECK(poll(&report, 1, 30'000) == 1, "no checkpoint was completed");
-      // About what a checkpoint takes: the kill falls into the next one.
+      // Roughly the time of a checkpoint, so that the kill hits the next one.
       longest_microseconds = static_cast<std::int64_t>(seconds_since(begin) * 1e6) + 1;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % longest_microseconds));

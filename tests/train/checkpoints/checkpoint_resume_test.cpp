@@ -1,4 +1,4 @@
-// What a run reads of its checkpoints when it goes on, and from which one all of its ranks do.
+// What a run reads of its checkpoints when it resumes, and that all ranks resume from one of them.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -26,8 +26,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_support::TemporaryDirectory;
 
-// Bytes that this process has asked the kernel to copy from files; nothing where it does not say.
-// What is read through a map does not count.
+// Bytes that this process has asked the kernel to copy from files; nothing if not reported.
+// Excludes reads through maps.
 std::optional<std::int64_t> bytes_read() {
   std::ifstream file("/proc/self/io");
   std::string name;
@@ -38,7 +38,7 @@ std::optional<std::int64_t> bytes_read() {
   return std::nullopt;
 }
 
-// To verify a checkpoint is to copy its files; what is loaded comes from maps of them.
+// Verifying a checkpoint copies its files; loading uses maps of them.
 TEST(CheckpointResume, VerifiesEachFileOnce) {
   if (!bytes_read()) GTEST_SKIP() << "the kernel does not count what is read";
   const TemporaryDirectory directory;
@@ -67,7 +67,7 @@ TEST(CheckpointResume, VerifiesEachFileOnce) {
   }
 }
 
-// Between the two it may have changed on the disk.
+// The file may have changed on disk between the two.
 TEST(CheckpointResume, FindsDamageThatCameAfterTheVerification) {
   const TemporaryDirectory directory;
   TrainerOptions run = options(1);
@@ -85,7 +85,7 @@ TEST(CheckpointResume, FindsDamageThatCameAfterTheVerification) {
               AllOf(HasSubstr("model.safetensors: the tensor '"), HasSubstr("' is damaged")));
 }
 
-// Rank 0 alone finds the damage, and the others hear where the run goes on: at the end of an epoch,
+// Only rank 0 finds the damage, and the others learn where the run resumes: at the end of an epoch,
 // or within one.
 TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
   TrainerOptions run = options(2);

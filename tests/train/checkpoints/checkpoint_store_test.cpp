@@ -1,4 +1,4 @@
-// Which checkpoints are kept, when the others go, and what a run finds when it goes on.
+// Which checkpoints are kept, when the others are removed, and what a resumed run finds.
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 
 #include <fcntl.h>
@@ -33,12 +33,12 @@
 namespace lockstep {
 namespace {
 
-bool refuses_links = false;    // as a disk without inodes does
-bool changes_bytes = false;    // of the next file that is flushed
-bool dies_at_removal = false;  // the process is killed when it takes a checkpoint's name away
-std::vector<std::string>* events = nullptr;  // what is done to the disk, one behind the other
+bool refuses_links = false;                  // as a disk without inodes does
+bool changes_bytes = false;                  // of the next file that is flushed
+bool dies_at_removal = false;                // the process is killed when it removes a checkpoint
+std::vector<std::string>* events = nullptr;  // disk operations in order
 
-// "WHAT NAME", without the ending of a name that a file has while it is written.
+// "WHAT NAME", without the suffix that a file has while it is written.
 void note_event(const char* what, const std::filesystem::path& path) {
   if (events == nullptr) return;
   const std::string name = path.filename();
@@ -48,7 +48,7 @@ void note_event(const char* what, const std::filesystem::path& path) {
 }  // namespace
 }  // namespace lockstep
 
-// In place of the C library's, for disks that fail.
+// Replaces the C library's functions, to simulate failing disks.
 extern "C" int symlink(const char* target, const char* link) noexcept {
   lockstep::note_event("link", link);
   if (!lockstep::refuses_links) {
@@ -137,7 +137,7 @@ struct Kept {
   const char* best;
 };
 
-// The losses of the steps 1 to 6, and what stays of them.
+// The losses of steps 1 to 6, and which checkpoints remain.
 class CheckpointsKept : public CheckpointStoreTest, public ::testing::WithParamInterface<Kept> {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -178,7 +178,7 @@ TEST_P(CheckpointsKept, AreTheNewestAndTheBest) {
   }
 }
 
-// Values that were written before count after a resume as well.
+// Values written earlier also count after a resume.
 TEST_F(CheckpointStoreTest, RemembersTheBestAfterAResume) {
   const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
   CheckpointStore first = store(options);
@@ -203,8 +203,8 @@ TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
   EXPECT_EQ(found.manifest.first_sequence, 3);
 }
 
-// What a crash of the machine may leave is never named before it is on the disk, and what is
-// removed has been replaced there.
+// Data are flushed before they get a name, and replaced on disk before they are removed, so that a
+// crash of the machine loses nothing.
 TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
   CheckpointStore run = store({.keep_last = 1});
   save_step(run, 1);
@@ -221,7 +221,7 @@ TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
                                 "name .tmp-removed-step-00000001"));
 }
 
-// As where the steps of an epoch become fewer with a larger batch.
+// This happens if a larger batch reduces the steps per epoch.
 TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
   CheckpointStore first = store();
   save_step(first, 200);
@@ -245,8 +245,8 @@ TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
   EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
 }
 
-// In a process that is killed when it has turned `latest` to the new one and begins to remove
-// others.
+// Runs in a process that is killed after it has pointed `latest` to the new checkpoint and begins
+// to remove others.
 void save_and_die(CheckpointStore& run, std::int64_t next) {
   const pid_t child = fork();
   if (child == 0) {
@@ -259,7 +259,7 @@ void save_and_die(CheckpointStore& run, std::int64_t next) {
   ASSERT_TRUE(WIFSIGNALED(status)) << "nothing was removed";
 }
 
-// The run's user goes back to step 1 from step 3, whose loss was the best.
+// The user goes back from step 3, whose loss was the best, to step 1.
 TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
   const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
   for (const int deaths : {1, 2}) {
@@ -285,7 +285,7 @@ TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
   }
 }
 
-// Earlier versions wrote none: what lies before it in the order is the run's.
+// Earlier versions wrote no parents: checkpoints before it in the order belong to the run.
 TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
   CheckpointStore first = store({.keep_last = 3});
   for (const std::int64_t step : {1, 2, 3}) {
@@ -344,7 +344,7 @@ TEST_F(CheckpointStoreTest, RemovesADamagedOneOnceThereIsANewOne) {
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003"));
 }
 
-// The run repeats the steps behind the checkpoint that it has fallen back to.
+// The run repeats the steps after the checkpoint that it has fallen back to.
 TEST_F(CheckpointStoreTest, ReplacesADamagedOneOfTheSameStep) {
   CheckpointStore first = store();
   for (const std::int64_t step : {1, 2}) save_step(first, step);
@@ -367,7 +367,7 @@ TEST_F(CheckpointStoreTest, KeepsALinkToTheWeights) {
   EXPECT_EQ(testing_support::read_text(options.link), StepContent(2).model());
 }
 
-// Folders in place of the links stand for a file system that has no links.
+// Folders in place of the links simulate a file system without links.
 TEST_F(CheckpointStoreTest, GoesOnWithoutLinks) {
   fs::create_directories(directory / "latest/in the way");
   CheckpointStore first = store({.save_top_k = 1});
@@ -415,7 +415,7 @@ TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
   EXPECT_EQ(priority_of_this_thread(), before);
 }
 
-// What comes to the disk is not what the checksum was made of.
+// The data on disk differ from those that were checksummed.
 TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
   CheckpointStore run = store({.keep_last = 1});
   save_step(run, 1);
@@ -430,7 +430,7 @@ TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
   EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
 }
 
-// An old link would lead the next run to an old checkpoint, and the newer one would go.
+// An old link would lead the next run to an old checkpoint, and the newer one would be removed.
 TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
   CheckpointStore run = store();
   save_step(run, 1);
@@ -445,7 +445,7 @@ TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
 }
 
-// The ways to write the link that a shell, a person or a program has.
+// Different ways to write the link.
 TEST_F(CheckpointStoreTest, GoesBackHoweverTheLinkIsWritten) {
   const std::string targets[] = {"step-00000001/", "./step-00000001",
                                  "../checkpoints/step-00000001",
@@ -496,7 +496,7 @@ TEST_F(CheckpointStoreTest, LeavesFoldersOfOthersAlone) {
   EXPECT_TRUE(fs::exists(directory / ".tmp-upload/part"));
 }
 
-// It may be whole, and newer than all others.
+// The checkpoint may be complete, and newer than all others.
 TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   CheckpointStore first = store({.keep_last = 1});
   save_step(first, 1);
@@ -532,8 +532,8 @@ TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   }
 }
 
-// A run replaces the only checkpoint while somebody looks for it: here, as soon as a warning says
-// that the newest one is damaged.
+// A run replaces the only checkpoint during a search: here, as soon as a warning says that the
+// newest one is damaged.
 TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
   CheckpointStore run = store();
   for (const std::int64_t step : {1, 2}) save_step(run, step);

@@ -143,7 +143,7 @@ TEST_F(Checkpoint, SaysThatItIsOfAnotherOptimizer) {
                 "momentum_buffer; give"));
 }
 
-// Files of the first version knew SGD alone, whose momentum had another name.
+// Files of the first version supported only SGD, whose momentum had another name.
 TEST_F(Checkpoint, ReadsTheFirstFormat) {
   train_a_little(net, optimizer);
   TensorViews views;
@@ -168,7 +168,7 @@ TEST_F(Checkpoint, ReadsTheFirstFormat) {
   const auto info = load_checkpoint(path, *other, other_optimizer.state(), "mnist");
   EXPECT_TRUE(other->linear->weight.equal(net->linear->weight));
   EXPECT_TRUE(other_optimizer.state()[0].second.equal(optimizer.state()[0].second));
-  // So that the run is not said to differ in them.
+  // Avoids a report that the runs differ in them.
   EXPECT_EQ(info.settings.at("optimizer"), "sgd");
   EXPECT_EQ(info.settings.at("gradient_clip_norm"), "none");
 }
@@ -249,7 +249,7 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   ASSERT_EQ(log.lines().size(), 1U);
   EXPECT_THAT(log.lines()[0], HasSubstr("linear.bias holds values that are not finite"));
 
-  // As a program writes it that knows nothing of checksums.
+  // As written by a program without checksums.
   std::string text = read_text(path);
   for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
        found = text.find("lockstep.xxh3", found)) {
@@ -261,7 +261,7 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
 }
 
-// As two nets of one kind have them, each with an optimizer.
+// As in a module of two nets, each with an optimizer.
 TEST_F(Checkpoint, RefusesTwoTensorsOfOneName) {
   Net other;
   Optimizer other_optimizer(*other, kMomentum);

@@ -74,7 +74,7 @@ TEST_F(StateDictFile, KeepsViewsAndWhatIsShared) {
                                  {"scalar", torch::tensor(2.5)},
                                  {"nothing", torch::empty({0, 3})}});
   EXPECT_LT(std::filesystem::file_size(path("x.pt")),
-            10'000U);  // not all that "alone" is a view of
+            10'000U);  // without the rest of the viewed storage
   const StateDict loaded = load_state_dict_file(path("x.pt"));
   EXPECT_TRUE(loaded[0].second.equal(base));
   EXPECT_TRUE(loaded[1].second.equal(base.t().slice(0, 1, 5, 2)));
@@ -102,7 +102,7 @@ TEST_F(StateDictFile, LoadsIntoTheModuleThatItCameFrom) {
 TEST_F(StateDictFile, TellsFormatsByTheirContentAndTakesAPrefix) {
   MnistNet net;
   save_checkpoint(path("checkpoint.pt"), *net, {{"momentum_buffer.fc1.bias", torch::ones({50})}},
-                  {.recipe = "mnist"});  // safetensors, whatever its name says
+                  {.recipe = "mnist"});  // safetensors, despite its name
   EXPECT_EQ(load_state_dict_file(path("checkpoint.pt")).size(), 9U);
   const StateDict momentum =
       load_state_dict_file(path("checkpoint.pt"), "optimizer.momentum_buffer.");
@@ -172,7 +172,7 @@ TEST_F(StateDictFile, DoesWhatTheGuideShows) {
 
 class Pretrained : public ::testing::Test {
  protected:
-  // Weights that no fresh net has.
+  // Weights that differ from those of any fresh net.
   static StateDict trained(torch::nn::Module& net) {
     StateDict state;
     for (const auto& [name, tensor] : state_dict(net))

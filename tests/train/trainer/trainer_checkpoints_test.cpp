@@ -1,5 +1,5 @@
-// The checkpoints of a run: when they are written, which are kept, and what a run makes of damaged
-// ones.
+// The checkpoints of a run: when they are written, which are kept, and how damaged ones are
+// handled.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -104,7 +104,7 @@ TEST(TrainerCheckpoints, WithinAnEpochAreGoneOnFromExactly) {
                        .background = way.background};
     train_ranks(way.ranks, "shm", way.strategy, run);
     EXPECT_EQ(checkpoint_names(run.checkpoints.directory).size(), 12U);
-    // As if the run had been killed after its ninth step.
+    // Simulates a kill after the ninth step.
     for (const std::int64_t step : {12, 11, 10}) {
       fs::remove_all(run.checkpoints.directory / checkpoint_name(step));
     }
@@ -246,7 +246,7 @@ TEST(TrainerCheckpoints, SayWhatHasGoneWrongInTheBackground) {
   }
 }
 
-// A disk that fails is rank 0's alone: the others hear why the run ends.
+// A failing disk affects only rank 0: the others learn why the run ends.
 TEST(TrainerCheckpoints, SayOnEveryRankWhyTheyCannotBeWritten) {
   const TemporaryDirectory directory;
   TrainerOptions run = options_with(3, directory / "checkpoints");

@@ -82,7 +82,7 @@ TEST_P(TrainerDp, ClipsGradientsByTheirNorm) {
   EXPECT_NEAR(distance(train_dp(clipped, GetParam()).state, initial_state()), 0.5 * 0.01, 1e-5);
 }
 
-// How the rows are divided changes the roundings of 16 bits, but not the course of training.
+// The division of rows changes rounding in 16 bits, but not the course of training.
 TEST_P(TrainerDp, TrainsInSixteenBits) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     TrainerOptions half = options(1);
@@ -196,7 +196,7 @@ TEST_P(TrainerDp, RefusesToBeDeterministicWhereAModuleDrawsLate) {
   EXPECT_NO_THROW(train_with_dropout_from(0, true));
 }
 
-// A run that goes on with other weights does not repeat the original, and says so.
+// A run resumed with other weights does not repeat the original, and says so.
 TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   StrategyOptions shared = two_cpus(DpLoss::kGathered);
   const auto equal = make_strategy("dp", group_of_one(), shared);

@@ -1,8 +1,8 @@
-// Runs that are killed again and again, in the middle of a checkpoint or on a full disk as well,
-// and gone on with each time: their ends are those of runs that nobody has disturbed, to the bit.
+// Runs that are killed repeatedly, also during a checkpoint or on a full disk, and resumed each
+// time: they end bitwise equal to undisturbed runs.
 //
-// All that trains is a fork of the test, which computes nothing itself: beside threads of LibTorch
-// a fork is not safe.
+// All training runs in forks of the test, which itself computes nothing: forking next to LibTorch's
+// threads is not safe.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -47,7 +47,7 @@ using testing_support::TemporaryDirectory;
 constexpr int kKills = 50;
 constexpr std::int64_t kEpochs = 30;
 constexpr std::int64_t kSteps = 6 * kEpochs;
-constexpr int kPatience = 60'000;  // ms: nothing takes that long
+constexpr int kPatience = 60'000;  // ms: longer than any operation
 
 constexpr int kDiskIsFull = 3;      // a life's exit code
 constexpr std::int64_t kFull = -1;  // among its reports, which else are steps
@@ -70,8 +70,8 @@ Safetensors parsed(const std::string& bytes, const fs::path& file) {
   return parse_safetensors(testing_support::as_bytes(bytes), file.string());
 }
 
-// Weights, buffers, average, what the optimizer remembers, and all that the metadata says: where
-// the loader stands, how often the average was updated, the settings.
+// Weights, buffers, average, the optimizer's state, and all metadata: the loader's position, the
+// number of updates of the average, the settings.
 void require_same_file(const fs::path& got, const fs::path& wanted) {
   const std::string got_bytes = testing_support::read_text(got);
   const std::string wanted_bytes = testing_support::read_text(wanted);
@@ -117,7 +117,7 @@ bool has_unfinished(const fs::path& directory) {
 
 // --- A run of the Trainer, in a process of its own ---
 
-// Tells the test of each step, before the checkpoint after it is written.
+// Reports each step to the test before the checkpoint after it is written.
 struct ReportingListener : Listener {
   explicit ReportingListener(int pipe) : pipe_(pipe) {}
   void on_step(const StepReport& report) override {
@@ -138,8 +138,8 @@ struct Way {
   fs::path directory{};
   std::int64_t every_n_train_steps = 1;
   bool background = false;
-  /// Where this is not empty, the disk there has room for two checkpoints and a half soon after the
-  /// beginning of a life.
+  /// If not empty, the disk there has room for two and a half checkpoints soon after the beginning
+  /// of a life.
   fs::path fills{};
 };
 
@@ -152,7 +152,7 @@ std::string little_room(const fs::path& directory) {
   return std::to_string(pages * 4096 * 5 / 2);
 }
 
-// Trains to the end, from the newest checkpoint on if there is one. The exit code.
+// Trains to the end, from the newest checkpoint if there is one. Returns the exit code.
 int train_life(const Way& way, int reports) {
   at::set_num_threads(1);
   TrainerOptions run = options(kEpochs);
@@ -224,19 +224,19 @@ class Life {
     return value;
   }
 
-  /// Whether the kill has ended it: it may have ended by itself before.
+  /// Whether the kill ended it, rather than a normal exit before.
   bool was_killed() {
     const int status = finish(/*kills=*/true);
     return WIFSIGNALED(status);
   }
 
-  /// The exit code with which it ends by itself; -1 for a signal.
+  /// Its own exit code; -1 for a signal.
   int exit_code() {
     const int status = finish(/*kills=*/false);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  /// The last step that it has reported; once it has ended.
+  /// The last step that it reported; valid after it has ended.
   std::int64_t last_step() const { return last_step_; }
 
  private:
@@ -255,7 +255,7 @@ class Life {
   std::int64_t last_step_ = 0;
 };
 
-// What a run that nobody disturbs takes.
+// The times of an undisturbed run.
 struct Lengths {
   double start = 0;  // seconds from the beginning of the process to its first step
   double step = 0;   // with the checkpoint after it
@@ -285,7 +285,7 @@ void wait_for_moment(Life& life, int turn, const Way& way, const Lengths& length
   sleep_seconds(draws.below(lengths.step / 4));
 }
 
-// What it has lost is the step in hand, and in the background the one before it.
+// Only the step in progress may be lost, and in the background the one before it.
 void require_whole(const Way& way, std::int64_t reported) {
   const testing_support::CapturedLog log;
   const FoundCheckpoint found = find_checkpoint(way.directory);
@@ -302,8 +302,8 @@ TEST(KilledTraining, EndsAsOneThatNobodyHasDisturbed) {
   int kills = 0;
   int unfinished = 0;
   int runs = 0;
-  // On a machine that is busy a kill may come late, and the run to its end before the last kill:
-  // then there is another one.
+  // On a busy machine a kill may come late, and the run may end before the last kill; then it is
+  // killed again.
   while (kills < kKills) {
     ASSERT_LT(runs, 10) << "only " << kills << " kills came in time";
     Way way = {.directory = scratch / str("run", runs++)};
@@ -332,7 +332,7 @@ constexpr const char* kRoom = "64m";
 constexpr int kKillsOnFullDisk = 10;
 constexpr int kEndsOnFullDisk = 3;
 
-// For a process with a disk of its own. What is to be kept elsewhere goes to `scratch`.
+// For a process with its own disk. Files to be kept elsewhere go to `scratch`.
 int kill_on_full_disk(const fs::path& disk, const TemporaryDirectory& scratch) {
   const Lengths lengths = train_undisturbed({.directory = disk / "whole"});
   const fs::path whole = scratch / "whole";
@@ -363,7 +363,7 @@ int kill_on_full_disk(const fs::path& disk, const TemporaryDirectory& scratch) {
       const int code = life.exit_code();
       LOCKSTEP_CHECK(code == kDiskIsFull, "on a full disk the run ends with ", code);
       ++ends;
-      // Before it trains, a run that is told to go on finds that there is no room.
+      // A resumed run checks before training whether there is room.
       way.fills.clear();
       Life again(way);
       const int second = again.exit_code();

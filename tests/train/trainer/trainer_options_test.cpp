@@ -34,7 +34,7 @@ std::string events_of(TrainerOptions run) {
   return listener.events;
 }
 
-// Ended after `steps` and gone on with, a run is as one that was not ended.
+// A run ended after `steps` and resumed equals one that was not ended.
 void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
   const TemporaryDirectory directory;
   const StateDict whole = train(run).state;

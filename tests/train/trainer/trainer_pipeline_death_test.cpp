@@ -1,5 +1,4 @@
-// Strategies pipeline and hybrid when a rank cannot begin, and when one fails or dies in the middle
-// of training.
+// Strategies pipeline and hybrid when a rank cannot start, or fails or dies during training.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -95,8 +94,8 @@ ClassificationTask task_without_room() {
                             });
 }
 
-// Trains until something ends it, which others have marked in `moment`. Keeps what it trained with
-// until all have heard of the end: no rank learns of it because another one has left.
+// Trains until an error, whose time other ranks mark in `moment`. Keeps the trainer until all ranks
+// know of the error, so that none learns of it from another rank's exit.
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
                          const std::function<ClassificationTask()>& make_task, const Moment& moment,
                          Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions(),
@@ -145,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // The last rank cannot make its stages or their optimizer. By then the others wait for it in the
-// group of all ranks, in that of its pipeline, or in that of the ranks with its stage.
+// group of all ranks, of its pipeline, or of the ranks with its stage.
 TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
   const TrainerBeginning beginning = GetParam();
   Moment begun;
@@ -204,7 +203,7 @@ TEST_P(TrainerPipelineDeaths, AreNamedByAllOtherRanksWithinTwoSeconds) {
   }
 }
 
-// The other pipeline's ranks wait for the first one's gradients: they must hear of its end, too.
+// The other pipeline's ranks wait for the first one's gradients, so they must be informed, too.
 class TrainerHybridFailures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, TrainerHybridFailures, testing::Values("shm", "gloo"));
 

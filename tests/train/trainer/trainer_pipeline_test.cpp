@@ -60,7 +60,7 @@ std::vector<Way> pipelines() {
            "gloo"}};
 }
 
-// What a run comes to: rank 0's report, and the checkpoint that it wrote.
+// The results of a run: rank 0's report, and the checkpoint that it wrote.
 struct PipelineOutcome {
   RunReport report;
   StateDict state;
@@ -146,8 +146,8 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
   }
 }
 
-// Without checkpoints, and once more with the same strategy: rank 0's module is the trained model,
-// and nothing of the first run is left in the second one.
+// Trains without checkpoints, and once more with one strategy object: rank 0's module is the
+// trained model, and the first run leaves no traces in the second one.
 StateDict trained_twice(const Way& way) {
   StateDict state;
   const auto train_rank = [&](ProcessGroup group) {
@@ -263,7 +263,7 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-// What each of `firsts` has begun, each of `seconds` ends as one process would have.
+// A run begun by any of `firsts` and resumed by any of `seconds` ends like that of one process.
 void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& seconds) {
   TrainerOptions run = options(2);
   run.schedule = {};
@@ -283,7 +283,7 @@ void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& sec
   }
 }
 
-// A checkpoint is that of one process, whichever split has written it.
+// Checkpoints are independent of the division that wrote them.
 TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
   const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
   const Way sharded = {
@@ -370,7 +370,7 @@ TEST_P(TrainerHybridNorms, EvaluateTheNetThatTheySave) {
   EXPECT_EQ(outcome.report.test->samples, sums.mean().samples);
 }
 
-// Processes have generators of their own: dropout follows the seeds of the step alone.
+// Processes have separate generators: dropout depends only on the seeds of the step.
 TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
   const TemporaryDirectory directory;
   const StagedNetOptions with_dropout{.dropout = true};

@@ -1,4 +1,4 @@
-// What follows from an evaluation: a lower learning rate, or the end of the run.
+// Consequences of an evaluation: a lower learning rate, or the end of the run.
 #include <lockstep/train/task/plateau.h>
 
 #include <cmath>
@@ -167,7 +167,7 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   train(run);
 }
 
-// Each rank sees it, or hears of it from the one that has ended the group already.
+// Each rank sees it itself, or learns it from the one that has already ended the group.
 TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
   TrainerOptions run = options(2);
   run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
