@@ -130,7 +130,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of the slowest rank.
+// The slowest rank's time.
 template <class Function>
 double milliseconds(ProcessGroup& group, Function&& function) {
   group.barrier();

@@ -13,7 +13,7 @@ namespace lockstep {
 /// (proc_stat(5)), whose unit is a tick of 1 / `ticks_per_second` s. Nothing where one is missing.
 std::optional<double> busy_seconds(std::string_view stat, const std::vector<int>& cpus,
                                    long ticks_per_second);
-/// The same, by /proc/stat as it is now.
+/// As above, from /proc/stat as it is now.
 std::optional<double> busy_seconds(const std::vector<int>& cpus);
 
 /// Watches the processors of this process from its construction on.

@@ -11,7 +11,7 @@ namespace lockstep {
 /// XXH3_64bits of `bytes`; of none it is not 0.
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-/// The same of pieces that come one after the other.
+/// The checksum of pieces that come one after the other.
 class Checksum {
  public:
   Checksum();

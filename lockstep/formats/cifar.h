@@ -32,7 +32,7 @@ struct CifarRecords {
 CifarRecords parse_cifar10(std::span<const std::byte> bytes, std::int64_t expected_count,
                            std::string_view name);
 
-/// The same of CIFAR-100: coarse labels 0 to 19, fine ones 0 to 99.
+/// Parses CIFAR-100: coarse labels 0 to 19, fine ones 0 to 99.
 CifarRecords parse_cifar100(std::span<const std::byte> bytes, std::int64_t expected_count,
                             std::string_view name);
 

@@ -180,7 +180,7 @@ bool JpegDecoder::State::can_crop() const {
   return codec.scale_num == 8 || codec.max_h_samp_factor * codec.max_v_samp_factor <= 4;
 }
 
-// Of the image at its scale, which has width * height pixels.
+// Reads a region of the image at its scale, at which it has width * height pixels.
 void JpegDecoder::State::read_region(const ImageRegion& region, int width, int height,
                                      std::uint8_t* pixels) {
   const int margin = codec.max_h_samp_factor > 1 ? kUpsamplingMargin : 0;

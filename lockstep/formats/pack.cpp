@@ -24,7 +24,7 @@ PackEntry entry_at(std::span<const std::byte> bytes, std::size_t index_offset, s
   return load<PackEntry>(bytes, index_offset + static_cast<std::size_t>(index) * sizeof(PackEntry));
 }
 
-// Of pixels; a file may have any size.
+// Checks the size of pixels; a file may have any size.
 bool has_right_size(const PackInfo& info, const PackEntry& entry) {
   const auto bytes = static_cast<std::int64_t>(entry.bytes);
   if (info.kind == PackKind::kFiles) return bytes > 0 && bytes <= kMaximumPackRecordBytes;

@@ -43,11 +43,11 @@ struct PackRecord {
   std::int64_t width = 0;
 };
 
-/// Of one record. As RGB it is more than the largest image that a decoder accepts.
+/// The largest record. As RGB it is more than the largest image that a decoder accepts.
 inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
-/// Of an image in a pack.
+/// The longest side of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
-/// Of a pack: far more than any data set has, so that what is counted by class stays small.
+/// The most classes of a pack: far more than any data set has, so that counts by class stay small.
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
 /// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the
@@ -68,7 +68,7 @@ class PackReader {
 
   /// Reads all of a record: DataError when its checksum is another.
   void verify(std::int64_t index) const { verify(index, record(index).bytes); }
-  /// The same of a copy of the record's bytes.
+  /// As above, for a copy of the record's bytes.
   void verify(std::int64_t index, std::span<const std::byte> bytes) const;
   /// Where in the file a record begins.
   std::size_t offset(std::int64_t index) const;

@@ -77,7 +77,7 @@ TorchFile parse_torch_file(std::span<const std::byte> bytes, std::string_view na
 /// TorchTensor says or exceeds the limits above.
 std::string serialize_torch_file(const TorchTensors& tensors);
 
-/// The same, written to `path` without a copy in memory, so that readers see the old file or the
+/// Writes such a file to `path` without a copy in memory, so that readers see the old file or the
 /// new one. DataError when the file cannot be written.
 void write_torch_file(const std::filesystem::path& path, const TorchTensors& tensors);
 

@@ -31,7 +31,8 @@ class LineMerger {
 
   const std::vector<std::string> labels_;
   std::vector<std::string> pending_;
-  std::optional<std::size_t> within_line_of_;  ///< Whose unfinished line was passed on last.
+  std::optional<std::size_t>
+      within_line_of_;  ///< The rank whose unfinished line was passed on last.
 };
 
 }  // namespace lockstep

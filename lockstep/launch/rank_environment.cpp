@@ -12,7 +12,7 @@ namespace {
 
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
-// The same on all hosts of a job.
+// An id that all hosts of a job compute alike.
 std::string run_id(const JobEnvironment& job) {
   const LaunchOptions& options = job.options;
   if (options.nnodes == 1) return str("lockstep-", job.launcher);

@@ -14,7 +14,7 @@ namespace lockstep {
 /// Call before the first OpenMP region: threads inherit the processors of their creator.
 int prepare_rank(const WorkerEnvironment& worker, int threads = 0);
 
-/// The same for rank `local_rank` of `local_world_size` ranks on this one host.
+/// As above, for rank `local_rank` of `local_world_size` ranks on this one host.
 int prepare_rank(int local_rank, int local_world_size, int threads = 0);
 
 /// The processors that the ranks of `worker`'s host may use together. Call it before

@@ -64,7 +64,7 @@ void SignalInbox::restore_in_child() {
 void SignalInbox::pass_on(const ReceivedSignal& signal, pid_t process) {
   sigval value{};
   value.sival_int = kPassedOn | (signal.from_terminal ? 1 : 0);
-  // The kernel queues only so many values; a plain signal always arrives.
+  // The kernel queues a limited number of values; a plain signal always arrives.
   if (sigqueue(process, signal.number, value) != 0) kill(process, signal.number);
 }
 

@@ -35,8 +35,8 @@ Tensors distinct_values(const Tensors& tensors, bool coalesced) {
   return values;
 }
 
-// Of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite, and the
-// gradients zero. The types of PyTorch's norms otherwise.
+// The norm of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite,
+// and the gradients zero. Otherwise the types are those of PyTorch's norms.
 Tensors norms_of(const Tensors& tensors, double norm_type) {
   Tensors of_16_bits, others;
   for (const auto& tensor : tensors) {

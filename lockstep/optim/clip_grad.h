@@ -32,7 +32,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
 /// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. ConfigError
 /// unless that is positive, and for a sparse gradient, and nothing changed.
 void clip_grad_value_(const Tensors& parameters, double clip_value);
-/// The same for gradients that lie elsewhere, which are dense.
+/// As above, for dense gradients that lie elsewhere.
 void clip_grads_by_value_(const Tensors& gradients, double clip_value);
 
 }  // namespace lockstep

@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-/// Of each parameter and its gradient; null for a gradient that is none, or is sparse.
+/// The addresses of each parameter and its gradient; null for a gradient that is undefined or
+/// sparse.
 using Addresses = std::vector<const void*>;
 Addresses addresses_of(const Tensors& parameters);
 
@@ -37,7 +38,7 @@ class FlatRuns {
 
   const Tensors& parameters() const { return parameters_; }  ///< of each run, flat
   const Tensors& gradients() const { return gradients_; }
-  /// Of each run the indices of its parameters, in the order of memory.
+  /// For each run, the indices of its parameters, in the order of memory.
   const std::vector<std::vector<std::size_t>>& members() const { return runs_; }
 
   /// `flat` is like parameters()[run]: what lies in it where `parameter` lies in the run.

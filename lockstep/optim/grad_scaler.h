@@ -70,7 +70,7 @@ class GradScaler {
     return step_if_finite([&] { optimizer.step(); });
   }
 
-  /// The same step, but the device decides whether it is done, and the host waits for nothing.
+  /// As step(), but the device decides whether it is done, and the host waits for nothing.
   /// `optimizer` is capturable (Optimizer::set_capturable()), and all its gradients are on the
   /// scaler's device.
   template <class Optimizer>

@@ -51,9 +51,9 @@ class Optimizer {
   /// from then on (ConfigError). state() waits for the device. Load state before this call.
   void set_capturable(bool on);
   bool is_capturable() const { return capturable_; }
-  /// The same as step() where `found_inf` is 0, and nothing, counts of steps included, where it is
-  /// 1; the device decides, and nobody waits for it. `found_inf` is a float of one element on the
-  /// parameters' device, as GradScaler has it. ConfigError unless capturable.
+  /// As step() if `found_inf` is 0. If it is 1, nothing happens, and steps are not counted. The
+  /// device decides, and the host does not wait for it. `found_inf` is a float of one element on
+  /// the parameters' device, as GradScaler has it. ConfigError unless capturable.
   void step_unless(const torch::Tensor& found_inf);
 
   /// Makes the gradients zero in place: they may be views into a reducer's buckets.

@@ -12,8 +12,8 @@ bool same_kind(const torch::Tensor& a, const torch::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-// LibTorch's kernels go through memory by vectors of at most so many bytes and do the rest of a
-// tensor one by one, without the fused multiply-adds: an element there is rounded in another way.
+// LibTorch's kernels process memory by vectors of at most this size and the remaining elements of a
+// tensor one by one, without fused multiply-adds, so that they are rounded in another way.
 constexpr std::size_t kVectorBytes = 64;
 
 struct Tail {

@@ -30,7 +30,7 @@ class UpdateRule {
   /// shapes, strides and dtype for an i, and lie densely in memory. `step` counts from 1.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, std::int64_t step) = 0;
-  /// The same, with the same result, by numbers that are read on the device: for launches that a
+  /// As above, with the same result, but the numbers are read on the device: for launches that a
   /// CUDA graph replays. momentum() and weight decay stay those of the launch. All parameters are
   /// on one device. On a CPU it gives the bits of the step above.
   virtual void update(const Tensors& parameters, const Tensors& gradients,

@@ -98,7 +98,7 @@ class DataParallel {
                const DataParallelOptions& options = {})
       : module_(std::move(module)), core_(module_in(module_, kName), std::move(devices), options) {}
 
-  /// The same with names of devices: {"cuda:0", "cuda:1"}.
+  /// As above, with names of devices: {"cuda:0", "cuda:1"}.
   DataParallel(Module module, std::initializer_list<const char*> devices,
                const DataParallelOptions& options = {})
       : DataParallel(std::move(module), data_parallel::devices_named(devices), options) {}

@@ -41,7 +41,7 @@ std::vector<bool> sparse_ones(const torch::nn::Module& module,
   names.insert(names.end(), named.begin(), named.end());
   std::vector<bool> sparse(parameters.size(), false);
   for (const std::string& name : names) {
-    // Of tied weights any name will do, so the tensors are compared.
+    // Any name of a tied weight will do, so the tensors are compared.
     const torch::Tensor* tensor = module.named_parameters().find(name);
     if (tensor == nullptr) {
       throw ConfigError(lockstep::str("DistributedDataParallel: sparse_parameters names '", name,

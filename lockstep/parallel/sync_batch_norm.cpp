@@ -206,8 +206,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     return returned(context, input, weight, dx, sum_dy_x, sum_dy);
   }
 
-  // The same gradients as operations that autograd records, from the input on: the statistics
-  // depend on the inputs of all ranks, and so do their gradients. Two all-reduces more.
+  // Computes the same gradients by operations that autograd records, from the input on: the
+  // statistics depend on the inputs of all ranks, and so do their gradients. Two all-reduces more.
   static variable_list recorded_backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1];

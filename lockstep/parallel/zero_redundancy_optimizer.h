@@ -99,7 +99,7 @@ class ZeroRedundancyOptimizer {
   /// parameters, since construction.
   double communication_seconds() const;
 
-  /// Of this rank's share; 0 before the first step.
+  /// Bytes of the state of this rank's share; 0 before the first step.
   std::int64_t state_bytes() const;
 
  private:

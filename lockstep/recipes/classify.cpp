@@ -55,7 +55,7 @@ Recipe classify_recipe(const RecipeChoices& choices) {
   OptionCheck(kClassifyOwner)
       .in_range("the image size", static_cast<double>(size), kLeastSide, kLargestSide);
   const int side = static_cast<int>(size);
-  // Of ImageNet's images, on which the published weights were trained.
+  // The mean and deviation of ImageNet's images, on which the published weights were trained.
   const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
   return {.name = "classify",
           .summary = "any folder of images in classes, ResNet-18, 34 or 50 (--model)",

@@ -37,7 +37,7 @@ struct RecipeDataOptions {
   std::int64_t max_image_pixels = kMaxImagePixels;
   /// How image files are decoded (Recipe::reads_image_folder only).
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
-  /// Of the split into images to train and to validate on (Recipe::splits_folder only).
+  /// Seed of the split into training and validation images (Recipe::splits_folder only).
   std::uint64_t seed = 0;
   /// Share of the images that are validated on, above 0 and below 1; absent: kValidationFraction,
   /// or the folder's own split (Recipe::splits_folder only).

@@ -36,7 +36,7 @@ class LockstepBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "lockstep"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  /// Of waits from now on that are not given their own.
+  /// The timeout of all later waits that are not given one of their own.
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}  // all count from zero
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }

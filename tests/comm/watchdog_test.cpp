@@ -401,7 +401,7 @@ TEST(Watchdog, AStoreThatFailsOnceIsNotGone) {
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.store_trouble().empty(); }));
 }
 
-// Who blocks in the store must not look dead for that.
+// A rank that blocks in the store must not look dead.
 TEST(Watchdog, HasAConnectionOfItsOwn) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto server = testing_support::tcp_store(0, fd);

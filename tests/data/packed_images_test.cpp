@@ -230,7 +230,7 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   }
 }
 
-// Who trusts the index with a shape would read beyond the pixels.
+// A reader that trusted the index's shape would read beyond the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = png(9, 7, 3);
   PackWriter writer(out / "pack",

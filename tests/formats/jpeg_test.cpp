@@ -158,7 +158,7 @@ TEST(JpegDecoder, RegionsOfPhotographsArePartsOfTheWhole) {
     const MappedFile file(path);
     const ImageHeader header = decoder.open(file.bytes(), path.string());
     EXPECT_EQ(wrong_regions(decoder, header, 8, 20), 0) << path;
-    // The same photograph with other chroma.
+    // Makes the same photograph with other chroma.
     const std::vector<JpegSpec> kinds = jpeg_kinds(header.width, header.height);
     const JpegSpec& kind = kinds[static_cast<std::size_t>(index++) % 6];
     const std::string again = encode_jpeg(kind, decode(decoder, whole(header)));

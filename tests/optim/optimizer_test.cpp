@@ -257,7 +257,7 @@ TEST(Optimizer, AcceptsGradientsAndParametersOfAnotherLayout) {
         auto twin = other->parameters()[p];
         const auto gradient = torch::randn_like(parameter);
         parameter.mutable_grad() = gradient;
-        // The same numbers, laid out the other way round.
+        // Lays the same numbers out the other way round.
         twin.mutable_grad() =
             gradient.dim() == 2 ? gradient.t().contiguous().t() : gradient.clone();
       }

@@ -22,7 +22,7 @@ namespace {
 
 using namespace lockstep;
 
-// Of ImageNet; an image of one channel has the first.
+// ImageNet's mean and deviation; an image of one channel has the first.
 const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
 const std::map<std::string, Augmentation> kCases = {
@@ -75,7 +75,7 @@ const std::map<std::string, Augmentation> kCases = {
      {Pad{4, 30}, RandomCrop{{138, 149}}, RandomHorizontalFlip{}, kNormalize, RandomErasing{}}},
 };
 
-// With the Normalize of so many channels. Where it has none, bytes stay as they are.
+// Adds the Normalize for this number of channels. If the list has none, bytes stay as they are.
 Augmentation normalized(Augmentation operators, std::int64_t channels) {
   for (const Operator& op : operators) {
     if (const auto* gray = std::get_if<Grayscale>(&op)) channels = gray->num_output_channels;

@@ -17,7 +17,8 @@ namespace lockstep::oracle {
 
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
-  /// Of a batch, in step `step` on rank `rank`: "branches" takes others on each.
+  /// The loss of a batch in step `step` on rank `rank`: "branches" takes other branches on each
+  /// rank.
   std::function<torch::Tensor(const torch::Tensor& x, std::int64_t step, int rank)> forward;
   double momentum = 0.5;  ///< 0 where gradients are sparse
   bool find_unused_parameters = false;

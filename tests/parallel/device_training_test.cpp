@@ -29,7 +29,7 @@ namespace far_device = testing_support::far_device;
 
 constexpr int kRanks = 2;
 
-// The same values on every device: numbers that no generator draws.
+// Numbers that no generator draws, so that they are equal on every device.
 Tensor numbers(at::IntArrayRef shape, double phase, torch::Device device) {
   const auto count = c10::multiply_integers(shape);
   const Tensor all = (torch::arange(count, torch::kFloat64) * 12.9 + phase).sin().mul(0.4);
@@ -85,7 +85,7 @@ testing_support::Gradients expected_gradients(int step,
   });
 }
 
-// Of all parameters, on the CPU.
+// The values or gradients of all parameters, on the CPU.
 std::map<std::string, Tensor> on_cpu(const torch::nn::Module& module, bool gradients) {
   std::map<std::string, Tensor> tensors;
   for (const auto& item : module.named_parameters()) {

@@ -57,7 +57,7 @@ TEST(SimulatedBackward, IsItsComputingWithoutBuckets) {
   EXPECT_DOUBLE_EQ(simulate_backward(0.7, {}).exposed_seconds, 0);
 }
 
-// The same by small steps of time, as one would explain it.
+// Simulates by small steps of time, which is easier to explain.
 SimulatedBackward by_small_steps(double compute, const std::vector<BucketTransfer>& transfers,
                                  double step) {
   SimulatedBackward result;

@@ -43,7 +43,7 @@ inline std::vector<std::string> run_group(int size, const std::string& backend,
   return run_threads(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
 }
 
-/// The same with forked processes.
+/// As above, with forked processes.
 inline std::vector<std::string> run_group_processes(
     int size, const std::string& backend, const std::function<void(ProcessGroup)>& body,
     std::chrono::seconds limit = std::chrono::seconds(60)) {

@@ -14,7 +14,7 @@ namespace lockstep {
 
 inline constexpr const char* kBenchStep = "bench step";  ///< begins messages of both modes
 
-/// The options as given by the user, for both modes. bench_strategies/strategy_settings.h resolves
+/// The options as given by the user, for both modes. bench/strategies/settings.h resolves
 /// the options of --strategy all.
 struct BenchStepArguments {
   std::string model = "mnist";

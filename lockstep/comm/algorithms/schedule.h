@@ -65,7 +65,7 @@ struct ScheduleRequest {
 /// steps.
 CommSchedule make_schedule(Algorithm algorithm, const ScheduleRequest& request);
 
-/// Those of all ranks; request.rank does not matter.
+/// The schedules of all ranks; request.rank is ignored.
 std::vector<CommSchedule> make_schedules(Algorithm algorithm, ScheduleRequest request);
 
 /// Elements that a rank sends, or receives, in all.

@@ -40,7 +40,7 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  /// Of this thread; null where none lives.
+  /// The trace of this thread; null if there is none.
   static Trace* current();
 
  private:

@@ -94,7 +94,7 @@ class Backend {
   /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not
   /// block.
   virtual void check() = 0;
-  /// The same, but that a peer has left is no error.
+  /// As check(), but a peer that has left is no error.
   virtual void throw_if_ended() { check(); }
 
   /// Knows which call each rank is in; lives as long as the backend. Null where the transport sees

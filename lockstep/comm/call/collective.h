@@ -28,7 +28,7 @@ struct Collective {
   CallDescription description;
   torch::Tensor input;
   torch::Tensor output;
-  /// Of an uneven all_to_all: elements for, and from, each rank. Both empty: n each.
+  /// For an uneven all_to_all: elements sent to, and received from, each rank. Both empty: n each.
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
   Algorithm algorithm = Algorithm::kAuto;  ///< of all_reduce

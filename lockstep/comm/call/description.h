@@ -58,8 +58,8 @@ struct CallDescription {
 /// 3]", "all_reduce[float32, 4, by ring]".
 std::string describe(const CallDescription& call);
 
-/// Of a text that tells what is called: the same in every process that runs the same program, and
-/// for another text almost surely another. (FNV-1a, 32 bits.)
+/// A hash of a text that describes a call (FNV-1a, 32 bits): equal in every process that runs the
+/// same program, and almost certainly different for another text.
 std::uint32_t fingerprint(const std::string& text);
 
 }  // namespace lockstep

@@ -7,11 +7,11 @@
 namespace lockstep {
 
 struct MessageTag {
-  /// Of a user's message; not negative.
+  /// The tag of a user's message; not negative.
   MessageTag(int user_tag) : value(user_tag) {}  // NOLINT(google-explicit-constructor)
 
-  /// Of the messages of one of our own algorithms, which make up collective number `number`. The
-  /// `fingerprint` is the same on all ranks that call the same.
+  /// The tag of the messages of one of our own algorithms, which make up collective `number`. All
+  /// ranks that call the same collective have the same `fingerprint`.
   static MessageTag of_collective(std::uint64_t number, std::uint32_t fingerprint) {
     MessageTag tag(-1 - static_cast<int>(number & ((std::uint64_t{1} << 30) - 1)));
     tag.collective = number;

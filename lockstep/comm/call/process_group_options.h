@@ -48,7 +48,8 @@ struct ProcessGroupOptions {
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
   /// where JOB is the time and the process in which rank 0 joined: the same on all ranks.
   std::optional<std::filesystem::path> flight_recorder_directory{};
-  /// Who this process is; worker_environment() where absent. Tests with ranks as threads set it.
+  /// The rank and place of this process; worker_environment() if absent. Tests with ranks as
+  /// threads set it.
   std::optional<WorkerEnvironment> environment{};
 };
 

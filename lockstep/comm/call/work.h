@@ -33,7 +33,7 @@ class Work {
   /// Why the operation failed; null while it runs and when it ended well.
   virtual std::exception_ptr error() const = 0;
 
-  /// Of a completed receive: the rank that sent. -1 for all others.
+  /// The sender's rank of a completed receive; -1 for all other operations.
   virtual int source_rank() const { return -1; }
 };
 

@@ -24,8 +24,8 @@ namespace lockstep {
 /// Whether the environment asks for it.
 bool fingerprints_wanted();
 
-/// Of one group. Safe to use from several threads, which must agree with the other ranks' on the
-/// order of their calls.
+/// The fingerprints of one group. Safe to use from several threads, which must make their calls in
+/// the same order as those of the other ranks.
 class Fingerprints {
  public:
   /// Uses the store of `exchange`, which must be this group's alone, and its names of the ranks.

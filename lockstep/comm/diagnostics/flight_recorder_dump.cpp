@@ -49,7 +49,7 @@ const char* scalar_type_name(DataType type) {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// Of one rank's piece; flat where the description does not hold all of its sizes.
+/// The sizes of one rank's piece; flat if the description does not hold all of them.
 Sizes piece_sizes(const CallDescription& call) {
   if (call.shape.dimensions == 0 || call.shape.dimensions > Shape::kPlaces) {
     return {static_cast<std::int64_t>(call.count)};

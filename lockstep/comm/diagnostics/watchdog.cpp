@@ -95,7 +95,7 @@ std::string Watchdog::State::death() const {
   return str(names(dead), " died (no sign of life for ", seconds_text(silence), ")");
 }
 
-// Of a rank that has left, or of one whose connection is closed while the store is gone.
+// Describes a rank that has left, or whose connection is closed while the store is gone.
 std::string Watchdog::State::departure(int rank) const {
   if (peers_[static_cast<std::size_t>(rank)].status.left) return name(rank) + " left the group";
   if (rank == options_.store_rank) {
@@ -106,8 +106,8 @@ std::string Watchdog::State::departure(int rank) const {
          "gone)";
 }
 
-// Who is missing since the store is gone, its host first: the others may have gone after it, for
-// that very reason.
+// Names the ranks that are missing since the store was lost, its host first, because the others may
+// have left for that very reason.
 std::string Watchdog::State::absence() const {
   const int host = options_.store_rank;
   const bool host_is_peer = host >= 0 && host != rank_;
@@ -159,7 +159,7 @@ std::string Watchdog::State::departed(std::uint64_t number) const {
     const auto since = peers_[rank].gone_since;
     if (!since || Clock::now() - *since < kDepartureGrace) continue;
     const bool called = peers_[rank].status.number >= static_cast<std::int64_t>(number);
-    // Who called it and left may have done its part.
+    // A rank that called it before it left may have done its part.
     if (peers_[rank].status.left && !called) return departure(static_cast<int>(rank));
     // A status that could not be read any more says little.
     any = any || !peers_[rank].status.left;

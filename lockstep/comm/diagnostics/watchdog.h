@@ -88,12 +88,12 @@ class Watchdog {
   /// What the store answered last when it failed: "rank 1 cannot use the store: ..."; empty where
   /// it works.
   std::string store_trouble() const;
-  /// The same for collective `number` that has not failed: who has been gone for a second, its
-  /// connection closed, without having called it.
+  /// As missing(), for collective `number` that has not failed: names a rank whose connection has
+  /// been closed for a second and that has not called it.
   std::string departed(std::uint64_t number) const;
-  /// The same for the rank that serves the store, where no connection to it can be asked for: the
-  /// store has been gone, or has not answered, for `limit`. An operation that needs that rank will
-  /// not end. Empty otherwise.
+  /// As departed(), for the rank that serves the store, where there is no connection whose state
+  /// could be queried: says that the store has been gone, or has not answered, for `limit`. An
+  /// operation that needs that rank will not end. Empty otherwise.
   std::string lost_store(std::chrono::milliseconds limit) const;
   /// Looks at once, and more frequently for a moment.
   void hurry();

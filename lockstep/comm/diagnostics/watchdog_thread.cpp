@@ -80,8 +80,8 @@ void Watchdog::State::outside(Lock& lock, Function&& function) {
   lock.lock();
 }
 
-// The same for a call of the store, which may not answer: then stop() does not wait. False when it
-// failed.
+// As above, for a call of the store, which may never answer; stop() does not wait for it then.
+// False if the call failed.
 template <class Function>
 bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   if (store_gone_) return false;

@@ -37,8 +37,8 @@ class CallLog {
   /// Notes the failure. At the group's first one the recorder is written, and the result is
   /// `error`, of the same type, that says where; else `error` as it is.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
-  /// The same for a call that nobody waits for any more: the group's first failure is logged, and
-  /// the next failed() returns where the recorder was written.
+  /// As failed(), for a call that nobody waits for any more: the group's first failure is logged,
+  /// and the next failed() returns where the recorder was written.
   void failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noexcept;
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }

@@ -103,7 +103,7 @@ bool wants_nccl_between(const Membership& membership, const std::vector<int>& le
   return possible && wanted != "gloo";
 }
 
-// Of a collective before the numbered ones.
+// The number of a collective that comes before the numbered ones.
 constexpr std::uint64_t kOutsideOfAll = ~std::uint64_t{0};
 
 // The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way

@@ -90,7 +90,7 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   const auto device = transport_device(*this, impl_->membership.options.device);
   impl_->prepare.check_root("scatter_object", root);
   const auto given = static_cast<std::int64_t>(objects.size());
-  // Of a wrong number all ranks must hear: it goes instead of the sizes, as a negative one.
+  // All ranks must hear of a wrong number: it is sent in place of the sizes, as a negative one.
   auto sizes = rank() == root && given == size() ? sizes_tensor(objects)
                                                  : torch::full({size()}, -1 - given, torch::kInt64);
   sizes = sizes.to(device);

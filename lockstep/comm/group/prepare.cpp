@@ -39,7 +39,8 @@ torch::Tensor parts_of(const torch::Tensor& tensor) { return at::view_as_real(te
 // --- Memory
 // ----------------------------------------------------------------------------------------
 
-// Of memory that stands in for a tensor. For one on a GPU it is pinned, so that copies are fast.
+// Options of memory that stands in for a tensor. For a tensor on a GPU the memory is pinned, so
+// that copies are fast.
 torch::TensorOptions Prepare::scratch_options(const Tensor& tensor) const {
   const auto options = torch::TensorOptions().dtype(tensor.scalar_type());
   return staged(tensor) ? options.pinned_memory(true) : options.device(tensor.device());

@@ -96,7 +96,8 @@ class ProcessGroup {
   /// outputs[r] becomes rank r's `input`.
   void all_gather(Tensors outputs, const torch::Tensor& input);
   WorkPtr async_all_gather(Tensors outputs, const torch::Tensor& input);
-  /// The same into one tensor: `output` has size() times the elements of `input`, rank after rank.
+  /// As all_gather(), into one tensor: `output` has size() times the elements of `input`, in the
+  /// order of the ranks.
   void all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
   WorkPtr async_all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
 
@@ -112,7 +113,7 @@ class ProcessGroup {
   void reduce_scatter(const torch::Tensor& output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
   WorkPtr async_reduce_scatter(const torch::Tensor& output, Tensors inputs,
                                ReduceOp op = ReduceOp::kSum);
-  /// The same from one tensor: `input` has size() times the elements of `output`.
+  /// As reduce_scatter(), from one tensor: `input` has size() times the elements of `output`.
   void reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
                              ReduceOp op = ReduceOp::kSum);
   WorkPtr async_reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
@@ -121,8 +122,8 @@ class ProcessGroup {
   /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
   void all_to_all(Tensors outputs, Tensors inputs);
   WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
-  /// The same with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows of
-  /// `input` and gives output_splits[r] rows of `output`. No splits: equal ones.
+  /// As all_to_all(), with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows
+  /// of `input` and gives output_splits[r] rows of `output`. No splits: equal ones.
   void all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                          std::vector<std::int64_t> output_splits = {},
                          std::vector<std::int64_t> input_splits = {});
@@ -169,17 +170,17 @@ class ProcessGroup {
   /// whose group works in host memory. It must be used at the same place by all ranks, and it
   /// outlives the group if it is held longer. After a failure of the group its contents are
   /// undefined on every rank: a peer may have written a part of its results, or still be writing.
-  /// ConfigError, and the group goes on, where no tensor has the shape or there is not so much
-  /// memory left; ranks that share it throw together.
+  /// ConfigError, and the group goes on, if no tensor can have the shape or there is not
+  /// enough memory left; ranks that share it throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
-  /// The same place in each rank's memory: for `tensor` in memory that this group's allocate() gave
-  /// this rank, or a view of it, one tensor of its shape and strides for each rank, which can be
-  /// read and written like any other (the second is `tensor` itself on rank 1). Empty where the
-  /// ranks do not share memory ("gloo", "nccl", "hierarchical") and for other memory; in a group of
-  /// one the tensor. Local: only collectives, such as barrier(), tell when a peer has written. The
-  /// views hold the memory and may outlive the group, but collectives on peers' are no longer free
-  /// of copies.
+  /// Views of the same place in each rank's memory: for `tensor` in memory that this group's
+  /// allocate() gave this rank, or a view of it, one tensor of its shape and strides for each rank,
+  /// which can be read and written like any other (the second is `tensor` itself on rank 1). Empty
+  /// where the ranks do not share memory ("gloo", "nccl", "hierarchical") and for other memory; in
+  /// a group of one the tensor. Local: only collectives, such as barrier(), tell when a peer has
+  /// written. The views hold the memory and may outlive the group, but collectives on peers' are no
+  /// longer free of copies.
   Tensors peer_views(const torch::Tensor& tensor) const;
 
   /// Whether the ranks share what allocate() gives, so that it has peer_views(). False in a group

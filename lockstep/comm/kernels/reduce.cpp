@@ -63,8 +63,8 @@ struct Product : Operation {
   }
 };
 
-// Of floats a processor's own minimum forgets NaN, and each processor has its own idea of the
-// smaller zero. Here the first of equals stays.
+// A processor's own minimum of floats drops NaN, and processors differ in which zero they take for
+// the smaller one. Here the first of two equal values stays.
 struct Min : Operation {
   template <class V>
   V combine(V a, V b) const {
@@ -121,8 +121,8 @@ HWY_INLINE void combine_vector(D tag, const Froms& sources, const Tos& destinati
   for (std::byte* destination : destinations) Element::store(tag, x, destination + offset);
 }
 
-// The same for four vectors at a time, which stay in registers while the sources pass by. (Not an
-// array: vectors of some instruction sets have no size.)
+// As above, for four vectors at a time, which stay in registers while the sources pass by. (They
+// are no array, because vectors of some instruction sets have no size.)
 template <class Element, class Op, class D, class Froms, class Tos>
 HWY_INLINE void combine_four(D tag, const Froms& sources, const Tos& destinations,
                              std::size_t offset, Op op) {

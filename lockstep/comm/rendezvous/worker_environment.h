@@ -1,4 +1,4 @@
-// Who am I? The rank, the world and the meeting point that a launcher wrote into the environment.
+// The rank, the world and the meeting point that a launcher wrote into the environment.
 //
 // Understood, in this order: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*; Lockstep's own launcher writes the same), Open MPI's

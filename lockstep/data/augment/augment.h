@@ -30,7 +30,7 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-/// Of a random number, uniform. One number n stands for {-n, n}, as in RandomRotation{15}.
+/// The range of a uniform random number. One number n stands for {-n, n}, as in RandomRotation{15}.
 struct SymmetricRange {
   double low = 0;
   double high = 0;
@@ -41,7 +41,7 @@ struct SymmetricRange {
   bool operator==(const SymmetricRange&) const = default;
 };
 
-/// Of a random factor, uniform. One number n stands for {max(0, 1 - n), 1 + n}, as in
+/// The range of a uniform random factor. One number n stands for {max(0, 1 - n), 1 + n}, as in
 /// ColorJitter{0.4}.
 struct FactorRange {
   double low = 1;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Of the list's Normalize: byte * scale + bias = (byte / 255 - mean) / std.
+/// The scales of the list's Normalize: byte * scale + bias = (byte / 255 - mean) / std.
 inline std::vector<ChannelScale> channel_scales(const Augmentation& operators) {
   std::vector<ChannelScale> scales;
   for (const Operator& op : operators) {

@@ -160,7 +160,7 @@ class Canvas {
     show(scratch_.resampler.resize(shown, size.height, size.width));
   }
 
-  // Of the reader's image, as far as it is shown.
+  // Takes the pixels of the reader's image, as far as they are shown.
   void take_pixels() {
     if (image_.pixels != nullptr) return;
     const auto [top, bottom] = rows_.shown();

@@ -45,8 +45,8 @@ class AugmentationPlan {
   /// size is too small for a crop. DataError when the image has not the shape that was declared, or
   /// the list makes it larger than 65,536 pixels a side or 2^28 bytes on the way.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
-  /// The same of a reader's image, which is decoded as far as the list wants it, and for a Resize
-  /// perhaps at a reduced size, see ImageReader::reduced(). Throws what that throws.
+  /// As above, for a reader's image, of which only the part that the list needs is decoded, for a
+  /// Resize perhaps at a reduced size (see ImageReader::reduced()). Throws what the reader throws.
   void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:

@@ -29,7 +29,7 @@ HWY_INLINE IntegerVector load_bytes(const std::uint8_t* bytes) {
   return hn::PromoteTo(ColorIntegers(), hn::LoadU(ColorBytes(), bytes));
 }
 
-// Of integers that are bytes already, or too large or small.
+// Stores integers as bytes; those that are too large or too small are clamped.
 HWY_INLINE void store_bytes(IntegerVector value, std::uint8_t* bytes) {
   hn::StoreU(hn::DemoteTo(ColorBytes(), value), ColorBytes(), bytes);
 }

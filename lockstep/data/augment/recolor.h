@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Planes are whole blocks of so many bytes, so that loops over them need no end of their own; what
-/// lies behind the last pixel means nothing.
+/// Planes are whole blocks of this number of bytes, so that loops over them need no remainder; the
+/// bytes behind the last pixel mean nothing.
 inline constexpr std::int64_t kPlaneBlock = 64;
 
 /// An image's own copy of its pixels: channel c has them at bytes + c * stride, row by row.

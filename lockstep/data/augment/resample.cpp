@@ -130,7 +130,7 @@ ImageView Resampler::resize(const ReducedView& reduced, std::int64_t height, std
   return ImageView::planar(resized_.data(), shape);
 }
 
-// Columns are combined as rows, which lie together: so many bytes in one instruction.
+// Columns are combined as rows, which lie together: a whole vector of bytes in one instruction.
 void Resampler::widen(const ImageView& source, std::int64_t first_row, std::int64_t rows) {
   const auto [channels, height, old_width] = source.shape;
   const std::int64_t width = columns_.to;

@@ -11,9 +11,9 @@ namespace lockstep {
 
 inline constexpr std::int64_t kPairChannels = 4;
 
-/// Of an image of up to kPairChannels channels: for each pixel, and for a frame of one pixel about
-/// the image that repeats its edge, the bytes of its channels and then those of its right
-/// neighbour. A row has width + 1 pairs, from the frame's left on; there are height + 2 rows.
+/// The pairs of an image of up to kPairChannels channels: for each pixel, and for a frame of one
+/// pixel about the image that repeats its edge, the bytes of its channels and then those of its
+/// right neighbour. A row has width + 1 pairs, from the frame's left on; there are height + 2 rows.
 void make_pairs(const ImageView& source, std::vector<std::uint64_t>& pairs);
 
 /// Writes the planar image that `rotation` makes of an image of `shape`; see Rotator::rotate().

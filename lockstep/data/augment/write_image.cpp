@@ -23,7 +23,7 @@ using Halves = hn::Rebind<std::uint16_t, Floats>;
 using FloatVector = hn::Vec<Floats>;
 using HalfVector = hn::Vec<Halves>;
 
-// Rows are written in blocks of so many pixels, at any alignment.
+// Rows are written in blocks of this number of pixels, at any alignment.
 constexpr std::int64_t kBlock = 16;
 
 HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(Floats())); }

@@ -54,20 +54,21 @@ struct ImageShard {
 /// not checked: the Loader checks what a sampler gives it once an epoch.
 class ImageDataset {
  public:
-  /// Of any source. `shape` is that of all images; with a height and width of 0 each has its own.
-  /// ConfigError when the shape is empty, there are no images or classes, or the names of classes
-  /// are neither none nor one for each.
+  /// A data set over any source. `shape` is that of all images; with a height and width of 0 each
+  /// has its own. ConfigError when the shape is empty, there are no images or classes, or the names
+  /// of classes are neither none nor one for each.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::shared_ptr<const ImageSource> source,
                std::vector<std::string> class_names = {});
-  /// Of records in memory. ConfigError when the shape or a shard is empty, or there are no shards.
+  /// A data set over records in memory. ConfigError when the shape or a shard is empty, or there
+  /// are no shards.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::vector<ImageShard> shards, std::vector<std::string> class_names = {});
 
   const std::string& name() const { return state_->name; }  ///< In words: "MNIST train".
   const ImageShape& shape() const { return state_->shape; }
   std::int64_t num_classes() const { return state_->num_classes; }
-  /// Of each class, where the data set names them; else empty.
+  /// The name of each class, if the data set has names; else empty.
   const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 

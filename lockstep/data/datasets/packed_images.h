@@ -19,7 +19,7 @@ enum class PackVerification {
 
 struct PackedImagesOptions {
   PackVerification verification = PackVerification::kFirstRead;
-  /// Of JPEG files in the pack, see ImageFolderOptions.
+  /// How JPEG files in the pack are decoded, see ImageFolderOptions.
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
   /// Limit for JPEG and PNG files in the pack, as in ImageFolderOptions.
   std::int64_t max_image_pixels = kMaxImagePixels;

@@ -20,8 +20,8 @@ std::vector<ImageDataset> random_split(const ImageDataset& dataset,
                                        const std::vector<std::int64_t>& lengths,
                                        std::uint64_t seed = 0);
 
-/// The same by fractions: each part has floor(size * fraction) images, of those left over one goes
-/// to each part in turn. ConfigError unless they are from 0 to 1, sum to 1 (within 1e-9 of it,
+/// Splits by fractions: each part has floor(size * fraction) images, and of those left over one
+/// goes to each part in turn. ConfigError unless they are from 0 to 1, sum to 1 (within 1e-9 of it,
 /// and not above), and each part gets an image.
 std::vector<ImageDataset> random_split(const ImageDataset& dataset,
                                        const std::vector<double>& fractions,

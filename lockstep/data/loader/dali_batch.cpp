@@ -10,7 +10,7 @@ namespace {
 
 Box whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
 
-// The same pixels in another order.
+// The strides of pixels in one of the two orders.
 struct Strides {
   std::int64_t channel;
   std::int64_t row;

@@ -228,8 +228,8 @@ class DaliEngine final : public LoaderEngine {
 std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
                                                const LoaderOptions& options) {
-  // Of a GPU's batches too: DALI frees or reuses its memory when one is given back, which only a
-  // copy has read by then.
+  // Batches on a GPU are copied, too: DALI frees or reuses its memory when a batch is given back,
+  // and only a copy has been read by then.
   return on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
 }
 

@@ -28,8 +28,8 @@ struct LoaderOptions {
   int prefetch = 3;            ///< Batches prepared ahead; without threads, none are.
   bool drop_last = false;      ///< Drop a last batch that is smaller than batch_size.
   bool channels_last = false;  ///< Images lie in memory as NHWC (the shape stays NCHW).
-  torch::ScalarType dtype = torch::kFloat32;  ///< Of the images: kFloat32, kBFloat16 or kFloat16.
-  std::uint64_t seed = 0;                     ///< Of the augmentation's random choices.
+  torch::ScalarType dtype = torch::kFloat32;  ///< Images: kFloat32, kBFloat16 or kFloat16.
+  std::uint64_t seed = 0;                     ///< Seed of the augmentation's random choices.
   LoaderEngineKind engine = LoaderEngineKind::kNative;
   /// Where batches end up. For a GPU they are made in pinned memory and copied on a stream of the
   /// loader's, ahead of their use.

@@ -17,7 +17,7 @@ struct PackImagesOptions {
   /// Keep JPEG and PNG files as they are, for a small pack that is decoded at every read. Their
   /// headers are read, damage behind them is found when they are.
   bool keep_files = false;
-  /// Of the pixels, as Resize does: the same bytes as torchvision's. Images are decoded at full
+  /// Resizes the images as Resize does, to the same bytes as torchvision. They are decoded at full
   /// size first.
   std::optional<Resize> resize{};
   int threads = 0;  ///< That decode beside the caller, who writes; 0: the caller does all.

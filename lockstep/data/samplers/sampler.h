@@ -74,7 +74,7 @@ struct DistributedSamplerOptions {
   int rank = 0;
   int world_size = 1;
   bool shuffle = true;
-  std::uint64_t seed = 0;  ///< The same on all ranks.
+  std::uint64_t seed = 0;  ///< Must be equal on all ranks.
   bool drop_last =
       false;  ///< Drop the tail that does not divide by the ranks, instead of repeating.
 };

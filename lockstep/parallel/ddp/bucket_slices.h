@@ -16,7 +16,7 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-/// Of the bucket's elements, cut into equal slices in the order of the ranks, those of `rank`.
+/// The slice of `rank` when the bucket's elements are cut into equal slices in the order of ranks.
 ElementRange slice_of(const GradBucket& bucket, int rank, int size);
 
 /// That range of a flat tensor.

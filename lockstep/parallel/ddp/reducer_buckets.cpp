@@ -67,7 +67,7 @@ void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
       slot.bucket = bucket.index;
       if (slot.sparse) continue;
       slot.view = bucket.gradients[i];
-      // Of buckets that are rebuilt: the gradients stay what they are.
+      // When buckets are rebuilt, the gradients keep their values.
       if (slot.gradient().defined()) keep_in_bucket(slot);
     }
     buckets.push_back(std::move(bucket));

@@ -12,9 +12,10 @@
 namespace lockstep {
 namespace {
 
-// Of each tensor that a pass works on: the buffer stays in the second level of the cache while the
-// others stream by, and the calls of LibTorch's kernels, some 10 us a piece, hardly count beside
-// the work. Measured from 32 KiB to 1 MiB: half as much costs a tenth, twice as much gains nothing.
+// The bytes of each tensor that a pass works on: the buffer stays in the second level of the cache
+// while the others stream by, and the calls of LibTorch's kernels, some 10 us a piece, hardly count
+// beside the work. Measured from 32 KiB to 1 MiB: half as much costs a tenth, twice as much gains
+// nothing.
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 
 // `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by

@@ -24,7 +24,8 @@ class ShardedState {
   ShardedState(const std::vector<GradBucket>& buckets, const std::vector<NamedParameter>& names,
                const UpdateRule& rule, ProcessGroup group);
 
-  /// Of this rank's slice of that bucket: one flat tensor for each of the rule's state names.
+  /// The state of this rank's slice of that bucket: one flat tensor for each of the rule's state
+  /// names.
   const Tensors& of_bucket(std::size_t bucket) const { return shards_[bucket]; }
   /// Steps that each parameter of that bucket has made.
   std::vector<std::int64_t>& steps_of_bucket(std::size_t bucket) { return steps_[bucket]; }

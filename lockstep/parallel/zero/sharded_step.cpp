@@ -202,7 +202,7 @@ void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   meet();
 }
 
-// Of all parameters, on every rank.
+// Counts a step of all parameters, on every rank.
 void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     auto& steps = state_->steps_of_bucket(bucket.index);

@@ -42,7 +42,7 @@ inline std::vector<std::string> run_gloo_threads(
   });
 }
 
-/// The same with forked processes, which do not wait for each other at the end.
+/// As above, with forked processes, which do not wait for each other at the end.
 inline std::vector<std::string> run_gloo_processes(int size,
                                                    const std::function<void(Caller&)>& body,
                                                    std::chrono::milliseconds timeout,

@@ -90,7 +90,7 @@ TEST(ThroughDevice, MovesAndSends) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// The same without wait(), as stages of the hierarchy look at what they started.
+// As above, but without wait(): stages of the hierarchy poll what they started.
 TEST(ThroughDevice, BringsBackTheResultWhenAskedWhetherItIsThere) {
   const auto errors = run(2, [](Caller& caller, Spy&) {
     auto tensor = torch::full({1000}, caller.rank + 1);

@@ -54,7 +54,7 @@ std::atomic<Clock::rep>& shared_moment() {
                                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 }
 
-// The victim dies after so many operations of which it has only started the last.
+// The victim dies after this number of operations, of which it has only started the last.
 class Killed : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(AfterOperations, Killed, testing::Values(1, 2, 17, 100));
 

@@ -56,7 +56,7 @@ void expect_equal(const std::string& what, const Tensor& got, const Tensor& expe
   throw Error(str(what, ": got ", here.flatten(), ", expected ", expected.flatten()));
 }
 
-// Of rank r: r, r + 1, ...
+// The values of rank r: r, r + 1, ...
 Tensor values(int rank, std::int64_t count = 6) { return torch::arange(count) + float(rank); }
 
 class DeviceGroups : public testing::TestWithParam<const char*> {};
@@ -174,7 +174,7 @@ TEST_P(DeviceGroups, StartInTheOrderOfTheCallsWithoutBlocking) {
             no_errors(2));
 }
 
-// Who waits in one group must go on in another, or the ranks wait for each other.
+// A rank that waits in one group must make progress in another, or the ranks wait for each other.
 TEST_P(DeviceGroups, GoOnWhileAnotherGroupIsWaitedFor) {
   EXPECT_EQ(run_far_group(2, GetParam(),
                           [](ProcessGroup group) {

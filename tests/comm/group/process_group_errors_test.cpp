@@ -249,7 +249,7 @@ TEST_P(MismatchedMessages, OfAlgorithmsAreErrors) {
   }
 }
 
-// Of an algorithm over messages and a collective of the library, of two algorithms.
+// Stalls of an algorithm over messages and of a collective of the library, and of two algorithms.
 class Stalls : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, Stalls, ::testing::Values("gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });

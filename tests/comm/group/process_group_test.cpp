@@ -180,7 +180,7 @@ TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
   }
 }
 
-// Of rank 0 of two.
+// Sets the place of rank 0 of two.
 void set_place(testing_support::ScopedEnvironment& environment, std::uint16_t port) {
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
            {"RANK", "0"},

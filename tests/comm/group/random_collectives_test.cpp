@@ -23,7 +23,7 @@ using Random = std::mt19937_64;
 
 std::size_t upto(Random& random, std::size_t most) { return random() % (most + 1); }
 
-// The same on all ranks of a program: they draw from equal generators.
+// All ranks of a program make the same calls: they draw from equal generators.
 struct Program {
   int size;
   EngineOptions options;

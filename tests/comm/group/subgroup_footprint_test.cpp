@@ -130,8 +130,8 @@ Footprint steady_footprint() {
   return steady;
 }
 
-// Those of Gloo open many connections: the full count takes minutes. LOCKSTEP_TEST_GROUPS=1000 has
-// it.
+// Gloo's groups open many connections, and the full number takes minutes; LOCKSTEP_TEST_GROUPS=1000
+// makes it.
 int how_many(const std::string& backend) {
   const int usual = backend == "shm" ? 1000 : backend == "gloo" ? 60 : 15;
   return static_cast<int>(environment_integer("LOCKSTEP_TEST_GROUPS").value_or(usual));

@@ -91,7 +91,8 @@ TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
 constexpr std::int64_t kHeight = 4000;
 constexpr std::int64_t kWidth = 3000;
 
-// Of boxes in an image of kHeight x kWidth, where a pixel more or less is not seen.
+// The shapes of boxes in an image of kHeight x kWidth, which is so large that a pixel hardly
+// counts.
 struct Shapes {
   std::vector<double> areas;
   std::vector<double> log_ratios;  // width / height

@@ -24,7 +24,7 @@ double kolmogorov_smirnov(std::vector<double> samples, const Cdf& cdf) {
   return distance * std::sqrt(count) / 1.95;
 }
 
-/// The same against the uniform distribution from `low` to `high`.
+/// The distance from the uniform distribution from `low` to `high`.
 inline double distance_from_uniform(const std::vector<double>& samples, double low, double high) {
   return kolmogorov_smirnov(
       samples, [&](double x) { return std::clamp((x - low) / (high - low), 0.0, 1.0); });

@@ -75,7 +75,7 @@ void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
   const int eighths = header.type == ImageType::kPng ? 8 : 1 << random.below(4);
   const ImageRegion all = {0, 0, jpeg_side(header.width, eighths),
                            jpeg_side(header.height, eighths)};
-  // Of exactly the size that is needed, so that a sanitizer sees one byte too far.
+  // The buffer has exactly the needed size, so that a sanitizer sees an access one byte beyond it.
   std::vector<std::uint8_t> image(rgb_bytes(all));
   decoder.decode(all, eighths, image);
   touch(image.data(), static_cast<std::int64_t>(image.size()));

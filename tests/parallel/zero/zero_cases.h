@@ -31,7 +31,8 @@ struct ZeroNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ZeroNet);
 
-/// The same values in every net. LibTorch's generator would be shared by the ranks' threads.
+/// Makes every net with the same values. LibTorch's generator would be shared by the ranks'
+/// threads.
 inline ZeroNet make_zero_net(torch::ScalarType dtype = torch::kFloat32) {
   const torch::NoGradGuard no_grad;
   ZeroNet net;
@@ -76,7 +77,7 @@ struct Sharded {
   ZeroRedundancyOptimizer optimizer;
 };
 
-/// The same net in DistributedDataParallel, with an optimizer for each rank.
+/// A net in DistributedDataParallel, with an optimizer for each rank.
 struct Plain {
   Plain(const ProcessGroup& group, const OptimizerOptions& options, ZeroNet of = make_zero_net())
       : net(std::move(of)),

@@ -73,7 +73,7 @@ struct Parcel {
   }
 };
 
-// Of operations that move nothing.
+// The handle of an operation that moves nothing.
 class NothingToDo final : public Work {
  public:
   void wait(std::optional<std::chrono::milliseconds>) override {}

@@ -31,7 +31,7 @@ struct AdapterOptions {
   /// Gives the library's next collective a tag, so that only ranks that call the same meet; empty
   /// where the library has no tags.
   std::function<void(std::uint32_t tag)> tag_next{};
-  /// Of this rank's other operations, which move while it waits here; null: there are none.
+  /// This rank's other operations, which progress while it waits here; null if there are none.
   std::shared_ptr<Progress> progress{};
   std::string own_address{};  ///< as in WatchdogOptions
   /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection

@@ -13,12 +13,12 @@ namespace {
 // A wait in the library sees neither an abort, nor a peer that left, nor what another thread has
 // started and needs a hand: so often it comes back to look.
 constexpr std::chrono::milliseconds kLook{250};
-// The same where others are under way, should nothing tell of their moves.
+// The interval while other operations are under way, in case nothing reports their progress.
 constexpr std::chrono::milliseconds kBusyLook{20};
-// So long before its deadline a wait has the watchdog look often: what the error will say of the
+// This long before its deadline a wait has the watchdog look often: what the error will say of the
 // others must not be older than the wait.
 constexpr std::chrono::milliseconds kLastLooks{350};
-// Of a thread that does nothing else than wait for one message.
+// The timeout of a thread that does nothing but wait for one message.
 constexpr std::chrono::hours kAnyTime{24};
 
 std::chrono::milliseconds left(const Deadline& deadline) {

@@ -13,7 +13,7 @@
 namespace lockstep::c10d_adapter {
 namespace {
 
-// Of receives that nobody answers: probes of a connection.
+// The tag of receives that nobody answers, which probe a connection.
 constexpr int kProbeTag = std::numeric_limits<int>::max();
 constexpr std::chrono::hours kNotWaitedFor{24};
 // How long a destructor waits for the library's threads once their connections are closed.
@@ -168,8 +168,8 @@ void Context::explain(const Call& call, const std::string& text, const Deadline&
   const bool is_message = !call.number && call.description.root >= 0;
   const std::string reason =
       watchdog_->explanation(is_message ? std::optional<int>(call.description.root) : std::nullopt);
-  // Who ends the group at its deadline closes its connections; why it did so comes a moment later,
-  // and a rank that is silent may only be stopped.
+  // A rank that ends the group at its deadline closes its connections. Its reason arrives a moment
+  // later, and a silent rank may only be stopped.
   const bool may_be_told = deadline.remaining() > kInquiry - kNews;
   if (!reason.empty() && !may_be_told) {
     // Gloo's text says only that a connection is closed, which adds nothing to the reason.
@@ -229,7 +229,7 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
             /*late=*/true);
 }
 
-// Who waits in the library hears of it at once.
+// Threads that wait in the library are woken at once.
 void Context::abort(const std::string& reason, bool late) {
   watchdog_->abort(reason, late);
   nudge();

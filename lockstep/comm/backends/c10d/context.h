@@ -24,7 +24,7 @@ using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 /// How long a failed operation looks for the reason: a dead peer is known after three beats, a dead
 /// store's after a grace of a second.
 inline constexpr std::chrono::milliseconds kInquiry{1500};
-/// What another rank says of the end has so much time to arrive.
+/// How long to wait for a peer's abort reason.
 inline constexpr std::chrono::milliseconds kNews{300};
 inline constexpr std::chrono::milliseconds kInquiryPause{50};
 
@@ -58,7 +58,7 @@ class Context {
   /// What streams of the device wait for; not Gloo's operations.
   InFlight& in_flight() { return *in_flight_; }
   DeviceQueries& device() { return *options_.device_queries; }
-  /// Of all operations of this rank, in whatever group.
+  /// The progress of all operations of this rank, in every group.
   Progress& progress() { return *progress_; }
   const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
   /// The group has ended: what was interrupted stays so.

@@ -12,8 +12,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// Passes everything on, but waits by looking again and again. Has a timeout of its own. Safe to use
-/// from several threads.
+/// Passes every call on, but waits by polling, with a timeout of its own. Safe to use from several
+/// threads.
 class GroupStore final : public ForwardingStore<> {
  public:
   /// `check` is called again and again while something is waited for; what it throws ends the wait.

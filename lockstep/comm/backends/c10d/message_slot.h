@@ -65,8 +65,8 @@ constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
 /// probes.
 enum class OwnMessage { kSchedule, kSize, kPiece };
 
-/// Of a message of collective `number`. Those of ranks that do not call the same do not meet, for
-/// they have another `fingerprint`.
+/// The slot of a message of collective `number`. Messages of ranks that call something else do not
+/// match it, because their `fingerprint` differs.
 constexpr MessageSlot own_slot(OwnMessage kind, std::uint64_t number, std::uint32_t fingerprint,
                                std::uint64_t bytes) {
   const auto low = [](std::uint64_t value, int bits) {

@@ -34,7 +34,7 @@ void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, s
   if (count == 2 * size) store.deleteKey(kCountKey);
 }
 
-// Of a rank that could not connect: nobody needs its address, and it counts as having left.
+// For a rank that could not connect: nobody needs its address, and it counts as having left.
 void give_up(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   try {
     addresses.forget();

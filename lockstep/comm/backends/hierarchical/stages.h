@@ -15,7 +15,7 @@ class Level {
   explicit Level(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
   explicit operator bool() const { return backend_ != nullptr; }
 
-  /// Whose stages start from here on. Only stages of tensors of one shape meet.
+  /// Sets the shape for all stages that start from here on. Only stages of equal shapes match.
   void begin(const Shape& shape) { shape_ = shape; }
   /// `count`: elements of a rank's piece. See Collective for the tensors.
   WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,

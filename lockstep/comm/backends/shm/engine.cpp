@@ -105,8 +105,9 @@ void Engine::run_unguarded(const Request& request, std::chrono::milliseconds tim
   {
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
-    // Who sleeps is woken after these looks: to ask for sleepers takes as long as a look at a peer.
-    // Not where a peer needs this processor, or messages may keep us busy.
+    // Sleeping peers are woken after these looks, because asking for sleepers takes as long as a
+    // look at a peer. There are no such looks if a peer needs this processor or messages may
+    // arrive.
     const int looks = options_.patience.spin.count() == 0 || !channels_.idle() ? 0 : kLooks;
     if (looks > 0 && !place && can_run_tiny(request)) {
       if (run_tiny(request, looks, meanwhile)) return wake_sleepers();
@@ -444,7 +445,7 @@ void Engine::wake_sleepers() {
   published_.clear();
 }
 
-// Those who have been waited for say what they do in this chunk; it must be what we do.
+// The peers that we waited for have published their operation on this chunk; it must be ours.
 void Engine::compare(const Operation& operation, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
   const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).history;
@@ -562,7 +563,7 @@ void Engine::throw_if_ended() {
 
 void Engine::check() {
   throw_if_ended();
-  // Who left has done its part of what it could, and others may be about to take it.
+  // A rank that left has completed its part, and others may be about to read it.
   for (int peer = 0; peer < size_; ++peer) {
     const std::string gone = peer == rank_ ? "" : why_gone(peer);
     if (!gone.empty()) throw CommError(gone);

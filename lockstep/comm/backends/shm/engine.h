@@ -38,11 +38,11 @@ struct EngineOptions {
   /// Bytes of one staging slot: small enough that chunks are still in the cache when they are
   /// combined.
   std::size_t slot_bytes = std::size_t{256} << 10;
-  /// Up to so many bytes, every rank combines everything itself: one round of waiting instead of
-  /// two.
+  /// Up to this size, in bytes, every rank combines everything itself, which takes one round of
+  /// waiting instead of two.
   std::size_t small_bytes = std::size_t{8} << 10;
-  /// Symmetric memory is used in place from so many bytes on; below, one round of waiting costs
-  /// more than a copy.
+  /// Symmetric memory is used in place from this size on, in bytes. Below it, one more round of
+  /// waiting costs more than a copy.
   std::size_t in_place_bytes = 1024;
   /// The names of the ranks in messages; 0, 1, ... where empty.
   std::vector<int> world_ranks{};
@@ -119,7 +119,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
 
   /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
   void check();
-  /// The same, but that a peer has left is no error.
+  /// As check(), but a peer that has left is no error.
   void throw_if_ended();
 
   bool advance() noexcept override;
@@ -223,7 +223,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::uint32_t arrived_ = 0;
   std::uint32_t worked_ = 0;
   std::uint32_t released_ = 0;
-  std::uint32_t all_released_ = 0;  // at least so many chunks by all ranks, when last looked
+  std::uint32_t all_released_ = 0;  // chunks that all ranks had released at the last look, or fewer
 };
 
 }  // namespace lockstep::shm

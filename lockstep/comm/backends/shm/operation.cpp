@@ -222,8 +222,9 @@ void Stages::take_pieces(const Operation& operation) const {
   }
 }
 
-// Of a symmetric broadcast among N ranks, each takes all but an N-th from the root, which writes
-// that rest into each: so all of them copy (N - 1) / N of the piece at the same time.
+// In a symmetric broadcast among N ranks, each rank reads all but an N-th from the root, and the
+// root writes the remaining N-th to each rank, so that all copy (N - 1) / N of the piece in
+// parallel.
 void Stages::copy_between(const Operation& operation) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t taken = round_down(operation.bytes / ranks * (ranks - 1), kCacheLine);

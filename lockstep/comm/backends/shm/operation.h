@@ -60,7 +60,7 @@ class Stages {
   /// Whether the chunk travels in the arrivals and needs no slot.
   static bool is_inline(const Operation& operation);
 
-  /// Whom a stage waits for.
+  /// The peers that a stage waits for.
   enum class Others { kNobody, kRoot, kAll };
 
   void arrive(const Operation& operation) const;

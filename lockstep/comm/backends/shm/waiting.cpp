@@ -12,7 +12,7 @@ namespace {
 // nothing and bounds the time to notice a death.
 constexpr std::chrono::milliseconds kLivenessInterval{20};
 
-// Of how many ranks a timeout tells what they last did.
+// A timeout reports the last operation of at most this number of ranks.
 constexpr int kMostRanksTold = 16;
 
 bool read_last_transfer(const LastTransfer& shared, CallDescription& call) {
@@ -34,7 +34,7 @@ bool read_last_transfer(const LastTransfer& shared, CallDescription& call) {
 bool Engine::test(Ticket ticket) { return test_goal({nullptr, ticket}); }
 bool Engine::test(const Transfer& transfer) { return test_goal({&transfer, 0}); }
 
-// Who only ever asks must hear of a death as well.
+// A caller that only polls must hear of a death, too.
 bool Engine::test_goal(const Goal& goal) {
   if (reached(goal)) return true;
   const auto now = Clock::now();
@@ -43,7 +43,7 @@ bool Engine::test_goal(const Goal& goal) {
   const auto next = (now + kLivenessInterval).time_since_epoch().count();
   if (due != 0 && next_doubt_.compare_exchange_strong(due, next)) {
     give_up_if_hopeless(goal, Deadline(std::chrono::hours(1)), std::chrono::hours(1));
-    // Whose death it is does not matter: this may be the only goal that is asked now.
+    // It does not matter which rank died: this may be the only goal that is polled.
     throw_if_ended();
     return reached(goal);
   }

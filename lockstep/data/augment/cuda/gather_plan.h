@@ -17,7 +17,7 @@ class GatherPlan {
   /// one pixel of the source (Resize, colours, rotation) or moves an erased area.
   GatherPlan(const Augmentation& operators, const ImageShape& input, bool channels_last);
 
-  /// The same random choices as those of the native engine.
+  /// Makes the same random choices as the native engine.
   GatherImage image(std::int64_t index, const SampleKey& key) const;
 
   const GatherShape& shape() const { return shape_; }

@@ -45,7 +45,8 @@ class DaliOutput {
 /// The images of a batch, where they lie: files, or pixels in the order of the plan.
 struct DaliImages {
   std::span<const void* const> data;
-  std::span<const std::int64_t> shapes;  ///< Of each: its bytes; or channels and sizes, in order.
+  std::span<const std::int64_t>
+      shapes;  ///< For each input: its bytes; or channels and sizes, in order.
 };
 
 /// Makes batches by a DaliPlan. What it is fed is not copied. One thread calls at a time.

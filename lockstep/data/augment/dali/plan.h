@@ -16,8 +16,8 @@
 namespace lockstep {
 
 struct DaliPlanOptions {
-  Layout layout = Layout::kPlanar;        ///< Of the output.
-  PixelType type = PixelType::kFloat32;   ///< Of the output; DALI has no bfloat16.
+  Layout layout = Layout::kPlanar;        ///< The output's layout.
+  PixelType type = PixelType::kFloat32;   ///< The output's type; DALI has no bfloat16.
   bool encoded = false;                   ///< The input is files, which DALI decodes; else pixels,
   Layout input_layout = Layout::kPlanar;  ///< in this order.
 };
@@ -51,7 +51,7 @@ struct DaliNumber {
     float real;
   };
 };
-/// Of a batch: for each input the numbers of all images, one image after the other.
+/// The numbers of a batch: for each input those of all images, one image after the other.
 using DaliNumbers = std::vector<std::vector<DaliNumber>>;
 
 /// A compiled list of operators. Immutable; choose() may run on any number of threads at once.
