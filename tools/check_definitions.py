@@ -17,7 +17,7 @@ TREES = ["lockstep", "python/src"]
 NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
 END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
 TYPE = re.compile(r"^(?:struct|class|union|enum(?: class| struct)?) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;]*| )\{")
-INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(\(.*|(?: =|\{).*;)$")
+INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(?:(\([^){]*).*|(?: =|\{).*;)$")
 
 
 def definitions(text):
@@ -29,7 +29,7 @@ def definitions(text):
         elif END.match(line) and spaces:
             spaces.pop()
         elif spaces and "" not in spaces and (match := TYPE.match(line) or INLINE.match(line)):
-            parameters = match[2] if match.re is INLINE and match[2].startswith("(") else ""
+            parameters = match[2] or "" if match.re is INLINE else ""
             yield ("::".join(spaces), match[1] + parameters), number
 
 
