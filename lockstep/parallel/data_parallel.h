@@ -8,18 +8,18 @@
 //     optimizer.step();
 //   }
 //
-// Behaves like torch.nn.DataParallel: the batch is shared out along its first dimension, each
-// replica computes its part on its device, and a backward adds up the gradients in the module's
+// Behaves like torch.nn.DataParallel: the batch is split along its first dimension, each replica
+// computes its part on its own device, and backward adds up the gradients in the module's
 // parameters. The optimizer, checkpoints and everything else use the module itself.
-// DistributedDataParallel, a process for each device, is faster on several GPUs and goes beyond one
-// host; DataParallel needs no launcher.
+// DistributedDataParallel, with one process per device, is faster on several GPUs and can span
+// hosts; DataParallel needs no launcher.
 //
-// There are two forms. forward() joins the outputs on the first device, where the program computes
-// the loss. loss() computes the loss on every device and joins only the losses, which balances
-// memory and work.
+// There are two forms. forward() gathers the outputs on the first device, where the program
+// computes the loss. loss() computes the loss on every device and gathers only the losses, which
+// balances memory and work.
 //
-// {"cpu", "cpu"} makes replicas on threads that divide the processors. They share the module's
-// parameters, and a step copies none.
+// {"cpu", "cpu"} runs the replicas on threads that divide the processors among them. These replicas
+// share the module's parameters, so no step copies parameters.
 #pragma once
 
 #include <cstddef>
@@ -39,71 +39,74 @@
 
 namespace lockstep {
 
-/// `Module` is what users hold: a ModuleHolder such as Net or torch::nn::Sequential, or a
-/// shared_ptr. The module must be on the first device, and it must be possible to clone it: it and
-/// its submodules derive from torch::nn::Cloneable<T> and register everything in reset(), as
-/// LibTorch's own do. With one device there are no replicas: forward() is the module's own, which
-/// gets the arguments with their tensors moved to that device, and nothing is cloned.
+/// `Module` is a ModuleHolder such as Net or torch::nn::Sequential, or a shared_ptr to a module.
+/// The module must be on the first device and must be cloneable: it and its submodules derive from
+/// torch::nn::Cloneable<T> and register everything in reset(), as LibTorch's own modules do. With
+/// one device there are no replicas and nothing is cloned: forward() moves the tensors of its
+/// arguments to that device and calls the module's own forward().
 ///
-/// Arguments: all tensors in them that have dimensions are scattered, and must agree in the first
-/// one. Tensors without dimensions, numbers, strings and other values go to every replica as they
-/// are. Arguments and outputs can be of any structure that for_each_tensor() knows: tuples,
-/// vectors, maps, dictionaries, structs, inside each other. A batch with fewer samples than devices
-/// leaves replicas idle. Outputs are joined tensor by tensor, along the first dimension; tensors
-/// without dimensions become a vector with one element for each replica that had work. All other
-/// values in an output are those of the first replica.
+/// Arguments: all tensors that have dimensions are scattered along the first one, in which they
+/// must agree. Tensors without dimensions, numbers, strings and other values are passed to every
+/// replica unchanged. Arguments and outputs can have any structure that for_each_tensor() supports,
+/// nested at will: tuples, vectors, maps, dictionaries, structs. A batch with fewer samples than
+/// devices leaves some replicas idle. Outputs are concatenated tensor by tensor along the first
+/// dimension; tensors without dimensions become a vector with one element per replica that had
+/// work. All other values in an output are taken from the first replica.
 ///
-/// Replicas are kept between steps, and each forward makes them equal to the module: parameters,
-/// even if they were given other memory, their requires_grad, train() and eval(). All GPUs but the
-/// first get their parameters by one copy for each dtype. Whatever else a module holds is copied at
-/// construction: after a change of options, such as a dropout rate, make a new DataParallel. A
-/// replica's forward() must not modify parameters, and what it assigns to members is not seen by
-/// the module.
+/// Replicas are kept between steps, and each forward synchronizes them with the module: parameters,
+/// even if they were moved to other memory, their requires_grad, train() and eval(). Every GPU but
+/// the first receives its parameters in one copy per dtype. Everything else in a module is copied
+/// at construction only: after a change of options, such as a dropout rate, make a new
+/// DataParallel. A replica's forward() must not modify parameters, and the module does not see what
+/// a replica's forward() assigns to members.
 ///
 /// Buffers: every replica begins a forward with the module's values. The first replica writes into
-/// the module's own buffers, so that running statistics, of BatchNorm for instance, are those of
-/// its part of the batch. The other replicas have copies, which each forward overwrites: a small
-/// copy in each step, also between CPUs.
+/// the module's own buffers, so running statistics, such as BatchNorm's, reflect only its part of
+/// the batch. The other replicas have copies, which each forward overwrites. This costs a small
+/// copy per step, also between CPUs.
 ///
-/// Gradients reach the module's parameters, and inputs that require them, as autograd delivers any:
-/// they accumulate, hooks run, torch::autograd::grad works, as do several forwards before a
-/// backward and retain_graph. They are added in the order of the replicas. A backward with
-/// create_graph is a ConfigError. Outputs that are dropped free the replicas' graphs.
+/// Gradients reach the module's parameters, and the inputs that require them, as with any autograd
+/// graph: they accumulate, hooks run, and torch::autograd::grad, several forwards before a
+/// backward, and retain_graph work. They are added in the order of the replicas. A backward with
+/// create_graph throws a ConfigError. Dropping the outputs frees the replicas' graphs.
 ///
-/// A tensor that requires a gradient and that the replicas get in another way, such as a weight of
-/// the criterion or what a lambda captures, would lose its gradient. So would a parameter of the
-/// module itself in a criterion: `mse(...) + 1e-4 * net->weight.square().sum()`; add such a term to
-/// the result of loss(). forward() and loss() throw a ConfigError for a tensor that the first two
-/// replicas with samples both use in this way. Other such uses are not noticed.
+/// A tensor that requires a gradient and reaches the replicas in another way, such as a weight of
+/// the criterion or a tensor captured by a lambda, would lose its gradient. So would a parameter of
+/// the module used directly in a criterion: `mse(...) + 1e-4 * net->weight.square().sum()`; add
+/// such a term to the result of loss() instead. forward() and loss() throw a ConfigError for a
+/// tensor that the first two replicas with samples both use in this way. Other such uses are not
+/// detected.
 ///
-/// Threads: calls come from one thread at a time. forward() and the criterion run on several at
-/// once, in the caller's gradient and inference mode, autocast and current streams. On CPUs each
-/// has its part of the at::get_num_threads() that the constructor found, at least 1. Random numbers
-/// come from the generator of the device. Replicas on CPUs share one generator, and which replica
-/// draws which number differs from run to run. Make a DataParallel after fork(), not before.
+/// Threads: only one thread at a time may call a DataParallel. forward() and the criterion run on
+/// several threads at once, with the caller's gradient mode, inference mode, autocast settings and
+/// current streams. On CPUs each thread gets its part, at least 1, of the at::get_num_threads()
+/// found by the constructor. Random numbers come from the device's generator. Replicas on CPUs
+/// share one generator, and which replica draws which number differs from run to run. Make a
+/// DataParallel after fork(), not before.
 ///
-/// Failure: what a replica throws is an Error (a ConfigError if it was one) that begins with
-/// "replica 1 on cuda:1: ", thrown when the others have ended; the wrapper can be used further. On
-/// GPUs autograd computes the backward of all replicas in one call, whose errors name all devices.
+/// Failure: an exception in a replica is rethrown as an Error (a ConfigError if it was one) that
+/// begins with "replica 1 on cuda:1: ", after the other replicas have finished; the wrapper stays
+/// usable. On GPUs autograd computes the backward of all replicas in one call, so its errors name
+/// all devices.
 template <class Module>
 class DataParallel {
   using Contained = std::remove_reference_t<decltype(*std::declval<Module&>())>;
 
  public:
-  /// One replica on each of `devices`, GPUs of one type or CPUs, which may occur several times.
+  /// Makes one replica on each of `devices`, which are GPUs of one type or CPUs and may repeat.
   /// ConfigError for a device that does not exist, for weights that do not fit, and for a module
-  /// that is null, is not on the first device, or cannot be cloned for several. Draws no random
-  /// numbers.
+  /// that is null, is not on the first device, or cannot be cloned when there are several devices.
+  /// Draws no random numbers.
   DataParallel(Module module, std::vector<torch::Device> devices,
                const DataParallelOptions& options = {})
       : module_(std::move(module)), core_(module_in(module_, kName), std::move(devices), options) {}
 
-  /// As above, with names of devices: {"cuda:0", "cuda:1"}.
+  /// As above, with device names: {"cuda:0", "cuda:1"}.
   DataParallel(Module module, std::initializer_list<const char*> devices,
                const DataParallelOptions& options = {})
       : DataParallel(std::move(module), data_parallel::devices_named(devices), options) {}
 
-  /// What the module's forward() returns, joined on the first device.
+  /// Returns what the module's forward() returns, gathered on the first device.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     using Output = std::decay_t<decltype(std::declval<Contained&>().forward(
@@ -135,12 +138,12 @@ class DataParallel {
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  /// loss(criterion, inputs..., target): the mean of criterion(module->forward(inputs...), target)
-  /// over the replicas, weighted by their numbers of samples. For a criterion that takes the mean
-  /// over its samples, this is the mean over the whole batch. The criterion returns a tensor
-  /// without dimensions. It is called by all replicas at once with tensors on their devices: where
-  /// it holds tensors itself, such as the weights of classes, it must bring them to the device of
-  /// its arguments.
+  /// loss(criterion, inputs..., target) returns the mean of criterion(module->forward(inputs...),
+  /// target) over the replicas, weighted by their numbers of samples. For a criterion that takes
+  /// the mean over its samples, this is the mean over the whole batch. The criterion returns a
+  /// tensor without dimensions. All replicas call it concurrently with tensors on their own
+  /// devices: a criterion that holds tensors, such as class weights, must move them to the device
+  /// of its arguments.
   template <class Criterion, class... Arguments>
     requires(sizeof...(Arguments) >= 2)
   torch::Tensor loss(Criterion&& criterion, Arguments&&... arguments) {
@@ -161,15 +164,15 @@ class DataParallel {
     return step.mean(losses);
   }
 
-  /// The module itself. There is no operator->, because its forward() would be the module's own,
-  /// which uses one device.
+  /// The module itself. There is no operator->: it would call the module's own forward(), which
+  /// uses one device.
   Module& module() { return module_; }
   const std::vector<torch::Device>& devices() const { return core_.devices(); }
 
  private:
   static constexpr const char* kName = "DataParallel";
 
-  // What function(replica, its part of the batch) returns, for each active replica.
+  // Returns function(replica, its part of the batch) for each active replica.
   template <class Output, class Batch, class Function>
   std::vector<std::optional<Output>> run(const data_parallel::Step& step, const Batch& batch,
                                          const Function& function) {
@@ -189,7 +192,7 @@ class DataParallel {
   }
 
   Module module_;
-  Module wrapped_ = module_;  // keeps alive what core_ refers to, even if module() is assigned to
+  Module wrapped_ = module_;  // keeps what core_ refers to alive, even if module() is reassigned
   DataParallelCore core_;
 };
 

@@ -20,7 +20,7 @@ std::string shape_text(const std::vector<MeshDimension>& dimensions) {
   return join(parts, " x ");
 }
 
-// Why a mesh of `ranks` ranks cannot have these dimensions; empty where it can.
+// Why a mesh of `ranks` ranks cannot have these dimensions; empty if it can.
 std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ranks) {
   if (dimensions.empty()) return "a mesh needs a dimension at least";
   std::set<std::string> names;
@@ -42,7 +42,7 @@ std::string why_not_a_mesh(const std::vector<MeshDimension>& dimensions, int ran
              amount_of(ranks, "rank"));
 }
 
-// ConfigError on all ranks if the dimensions of one of them are wrong, or differ.
+// ConfigError on all ranks if the dimensions of one of them are invalid or differ.
 void require_agreement(const std::vector<MeshDimension>& dimensions, ProcessGroup& group) {
   const std::string problem = why_not_a_mesh(dimensions, group.size());
   const auto all =
@@ -81,7 +81,7 @@ DeviceMesh::DeviceMesh(ProcessGroup group, std::vector<MeshDimension> dimensions
   require_agreement(dimensions_, all_);
   coordinate_ = coordinate_of(all_.rank(), dimensions_);
   for (std::size_t d = 0; d < dimensions_.size(); ++d) {
-    // The first rank of the row gives it its color.
+    // The first rank of the row gives the row its color.
     std::vector<int> first = coordinate_;
     first[d] = 0;
     auto row = all_.split(rank_of(first, dimensions_), coordinate_[d]);

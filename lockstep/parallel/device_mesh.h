@@ -5,8 +5,8 @@
 //   const int stage = mesh.local_rank("pipeline");
 //
 // Like torch.distributed.device_mesh.init_device_mesh: rank r of the group has the coordinates of
-// element r in row-major order, so that neighbours in the last dimension are neighbouring ranks. In
-// the mesh above, ranks 0 and 1 are one pipeline, and 2 and 3 are the other one.
+// element r in row-major order, so ranks that are neighbours in the last dimension are consecutive.
+// In the mesh above, ranks 0 and 1 form one pipeline, and ranks 2 and 3 form the other.
 #pragma once
 
 #include <string>
@@ -21,17 +21,17 @@ struct MeshDimension {
   int size = 1;
 };
 
-/// A value; copies share the groups. As thread-safe as ProcessGroup.
+/// A value type; copies share the groups. As thread-safe as ProcessGroup.
 class DeviceMesh {
  public:
   /// Collective. Makes a group along each dimension (ProcessGroup::split()). ConfigError, on every
-  /// rank, when there is no dimension, a name is empty or occurs twice, a size is below 1, the
-  /// sizes do not make up the group, or the ranks give different dimensions.
+  /// rank, if there is no dimension, if a name is empty or repeated, if a size is below 1, if the
+  /// product of the sizes is not the size of the group, or if the ranks give different dimensions.
   DeviceMesh(ProcessGroup group, std::vector<MeshDimension> dimensions);
 
-  /// The group of the ranks that differ from this one at most in the coordinate `name`, ordered by
-  /// it. This function, local_rank() and size() throw ConfigError for a name that the mesh does not
-  /// have.
+  /// The group of the ranks that share all of this rank's coordinates except possibly `name`,
+  /// ordered by that coordinate. This function, local_rank() and size() throw ConfigError for an
+  /// unknown name.
   ProcessGroup& group(const std::string& name);
   /// This rank's coordinate, which is its rank in group(name). PyTorch's get_local_rank().
   int local_rank(const std::string& name) const;

@@ -33,7 +33,7 @@ void broadcast_state(const torch::nn::Module& module, ProcessGroup& group) {
 
 std::size_t mebibytes(double value) { return static_cast<std::size_t>(value * (1 << 20)); }
 
-// Which of `parameters` have sparse gradients.
+// For each of `parameters`, whether its gradient is sparse.
 std::vector<bool> sparse_ones(const torch::nn::Module& module,
                               const std::vector<NamedParameter>& parameters,
                               const std::vector<std::string>& named) {
@@ -68,7 +68,7 @@ const char* text_of(ParameterMemory memory) {
   return "?";
 }
 
-// A line for each, for the ranks to compare.
+// One line per option and parameter, for the ranks to compare.
 std::string described(const DdpOptions& options, const std::vector<NamedParameter>& parameters,
                       const std::vector<bool>& sparse) {
   std::vector<std::string> sparse_names;
@@ -90,11 +90,11 @@ std::string described(const DdpOptions& options, const std::vector<NamedParamete
   return lines;
 }
 
-// What a rank can know by itself; returns which parameters have sparse gradients.
+// The checks that need no communication; returns which parameters have sparse gradients.
 std::vector<bool> check_locally(const torch::nn::Module& module,
                                 const std::vector<NamedParameter>& parameters,
                                 const DdpOptions& options) {
-  constexpr double kMostMiB = 1e9;  // beyond any memory, and its bytes still fit a size_t
+  constexpr double kMostMiB = 1e9;  // beyond any memory, yet its bytes still fit a size_t
   const OptionCheck check("DistributedDataParallel");
   check.positive("bucket_cap_mb", options.bucket_cap_mb);
   check.in_range("bucket_cap_mb", options.bucket_cap_mb, 0, kMostMiB);
@@ -118,7 +118,7 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
   std::string problem;
   try {
     sparse = check_locally(module, parameters, options);
-  } catch (const ConfigError& error) {  // the others must hear of it
+  } catch (const ConfigError& error) {  // the other ranks must learn of it
     problem = error.what();
   }
   verify_agreement(module, described(options, parameters, sparse), problem, group_);
@@ -131,9 +131,9 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     if (buffers_->empty()) buffers_.reset();
   }
   if (group_.size() > 1 && options.sync_batch_norm) {
-    // Or its few numbers would wait behind whole buckets. Over NCCL, kernels of both groups are on
-    // the device at once: all ranks start them in backward's order, and each takes a few
-    // multiprocessors only, so that neither keeps the other from running.
+    // In a shared group, its small messages would wait behind whole buckets. Over NCCL, kernels of
+    // both groups run on the device at once: all ranks start them in backward's order, and each
+    // occupies only a few multiprocessors, so neither group blocks the other.
     std::vector<int> all(static_cast<std::size_t>(group_.size()));
     std::iota(all.begin(), all.end(), 0);
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
@@ -147,8 +147,8 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
                      options.parameter_memory});
 }
 
-// A forward has recorded a graph, and no gradient has arrived since: the graph may hold buffers,
-// which must not change under it.
+// True if a forward has recorded a graph and no gradient has arrived since: that graph may hold
+// buffers, which must not change.
 bool DdpCore::graph_may_need_buffers() const {
   return arrivals_at_forward_ && *arrivals_at_forward_ == reducer_->arrivals();
 }
@@ -203,7 +203,7 @@ void DdpCore::write_trace(const std::filesystem::path& path) {
 std::vector<Span> DdpCore::spans(const std::string& group_name) const {
   reducer_->settle_times();
   std::vector<Span> spans = ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
-  // Nothing is reduced in backward: ZeRO's step reads what the ranks share, between barriers.
+  // Backward reduces nothing: ZeRO's step reads the ranks' shared memory between barriers.
   if (options_.parameter_memory == ParameterMemory::kShared && group_.size() > 1) {
     std::erase_if(spans, [](const Span& span) { return span.track.starts_with("bucket "); });
   }

@@ -10,9 +10,9 @@
 //     optimizer.step();
 //   }
 //
-// Behaves like torch.nn.parallel.DistributedDataParallel: at construction rank 0's parameters and
-// buffers are copied to all ranks, before each forward its buffers are, and gradients are averaged
-// in buckets while backward runs (Li et al., "PyTorch Distributed", VLDB 2020).
+// Behaves like torch.nn.parallel.DistributedDataParallel: rank 0's parameters and buffers are
+// copied to all ranks at construction, its buffers again before each forward, and gradients are
+// averaged in buckets while backward runs (Li et al., "PyTorch Distributed", VLDB 2020).
 #pragma once
 
 #include <filesystem>
@@ -35,75 +35,78 @@
 
 namespace lockstep {
 
-/// All ranks must give the same.
+/// All ranks must give the same options.
 struct DdpOptions {
-  double bucket_cap_mb = 25;       ///< MiB of gradients that travel together
-  double first_bucket_cap_mb = 1;  ///< MiB of the first bucket, which opens the overlap
-  /// Rank 0's buffers to all before each forward, as long as no graph of an earlier forward may
-  /// still need them: of several forwards before a backward only the first sends them.
+  double bucket_cap_mb = 25;       ///< MiB of gradients in each bucket
+  double first_bucket_cap_mb = 1;  ///< MiB in the first bucket, so that communication starts early
+  /// Copies rank 0's buffers to all ranks before each forward, unless the graph of an earlier
+  /// forward may still need them: of several forwards before one backward, only the first copies
+  /// them.
   bool broadcast_buffers = true;
-  bool sync_batch_norm = false;  ///< as convert_sync_batchnorm(), in a group of its own
-  /// The loss of a step need not depend on all parameters, on every rank on others. One that a rank
-  /// does not use counts as a gradient of zero there; one that no rank uses keeps the gradient it
-  /// has, or none. Otherwise such a parameter is a ConfigError that names it.
+  bool sync_batch_norm = false;  ///< as convert_sync_batchnorm(), in a separate group
+  /// Allows a step's loss not to depend on some parameters, possibly different ones on each rank. A
+  /// parameter that a rank does not use contributes a zero gradient there; one that no rank uses
+  /// keeps its gradient, or its lack of one. Without this option an unused parameter is a
+  /// ConfigError that names it.
   bool find_unused_parameters = false;
-  /// Every backward has the graph of the first. Parameters may then be unused, or receive several
-  /// gradients in one backward (from backwards inside of it, as checkpointing has them), without
-  /// the cost of looking each time. The first backward does not overlap. A graph that changes is a
-  /// ConfigError.
+  /// Promises that every backward has the graph of the first one. Parameters may then be unused, or
+  /// receive several gradients in one backward (from nested backwards, as in checkpointing),
+  /// without a search for them in every step. The first backward does not overlap communication. A
+  /// graph that changes is a ConfigError.
   bool static_graph = false;
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
-  /// Names of parameters with sparse gradients besides those of torch::nn::Embedding and
-  /// EmbeddingBag with sparse(true), which are found.
+  /// Names of parameters with sparse gradients. Those of torch::nn::Embedding and EmbeddingBag with
+  /// sparse(true) are found automatically and need not be listed.
   std::vector<std::string> sparse_parameters = {};
 };
 
-/// The part that does not depend on the module's type. Holds the module's parameters, and refers to
-/// the module, which must live as long as before_forward() is called. The destructor removes the
-/// hooks and does not communicate. Not thread-safe.
+/// The part that does not depend on the module's type. Holds the module's parameters, and a
+/// reference to the module, which must outlive the last call of before_forward(). The destructor
+/// removes the hooks and does not communicate. Not thread-safe.
 class DdpCore {
  public:
-  /// Collective. ConfigError, on every rank, when the ranks' models or options differ.
+  /// Collective. ConfigError, on every rank, if the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});
 
-  /// Collective where the module has buffers. Call before each forward. ConfigError, and the end of
-  /// the group, for a parameter that requires a gradient and did not, or was not there, at
-  /// construction.
+  /// Collective if the module has buffers. Call it before each forward. Throws ConfigError and
+  /// aborts the group for a parameter that requires a gradient now but did not require one, or did
+  /// not exist, at construction.
   void before_forward();
-  /// Call it when the forward has returned. Optional: the warning about a graph that no forward of
-  /// the wrapper recorded becomes exact.
+  /// Call it after the forward has returned. Optional: it makes exact the warning about a graph
+  /// that no forward of the wrapper recorded.
   void after_forward();
 
-  /// Reduces by `hook` instead of by the mean over the ranks. Before the first backward, once, on
-  /// all ranks; sparse gradients go on as before.
+  /// Reduces gradients with `hook` instead of averaging them over the ranks. Call it once, on all
+  /// ranks, before the first backward. Sparse gradients are still averaged.
   void register_comm_hook(CommHook hook);
 
-  /// Collective. Takes part in a step of the other ranks without a forward and backward of one's
-  /// own: the gradients become what they are on the others, with zeros for this rank's part.
-  /// Nothing under no_sync().
+  /// Collective. Takes part in a step of the other ranks without a forward and backward on this
+  /// rank: the gradients become those of the other ranks, to which this rank contributes zeros.
+  /// No-op under no_sync().
   void step_without_backward();
-  /// The rank whose buffers all get; 0 at first. The same on all ranks.
+  /// Sets the rank whose buffers are copied to all ranks (initially 0). All ranks must give the
+  /// same.
   void set_buffer_source(int rank) { buffer_source_ = rank; }
-  /// Collective where the module has buffers and DdpOptions::broadcast_buffers is set.
+  /// Collective if the module has buffers and DdpOptions::broadcast_buffers is set.
   void broadcast_buffers();
 
-  /// Seconds of communication that backward did not hide, since construction. On a device, whose
-  /// time this is: of the steps before the last settle_times().
+  /// Seconds of communication since construction that backward did not hide. On a device whose
+  /// clock measures this, steps count only up to the last settle_times().
   double communication_seconds() const;
-  /// Waits for the device until the times of all steps are known. Does nothing on a CPU.
+  /// Waits for the device until the times of all steps are known. No-op on a CPU.
   void settle_times();
-  /// Seconds in which the constructor gave all ranks rank 0's parameters and buffers.
+  /// Seconds that the constructor spent copying rank 0's parameters and buffers to all ranks.
   double synchronization_seconds() const { return synchronization_seconds_; }
-  /// Collective. What communication costs and who waits for whom; see ddp_statistics.h.
+  /// Collective. The cost of communication, and which ranks wait for which; see ddp_statistics.h.
   DdpStatistics statistics();
-  /// Collective. The last steps of all ranks as a timeline, written by rank 0.
+  /// Collective. Writes the last steps of all ranks as a timeline, on rank 0.
   void write_trace(const std::filesystem::path& path);
-  /// The last steps of this rank; see ddp_spans(). Without buckets where parameter_memory is
-  /// kShared, since backward then reduces none.
+  /// The last steps of this rank; see ddp_spans(). Has no buckets if parameter_memory is kShared,
+  /// because backward then reduces none.
   std::vector<Span> spans(const std::string& group_name) const;
 
-  /// While the returned guard lives, backward only accumulates; the first backward after it reduces
-  /// the sum. All ranks must do the same.
+  /// While the returned guard lives, backward only accumulates gradients; the first backward after
+  /// it reduces the sum. All ranks must do the same.
   class NoSync {
    public:
     explicit NoSync(DdpCore& core) : core_(core), before_(core.synchronize(false)) {}
@@ -132,18 +135,17 @@ class DdpCore {
   std::optional<ModuleBuffers> buffers_;
   int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;
-  std::optional<WrappedParameters> wrapped_;  // always there once constructed, as the reducer
+  std::optional<WrappedParameters> wrapped_;  // always set after construction, like the reducer
   std::optional<Reducer> reducer_;
-  /// Reducer::arrivals() at the last forward that recorded a graph; nothing before the first.
+  /// Reducer::arrivals() at the last forward that recorded a graph; empty before the first one.
   std::optional<std::int64_t> arrivals_at_forward_;
 };
 
-/// `Module` is what users hold: a ModuleHolder such as Net or torch::nn::Sequential, or a
-/// shared_ptr.
+/// `Module` is a ModuleHolder such as Net or torch::nn::Sequential, or a shared_ptr to a module.
 template <class Module>
 class DistributedDataParallel {
  public:
-  /// Collective. ConfigError for a module that is null.
+  /// Collective. ConfigError if the module is null.
   DistributedDataParallel(Module module, ProcessGroup group, const DdpOptions& options = {})
       : module_(std::move(module)), core_(module_in(module_, kName), std::move(group), options) {}
 
@@ -165,8 +167,7 @@ class DistributedDataParallel {
   double communication_seconds() const { return core_.communication_seconds(); }
   DdpStatistics statistics() { return core_.statistics(); }
   void write_trace(const std::filesystem::path& path) { core_.write_trace(path); }
-  /// There is no operator->: its forward() would be the module's own, which the wrapper does not
-  /// see.
+  /// There is no operator->: it would call the module's own forward(), bypassing the wrapper.
   Module& module() { return module_; }
   DdpCore& core() { return core_; }
 
@@ -182,7 +183,7 @@ class DistributedDataParallel {
   };
 
   Module module_;
-  Module wrapped_ = module_;  // keeps alive what core_ refers to, even if module() is assigned to
+  Module wrapped_ = module_;  // keeps what core_ refers to alive, even if module() is reassigned
   DdpCore core_;
 };
 

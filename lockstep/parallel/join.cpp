@@ -64,7 +64,7 @@ void Join::end() {
 
 std::string Join::report() const {
   std::vector<std::int64_t> had = batches_;
-  if (mode_ == JoinMode::kShortest) {  // those who would have gone on had one more at least
+  if (mode_ == JoinMode::kShortest) {  // ranks that could have continued had at least one more
     for (std::size_t rank = 0; rank < had.size(); ++rank) had[rank] += has_more_.at(rank) ? 1 : 0;
   }
   const std::int64_t most = *std::max_element(had.begin(), had.end());

@@ -1,4 +1,4 @@
-// Ranks with different numbers of batches.
+// Join: training when ranks have different numbers of batches.
 //
 //   Join join(ddp.core(), JoinMode::kWeighted);
 //   Batch batch;
@@ -8,7 +8,7 @@
 //     optimizer.step();
 //   }
 //
-// Without it the ranks that still have batches would wait for the others until the deadline.
+// Without Join, the ranks that still have batches would wait for the others until the deadline.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,32 @@
 namespace lockstep {
 
 enum class JoinMode {
-  /// All stop when the first rank has no batch left; what the others have left is not used.
+  /// All ranks stop when the first rank runs out of batches; the others' remaining batches are
+  /// unused.
   kShortest,
-  /// All go on until the last rank has no batch left. A rank without one takes part with gradients
-  /// of zero, and steps its optimizer, too, so that the replicas stay equal. Each sample of a step
-  /// counts the same: a rank's loss, a mean over its batch, is weighted by the share of its
-  /// samples.
+  /// All ranks continue until the last rank runs out of batches. A rank without a batch takes part
+  /// with zero gradients and also steps its optimizer, so that the replicas stay equal. Each sample
+  /// of a step has the same weight: a rank's loss, a mean over its batch, is weighted by the rank's
+  /// share of the step's samples.
   kWeighted,
 };
 
-/// One pass over the data. All ranks use it alike, with one forward and one backward a step. Holds
-/// `ddp`, which must outlive it. Not thread-safe. Each step exchanges one number more than a step
-/// without it.
+/// One pass over the data. All ranks use it alike, with one forward and one backward per step.
+/// Holds a reference to `ddp`, which must outlive it. Not thread-safe. Each step exchanges one
+/// number more than a step without Join.
 class Join {
  public:
   /// ConfigError for kWeighted with DdpOptions::sync_batch_norm, whose forward needs all ranks.
   Join(DdpCore& ddp, JoinMode mode);
 
-  /// Collective. Says how many samples this rank's next batch has, 0 for no batch. Whether there is
-  /// a step; the ranks agree on that. When there is none: which ranks had too few batches is in
-  /// report(), rank 0 logs it as a warning, and with kWeighted all ranks have the buffers of one
-  /// that went on to the last step.
+  /// Collective. `samples` is the size of this rank's next batch, or 0 if it has none. Returns
+  /// whether there is another step, on which the ranks agree. When there is none, report() says
+  /// which ranks had too few batches, rank 0 logs it as a warning, and with kWeighted all ranks get
+  /// the buffers of a rank that took part in the last step.
   bool next(std::int64_t samples);
 
   /// Collective. `loss` runs the forward and returns the mean loss over the batch; it is called
-  /// where there is one. Returns that loss, undefined elsewhere.
+  /// only on ranks that have a batch. Returns that loss, or an undefined tensor on the other ranks.
   template <class Loss>
   torch::Tensor backward(Loss&& loss) {
     if (samples_ == 0) {
@@ -58,11 +59,12 @@ class Join {
     return value.detach();
   }
 
-  /// What backward() multiplies this rank's loss by: 1 where all have as many samples.
+  /// The factor that backward() applies to this rank's loss: 1 if all ranks have equally many
+  /// samples.
   double weight() const { return weight_; }
-  /// Steps in which each rank had a batch. Complete when next() has returned false.
+  /// The number of steps in which each rank had a batch. Complete once next() has returned false.
   const std::vector<std::int64_t>& batches() const { return batches_; }
-  /// "rank 1 had 3 batches, rank 0 had 5; ..."; empty where all had as many.
+  /// "rank 1 had 3 batches, rank 0 had 5; ..."; empty if all ranks had equally many.
   std::string report() const;
 
  private:
@@ -74,7 +76,7 @@ class Join {
   std::int64_t samples_ = 0;
   double weight_ = 1;
   std::vector<std::int64_t> batches_;
-  std::vector<bool> has_more_;  // in the last call of next()
+  std::vector<bool> has_more_;  // as of the last call of next()
 };
 
 }  // namespace lockstep

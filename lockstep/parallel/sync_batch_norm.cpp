@@ -38,7 +38,7 @@ Tensor per_channel(const Tensor& values, const Tensor& like) {
 struct Statistics {
   Tensor mean;       ///< [C], float64
   Tensor variance;   ///< biased
-  double count = 0;  ///< values of each channel, on all ranks
+  double count = 0;  ///< values per channel, on all ranks
 };
 
 Statistics of_all_ranks(const Tensor& input, ProcessGroup& group) {
@@ -71,7 +71,7 @@ void follow(const Tensor& running, const Tensor& value, double momentum) {
   if (running.defined()) running.detach().mul_(1 - momentum).add_(value.to(running), momentum);
 }
 
-// Halves are normalised in float32, as PyTorch does.
+// float16 and bfloat16 inputs are normalised in float32, as in PyTorch.
 torch::ScalarType working_type(const Tensor& input) {
   return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
@@ -89,8 +89,8 @@ ProcessGroup group_held(const c10::IValue& value) {
   return c10::static_intrusive_pointer_cast<GroupHolder>(value.toCapsule())->group;
 }
 
-// The sum over the ranks as a function with a gradient: every rank's result depends on every rank's
-// part, so that the gradient of a part is the sum of the gradients of all results.
+// The sum over the ranks as a differentiable function: every rank's result depends on every rank's
+// part, so the gradient of a part is the sum of the gradients of all results.
 struct SumOfAllRanks : torch::autograd::Function<SumOfAllRanks> {
   static Tensor forward(AutogradContext* context, const Tensor& part, const ProcessGroup& group) {
     context->saved_data["group"] = held(group);
@@ -104,7 +104,7 @@ struct SumOfAllRanks : torch::autograd::Function<SumOfAllRanks> {
   }
 };
 
-// What takes no gradient.
+// The arguments that take no gradient.
 struct Settings {
   const Tensor& running_mean;
   const Tensor& running_var;
@@ -146,7 +146,7 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     return output.to(input.scalar_type());
   }
 
-  // The engine records a backward of which a graph was requested (create_graph).
+  // The engine records this backward if a graph was requested (create_graph).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     if (torch::GradMode::is_enabled()) return recorded_backward(context, gradients);
     return context->get_saved_variables().size() == kSavedByKernels
@@ -155,7 +155,8 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
   }
 
  private:
-  // On a device: input, weight, mean, inverse and counts. The count of a CPU is a number.
+  // Tensors saved on a device: input, weight, mean, inverse and counts. On a CPU the count is a
+  // number.
   static constexpr std::size_t kSavedByKernels = 5;
 
   static Tensor forward_by_kernels(AutogradContext* context, const Tensor& given,
@@ -206,8 +207,9 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
     return returned(context, input, weight, dx, sum_dy_x, sum_dy);
   }
 
-  // Computes the same gradients by operations that autograd records, from the input on: the
-  // statistics depend on the inputs of all ranks, and so do their gradients. Two all-reduces more.
+  // Computes the same gradients with operations that autograd records, starting from the input: the
+  // statistics depend on the inputs of all ranks, and so do their gradients. Costs two more
+  // all-reduces.
   static variable_list recorded_backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1];
@@ -250,9 +252,9 @@ struct Normalisation : torch::autograd::Function<Normalisation> {
 
 // --- Which normalisations ------------------------------------------------------------------------
 
-// A BatchNorm's forward is not virtual, and its holders have types of their own: the module cannot
-// be replaced. What it calls can: aten::batch_norm comes here first, and goes on to where it would
-// have gone unless one of its tensors is known.
+// A BatchNorm's forward is not virtual, and modules hold it by its own type, so the module cannot
+// be replaced. The operator it calls can: aten::batch_norm is dispatched here first, and falls
+// through to the original kernel unless one of its tensors belongs to a synchronised module.
 class Registry {
  public:
   using Key = const c10::TensorImpl*;
@@ -327,7 +329,7 @@ std::optional<Tensor> tensor_that_tells(const torch::nn::Module& module, const s
                                   "apart; give it track_running_stats(true) or affine(true)"));
 }
 
-// named_modules() would need a shared_ptr to the module.
+// Recursive, because named_modules() would need a shared_ptr to the module.
 void find_norms(const torch::nn::Module& module, const std::string& name,
                 std::vector<Tensor>& found) {
   auto tensor = tensor_that_tells<torch::nn::BatchNorm2dImpl>(module, name);
@@ -364,7 +366,7 @@ class SyncBatchNorm::State {
       Registry::instance().remove(tensor.unsafeGetTensorImpl());
     }
   }
-  std::vector<Tensor> tensors;  // held, so that no other takes their place in memory
+  std::vector<Tensor> tensors;  // held, so that no other tensors take their addresses
 };
 
 SyncBatchNorm::SyncBatchNorm(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -1,9 +1,9 @@
-// Batch normalisation over the batches of all ranks: the statistics are those of the whole batch.
+// Batch normalisation over the batches of all ranks, with the statistics of the whole batch.
 //
-// A rank normalises with the mean and variance of its own few samples otherwise, which hurts when a
-// batch per rank is small. In PyTorch this is torch.nn.SyncBatchNorm, for CUDA only; here it is for
-// any device, exact for batches of different sizes, and changes no module: the BatchNorm objects
-// that a module holds and calls stay, with their names and in its checkpoints.
+// Without it, a rank normalises with the mean and variance of its own few samples, which hurts when
+// the batch per rank is small. PyTorch's equivalent is torch.nn.SyncBatchNorm, for CUDA only. This
+// one works on any device, is exact for batches of different sizes, and replaces no module: the
+// BatchNorm objects stay in place, with their names and in checkpoints.
 //
 //   auto synchronized = lockstep::convert_sync_batchnorm(*net, group);   // while this lives
 //
@@ -18,15 +18,15 @@
 
 namespace lockstep {
 
-/// While it lives, the batch normalisations that it was made for are synchronised. Movable. Must be
-/// destroyed outside of their forward.
+/// Synchronises the batch normalisations that it was made for, as long as it lives. Movable. Must
+/// not be destroyed during their forward.
 class SyncBatchNorm {
  public:
   ~SyncBatchNorm();
   SyncBatchNorm(SyncBatchNorm&&) noexcept;
   SyncBatchNorm& operator=(SyncBatchNorm&&) noexcept;
 
-  /// How many modules.
+  /// The number of synchronised modules.
   std::size_t size() const;
 
  private:
@@ -36,21 +36,22 @@ class SyncBatchNorm {
   std::unique_ptr<State> state_;
 };
 
-/// Every BatchNorm1d, 2d and 3d in `module`: from now on a forward in training mode is collective
-/// over `group`, and so is its backward; all ranks must run them in one order. Evaluation is as
-/// before. ConfigError for one that has neither running statistics nor weights (affine), which
-/// nothing tells apart from others. A group of its own (group.new_group) lets them pass other
-/// collectives. LibTorch's modules refuse a rank's input that has just one value for each channel
-/// before they come here.
+/// Synchronises every BatchNorm1d, 2d and 3d in `module`: from now on a forward in training mode,
+/// and its backward, are collective over `group`, and all ranks must run them in the same order.
+/// Evaluation is unchanged. ConfigError for a module with neither running statistics nor weights
+/// (affine), because its calls cannot be told from those of others. A separate group
+/// (group.new_group) lets them overtake other collectives. LibTorch's own modules reject an input
+/// with just one value per channel on a rank before it gets here.
 [[nodiscard]] SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module, ProcessGroup group);
 
-/// One such normalisation, as torch.nn.functional.batch_norm in training. Collective. `input` [N,
-/// C, ...]; N may differ between the ranks, and be 0. `weight`, `bias` and the running statistics,
-/// [C], may be undefined. Statistics are combined in float64 (Chan, Golub, LeVeque 1979); the
-/// running variance is the unbiased one, as PyTorch's. Gradients of weight and bias are this rank's
-/// part of the sum. A backward with create_graph can be differentiated again, as often as wanted
-/// (penalties on gradients); it and the backward through it are collective like the first.
-/// ConfigError when the ranks together have no more than one value for each channel.
+/// One synchronised normalisation, like torch.nn.functional.batch_norm in training. Collective.
+/// `input` is [N, C, ...]; N may differ between the ranks and may be 0. `weight`, `bias` and the
+/// running statistics are [C] and may be undefined. Statistics are combined in float64 (Chan,
+/// Golub, LeVeque 1979); the running variance is the unbiased one, as in PyTorch. The gradients of
+/// weight and bias are this rank's part of the sum. A backward with create_graph can be
+/// differentiated again, any number of times (gradient penalties); it and the backward through it
+/// are collective like the first. ConfigError if all ranks together have at most one value per
+/// channel.
 torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight,
                               const torch::Tensor& bias, const torch::Tensor& running_mean,
                               const torch::Tensor& running_var, double momentum, double eps,

@@ -16,8 +16,8 @@ namespace {
 using torch::Tensor;
 
 // The kernel that combines the ranks' statistics divides by the number of values seen so far. An
-// empty rank has this many: too few to move a mean or variance in float32, and not zero. Which
-// ranks are empty only the device knows.
+// empty rank therefore reports this count: too small to change a mean or variance in float32, but
+// not zero. Only the device knows which ranks are empty.
 constexpr double kEmptyCount = 1e-20;
 
 std::optional<Tensor> given(const Tensor& tensor) {
@@ -28,7 +28,7 @@ torch::ScalarType type_of_statistics(const Tensor& input) {
   return input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
-// Mean, 1 / sqrt(variance + eps) and the number of values: what a rank tells the others.
+// A rank's message to the others: mean, 1 / sqrt(variance + eps) and the number of values.
 Tensor message_of(const Tensor& input, double eps) {
   const std::int64_t channels = input.size(1);
   const auto options = input.options().dtype(type_of_statistics(input));
@@ -68,7 +68,7 @@ Statistics gather(const Tensor& input, const Tensor& running_mean, const Tensor&
   group.all_gather_into_tensor(all, own);
   const Tensor counts = all.select(1, 2 * channels);
   require_several(input, counts);
-  // The kernel takes counts of the running statistics' type, which 16 bits would not hold.
+  // The kernel takes counts in the running statistics' type, and 16 bits would not hold them.
   const auto wide = [&](const Tensor& running) {
     return running.defined() ? running.detach().to(own.scalar_type()) : running;
   };

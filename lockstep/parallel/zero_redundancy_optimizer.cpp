@@ -16,7 +16,7 @@ std::string name_of(const torch::Tensor& parameter, const torch::nn::Module& mod
   for (const auto& item : module.named_parameters()) {
     if (item.value().is_same(parameter)) return item.key();
   }
-  return "?";  // not of this module
+  return "?";  // not in this module
 }
 
 std::vector<ParameterGroup> group_of_all(const torch::nn::Module& module,
@@ -65,14 +65,15 @@ const std::vector<GradBucket>& flat_buckets(const DdpCore& core) {
   return buckets;
 }
 
-// The sum over the ranks must not overflow, so it is of float64.
+// In float64, so that the sum over the ranks does not overflow.
 torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
   auto sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kFloat64).device(device));
-  // A device's kernel for norms takes all tensors at once and adds in pieces by itself.
+  // A device's norm kernel takes all tensors at once and accumulates in pieces already.
   if (!device.is_cpu() && !gradients.empty()) {
     return sum.add_(get_total_norm(gradients).to(torch::kFloat64).square_());
   }
-  // In pieces: a sum of millions of squares needs more than float32, but not as memory.
+  // Sum in pieces: millions of squares need more precision than float32, but not all as float64 in
+  // memory.
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
   for (const torch::Tensor& gradient : gradients) {
     for (const torch::Tensor& piece : gradient.split(kPiece)) {
@@ -82,7 +83,7 @@ torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
   return sum;
 }
 
-// Holds the norm of all: one bucket's half might overflow by what the others add.
+// A type that can hold the total norm: with one bucket's float16, the others' parts might overflow.
 torch::ScalarType common_type(const std::vector<GradBucket>& buckets) {
   torch::ScalarType type = buckets.front().buffer.scalar_type();
   for (const GradBucket& bucket : buckets) {
@@ -104,7 +105,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
       sharded_(
           std::make_shared<ShardedStep>(with_all_parameters(std::move(groups), *buckets_, module),
                                         group_, core.options().parameter_memory)) {
-  // The end of the first backward that communicated is the last time that buckets change.
+  // Buckets change for the last time at the end of the first backward that communicated.
   core.register_comm_hook(
       [sharded = sharded_, times = &core.reducer()->times()](GradBucket& bucket) {
         return sharded->reduce(bucket, /*layout_is_final=*/times->steps() > 0);

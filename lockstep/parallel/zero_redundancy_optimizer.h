@@ -1,5 +1,5 @@
-// ZeroRedundancyOptimizer: each rank keeps the optimizer's state of its share of the parameters,
-// updates that share, and gives it to the others (ZeRO, stage 1: Rajbhandari et al., SC 2020).
+// ZeroRedundancyOptimizer: each rank keeps the optimizer state for its share of the parameters,
+// updates that share, and sends it to the others (ZeRO, stage 1: Rajbhandari et al., SC 2020).
 //
 //   lockstep::DistributedDataParallel ddp(
 //       net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
@@ -12,14 +12,14 @@
 //     optimizer.step();
 //   }
 //
-// The results are those of DistributedDataParallel with one optimizer for each rank: bit for bit on
-// shared memory, elsewhere to the order of additions. A group of N ranks needs an N-th of the state
-// on each.
+// The results equal those of DistributedDataParallel with one full optimizer per rank: bit for bit
+// on shared memory, elsewhere up to the order of additions. With N ranks, each holds 1/N of the
+// state.
 //
-// With kFlat backward reduce-scatters the gradients and step() gathers the parameters. With
-// kShared, on one host, all ranks have one copy of the parameters, and step() is one pass over
-// memory that averages, updates and writes a rank's share for all: nothing is communicated but two
-// barriers (docs/adr/011-zero-on-shared-memory.md).
+// With kFlat, backward reduce-scatters the gradients and step() all-gathers the parameters. With
+// kShared, on one host, all ranks share one copy of the parameters, and step() is one pass over
+// memory in which a rank averages, updates and writes its share for all; the only communication is
+// two barriers (docs/adr/011-zero-on-shared-memory.md).
 #pragma once
 
 #include <cstdint>
@@ -36,49 +36,52 @@ namespace lockstep {
 class ShardedStep;
 
 /// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
-/// grad() is no mean: only this optimizer knows the means, on each rank those of its share; clip
-/// and scale through it. Accumulate over several backward()s under no_sync(), all but the last, and
-/// clear before the first, by zero_grad() here or of the module: a backward() that reduces what has
-/// been added to a result, a step made or not, is a ConfigError. (With kShared only gradients() and
-/// clip_grad_norm() make results.) With kShared whoever writes a parameter writes everybody's.
+/// grad() is not the mean: only this optimizer has the means, on each rank for its own share; clip
+/// and scale gradients through it. To accumulate over several backward()s, run all but the last
+/// under no_sync(), and clear the gradients before the first with zero_grad() of this optimizer or
+/// of the module. A backward() that reduces gradients which were added to an already reduced
+/// result, whether stepped or not, is a ConfigError. (With kShared only gradients() and
+/// clip_grad_norm() reduce before step().) With kShared, a write to a parameter changes it on all
+/// ranks.
 ///
-/// Not thread-safe. Errors are the group's; after one in step() the parameters are undefined.
+/// Not thread-safe. Errors are the group's; after an error in step() the parameters are undefined.
 class ZeroRedundancyOptimizer {
  public:
-  /// Before the first backward; it becomes the communication hook of `core`, which must outlive it
-  /// and averages no gradients without it. `module` is the one that `core` wraps, for the names.
-  /// ConfigError for options that cannot be, for ParameterMemory::kAsIs, for sparse gradients, and
-  /// where `core` has a hook.
+  /// Call it before the first backward; it becomes the communication hook of `core`, which must
+  /// outlive it and averages no gradients once it is gone. `module` is the one that `core` wraps
+  /// and provides the names. ConfigError for invalid options, for ParameterMemory::kAsIs, for
+  /// sparse gradients, and if `core` already has a hook.
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           const OptimizerOptions& options);
-  /// With options for each group of parameters; see parameter_groups.h. ConfigError also for a
-  /// parameter of `core` that is in no group, and when the groups remember different things (one
-  /// has momentum or amsgrad, another none).
+  /// With options for each group of parameters; see parameter_groups.h. Also a ConfigError for a
+  /// parameter of `core` that is in no group, and if the groups keep different state (one has
+  /// momentum or amsgrad, another does not).
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           std::vector<ParameterGroup> groups);
 
-  /// Collective. On return every rank has the new parameters. Ranks without a batch of their own
-  /// call it too. ConfigError, and the end of the group, when a parameter lies no longer where
+  /// Collective. On return every rank has the new parameters. Ranks without a batch must call it
+  /// too. Throws ConfigError and aborts the group if a parameter no longer lies where
   /// DistributedDataParallel put it; see ParameterMemory.
   void step();
-  /// In place: gradients are views into the reducer's buckets.
+  /// Clears in place: gradients are views into the reducer's buckets.
   void zero_grad();
 
-  /// Collective. Scales the mean gradients so that the norm of all of them is at most `max_norm`,
-  /// and returns the norm before, on every rank, as clip_grad_norm_() does; in the type that the
-  /// gradients' types promote to.
+  /// Collective. Scales the mean gradients so that their total norm is at most `max_norm`, and
+  /// returns the norm before scaling on every rank, like clip_grad_norm_(). The norm has the type
+  /// to which the gradients' types promote.
   torch::Tensor clip_grad_norm(double max_norm);
 
-  /// Collective. The mean gradients of this rank's share, flat, to be scaled in place before
-  /// step(); all ranks' together are every element once.
+  /// Collective. The mean gradients of this rank's share, as flat tensors, which may be scaled in
+  /// place before step(). All ranks' results together contain every element once.
   Tensors gradients();
-  /// Collective. The mean gradients of `parameters`, which are the same on all ranks: a flat tensor
-  /// for each that lies in this rank's share, in whole or in part. For norms that leave others out.
+  /// Collective. The mean gradients of `parameters`, which are the same on all ranks: one flat
+  /// tensor for each parameter that lies wholly or partly in this rank's share. For norms over a
+  /// subset.
   Tensors gradients_of(const Tensors& parameters);
-  /// Collective. For GradScaler, which takes this optimizer like any other.
+  /// Collective. For GradScaler, which accepts this optimizer like any other.
   void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }
 
-  /// As Optimizer's.
+  /// Like Optimizer's.
   std::size_t groups() const;
   double lr(std::size_t group = 0) const;
   void set_lr(std::size_t group, double lr);
@@ -87,19 +90,19 @@ class ZeroRedundancyOptimizer {
   double momentum(std::size_t group = 0) const;
   void set_momentum(double momentum);
 
-  /// Collective. On rank `root` the state of all parameters, as Optimizer::state() of an optimizer
-  /// that is not sharded has it; elsewhere nothing.
+  /// Collective. Rank `root` gets the state of all parameters, in the format of Optimizer::state()
+  /// of an unsharded optimizer; the other ranks get nothing.
   NamedTensors state_dict(int root = 0);
-  /// Collective. Takes over what rank `root` gives, of any number of ranks and any kind of
-  /// optimizer with the same rule. CheckpointError on all ranks, and nothing changed, when it does
-  /// not fit.
+  /// Collective. Loads the state that rank `root` gives. It may come from any number of ranks and
+  /// any kind of optimizer with the same rule. CheckpointError on all ranks, with nothing changed,
+  /// if it does not fit.
   void load_state_dict(const NamedTensors& state, int root = 0);
 
-  /// Seconds for which step(), gradients() and clip_grad_norm() waited in barriers and for gathered
+  /// Seconds that step(), gradients() and clip_grad_norm() have waited in barriers and for gathered
   /// parameters, since construction.
   double communication_seconds() const;
 
-  /// Bytes of the state of this rank's share; 0 before the first step.
+  /// Bytes of optimizer state for this rank's share; 0 before the first step.
   std::int64_t state_bytes() const;
 
  private:
