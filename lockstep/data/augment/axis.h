@@ -1,4 +1,4 @@
-// Where the pixels of one axis of an image come from, after pads, crops and flips.
+// The source position of each output pixel along one axis, after pads, crops and flips.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Axis {
     origin -= step * before;
     size += before + after;
   }
-  /// As CenterCrop pads what is too small: evenly, the odd one after.
+  /// Pads an axis that is too short as CenterCrop does: evenly, with the odd pixel after the image.
   void pad_to(std::int64_t least) {
     const std::int64_t missing = std::max<std::int64_t>(least - size, 0);
     pad(missing / 2, (missing + 1) / 2);
@@ -45,13 +45,14 @@ struct Axis {
     const std::int64_t last = origin + step * (end - 1);
     return {std::min(first, last), std::max(first, last) + 1};
   }
-  /// The source loses what lies before `first` and from `end` on.
+  /// Removes the source positions before `first` and from `end` on.
   void narrow_source(std::int64_t first, std::int64_t end) {
     low = std::max(low, first) - first;
     high = std::min(high, end) - first;
     origin -= first;
   }
-  /// Output positions [first, second) show the source; the others the padding. Equal: all padding.
+  /// Output positions [first, second) show the source, the others the padding. If both are equal,
+  /// there is only padding.
   std::pair<std::int64_t, std::int64_t> visible() const {
     const std::int64_t first = step > 0 ? low - origin : origin - (high - 1);
     const std::int64_t last = first + (high - low);

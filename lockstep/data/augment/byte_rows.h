@@ -1,5 +1,5 @@
-// Weighted sums of rows of bytes, and the transposition that makes columns of rows: both passes of
-// a resize are the first.
+// Weighted sums of rows of bytes, which both passes of a resize compute, and the transposition
+// between rows and columns.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The rows that one new row is the mean of: `count` from `first` on, with weights that sum to
-/// 2^22.
+/// The input rows that are averaged into one output row: `count` rows from `first` on. The weights
+/// sum to 2^22.
 struct RowWindow {
   std::int64_t first;
   std::int64_t count;

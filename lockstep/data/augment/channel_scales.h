@@ -1,4 +1,4 @@
-// Normalize as each engine applies it: one multiplication and one addition a channel.
+// Normalize as each engine applies it: one multiplication and one addition per channel.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,6 @@
-// Mixing the images of a batch with each other: which way, and what is drawn for a batch. What it
-// does to tensors is in batch_mix.h. Meanings and defaults are those of torchvision.transforms.v2.
+// Mixing the images of a batch with each other: the kind of mix, and the random choices for a
+// batch. batch_mix.h applies them to tensors. Meanings and defaults are those of
+// torchvision.transforms.v2.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,16 @@ struct MixUp {
   double alpha = 1.0;
 };
 
-/// In each image a rectangle shows the one before it in the batch, as above. Its area is 1 - lambda
-/// of the image, with lambda from Beta(alpha, alpha), its centre any pixel, and what lies outside
-/// is cut off. (Yun et al.: "CutMix: Regularization strategy to train strong classifiers with
-/// localizable features", 2019.)
+/// In each image a rectangle shows the image before it in the batch, paired as in MixUp. The
+/// rectangle's area is 1 - lambda of the image, with lambda from Beta(alpha, alpha). Its centre is
+/// a uniformly random pixel, and the part outside of the image is cut off. (Yun et al.: "CutMix:
+/// Regularization strategy to train strong classifiers with localizable features", 2019.)
 struct CutMix {
   double alpha = 1.0;
 };
 
-/// One of the two for each batch, equally likely: torchvision's RandomChoice([CutMix(), MixUp()]).
+/// Draws one of the two for each batch, equally likely: torchvision's RandomChoice([CutMix(),
+/// MixUp()]).
 struct RandomMix {
   CutMix cutmix{};
   MixUp mixup{};
@@ -38,30 +40,31 @@ using BatchMix = std::variant<std::monostate, MixUp, CutMix, RandomMix>;
 /// "none", "MixUp(alpha=0.2)", "CutMix(alpha=1) or MixUp(alpha=0.2)".
 std::string to_string(const BatchMix& mix);
 
-/// ConfigError, naming the operator, for an alpha that is not from 0.001 to 1000.
+/// Throws a ConfigError that names the operator if alpha is not from 0.001 to 1000.
 void check_mix(const BatchMix& mix);
 
-/// Which batch of which pass of which rank: all that the choice depends on, beside the images'
-/// size. Ranks draw for themselves.
+/// The batch's epoch, number and rank. The choice depends only on these and the size of the images.
+/// Each rank draws its own choices.
 struct BatchKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
-  std::uint64_t batch = 0;  ///< its number or place in the rank's epoch, below 2^40
-  std::uint64_t rank = 0;   ///< or what else tells ranks apart, below 2^24
+  std::uint64_t batch = 0;  ///< the batch's number or position in the rank's epoch, below 2^40
+  std::uint64_t rank = 0;   ///< the rank, or another number that distinguishes ranks, below 2^24
 };
 
 struct MixChoice {
-  /// The share of an image's own label; CutMix's is that of the pixels that stay, after cutting
-  /// off.
+  /// The weight of an image's own label. For CutMix it is the share of the pixels that stay, after
+  /// clipping the rectangle.
   double lambda = 1;
-  /// CutMix: where the partner is shown, perhaps nowhere. None: all pixels are mixed by lambda.
+  /// CutMix: the rectangle that shows the partner, possibly empty. MixUp: none, and all pixels are
+  /// mixed by lambda.
   std::optional<Box> box{};
 
   bool operator==(const MixChoice&) const = default;
 };
 
-/// Draws which of RandomMix's two, then lambda, then the column and the row of CutMix's centre. The
-/// numbers are not those of any sample's augmentation.
+/// Draws which of RandomMix's two applies, then lambda, then the column and the row of CutMix's
+/// centre. These random numbers are independent of any sample's augmentation.
 MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width, const BatchKey& key);
 
 }  // namespace lockstep

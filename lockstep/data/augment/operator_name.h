@@ -1,4 +1,4 @@
-// How an operator is called in messages.
+// The name of an operator in messages.
 #pragma once
 
 #include <iterator>

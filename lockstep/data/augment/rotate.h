@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// The centre of output pixel (x, y), which is (x + 1/2, y + 1/2), shows the source at
+/// The centre of output pixel (x, y), which is (x' , y') = (x + 1/2, y + 1/2), shows the source at
 ///   matrix[0] * x' + matrix[1] * y' + matrix[2],  matrix[3] * x' + matrix[4] * y' + matrix[5].
 struct Rotation {
   std::array<double, 6> matrix{};
@@ -18,23 +18,23 @@ struct Rotation {
   std::int64_t width = 0;
 };
 
-/// By `degrees`, from 0 to below 360, counterclockwise. With `expand` its height and width hold the
-/// whole image.
+/// A counterclockwise rotation by `degrees`, from 0 to below 360. With `expand` its height and
+/// width hold the whole image.
 Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, bool expand);
 
-/// Rotates images, with memory that is reused from one to the next. For one thread at a time.
+/// Rotates images in memory that is reused from one image to the next. Not thread-safe.
 class Rotator {
  public:
-  /// Writes a planar image of rotation.height x rotation.width, which shows `fill` where nothing of
-  /// the source is. A coordinate is in fixed point of 16 bits for kNearest, in float64 for
-  /// kBilinear, whose result is rounded towards 0. `output` must not be the source's memory.
+  /// Writes a planar image of rotation.height x rotation.width. Pixels without a source show
+  /// `fill`. Coordinates are in fixed point of 16 bits for kNearest, and in float64 for kBilinear,
+  /// whose result is rounded towards 0. `output` must not be the source's memory.
   void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
               std::uint8_t fill, std::uint8_t* output);
 
  private:
   void rotate_nearest(const ImageView& source, const Rotation& rotation, std::uint8_t* output);
 
-  std::vector<std::int64_t> places_;  // in the source, of a row's pixels
+  std::vector<std::int64_t> places_;  // source positions of a row's pixels
   std::vector<std::uint64_t> pairs_;  // see rotate_pairs()
 };
 

@@ -1,4 +1,4 @@
-// What the random choices of an augmented image depend on.
+// The key of a sample, on which the random choices of its augmentation depend.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,17 @@
 
 namespace lockstep {
 
-/// Which image of which pass: all that random choices depend on, beside the list of operators
-/// itself.
+/// A sample and its epoch. Random choices depend only on this key and the list of operators.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
   std::uint64_t sample = 0;
-  /// How often the sample came before in the epoch, on whatever rank: an image that is drawn
+  /// How often the sample has already occurred in the epoch, on any rank: an image that is drawn
   /// several times is augmented anew each time.
   std::uint32_t occurrence = 0;
 
-  /// The numbers that the choices are made of. Two keys share them only where a data set has more
-  /// than 2^32 images.
+  /// The random numbers for the choices. Two keys can share them only in a data set of more than
+  /// 2^32 images.
   PhiloxStream stream() const {
     return PhiloxStream(seed, epoch, sample ^ (std::uint64_t{occurrence} << 32));
   }

@@ -1,5 +1,5 @@
-// The one pass over the pixels of the native augmentation: bytes at any place in any order become
-// normalised numbers in the batch.
+// The single pass over the pixels of the native augmentation: reads bytes from any positions in any
+// order and writes normalised numbers to the batch.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep {
 /// Order of an output image in memory: CHW, or HWC (channels last).
 enum class Layout { kPlanar, kChannelsLast };
 
-/// What an output number is. Values are computed in float32 and rounded once, to nearest even.
+/// The type of an output number. Values are computed in float32 and rounded once, to nearest even.
 enum class PixelType { kFloat32, kBFloat16, kFloat16 };
 
 inline std::int64_t bytes_of(PixelType type) { return type == PixelType::kFloat32 ? 4 : 2; }
@@ -25,21 +25,21 @@ struct ChannelScale {
   float bias = 0;
 };
 
-/// Rows [top, top + height) and columns [left, left + width) of the output show one value.
+/// Rows [top, top + height) and columns [left, left + width) of the output have one value.
 struct Erasure {
   std::int64_t top = 0;
   std::int64_t left = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   float value = 0;
-  bool is_byte = false;  ///< 0 to 255, to be scaled as a pixel is; else an output value
+  bool is_byte = false;  ///< `value` is 0 to 255 and scaled like a pixel; else an output value
 };
 
 struct ImageWrite {
   ImageView source;
   Axis rows;
   Axis columns;
-  std::uint8_t fill = 0;  ///< The byte that the padding shows.
+  std::uint8_t fill = 0;  ///< The byte of the padding.
   std::span<const ChannelScale> channels;
   std::span<const Erasure> erasures;  ///< In order; each lies inside of the output.
   Layout layout = Layout::kPlanar;
@@ -47,7 +47,7 @@ struct ImageWrite {
   void* output = nullptr;  ///< channels x rows.size x columns.size numbers
 };
 
-/// Writes every number of the output once, erased ones twice.
+/// Writes every number of the output once, and erased numbers twice.
 void write_image(const ImageWrite& write);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
-// What the cuda engine's kernel does for one number of a batch, as a function that CPU and GPU
-// compile.
+// The work of the cuda engine's kernel for one number of a batch, as a function that compiles for
+// CPU and GPU.
 //
-// The list of operators is, for one image, a map from output pixels to pixels of the source, with
-// padding around and erased areas above. The CPU makes that map from the random choices; the kernel
-// looks every pixel up. So a batch costs one read of its bytes and one write of its numbers.
+// For one image, the list of operators is a map from output pixels to source pixels, with padding
+// around and erased areas on top. The CPU computes that map from the random choices, and the kernel
+// looks every pixel up. A batch therefore costs one read of its bytes and one write of its numbers.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace lockstep {
 inline constexpr int kMostErasures = 4;
 inline constexpr int kMostChannels = 4;
 
-/// augment/axis.h, in 32 bits.
+/// The Axis of augment/axis.h in 32 bits.
 struct GatherAxis {
   std::int32_t origin;
   std::int32_t step;
@@ -36,16 +36,16 @@ struct GatherErasure {
   std::int32_t is_byte;
 };
 
-/// One image of a batch: plain bytes that travel to the GPU.
+/// One image of a batch, as plain bytes that are copied to the GPU.
 struct GatherImage {
-  std::int64_t index;  ///< in the data set
+  std::int64_t index;  ///< index in the data set
   GatherAxis rows;
   GatherAxis columns;
   std::int32_t erasures;
   GatherErasure erased[kMostErasures];
 };
 
-/// What all images of a data set and a list share.
+/// The values that all images of a data set and a list share.
 struct GatherShape {
   std::int32_t channels;
   std::int32_t source_height;
@@ -53,14 +53,14 @@ struct GatherShape {
   std::int32_t height;
   std::int32_t width;
   std::int32_t channels_last;
-  float fill;  ///< the byte that the padding shows
+  float fill;  ///< the byte of the padding
   float scale[kMostChannels];
   float bias[kMostChannels];
 };
 
 enum class GatherType { kFloat32, kBFloat16, kFloat16 };
 
-/// A batch to make: `count` images to `output`. All pointers are the device's.
+/// One batch to make: writes `count` images to `output`. All pointers are device pointers.
 struct GatherLaunch {
   GatherShape shape;
   const GatherImage* images = nullptr;
@@ -69,7 +69,7 @@ struct GatherLaunch {
   void* output = nullptr;
   GatherType type = GatherType::kFloat32;
 };
-// Each operation rounded: a GPU would fuse them, and differ from the CPU in the last bit.
+// Rounds each operation: a GPU would fuse them, and differ from the CPU in the last bit.
 LOCKSTEP_HOST_DEVICE inline float scaled(float byte, float scale, float bias) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(__fmul_rn(byte, scale), bias);
@@ -97,7 +97,7 @@ LOCKSTEP_HOST_DEVICE inline float gathered(const GatherShape& shape, const Gathe
   return scaled(byte, shape.scale[c], shape.bias[c]);
 }
 
-/// Where number `c` of pixel (y, x) of image `n` lies in the batch.
+/// The position of number `c` of pixel (y, x) of image `n` in the batch.
 LOCKSTEP_HOST_DEVICE inline std::int64_t gather_place(const GatherShape& shape, std::int64_t n,
                                                       int c, int y, int x) {
   if (shape.channels_last) {

@@ -1,4 +1,4 @@
-// The cuda engine's kernel, as the host calls it.
+// The host-side launch of the cuda engine's kernel.
 #pragma once
 
 #include <lockstep/data/augment/cuda/gather.h>
@@ -7,8 +7,8 @@ struct CUstream_st;  // cudaStream_t points to it
 
 namespace lockstep {
 
-/// Puts one kernel on `stream`: no allocation and no synchronisation, so that it can be captured in
-/// a CUDA graph. Returns the runtime's cudaError_t.
+/// Launches one kernel on `stream`, without allocation or synchronisation, so the launch can be
+/// captured in a CUDA graph. Returns the runtime's cudaError_t.
 int launch_gather(const GatherLaunch& launch, CUstream_st* stream);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// From a list of operators to the maps that the cuda engine's kernel follows.
+// Compiles a list of operators to the maps that the cuda engine's kernel follows.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// A compiled list. Immutable; any thread may ask.
+/// A compiled list. Immutable and thread-safe.
 class GatherPlan {
  public:
-  /// ConfigError as AugmentationPlan throws it; also, by name, for an operator that needs more than
-  /// one pixel of the source (Resize, colours, rotation) or moves an erased area.
+  /// Throws a ConfigError as AugmentationPlan does. Also throws one that names an operator that
+  /// needs more than one pixel of the source (Resize, colours, rotation) or moves an erased area.
   GatherPlan(const Augmentation& operators, const ImageShape& input, bool channels_last);
 
   /// Makes the same random choices as the native engine.

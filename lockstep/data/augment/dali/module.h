@@ -2,8 +2,8 @@
 // C++ type, exception or allocator crosses it.
 //
 // The module exists because DALI's libraries take 310 MB and half a second to load, and come in a
-// wheel that most builds do not have. It knows nothing of our operators: it builds, feeds and runs
-// a chain of DALI's.
+// wheel that most builds do not have. The module does not know our operators: it builds, feeds and
+// runs a chain of DALI operators.
 #pragma once
 
 #include <stddef.h>
@@ -20,7 +20,7 @@ enum lockstep_dali_type {
 
 enum lockstep_dali_device { kLockstepDaliCpu, kLockstepDaliGpu, kLockstepDaliMixed };
 
-/// What is fed for each batch: a tensor of `dimensions` dimensions a sample.
+/// An input that is fed for each batch: a tensor of `dimensions` dimensions per sample.
 struct lockstep_dali_input {
   const char* name;
   lockstep_dali_type type;
@@ -33,10 +33,10 @@ enum lockstep_dali_kind {
   kLockstepDaliInteger,
   kLockstepDaliText,
   kLockstepDaliNumbers,
-  kLockstepDaliFed  ///< From the input called `text`.
+  kLockstepDaliFed  ///< From the input whose name is `text`.
 };
 
-/// An argument of an operator; `kind` says which of the values it has.
+/// An argument of an operator; `kind` selects the member that holds its value.
 struct lockstep_dali_argument {
   const char* name;
   lockstep_dali_kind kind;
@@ -46,47 +46,48 @@ struct lockstep_dali_argument {
   size_t count;
 };
 
-/// Takes what the operator before it made.
+/// An operator, whose input is the output of the operator before it.
 struct lockstep_dali_operator {
-  const char* schema;  ///< DALI's name of it.
+  const char* schema;  ///< DALI's name of the operator.
   lockstep_dali_device device;
   const lockstep_dali_argument* arguments;
   size_t argument_count;
 };
 
 struct lockstep_dali_graph {
-  const lockstep_dali_input* inputs;  ///< The first is what the first operator takes.
+  const lockstep_dali_input* inputs;  ///< The first one is the input of the first operator.
   size_t input_count;
   const lockstep_dali_operator* operators;
   size_t operator_count;
   int32_t maximum_batch;
   int32_t threads;
-  int32_t prefetch;  ///< Batches under way at once.
-  int32_t gpu;       ///< Number of the GPU; -1: only processors.
+  int32_t prefetch;  ///< Batches in flight at once.
+  int32_t gpu;       ///< Index of the GPU; -1: CPU only.
 };
 
-/// A batch of one input. The memory is read until the batch was popped.
+/// A batch of one input. The module reads the memory until the batch has been popped.
 struct lockstep_dali_feed {
-  const void* data;            ///< All samples, each of the shape `shapes`, one after the other; or
-  const void* const* samples;  ///< each where it lies, with a shape of its own in `shapes`.
+  const void* data;            ///< All samples, each of the shape `shapes`, contiguous; or
+  const void* const* samples;  ///< a pointer to each sample, with its own shape in `shapes`.
   const int64_t* shapes;
 };
 
-/// What the last operator made: samples of one shape, one after the other, in the memory of the
-/// graph's device.
+/// The output of the last operator: samples of one shape, contiguous, in the memory of the graph's
+/// device.
 struct lockstep_dali_output {
   void* data;
   size_t bytes;
   void* handle;  ///< For release().
 };
 
-/// All return 0, or 1 with a text in `error` (of `error_size` bytes). One thread calls.
+/// All functions return 0 on success, or 1 with a text in `error` (of `error_size` bytes). Not
+/// thread-safe.
 struct lockstep_dali_functions_v1 {
   int (*create)(const lockstep_dali_graph* graph, void** pipeline, char* error, size_t error_size);
-  /// Begins a batch of `count` samples, with a feed for each input.
+  /// Starts a batch of `count` samples, with a feed for each input.
   int (*run)(void* pipeline, int64_t count, const lockstep_dali_feed* feeds, char* error,
              size_t error_size);
-  /// Waits for the oldest batch that was begun. After a failure only destroy() may follow.
+  /// Waits for the oldest batch that was started. After a failure only destroy() may be called.
   int (*pop)(void* pipeline, lockstep_dali_output* output, char* error, size_t error_size);
   void (*release)(void* handle);
   void (*destroy)(void* pipeline);

@@ -1,4 +1,4 @@
-// DALI's side of the engine: the module, loaded when it is first needed, and a pipeline in it.
+// DALI's side of the engine: the module, which is loaded on first use, and a pipeline in it.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 namespace lockstep {
 
 struct DaliPipelineOptions {
-  std::int64_t batch_size = 1;  ///< At most, of a batch.
-  int threads = 1;   ///< DALI's own; they run on the processors of the thread that makes it.
-  int prefetch = 2;  ///< Batches under way at once.
-  int gpu = -1;      ///< Number of the GPU that executes the operators; -1: none.
+  std::int64_t batch_size = 1;  ///< The largest size of a batch.
+  int threads = 1;   ///< DALI's own threads, on the processors of the thread that creates them.
+  int prefetch = 2;  ///< Batches in flight at once.
+  int gpu = -1;      ///< Index of the GPU that executes the operators; -1: none.
 };
 
-/// What the pipeline made of a batch, in memory of its own: on the GPU, or the processor's.
+/// The pipeline's output for a batch, in the pipeline's own memory: on the GPU or the host.
 class DaliOutput {
  public:
   DaliOutput() = default;
@@ -42,34 +42,34 @@ class DaliOutput {
   lockstep_dali_output output_{};
 };
 
-/// The images of a batch, where they lie: files, or pixels in the order of the plan.
+/// The images of a batch, not copied: files, or pixels in the plan's layout.
 struct DaliImages {
   std::span<const void* const> data;
   std::span<const std::int64_t>
-      shapes;  ///< For each input: its bytes; or channels and sizes, in order.
+      shapes;  ///< for each input: its bytes; or its channels and sizes, in order.
 };
 
-/// Makes batches by a DaliPlan. What it is fed is not copied. One thread calls at a time.
+/// Makes batches by a DaliPlan. Does not copy its inputs. Not thread-safe.
 class DaliPipeline {
  public:
-  /// ConfigError where the module or DALI is not there, or refuses the plan.
+  /// Throws a ConfigError if the module or DALI is missing, or DALI rejects the plan.
   DaliPipeline(const DaliPlan& plan, const DaliPlanOptions& plan_options,
                const DaliPipelineOptions& options);
   ~DaliPipeline();
   DaliPipeline(const DaliPipeline&) = delete;
   DaliPipeline& operator=(const DaliPipeline&) = delete;
 
-  /// Begins a batch; `images` and `numbers` must stay until pop() has returned it. DataError when
-  /// DALI refuses it.
+  /// Starts a batch. `images` and `numbers` must stay valid until pop() has returned the batch.
+  /// Throws a DataError if DALI rejects it.
   void run(const DaliImages& images, const DaliNumbers& numbers);
-  /// Waits for the oldest batch that was begun. DataError, with DALI's text, when it failed; then
-  /// the pipeline is of no more use.
+  /// Waits for the oldest batch that was started. Throws a DataError with DALI's text if the batch
+  /// failed; after that the pipeline cannot be used any more.
   DaliOutput pop();
 
  private:
   const lockstep_dali_functions_v1* functions_;
   void* pipeline_ = nullptr;
-  std::vector<std::int64_t> counts_;  // of the numbers of each input, for the border
+  std::vector<std::int64_t> counts_;  // numbers of each input, for the module
   std::vector<lockstep_dali_feed> feeds_;
 };
 
