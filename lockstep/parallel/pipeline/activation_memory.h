@@ -1,18 +1,18 @@
-// The bytes that the stages of a pipeline hold between forwards and backwards, as LibTorch's
-// allocators count them.
+// The memory that the stages of a pipeline hold between forwards and backwards, in bytes as counted
+// by LibTorch's allocators.
 //
-// What an allocator gives out and takes back is reported to the thread that asked for it
+// An allocator reports each allocation and release to the thread that asked for it
 // (c10::MemoryReportingInfoBase). The workers hand tensors to each other, so one worker frees what
-// another has allocated: all of them report to one list of blocks, which knows a block by its
-// address and remembers whose it is.
+// another has allocated. All of them therefore report to one list of blocks, which identifies a
+// block by its address and remembers its owner.
 //
-// A stage's activations of a micro-batch are the blocks that its forward allocated and that nobody
-// has freed yet, its outputs included. After the first part of a split backward they are also the
-// gradients that the second part needs, wherever these were allocated. Left out are temporaries,
-// which are gone when the action ends; the batch; gradients of inputs, which are messages; and
-// gradients of weights. An output is the next stage's input, and both may need it. It is counted
-// once: for the stage that made it, and when that stage's backward has ended, for the next one. On
-// ranks the next stage has a copy, which counts as its own.
+// A stage's activations of a micro-batch are the blocks that its forward allocated and that are not
+// yet freed, its outputs included. After the first part of a split backward, the gradients that the
+// second part needs also count, wherever they were allocated. Not counted are temporaries, which
+// are gone when the action ends; the batch; gradients of inputs, which are messages; and gradients
+// of weights. An output is also the next stage's input, and both may need it. It is counted once:
+// for the stage that made it and, after that stage's backward has ended, for the next stage.
+// Between ranks the next stage has a copy, which counts as its own.
 #pragma once
 
 #include <compare>
@@ -28,30 +28,31 @@ namespace lockstep {
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// The most bytes that activations took at once in a step. They are compared whenever a forward or
-/// the first part of a split backward has ended.
+/// The peak bytes of activations in a step, measured whenever a forward or the first part of a
+/// split backward has ended.
 struct ActivationBytes {
   std::vector<std::int64_t> stages{};
-  std::vector<std::int64_t> workers{};  ///< for each worker, over its stages at the same time
+  std::vector<std::int64_t> workers{};  ///< for each worker, the peak over the sum of its stages
 };
 
 namespace pipeline {
 
-/// Thread-safe, apart from begin(). Allocators that report nothing to LibTorch's profiler are not
-/// seen. While a thread is watched, a profiler that was started around it does not see its memory.
+/// Thread-safe, except for begin(). Allocators that do not report to LibTorch's profiler are not
+/// counted. While a thread is watched, a profiler started around it does not see the thread's
+/// memory.
 class ActivationMemory {
  public:
-  /// `worker_of` has the worker of each stage.
+  /// `worker_of[s]` is the worker of stage s.
   explicit ActivationMemory(std::vector<int> worker_of);
   ~ActivationMemory();
   ActivationMemory(const ActivationMemory&) = delete;
   ActivationMemory& operator=(const ActivationMemory&) = delete;
 
-  /// Forgets the step before. No thread may be watched.
+  /// Forgets the previous step. No thread may be watched.
   void begin();
 
-  /// As long as it lives, all that its thread, that of `worker`, allocates and frees is reported.
-  /// Does nothing if `memory` is null.
+  /// Reports all memory that its thread, the thread of `worker`, allocates and frees while it
+  /// lives. No-op if `memory` is null.
   class Watch {
    public:
     Watch(ActivationMemory* memory, int worker);
@@ -60,15 +61,15 @@ class ActivationMemory {
     std::optional<c10::DebugInfoGuard> guard_;
   };
 
-  /// The stage and micro-batch that memory belongs to. A stage below 0: it belongs to none.
-  struct alignas(2 * sizeof(int)) Owner {  // so aligned, it is loaded and stored as one number
+  /// The stage and micro-batch that memory belongs to. A negative stage means no owner.
+  struct alignas(2 * sizeof(int)) Owner {  // aligned so that it is loaded and stored as one number
     int stage = -1;
     int micro_batch = 0;
     friend auto operator<=>(const Owner&, const Owner&) = default;
   };
 
-  /// As long as it lives, what the watched worker of the owner's stage allocates belongs to
-  /// `owner`. Does nothing if `memory` is null.
+  /// Assigns to `owner` what the worker of the owner's stage allocates while the Claim lives. No-op
+  /// if `memory` is null.
   class Claim {
    public:
     Claim(ActivationMemory* memory, Owner owner);
@@ -82,13 +83,13 @@ class ActivationMemory {
     const Owner before_;
   };
 
-  /// From now on the memory of `tensors` belongs to `owner`, unless it belongs to somebody already.
+  /// Assigns the memory of `tensors` to `owner`, unless it already has an owner.
   void adopt(Owner owner, const Tensors& tensors);
-  /// The memory of those of `tensors` that nobody else holds belongs to no stage any more.
+  /// The memory of each tensor in `tensors` that has no other holder stops belonging to any stage.
   void give_away(const Tensors& tensors);
-  /// Takes down what `stage` and its worker hold now, if it is more than before.
+  /// Records what `stage` and its worker hold now, if it exceeds their peak.
   void note(int stage);
-  /// The backward of `owner` has ended: what others still hold is the next stage's.
+  /// Ends the backward of `owner`: memory that is still held belongs to the next stage from now on.
   void end(Owner owner);
 
   ActivationBytes peaks() const;
@@ -97,7 +98,7 @@ class ActivationMemory {
   class Blocks;
   class Reporter;
 
-  /// From now on the worker of `stage` allocates for `claimed`. Returns the owner before.
+  /// From now on the worker of `stage` allocates for `claimed`. Returns the previous owner.
   Owner exchange_claim(int stage, Owner claimed);
 
   const std::vector<int> worker_of_;

@@ -1,4 +1,4 @@
-// Gradients that several ranks have, clipped by their common norm.
+// Clips the gradients of several ranks by their common norm.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace lockstep {
 using Tensors = std::vector<torch::Tensor>;
 
 /// Collective. Clips the gradients of all ranks of `group` by their common norm, which it returns.
-/// Each rank gives the parameters that it alone has. `norm_type` is positive; infinity stands for
-/// the largest element. The result is that of torch.nn.utils.clip_grad_norm_ of all parameters
+/// Each rank gives the parameters that only it holds. `norm_type` is positive; infinity selects the
+/// largest absolute element. The result equals torch.nn.utils.clip_grad_norm_ on all parameters
 /// together, up to the order of additions. Does not coalesce sparse gradients.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
                               double norm_type = 2);

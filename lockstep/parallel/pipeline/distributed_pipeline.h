@@ -10,8 +10,8 @@
 //     optimizer.step();
 //   }
 //
-// It does with ranks what Pipeline does with threads, by the same tables and stages. The gradients
-// are the same, bit for bit, if the default generators of all ranks are seeded alike.
+// Does on ranks what Pipeline does on threads, with the same tables and stages. The gradients are
+// bitwise the same if the default generators of all ranks are seeded alike.
 #pragma once
 
 #include <cstdint>
@@ -31,38 +31,38 @@
 
 namespace lockstep {
 
-/// Rank r is worker r of the table and computes on the caller's thread. The pipeline shares its
-/// modules, which it moves to the device. All ranks construct it with the same options and make the
-/// same calls in the same order. Not thread-safe.
+/// Rank r is worker r of the table and computes on the caller's thread. The pipeline shares the
+/// modules passed to it and moves them to the device. All ranks construct it with the same options
+/// and make the same calls in the same order. Not thread-safe.
 ///
-/// Messages go over the group. Where that is over NCCL, they go over Gloo, through host memory: a
-/// schedule may keep workers from waiting for each other only where sends do not wait, and NCCL's
-/// do.
+/// Messages use the group's backend, except that a group over NCCL sends them over Gloo, through
+/// host memory: some schedules are free of deadlocks only if a send does not wait for its receive,
+/// and NCCL's sends do wait.
 ///
-/// When a rank fails, or its process dies, the step ends on each other rank when the action that it
-/// is in has ended, and the group ends with it. The failed rank throws its own error (see
-/// StepFailure), the others a CommError that names that rank.
+/// When a rank fails, or its process dies, each other rank ends the step after its current action,
+/// and the group is aborted. The failed rank throws its own error (see StepFailure), the others a
+/// CommError that names that rank.
 class DistributedPipeline {
  public:
-  /// Collective. `stages` are the stages of this rank, in their order in the model; the constructor
-  /// of Pipeline says which stages a worker has. ConfigError, on every rank, where they do not fit
-  /// together or the options differ. The ranks tell each other which stages have a whole backward,
-  /// because all need one table. Weights that stages of one rank share are tied as Pipeline
-  /// ties them. Stages of different ranks have different tensors: if these stand for one weight,
-  /// the caller has to add up their gradients, as the Trainer's strategies do. A rank that cannot
-  /// use its device, or cannot move its stages there, ends the group on all ranks.
+  /// Collective. `stages` are the stages of this rank, in their order in the model; see Pipeline's
+  /// constructor for which stages a worker has. ConfigError, on every rank, if they do not fit
+  /// together or the options differ. The ranks exchange which stages have a whole backward, because
+  /// all ranks need the same table. Weights shared by stages of one rank are tied as in Pipeline.
+  /// Stages of different ranks have separate tensors: if these represent one weight, the caller
+  /// must add up their gradients, as the Trainer's strategies do. A rank that cannot use its
+  /// device, or cannot move its stages there, aborts the group on all ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();
   DistributedPipeline(DistributedPipeline&&) noexcept;
   DistributedPipeline& operator=(DistributedPipeline&&) noexcept;
 
-  /// Collective. As Pipeline::step(). `x` is used on the rank of the first stage, `y` and
-  /// `criterion` on that of the last, which gets the loss of the batch; the others get an undefined
-  /// tensor. A batch has at least as many samples as micro-batches, unless all ranks say how many
-  /// `samples` it has: a smaller one then goes through in as many parts as it has samples, and `y`
-  /// may be undefined if the criterion does not read it. ConfigError, on the rank that has `x` or
-  /// `y`, if `samples` is not the size of the batch.
+  /// Collective. Like Pipeline::step(). `x` is used on the rank of the first stage, `y` and
+  /// `criterion` on the rank of the last one. The last rank gets the loss of the batch, the others
+  /// an undefined tensor. A batch must have at least as many samples as micro-batches unless all
+  /// ranks pass its size as `samples`. With `samples`, a smaller batch is split into single
+  /// samples, and `y` may be undefined if the criterion does not read it. ConfigError, on the rank
+  /// that has `x` or `y`, if `samples` is not the size of the batch.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,
                      std::optional<std::int64_t> samples = std::nullopt) {
@@ -75,34 +75,34 @@ class DistributedPipeline {
     return step_with(pipeline::detail::loss_of_criterion(criterion), x, y, samples);
   }
 
-  /// Collective. As Pipeline::forward(). The rank of the last stage gets the outputs, the others an
-  /// empty list. `samples` as above.
+  /// Collective. Like Pipeline::forward(). The rank of the last stage gets the outputs, the others
+  /// an empty list. `samples` as in step().
   Tensors forward(const Tensors& x, std::optional<std::int64_t> samples = std::nullopt);
 
   void train(bool on = true);
   void eval() { train(false); }
 
-  /// Ends the pipeline and its group on all ranks, as ProcessGroup::abort() does: for a rank that
-  /// fails between steps, whose peers may already wait for its messages. Over NCCL an abort of the
-  /// group alone would not reach them.
+  /// Aborts the pipeline and its group on all ranks, like ProcessGroup::abort(). For a rank that
+  /// fails between steps while its peers may already wait for its messages. Over NCCL, aborting
+  /// only the group would not reach them.
   void abort(const std::string& reason);
 
-  /// The parameters of this rank's stages, each once.
+  /// The parameters of this rank's stages, without duplicates.
   Tensors parameters() const;
   const pipeline::Table& table() const;
-  /// What this rank did in the last step; the lines of the other workers are empty. So a bubble()
-  /// or a replay() of it means nothing; write_trace() has all ranks.
+  /// The actions of this rank in the last step; the rows of the other workers are empty. Its
+  /// bubble() and replay() are therefore meaningless; write_trace() covers all ranks.
   const pipeline::Timeline& timeline() const;
-  /// Collective. The last step of all ranks as one file for Perfetto or chrome://tracing, which
-  /// rank 0 writes: a row for each rank. Times are those of each host's monotonic clock, which
-  /// begins when the host boots. DataError, on all ranks, where it cannot be written.
+  /// Collective. Writes the last step of all ranks to one file for Perfetto or chrome://tracing, on
+  /// rank 0, with a row for each rank. Times are those of each host's monotonic clock, which starts
+  /// when the host boots. DataError, on all ranks, if the file cannot be written.
   void write_trace(const std::filesystem::path& path);
-  /// For each stage of this rank the most micro-batches whose activations it held at once in the
-  /// last step.
+  /// For each stage of this rank, the largest number of micro-batches whose activations it held at
+  /// once in the last step.
   std::vector<int> peak_activations() const;
-  /// The most bytes that the activations of each stage of this rank took at once in the last step,
-  /// and, as the only worker, those of the rank. Inputs that another rank has sent count.
-  /// ConfigError without PipelineOptions::measure_memory.
+  /// The peak bytes of activations in the last step, for each stage of this rank and for the rank
+  /// as the only worker. Inputs received from another rank count. ConfigError without
+  /// PipelineOptions::measure_memory.
   ActivationBytes peak_activation_bytes() const;
 
  private:

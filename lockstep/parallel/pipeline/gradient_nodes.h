@@ -1,4 +1,4 @@
-// Our own nodes in autograd's graph: where gradients leave a stage's graph, and where they enter it
+// Lockstep's own autograd nodes: where gradients leave a stage's graph, and where they enter it
 // again.
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace lockstep::pipeline {
 
-/// A shared pointer to a node; LibTorch's version decides which class it is.
+/// A shared pointer to a node; its class depends on LibTorch's version.
 using NodePtr = decltype(torch::autograd::Edge::function);
 
 namespace detail {
 
-// Older LibTorch holds nodes by std::shared_ptr, newer by c10::intrusive_ptr.
+// Older LibTorch holds nodes by std::shared_ptr, newer LibTorch by c10::intrusive_ptr.
 template <class Made, class... Arguments>
 void put_node(std::shared_ptr<torch::autograd::Node>& node, Arguments&&... arguments) {
   node = std::make_shared<Made>(std::forward<Arguments>(arguments)...);
@@ -37,26 +37,26 @@ NodePtr make_node(Arguments&&... arguments) {
   return node;
 }
 
-/// A node that keeps the gradient that arrives at it. A handle, whose copies share the node; a
-/// default-constructed one has none.
+/// A handle to a node that keeps the gradient that arrives at it. Copies share the node; a
+/// default-constructed sink has no node.
 ///
-/// A leaf's own AccumulateGrad would not do: it copies a gradient whose strides are not the leaf's,
-/// after which the stage before computes with other kernels than one process would.
+/// A leaf's own AccumulateGrad would not do: it copies a gradient whose strides differ from the
+/// leaf's, and the previous stage would then run other kernels than a single process.
 class GradientSink {
  public:
   GradientSink() = default;
 
-  /// The sink of `tensor`'s gradient. `tensor` must have no graph yet. It becomes an inner tensor
-  /// of the graph, which operations may change in place.
+  /// Attaches a sink for the gradient of `tensor`, which must have no graph yet. The tensor then
+  /// becomes an inner tensor of the graph, so operations may change it in place.
   static GradientSink attach(torch::Tensor& tensor);
-  /// A sink that can stand where `edge` leads to.
+  /// Returns a sink that can replace the target of `edge`.
   static GradientSink in_place_of(const torch::autograd::Edge& edge);
 
   explicit operator bool() const { return static_cast<bool>(node_); }
   const NodePtr& node() const { return node_; }
   torch::autograd::Edge edge() const { return {node_, 0}; }
 
-  /// Gives the gradient away; undefined if none arrived, or without a node.
+  /// Moves the gradient out; undefined if none arrived or there is no node.
   torch::Tensor take() const;
 
  private:
@@ -65,12 +65,12 @@ class GradientSink {
   NodePtr node_;
 };
 
-/// Whether `node` is that of a sink.
+/// Whether `node` is the node of a sink.
 bool is_gradient_sink(const torch::autograd::Node& node);
 
-/// A node that gives `gradients`, of which one at least is defined, to `edges`. The engine runs it
-/// in its order as if it had been recorded with `sequence_nr`. What is given to its only input,
-/// which takes tensors like the first defined gradient, does not matter.
+/// Makes a node that passes `gradients`, at least one of which is defined, to `edges`. The engine
+/// orders it as if it had been recorded with `sequence_nr`. Its only input has the metadata of the
+/// first defined gradient; the value passed to it is ignored.
 NodePtr make_gradient_source(std::uint64_t sequence_nr, torch::autograd::edge_list edges,
                              torch::autograd::variable_list gradients);
 

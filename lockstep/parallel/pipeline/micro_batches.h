@@ -1,4 +1,4 @@
-// A batch in parts of nearly the same size.
+// Splits a batch into parts of nearly equal size.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,22 @@ using Tensors = std::vector<torch::Tensor>;
 
 namespace pipeline {
 
-/// The sizes of `parts` parts of `samples`: they differ by one at most, and the larger ones come
-/// first.
+/// Splits `samples` into `parts` sizes, which differ by at most one, larger ones first.
 std::vector<std::int64_t> part_sizes(std::int64_t samples, int parts);
 
-/// Cuts `tensor` along dimension 0 into views of these sizes. An undefined tensor gives undefined
-/// ones. ConfigError, which calls the tensor `name`, unless dimension 0 is the sum of the sizes.
+/// Cuts `tensor` along dimension 0 into views of these sizes. An undefined tensor yields undefined
+/// ones. ConfigError, which calls the tensor `name`, unless the sizes add up to dimension 0.
 Tensors split_batch(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
                     const char* name);
 
-/// For each micro-batch its part of each tensor of `x`, the inputs of the first stage.
+/// For each micro-batch, its part of each tensor in `x`, the inputs of the first stage.
 std::vector<Tensors> split_inputs(const Tensors& x, const std::vector<std::int64_t>& sizes);
 
 /// The loss of the batch, from the weighted losses of the micro-batches.
 torch::Tensor sum_of_losses(const std::vector<Tensors>& losses);
 
-/// The outputs of the micro-batches, joined along dimension 0. An output that is undefined in the
-/// first micro-batch stays undefined.
+/// The outputs of the micro-batches, concatenated along dimension 0. An output that is undefined in
+/// the first micro-batch stays undefined.
 Tensors joined_outputs(const std::vector<Tensors>& outputs);
 
 }  // namespace pipeline

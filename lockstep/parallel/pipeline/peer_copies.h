@@ -1,4 +1,4 @@
-// Tensors between devices, on streams that do nothing else.
+// Copies of tensors between devices, on dedicated streams.
 #pragma once
 
 #include <map>
@@ -13,22 +13,22 @@
 
 namespace lockstep::pipeline {
 
-/// Says in `message` that its tensors are ready once the current stream of `device` gets here.
-/// Nothing on a CPU.
+/// Marks the tensors of `message` as ready once the current stream of `device` reaches this point.
+/// No-op on a CPU.
 void mark_ready(StageMessage& message, torch::Device device);
 
-/// Makes the current stream of `device` wait until `message` is ready there. Nothing on a CPU.
+/// Makes the current stream of `device` wait until `message` is ready there. No-op on a CPU.
 void wait_until_ready(const StageMessage& message, torch::Device device);
 
-/// Brings messages to one device. Between two GPUs the copy runs on a stream of its own on both
-/// sides, so that neither device stops computing for it. Not thread-safe.
+/// Copies messages to one device. Between two GPUs the copies run on dedicated streams of both, so
+/// that neither device stops computing for them. Not thread-safe.
 class PeerCopies {
  public:
   explicit PeerCopies(torch::Device device) : device_(device) {}
 
-  /// `message` with its tensors on the device. Between GPUs only queues the copies: call
-  /// wait_until_ready() before using them. A message that does not say when it is ready is ready
-  /// once the current streams of its tensors' devices get here; work that is queued there
+  /// Returns `message` with its tensors on the device. Between GPUs it only queues the copies: call
+  /// wait_until_ready() before using the tensors. A message without a ready event counts as ready
+  /// once the current streams of its tensors' devices reach this point. Work queued there
   /// afterwards may overwrite the tensors, because it waits for the copies.
   StageMessage bring(StageMessage message);
 
@@ -37,8 +37,8 @@ class PeerCopies {
   c10::Stream stream_of(torch::Device device);
 
   torch::Device device_;
-  // By the index of the GPU. All copies end on one stream of the target, so that one event there
-  // comes after all of them, from whichever GPUs they came.
+  // By GPU index. All copies end on one stream of the target, so that one event there follows all
+  // of them, whichever GPUs they came from.
   std::map<int, c10::Stream> streams_;
 };
 

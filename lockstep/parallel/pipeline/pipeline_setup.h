@@ -1,4 +1,4 @@
-// What threads and ranks have in common when a pipeline is made and when a step begins.
+// What threads and ranks share when they construct a pipeline and begin a step.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,38 @@
 
 namespace lockstep::pipeline {
 
-/// The devices as tensors name theirs: "cuda" becomes the GPU that is current here. ConfigError,
-/// whose text begins with `prefix`, for one that this process does not have.
+/// The devices with explicit indices, as tensors report them: "cuda" becomes the current GPU.
+/// ConfigError, whose text begins with `prefix`, for a device that this process does not have.
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices,
                                         const std::string& prefix = "Pipeline: ");
 
-/// `options`, whose whole_backward also names each stage for which `is_whole` is true.
+/// Returns `options` with each stage for which `is_whole` is true added to whole_backward.
 PipelineOptions with_whole_stages(PipelineOptions options, const std::vector<bool>& is_whole);
 
-/// Moves the stage's parameters and buffers to `device`, if any is elsewhere.
+/// Moves the stage's parameters and buffers to `device` if any of them is elsewhere.
 void move_to(const StageModule& stage, torch::Device device);
 
 /// The parameters that several of `stages` share. `devices` has one device for each worker.
-/// ConfigError where stages on different devices share a parameter or a buffer (see
+/// ConfigError if stages on different devices share a parameter or a buffer (see
 /// require_on_device()).
 std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule>& stages,
                                                    const Table& table,
                                                    const std::vector<torch::Device>& devices);
 
-/// ConfigError where `options` reduce the gradients of a stage as soon as they are complete and
-/// stages share a parameter that now requires one: its gradient is complete when the last of these
-/// stages has ended, not with each of them.
+/// ConfigError if `options` reduce the gradients of a stage as soon as they are complete while
+/// stages share a parameter that now requires a gradient: that gradient is complete only after the
+/// last of these stages.
 void refuse_to_reduce_ties(const TiedParameters& tied, const PipelineOptions& options);
 
-/// ConfigError where stages of different workers share a batch or instance normalisation of
-/// LibTorch's that tracks statistics: two threads would write to these at once. Stages may share
-/// buffers that their forwards only read.
+/// ConfigError if stages of different workers share a LibTorch batch or instance normalisation that
+/// tracks statistics: two threads would write to them at once. Stages may share buffers that their
+/// forwards only read.
 void refuse_to_share_statistics(const std::vector<StageModule>& stages, const Table& table);
 
 /// While it lives, autocast on this thread casts a weight anew at each use. Otherwise micro-batches
-/// would share the cast. Its node would be a part of several graphs, and a backward takes its own
-/// graph apart; and a forward without a graph would leave its recomputation a cast without a graph.
+/// would share the cast, and two things would break. The cast's node would be part of several
+/// graphs, although a backward takes its graph apart. And a forward without a graph would leave a
+/// cast without a graph to its recomputation.
 class CastsPerMicroBatch {
  public:
   CastsPerMicroBatch();
@@ -57,7 +58,7 @@ class CastsPerMicroBatch {
   bool former_;
 };
 
-/// The factors of the micro-batches' losses in the loss of the batch; `sizes` are their samples.
+/// The weight of each micro-batch's loss in the loss of the batch; `sizes` are in samples.
 std::vector<double> loss_weights(const std::vector<std::int64_t>& sizes, LossReduction reduction);
 
 /// Draws the seed of a step from the CPU's default generator.

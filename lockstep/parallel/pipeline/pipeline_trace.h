@@ -1,4 +1,4 @@
-// A timeline of a pipeline for trace viewers.
+// Exports a pipeline's timeline for trace viewers.
 #pragma once
 
 #include <filesystem>
@@ -10,10 +10,10 @@
 
 namespace lockstep::pipeline {
 
-/// The actions of `timeline`, which is in seconds since `began`, as spans: a row for each worker.
+/// The actions of `timeline`, in seconds since `began`, as spans with a row for each worker.
 std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began = {});
 
-/// Writes `timeline`, in seconds, in Chrome's trace format. DataError where the file cannot be
+/// Writes `timeline`, in seconds, in Chrome's trace format. DataError if the file cannot be
 /// written.
 void write_trace(const std::filesystem::path& path, const Timeline& timeline);
 

@@ -42,8 +42,8 @@ Tensors as_tensors(std::pair<First, Second> tensors) {
   return {tensors.first, tensors.second};
 }
 
-// Calls forward() with as many tensors as there are indices, if forward() takes that many and there
-// are that many inputs.
+// Calls forward() with as many tensors as there are indices, if forward() accepts that many and
+// there are that many inputs.
 template <class Impl, std::size_t... Index>
 bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
                std::index_sequence<Index...>) {
@@ -71,7 +71,7 @@ Tensors call(Impl& module, const Tensors& inputs) {
                                   " tensors, and its module's forward() takes another number"));
 }
 
-// Whether the module says that its backward is computed as a whole.
+// Whether the module declares that its backward is not split.
 template <class Impl>
 bool says_whole_backward([[maybe_unused]] const std::shared_ptr<Impl>& module) {
   if constexpr (requires { static_cast<bool>(module->has_whole_backward()); }) {
@@ -84,34 +84,34 @@ bool says_whole_backward([[maybe_unused]] const std::shared_ptr<Impl>& module) {
 
 /// A module whose forward() takes one to four tensors, or a list of them, and returns a tensor, a
 /// list, a pair or a tuple of tensors. The first stage is called with the batch's tensors, every
-/// other one with what the stage before returned. Holds the module; copies share it. As thread-safe
-/// as the module.
+/// other stage with the outputs of the previous one. Holds the module; copies share it. As
+/// thread-safe as the module.
 ///
 /// A module that is mostly one custom autograd function, whose gradients cannot be computed in
-/// parts, says so with a function `bool has_whole_backward() const`. Schedules that split backwards
-/// then leave this stage's whole, and the pipeline's table shows it.
+/// parts, declares this with a function `bool has_whole_backward() const`. Schedules that split
+/// backwards then leave this stage's backward whole, and the pipeline's table shows it.
 class StageModule {
  public:
   using Forward = std::function<Tensors(const Tensors& inputs)>;
 
-  /// A holder, such as torch::nn::Sequential or what TORCH_MODULE makes, or a shared_ptr of a
-  /// module.
+  /// From a holder, such as torch::nn::Sequential or one made with TORCH_MODULE, or a shared_ptr to
+  /// a module.
   template <class Module>
     requires requires(const Module& module) { detail::pointer_to(module); }
   StageModule(
       const Module& module)  // NOLINT(google-explicit-constructor): {a, b} is a list of stages
       : StageModule(detail::pointer_to(module), forward_of(detail::pointer_to(module)),
                     detail::says_whole_backward(detail::pointer_to(module))) {}
-  /// Does not see the module's has_whole_backward(), which an AnyModule hides; the constructor
-  /// below can be told.
+  /// Does not see the module's has_whole_backward(), which AnyModule hides; use the constructor
+  /// below to specify it.
   StageModule(torch::nn::AnyModule module);  // NOLINT(google-explicit-constructor)
-  /// `module` has the parameters and buffers of what `forward` computes. ConfigError for none.
+  /// `module` has the parameters and buffers that `forward` uses. ConfigError if either is null.
   StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward,
               bool has_whole_backward = false);
 
   Tensors forward(const Tensors& inputs) const { return forward_(inputs); }
   torch::nn::Module& module() const { return *module_; }
-  /// Whether the backward is never split, also where the schedule splits it.
+  /// Whether the backward is never split, even if the schedule splits backwards.
   bool has_whole_backward() const { return has_whole_backward_; }
 
  private:
@@ -127,7 +127,7 @@ class StageModule {
   bool has_whole_backward_;
 };
 
-/// One stage for each of `holders`, such as what split() returns.
+/// Makes one stage for each of `holders`, such as the result of split().
 template <class Holder>
 std::vector<StageModule> stage_modules(const std::vector<Holder>& holders) {
   return std::vector<StageModule>(holders.begin(), holders.end());

@@ -1,4 +1,4 @@
-// Performs a table's actions with stages. Threads of a process and ranks use the same class.
+// Performs a table's actions with stages. Threads and ranks both use this class.
 #pragma once
 
 #include <map>
@@ -16,34 +16,35 @@
 
 namespace lockstep::pipeline {
 
-/// A batch in micro-batches. A rank needs `inputs` for stage 0 and the rest for the last stage
-/// only.
+/// A batch in micro-batches. A rank needs `inputs` only for stage 0, and the rest only for the last
+/// stage.
 struct StepBatch {
   StepPlan plan{};
   std::vector<Tensors> inputs{};  ///< [micro-batch][tensor], on any device
-  Tensors targets{};              ///< [micro-batch]; undefined where the criterion needs none
-  std::vector<double> weights{};  ///< [micro-batch]: the factors of the losses
+  Tensors targets{};              ///< [micro-batch]; undefined if the criterion needs none
+  std::vector<double> weights{};  ///< [micro-batch]: the weights of the losses
   PipelineLoss loss{};
 };
 
-/// One worker, on a thread of its own whose current device is `device`.
+/// One worker, on a dedicated thread whose current device is `device`.
 class StageWorker {
  public:
-  /// `stages` has the worker's own stages at their places, and null elsewhere. `channel` must live
-  /// as long as the worker.
+  /// `stages` is indexed by stage, with null for stages of other workers. `channel` must outlive
+  /// the worker.
   StageWorker(int worker, torch::Device device, std::vector<std::shared_ptr<Stage>> stages,
               MessageChannel& channel, ReduceStage reduce);
 
-  /// Called before a step's first action. `table` has messages; it and `batch` must live until the
-  /// step's end.
+  /// Call it before a step's first action. `table` has messages; it and `batch` must live until the
+  /// step ends.
   void begin(const Table& table, const StepBatch& batch);
-  /// Does one action of the worker's line.
+  /// Performs one action from the worker's row of the table.
   void perform(const Action& action);
-  /// Drops the graphs, messages and results of a step that failed.
+  /// Drops the graphs, messages and results of a failed step.
   void clear();
 
-  /// Gives the results of a step away. On the worker of the last stage they are, for each
-  /// micro-batch, the loss, or the outputs where the step was no training; elsewhere empty lists.
+  /// Moves the results of a step out. On the worker of the last stage they are, for each
+  /// micro-batch, the loss in training, and the outputs otherwise; on other workers they are empty
+  /// lists.
   std::vector<Tensors> take_results() { return std::exchange(results_, {}); }
 
  private:
@@ -65,7 +66,8 @@ class StageWorker {
 
   const Table* table_ = nullptr;
   const StepBatch* batch_ = nullptr;
-  /// By the action that sends a message, or that received it, also where it stays on this worker.
+  /// Keyed by the action that sends or receives the message, even if the message stays on this
+  /// worker.
   std::map<Action, StageMessage> messages_;
   std::vector<Tensors> results_;
 };

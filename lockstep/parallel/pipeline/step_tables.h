@@ -1,4 +1,4 @@
-// The tables of one pipeline, for batches of all sizes.
+// The tables of one pipeline, for every batch size.
 #pragma once
 
 #include <map>
@@ -9,16 +9,16 @@
 
 namespace lockstep::pipeline {
 
-/// Makes the tables of `stages` stages on `workers` workers when they are asked for, and keeps
-/// them. ConfigErrors are those of make_table(). Not thread-safe.
+/// Makes the tables for `stages` stages on `workers` workers on demand and keeps them. ConfigErrors
+/// are those of make_table(). Not thread-safe.
 class StepTables {
  public:
   StepTables(PipelineOptions options, int stages, int workers)
       : options_(std::move(options)), stages_(stages), workers_(workers) {}
 
-  /// What the workers do in a step, with messages. The reference stays valid.
+  /// The actions of the workers in a training step, with messages. The reference stays valid.
   const Table& training(int micro_batches) { return of(micro_batches).training; }
-  /// What they do in an evaluation.
+  /// The actions of the workers in an evaluation.
   const Table& evaluation(int micro_batches) { return of(micro_batches).evaluation; }
 
  private:

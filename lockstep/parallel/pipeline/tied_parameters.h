@@ -1,4 +1,4 @@
-// Parameters that several stages of a pipeline share: the same tensor, registered in each of them.
+// Parameters that several stages of a pipeline share: one tensor, registered in each of them.
 #pragma once
 
 #include <map>
@@ -13,46 +13,47 @@ using Tensors = std::vector<torch::Tensor>;
 
 namespace pipeline {
 
-/// Adds the gradients of tied parameters as one process does that accumulates the same
-/// micro-batches: within a micro-batch the engine first adds up all uses, the latest first, which
-/// is the last stage's last one; then the sum is added to .grad, micro-batch after micro-batch. So
-/// the stages hand their gradients over here, use by use, and a sum is made when the last stage has
-/// handed over; until then the gradients of the earlier ones are held. Stages that share a tensor
-/// share its device. Thread-safe, except for begin().
+/// Accumulates the gradients of tied parameters in the order of a single process that accumulates
+/// the same micro-batches. Within a micro-batch the engine adds up all uses, latest first, starting
+/// with the last use in the last stage; the sums are then added to .grad in the order of the
+/// micro-batches. To reproduce this, each stage hands over the gradients of its uses separately.
+/// They are held until all stages have handed over theirs, and are then summed. Stages that share a
+/// tensor share its device. Thread-safe, except for begin().
 class TiedParameters {
  public:
-  /// `parameters[s]` are those of stage s. Whether one requires a gradient may change between
-  /// steps.
+  /// `parameters[s]` are the parameters of stage s. Their requires_grad may change between steps.
   explicit TiedParameters(const std::vector<Tensors>& parameters);
 
-  /// The parameters of `stage` that other stages have, too.
+  /// The parameters of `stage` that other stages also have.
   const Tensors& of(int stage) const { return of_[static_cast<std::size_t>(stage)]; }
 
-  /// Whether any stage shares a parameter that now requires a gradient with another one.
+  /// Whether any parameter that now requires a gradient is shared between stages.
   bool any_requires_grad() const;
 
-  /// Begins a step, and drops what a failed step before has left.
+  /// Begins a step, and drops what a previous failed step has left.
   void begin(int micro_batches);
 
-  /// Stage `stage` has computed its part for `micro_batch`: gradients[k] has those of the uses of
-  /// of(stage)[k], as StageBackward::take_tied_gradients() returns them. Every stage with tied
-  /// parameters calls it once for every micro-batch. May throw what a hook of the parameter throws.
+  /// Hands over the gradients of `stage` for `micro_batch`: gradients[k] are those of the uses of
+  /// of(stage)[k], as returned by StageBackward::take_tied_gradients(). Every stage with tied
+  /// parameters calls it once per micro-batch. Exceptions thrown by a parameter's hook pass
+  /// through.
   void add(int stage, int micro_batch, std::vector<Tensors> gradients);
 
  private:
   struct Tied {
     torch::Tensor parameter;
-    std::size_t stages = 0;  ///< that share it
-    /// For each micro-batch the gradients by stage.
+    std::size_t stages = 0;  ///< the number of stages that share it
+    /// For each micro-batch, the gradients by stage.
     std::vector<std::map<int, Tensors>> arrived{};
-    std::size_t next = 0;  ///< the micro-batch whose sum is due
+    std::size_t next = 0;  ///< the next micro-batch to be summed
   };
   static void accumulate(const torch::Tensor& parameter, const std::map<int, Tensors>& gradients);
 
   std::mutex mutex_;
   std::vector<Tied> tied_;
-  std::vector<Tensors> of_;                       // for each stage
-  std::vector<std::vector<std::size_t>> places_;  // for each of these its place in tied_
+  std::vector<Tensors> of_;  // for each stage
+  std::vector<std::vector<std::size_t>>
+      places_;  // for each of these parameters, its index in tied_
 };
 
 }  // namespace pipeline
