@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// The centre of output pixel (x, y), which is (x' , y') = (x + 1/2, y + 1/2), shows the source at
+/// The centre of output pixel (x, y), which is (x', y') = (x + 1/2, y + 1/2), shows the source at
 ///   matrix[0] * x' + matrix[1] * y' + matrix[2],  matrix[3] * x' + matrix[4] * y' + matrix[5].
 struct Rotation {
   std::array<double, 6> matrix{};

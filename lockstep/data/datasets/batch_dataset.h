@@ -1,4 +1,4 @@
-// A data set of one's own that makes whole batches, of any structure: text, sensor readings,
+// A user-defined data set that makes whole batches, of any structure: text, sensor readings,
 // graphs, states of a simulation.
 //
 //   struct Quotes {
@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-/// Immutable: the loader calls get() from any of its threads, several at once. What a batch may be
-/// made of, for_each_tensor() says.
+/// Immutable: the loader calls get() from any of its threads, several at once. for_each_tensor()
+/// lists the types that a batch may consist of.
 template <BatchOfTensors B>
 class BatchDataset {
  public:
@@ -29,11 +29,11 @@ class BatchDataset {
 
   virtual ~BatchDataset() = default;
   virtual std::int64_t size() const = 0;
-  /// Fills `batch` with the samples at request.indices, in any shapes and dtypes. `batch` holds
-  /// what an earlier call left in the same buffer, so that its memory can be used again (torch::out
-  /// variants); on the way to a GPU that is pinned memory, which then need not be copied once more.
+  /// Fills `batch` with the samples at request.indices, in any shapes and dtypes. `batch` holds the
+  /// result of an earlier call for the same buffer, so its memory can be reused (torch::out
+  /// variants). If the batch goes on to a GPU that memory is pinned, which saves another copy.
   /// Random choices that come from request.key(i) are the same for any number of threads and ranks,
-  /// and after a resume. What it throws leaves the loader's next().
+  /// and after a resume. Exceptions of this function are rethrown by the loader's next().
   virtual void get(const BatchRequest& request, B& batch) const = 0;
 };
 

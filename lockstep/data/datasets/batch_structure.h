@@ -22,7 +22,7 @@ namespace lockstep {
 
 namespace batch_structure {
 
-// Stands for a value of any type where only the compiler looks.
+// Stands for a value of any type in unevaluated expressions.
 struct AnyValue {
   template <class T>
   operator T() const;
@@ -35,7 +35,7 @@ constexpr bool takes_values(std::index_sequence<I...>) {
 
 inline constexpr std::size_t kMostMembers = 12;
 
-// Members of an aggregate: the largest number of values that it can be initialized with.
+// The number of members of an aggregate: the largest number of values that can initialize it.
 template <class T, std::size_t N = kMostMembers + 1>
 constexpr std::size_t members() {
   if constexpr (N == 0 || takes_values<T>(std::make_index_sequence<N>())) {
@@ -58,7 +58,7 @@ struct Ignore {
 template <class T>
 concept OwnVisit = requires(T& value) { each_tensor(value, Ignore{}); };
 
-// What holds no tensors by its nature.
+// Types that can never hold tensors.
 template <class T>
 concept Plain =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> ||
@@ -86,7 +86,7 @@ concept DictItem = !std::is_aggregate_v<T> && requires(T& item) {
   item.pair();
 };
 
-// Calls f for each item of `map`, a pair; in the order of the keys if it is a hash table, so that
+// Calls f for each item of `map`, a pair. A hash table is visited in the order of its keys, so that
 // two tables with the same keys are visited in the same order.
 template <class T, class F>
 void for_each_item(T& map, F&& f) {
@@ -102,7 +102,7 @@ void for_each_item(T& map, F&& f) {
   }
 }
 
-// Calls key() of a visitor that has it, before the tensors that belong to this key.
+// Calls key() of a visitor that has this function, before the tensors that belong to the key.
 template <class F, class Key>
 void tell_key([[maybe_unused]] F& f, [[maybe_unused]] const Key& key) {
   if constexpr (requires { f.key(key); }) f.key(key);
@@ -159,13 +159,13 @@ void for_each_member(T& value, F&& f) {
 }  // namespace batch_structure
 
 /// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; for a const
-/// `value` it is f(const torch::Tensor&). `value` is a tensor; a struct of up to 12 public members
-/// without base classes and constructors; a tuple, pair or array; an optional; a vector, map or
-/// other range; or any of these inside each other. Numbers, enumerations and strings are passed
-/// over. The tensors of a hash map come in the order of its keys.
+/// `value` it is f(const torch::Tensor&). `value` may be a tensor; a struct of up to 12 public
+/// members without base classes and constructors; a tuple, pair or array; an optional; a vector,
+/// map or other range; or any of these inside each other. Numbers, enumerations and strings are
+/// skipped. The tensors of a hash map come in the order of its keys.
 ///
-/// Any other type is refused by the compiler, so that no tensor is overlooked; a function
-/// `template <class F> void each_tensor(Type&, F&& f)` in the type's namespace teaches its tensors.
+/// The compiler rejects any other type, so that no tensor is overlooked. To support a type, define
+/// `template <class F> void each_tensor(Type&, F&& f)` in its namespace.
 template <class T, class F>
 void for_each_tensor(T& value, F&& f) {
   using Value = std::remove_const_t<T>;
@@ -200,7 +200,7 @@ void for_each_tensor(T& value, F&& f) {
   }
 }
 
-/// What a data set can make and a loader can hand out.
+/// The types of batches that a data set can make and a loader can return.
 template <class B>
 concept BatchOfTensors = std::default_initializable<B> && std::copyable<B>;
 

@@ -1,5 +1,5 @@
-// Decoded images that stay in memory, for the ranks of a host together: no epoch after the first
-// decodes again.
+// A cache of decoded images in memory, shared by the ranks of a host: epochs after the first do not
+// decode again.
 //
 //   const ImageDataset train = cache_images(load_image_folder("photos"), {.max_bytes = 1 << 30,
 //                                                                          .size =
@@ -15,30 +15,31 @@
 namespace lockstep {
 
 struct CacheImagesOptions {
-  /// Memory for pixels, in bytes, of all processes together. It is taken when images are stored,
-  /// not before.
+  /// Memory for pixels, in bytes, for all processes together. It is allocated when images are
+  /// stored, not before.
   std::int64_t max_bytes = 0;
-  /// Images are stored as a Resize to this size leaves them: for lists of operators that begin with
-  /// that Resize, which then finds nothing to do. Without a size they are stored as they are, for
-  /// lists that begin with a random crop.
+  /// Stores images after a Resize to this size. Use it for lists of operators that begin with that
+  /// Resize, which then is a no-op. Without a size, images are stored unchanged, for lists that
+  /// begin with a random crop.
   std::optional<ImageSize> size{};
 };
 
-/// `dataset`, of which each image is stored in memory when it is read first, and read from there
-/// from then on. Images for which `max_bytes` leaves no room are read from `dataset` each time, and
-/// so are those that cannot be decoded whole: a damaged file fails where it would without a cache.
-/// Batches are the same bytes as without a cache, if their list begins with the Resize to `size`.
+/// Returns `dataset` with a cache: each image is stored in memory when it is first read, and later
+/// reads come from memory. Images that do not fit into `max_bytes` are read from `dataset` each
+/// time, and so are images that cannot be decoded completely: a damaged file fails at the same
+/// place as without a cache. If the list begins with the Resize to `size`, batches are the same
+/// bytes as without a cache.
 ///
 /// The memory is shared with processes that are forked after this call, whichever of them has read
-/// an image: make the cache before the ranks of a host are forked. Nobody waits for another
-/// process; one that is killed while it stores an image leaves that image uncached. Any thread may
-/// read, as from every ImageDataset. The memory lives as long as the data set and its copies.
+/// an image: make the cache before the ranks of a host are forked. No process waits for another; a
+/// process that is killed while it stores an image leaves that image uncached. Thread-safe, like
+/// every ImageDataset. The memory lives as long as the data set and its copies.
 ///
-/// ConfigError unless `max_bytes` is positive and `size`, if given, is from 1 to 65,535 pixels a
-/// side. Error when the system refuses the address space.
+/// Throws a ConfigError unless `max_bytes` is positive and `size`, if given, is from 1 to 65,535
+/// pixels a side, and an Error if the system refuses the address space.
 ImageDataset cache_images(const ImageDataset& dataset, const CacheImagesOptions& options);
 
-/// The bytes that an image of this size takes in a cache.
+/// The number of bytes that an image of this size takes in a cache.
 std::int64_t cached_bytes(std::int64_t channels, std::int64_t height, std::int64_t width);
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Which batches to read. Where the test images at hand are not the official ones, honest accuracy
-/// comes from training without batch 5 and evaluating on it.
+/// Selects the batches to read. If the available test images are not the official ones, train
+/// without batch 5 and evaluate on it for an unbiased accuracy.
 enum class Cifar10Split {
   kTrain,                ///< data_batch_1 to 5, 50,000 images
   kTest,                 ///< test_batch, 10,000 images
@@ -21,8 +21,8 @@ enum class Cifar10Split {
 /// one is missing, is not exactly 10,000 records, or holds a label above 9.
 ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split);
 
-/// Whether load_cifar10() is likely to succeed, without unpacking anything: DataError, naming the
-/// file, when one is missing or not the size of 10,000 records.
+/// Checks whether load_cifar10() is likely to succeed, without unpacking anything. Throws a
+/// DataError that names the file if one is missing or does not have the size of 10,000 records.
 void check_cifar10(const std::filesystem::path& directory, Cifar10Split split);
 
 }  // namespace lockstep

@@ -13,32 +13,32 @@ namespace lockstep {
 
 enum class Split { kTrain, kTest };
 
-/// Where a data set's images and labels come from. Immutable: any thread may read. Indices are from
-/// 0 to size() - 1 and not checked.
+/// The images and labels behind a data set. Immutable and thread-safe. Indices are from 0 to size()
+/// - 1 and not checked.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::int64_t size() const = 0;
   /// Calls reader.show() with pixels that live as long as the source, or reader.open() with a file.
   virtual void read(std::int64_t index, ImageReader& reader) const = 0;
-  /// 0 to the data set's num_classes() - 1.
+  /// The class of an image, 0 to the data set's num_classes() - 1.
   virtual std::int64_t label(std::int64_t index) const = 0;
-  /// Whether read() opens a file. A decoder of the engine's own is used only where all images are
-  /// files and say so.
+  /// Whether read() opens a file. An engine's own decoder is used only if this is true for all
+  /// images.
   virtual bool is_file(std::int64_t index) const {
     static_cast<void>(index);
     return false;
   }
-  /// A number that stands for the names of the images in their order: equal where they are equal. 0
-  /// from a source whose images have no names.
+  /// A hash of the names of the images in their order. It is 0 for a source whose images have no
+  /// names.
   virtual std::uint64_t fingerprint() const { return 0; }
-  /// Told of an image that will soon be read: a source in memory may ask the processor for it. In
-  /// random order an image is in no cache.
+  /// Announces that an image will soon be read. A source in memory may prefetch it into the
+  /// processor's cache: in random order an image is in no cache.
   virtual void prefetch(std::int64_t index) const { static_cast<void>(index); }
 };
 
 /// Consecutive images of one file. Strides are in bytes, so that records that mix labels and pixels
-/// need no copy. `keep_alive` owns what the pointers point into.
+/// need no copy. `keep_alive` owns the memory behind the pointers.
 struct ImageShard {
   const std::uint8_t* images = nullptr;  ///< CHW
   std::int64_t image_stride = 0;
@@ -48,34 +48,34 @@ struct ImageShard {
   std::shared_ptr<const void> keep_alive{};
 };
 
-/// Images with a class each.
+/// Images with one class each.
 ///
-/// An immutable value: copies share the source and cost a pointer; any thread may read. Indices are
-/// not checked: the Loader checks what a sampler gives it once an epoch.
+/// An immutable value: copies share the source and cost a pointer. Thread-safe. Indices are not
+/// checked here: the Loader checks a sampler's indices once per epoch.
 class ImageDataset {
  public:
-  /// A data set over any source. `shape` is that of all images; with a height and width of 0 each
-  /// has its own. ConfigError when the shape is empty, there are no images or classes, or the names
-  /// of classes are neither none nor one for each.
+  /// A data set over any source. `shape` is the shape of all images; a height and width of 0 mean
+  /// that each image has its own size. Throws a ConfigError if the shape is empty, there are no
+  /// images or classes, or the number of class names is neither 0 nor num_classes.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::shared_ptr<const ImageSource> source,
                std::vector<std::string> class_names = {});
-  /// A data set over records in memory. ConfigError when the shape or a shard is empty, or there
-  /// are no shards.
+  /// A data set over records in memory. Throws a ConfigError if the shape or a shard is empty, or
+  /// there are no shards.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::vector<ImageShard> shards, std::vector<std::string> class_names = {});
 
-  const std::string& name() const { return state_->name; }  ///< In words: "MNIST train".
+  const std::string& name() const { return state_->name; }  ///< A description: "MNIST train".
   const ImageShape& shape() const { return state_->shape; }
   std::int64_t num_classes() const { return state_->num_classes; }
-  /// The name of each class, if the data set has names; else empty.
+  /// The name of each class; empty if the data set has no names.
   const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 
   /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read;
   /// ConfigError when the source showed no image.
   void read(std::int64_t index, ImageReader& reader) const {
-    reader.clear();  // what the reader held is not this image
+    reader.clear();  // forget the previous image
     state_->source->read(index, reader);
     if (!reader.has_image()) refuse_read(index);
   }
@@ -83,10 +83,11 @@ class ImageDataset {
   void prefetch(std::int64_t index) const { state_->source->prefetch(index); }
   /// ImageSource::fingerprint().
   std::uint64_t fingerprint() const { return state_->source->fingerprint(); }
-  /// Pixels of image `index` of a data set in memory; ConfigError for one of files.
+  /// The pixels of image `index` of a data set in memory. Throws a ConfigError for a data set of
+  /// files.
   ImageView image(std::int64_t index) const;
-  /// Class of image `index`, 0 to num_classes() - 1. DataError when the source gives another
-  /// number.
+  /// The class of image `index`, 0 to num_classes() - 1. Throws a DataError if the source returns
+  /// another number.
   std::int64_t label(std::int64_t index) const {
     const std::int64_t label = state_->source->label(index);
     if (label < 0 || label >= state_->num_classes) refuse_label(index, label);
@@ -109,12 +110,13 @@ class ImageDataset {
   std::shared_ptr<const State> state_;
 };
 
-/// The images at `indices`, in that order; an index may come several times. ConfigError for an
-/// index that the data set does not have, or none at all.
+/// The images at `indices`, in that order; an index may occur several times. Throws a ConfigError
+/// if an index is out of range or `indices` is empty.
 ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
 
-/// All images of the first data set, then all of the next, and so on; the classes have the names of
-/// the first. ConfigError when their shapes or numbers of classes differ, or there are none.
+/// All images of the first data set, then all of the next, and so on. The names of the classes are
+/// those of the first. Throws a ConfigError if their shapes or numbers of classes differ, or
+/// `datasets` is empty.
 ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
 
 }  // namespace lockstep

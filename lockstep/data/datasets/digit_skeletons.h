@@ -12,7 +12,7 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-/// Points that the pen passes, in a square from (0, 0), top left, to (1, 1), bottom right. A stroke
+/// The points of a pen stroke, in a square from (0, 0), top left, to (1, 1), bottom right. A stroke
 /// whose first and last point are equal is closed. At least two points, at most
 /// kMaximumStrokePoints.
 using Stroke = std::vector<Point>;

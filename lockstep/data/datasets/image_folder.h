@@ -1,4 +1,4 @@
-// Image files in a folder for each class.
+// A data set of image files with one folder per class.
 #pragma once
 
 #include <filesystem>
@@ -8,26 +8,26 @@
 namespace lockstep {
 
 struct ImageFolderOptions {
-  /// kExact: images are decoded at full size, and results are torchvision's (a resized byte may
-  /// differ by 1; for PNGs of 16-bit grey see png.h). kScaled: a JPEG that a Resize makes much
-  /// smaller is decoded at a half, a quarter or an eighth of its size, which is faster and at most
-  /// 0.9 of 255 levels away in the mean, see ImageReader::reduced().
+  /// kExact: images are decoded at full size, and results equal torchvision's (a resized byte may
+  /// differ by 1; for PNGs of 16-bit grey see png.h). kScaled: a JPEG that a Resize shrinks
+  /// strongly is decoded at a half, a quarter or an eighth of its size. That is faster, and pixels
+  /// differ by at most 0.9 of 255 levels in the mean, see ImageReader::reduced().
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
-  /// Images of more pixels are refused when they are read, before memory is asked for. A decoder
-  /// holds up to 12 bytes for each pixel.
+  /// Images of more pixels are rejected when they are read, before memory is allocated. A decoder
+  /// needs up to 12 bytes per pixel.
   std::int64_t max_image_pixels = kMaxImagePixels;
 };
 
-/// torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the order of
-/// their names, their images all files below them that end in .jpg, .jpeg or .png, in the order of
-/// their paths; case does not matter, other files are ignored, links are followed. Each image has
-/// its own size and three channels; the classes are called as their folders. Its fingerprint stands
-/// for the paths below `directory`, and not for what the files hold.
+/// Like torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the
+/// order of their names, and their images are all files below them that end in .jpg, .jpeg or .png,
+/// in the order of their paths. Case does not matter, other files are ignored, links are followed.
+/// Each image has its own size and three channels; the classes are named after their folders. The
+/// fingerprint covers the paths below `directory`, but not the contents of the files.
 ///
-/// Reads names only. ConfigError when an option is out of range. DataError when a folder cannot be
-/// read (it is named), there is no class, a class has no image, or an image is of a kind that
-/// torchvision reads and we do not (.bmp, .gif, .pgm, .ppm, .tif, .tiff, .webp): it would be
-/// missing unnoticed.
+/// Reads names only. Throws a ConfigError if an option is out of range. Throws a DataError if a
+/// folder cannot be read (the message names it), there is no class, a class has no image, or an
+/// image has a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm,
+/// .tif, .tiff, .webp): such an image would be missing unnoticed.
 ImageDataset load_image_folder(const std::filesystem::path& directory,
                                const ImageFolderOptions& options = {});
 

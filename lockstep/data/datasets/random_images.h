@@ -1,5 +1,4 @@
-// Images and labels made of random numbers, to measure speed with. There is nothing to learn in
-// them.
+// Images and labels made of random numbers, for measuring speed. They contain nothing to learn.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,9 @@ struct RandomImagesOptions {
   std::uint64_t seed = 0;
 };
 
-/// Every byte of an image, and every label, is equally likely. Image i is a function of (seed,
-/// split, i) alone. The defaults are the batches of PyTorch's tutorial on model parallelism.
-/// ConfigError for invalid options.
+/// Every byte of an image, and every label, is uniformly random. Image i is a function of (seed,
+/// split, i) alone. The defaults match the batches of PyTorch's tutorial on model parallelism.
+/// Throws a ConfigError for invalid options.
 ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
 
 }  // namespace lockstep

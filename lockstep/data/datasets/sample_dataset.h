@@ -1,4 +1,4 @@
-// A data set of one's own that makes single samples, and how batches are made of them.
+// A user-defined data set that makes single samples, and the collation of samples to batches.
 //
 //   struct Review {
 //     torch::Tensor words;  // int64 [length]
@@ -31,7 +31,7 @@
 
 namespace lockstep {
 
-/// As torch.utils.data.Dataset: maps an index to a sample. Immutable: the loader calls get() from
+/// Like torch.utils.data.Dataset: maps an index to a sample. Immutable: the loader calls get() from
 /// any of its threads, several at once.
 template <class S>
 class SampleDataset {
@@ -41,9 +41,9 @@ class SampleDataset {
   virtual ~SampleDataset() = default;
   virtual std::int64_t size() const = 0;
   /// The sample at `index`, from 0 to size() - 1. Random choices that come from `key`
-  /// (key.stream(), or for operators of LibTorch generator_of(key)) are the same for any number of
-  /// threads and ranks, and after a resume; and they differ where a sampler draws the sample again
-  /// in the same epoch.
+  /// (key.stream(), or generator_of(key) for LibTorch operators) are the same for any number of
+  /// threads and ranks, and after a resume. They differ if a sampler draws the sample again in the
+  /// same epoch.
   virtual S get(std::int64_t index, const SampleKey& key) const = 0;
 };
 
@@ -55,10 +55,10 @@ inline at::Generator generator_of(const SampleKey& key) {
 }
 
 /// Joins samples to a batch of the same structure, as PyTorch's default_collate does for tensors:
-/// every tensor of the batch is the stack of the samples' in a new first dimension. Members that
-/// are not tensors are those of the first sample; where they matter, collate with a function of
-/// your own. ConfigError when the samples have different numbers of tensors; c10::Error when shapes
-/// differ.
+/// every tensor of the batch is the stack of the samples' tensors in a new first dimension. Members
+/// that are not tensors are copied from the first sample; if that is not enough, collate with a
+/// function of your own. Throws a ConfigError if the samples have different numbers of tensors, and
+/// a c10::Error if shapes differ.
 template <BatchOfTensors S>
 S stack_samples(const std::vector<S>& samples) {
   S batch = samples.at(0);
@@ -80,8 +80,8 @@ S stack_samples(const std::vector<S>& samples) {
   return batch;
 }
 
-/// Makes batches of single samples: `join` gets the samples of a batch, in its order, and returns
-/// the batch. It runs on the loader's threads, several at once.
+/// Makes batches of single samples: `join` receives the samples of a batch, in its order, and
+/// returns the batch. It runs on the loader's threads, several at once.
 template <class S, std::invocable<std::vector<S>> Join>
 class CollatedDataset final
     : public BatchDataset<std::invoke_result_t<const Join&, std::vector<S>>> {
@@ -108,15 +108,15 @@ class CollatedDataset final
   const Join join_;
 };
 
-/// `samples`, a std::shared_ptr to a SampleDataset, as a data set of the batches that `join` makes
-/// of them. As collate_fn of torch.utils.data.DataLoader.
+/// Turns `samples`, a std::shared_ptr to a SampleDataset, into a data set of the batches that
+/// `join` makes. `join` is the collate_fn of torch.utils.data.DataLoader.
 template <class D, class Join>
 auto collate(std::shared_ptr<D> samples, Join join) {
   using S = typename D::SampleType;
   return std::make_shared<const CollatedDataset<S, Join>>(std::move(samples), std::move(join));
 }
 
-/// `samples` as a data set of stacks of them, see stack_samples().
+/// Turns `samples` into a data set of stacked samples, see stack_samples().
 template <class D>
 auto collate(std::shared_ptr<D> samples) {
   using S = typename D::SampleType;

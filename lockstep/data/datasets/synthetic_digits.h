@@ -1,4 +1,4 @@
-// Digits as a hand might draw them, made from nothing: the data set of a machine without a network.
+// Generated images of handwritten-looking digits: a data set that needs no download.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct SyntheticDigitsOptions {
 
 /// Grey 28x28 images of the ten digits in equal shares, white on black like MNIST's.
 ///
-/// Each digit has several skeletons of strokes; an image bends one of them (jittered points,
+/// Each digit has several skeletons of strokes. An image distorts one of them (jittered points,
 /// rotation, shear, scale, shift), draws it with a pen of varying width and softness, and adds
-/// noise. Image i is a function of (seed, split, i) alone. About 20 microseconds an image and
-/// thread. Hard enough that pixels weighted linearly do not suffice, easy enough for a small
-/// convolutional net.
+/// noise. Image i is a function of (seed, split, i) alone. An image takes about 20 microseconds of
+/// one thread. The digits are too hard for a linear classifier on pixels, and easy enough for a
+/// small convolutional net.
 ImageDataset make_synthetic_digits(Split split, const SyntheticDigitsOptions& options = {});
 
 }  // namespace lockstep

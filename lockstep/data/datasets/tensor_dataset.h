@@ -1,4 +1,4 @@
-// Images that a program has in tensors already.
+// A data set over images that a program already holds in tensors.
 #pragma once
 
 #include <torch/types.h>
@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-/// The images of a uint8 tensor [N, C, H, W], contiguous or in channels_last, with N int64 labels.
-/// Nothing is copied: the data set keeps both tensors' memory alive, and whoever writes into them
-/// changes what it holds. Both on the CPU.
+/// The images of a uint8 tensor [N, C, H, W], contiguous or in channels_last, with N int64 labels,
+/// both on the CPU. Nothing is copied: the data set keeps both tensors' memory alive, and a later
+/// write to them changes its contents.
 ///
-/// ConfigError, with what was got, for another type, shape, device or layout, or a label outside of
-/// 0 to num_classes - 1.
+/// Throws a ConfigError that states the actual value for another type, shape, device or layout, or
+/// a label outside of 0 to num_classes - 1.
 ImageDataset image_dataset(const torch::Tensor& images, const torch::Tensor& labels,
                            std::int64_t num_classes, std::string name = "tensors",
                            std::vector<std::string> class_names = {});

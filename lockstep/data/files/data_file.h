@@ -1,4 +1,4 @@
-// One file of a data set: mapped where it is plain, unpacked where only FILE.gz is there.
+// One file of a data set: mapped if it is plain, unpacked if only FILE.gz exists.
 #pragma once
 
 #include <cstddef>
@@ -11,34 +11,35 @@
 
 namespace lockstep {
 
-/// The bytes of a file and what owns them. A cheap copy.
+/// The bytes of a file and their owner. Cheap to copy.
 struct DataFile {
-  std::string path{};  ///< What was read, for messages.
+  std::string path{};  ///< The path that was read, for messages.
   std::span<const std::byte> bytes{};
   std::shared_ptr<const void> keep_alive{};
 };
 
 struct DataSize {
-  std::string path{};  ///< What was asked, for messages.
+  std::string path{};  ///< The path that was requested, for messages.
   std::uint64_t bytes = 0;
 };
 
-/// `directory`/`name`, or else `directory`/`name`.gz; nothing when neither is there.
+/// Returns `directory`/`name`, or else `directory`/`name`.gz; nothing if neither exists.
 std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
                                                     const std::string& name);
 
-/// `directory`, or its `subfolder`, in which the publisher's archive has the files, when only that
-/// is there and `name` is not in `directory` itself.
+/// Returns `directory`, or its `subfolder`, into which the publisher's archive unpacks, if that
+/// exists and `name` is not in `directory` itself.
 std::filesystem::path folder_with(const std::filesystem::path& directory, const char* subfolder,
                                   const std::string& name);
 
-/// Reads what find_data_file() finds. DataError when it finds nothing (the message names the file),
-/// the file cannot be read, or its unpacked size exceeds `maximum_bytes`.
+/// Reads the file that find_data_file() finds. Throws a DataError if it finds nothing (the message
+/// names the file), the file cannot be read, or its unpacked size exceeds `maximum_bytes`.
 DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
                         std::size_t maximum_bytes);
 
-/// The size of the content of what find_data_file() finds, as a .gz states it itself: nothing is
-/// unpacked. DataError when there is no such file, it cannot be read or is no gzip.
+/// The size of the unpacked content of the file that find_data_file() finds. For a .gz it is the
+/// size that the file states; nothing is unpacked. Throws a DataError if there is no such file, it
+/// cannot be read or is not a gzip file.
 DataSize data_file_size(const std::filesystem::path& directory, const std::string& name);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Where the files of a known data set are, and where they come from.
+// The location of the files of a known data set, and the addresses to download them from.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@
 namespace lockstep {
 
 struct DataRequest {
-  std::string name{};                      ///< of known_data_names()
-  std::optional<std::string> directory{};  ///< --data: look here and nowhere else
+  std::string name{};                      ///< one of known_data_names()
+  std::optional<std::string> directory{};  ///< --data: look only here
   bool may_download = true;
   DownloadProgress progress{};  ///< may be empty
 };
@@ -22,19 +22,18 @@ const std::vector<std::string>& known_data_names();
 
 /// The folder that holds the data set's files: `directory`, else $LOCKSTEP_DATA, else the user's
 /// cache ($XDG_CACHE_HOME or ~/.cache)/lockstep/NAME. In the first two the files may lie in the
-/// folder itself or in its subfolder NAME. Nothing when no place holds any of the files, and
-/// `directory` is not given.
+/// folder itself or in its subfolder NAME. Returns nothing if `directory` is not given and none of
+/// these places holds any of the files.
 ///
-/// ConfigError for an unknown name, or a `directory` or $LOCKSTEP_DATA that is no folder.
-/// DataError, naming the file, when `directory` or $LOCKSTEP_DATA holds only some of the files, or
-/// `directory` none.
+/// Throws a ConfigError for an unknown name, or if `directory` or $LOCKSTEP_DATA is not a folder.
+/// Throws a DataError that names the file if `directory` or $LOCKSTEP_DATA holds only some of the
+/// files, or `directory` holds none.
 std::optional<std::filesystem::path> find_data(const DataRequest& request);
 
-/// find_data(), and when that finds nothing and `may_download`, downloads the files into the cache:
-/// from the public host, or from $LOCKSTEP_MIRROR (MIRROR/NAME/FILE).
-/// DataError when that fails, as download_file() throws it: a NetworkError when nobody answers.
-/// With several processes on a host, let one of them call this first: the others would download the
-/// same again.
+/// Calls find_data(). If that finds nothing and `may_download` is set, downloads the files into the
+/// cache: from the public host, or from $LOCKSTEP_MIRROR (MIRROR/NAME/FILE). Throws a DataError as
+/// download_file() does if that fails: a NetworkError if no server answers. With several processes
+/// on a host, let one of them call this first; otherwise each would download the same files.
 std::filesystem::path find_or_download_data(const DataRequest& request);
 
 /// The folder of the user's cache for `name`. DataError when neither $XDG_CACHE_HOME nor $HOME is

@@ -1,4 +1,4 @@
-// Files from the network: verified, and placed only when they are whole.
+// Downloads files from the network. A file is verified before it appears under its name.
 #pragma once
 
 #include <cstdint>
@@ -11,46 +11,47 @@
 
 namespace lockstep {
 
-/// Nobody answers: no network, no such host, no server, or a wall between. Whoever can do without
-/// the file catches this alone: what an answer makes fail (its checksum, the disk) is the user's to
-/// know.
+/// No server answers: no network, no such host, no server, or a firewall in between. A caller that
+/// can do without the file catches only this error. Failures after an answer (the checksum, the
+/// disk) must be reported to the user.
 class NetworkError : public DataError {
  public:
   using DataError::DataError;
 };
 
-/// Called while a file arrives: its name, the bytes so far, and the bytes in all (0 while unknown).
-/// The two are equal in one last call, once the file is verified and in its place, and never
-/// before. An exception thrown here ends the download and reaches its caller.
+/// Called while a file arrives, with its name, the bytes received, and the total bytes (0 while
+/// unknown). The two are equal only in one last call, after the file is verified and in its place.
+/// An exception thrown here ends the download and reaches the caller of the download.
 using DownloadProgress =
     std::function<void(const std::string& file, std::uint64_t done, std::uint64_t total)>;
 
 struct RemoteFile {
   std::string url{};                ///< http or https
-  std::string name{};               ///< the file's name here
+  std::string name{};               ///< the local name of the file
   std::string md5{};                ///< 32 hexadecimal digits, as the publisher states them
-  std::uint64_t maximum_bytes = 0;  ///< a larger answer is refused
+  std::uint64_t maximum_bytes = 0;  ///< a larger answer is rejected
 };
 
-/// Downloads `file` to `directory`/`file.name`. NetworkError, naming the address, when nobody
-/// answers within five seconds, to which the system's resolver may add its own (ten by default
-/// where no name server answers); DataError when the transfer stalls for twenty, the server
-/// refuses, the answer is too large, its checksum is another one, or the disk is full. Then nothing
-/// is left behind. The file appears under its name only when it is complete and right, so that
-/// several processes may do this at once; what one that was killed left, the next removes.
+/// Downloads `file` to `directory`/`file.name`. Throws a NetworkError that names the address if no
+/// server answers within five seconds, to which the system's resolver may add its own timeout (ten
+/// seconds by default if no name server answers). Throws a DataError if the transfer stalls for
+/// twenty seconds, the server refuses, the answer is too large, its checksum is wrong, or the disk
+/// is full. A failure leaves no file behind. The file appears under its name only when it is
+/// complete and verified, so several processes may download it at once. The next download removes
+/// the remains of a process that was killed.
 ///
-/// Loads the module lockstep_download, which brings libcurl; DataError where there is none.
+/// Loads the module lockstep_download, which contains libcurl; throws a DataError without it.
 void download_file(const RemoteFile& file, const std::filesystem::path& directory,
                    const DownloadProgress& progress);
 
-/// Takes the regular files called `names` (without folders) out of the .tar.gz at `archive`, in one
-/// pass, and places each in `directory`, atomically. DataError when one is missing, larger than
-/// `maximum_bytes`, or the archive is damaged; then none is placed.
+/// Extracts the regular files called `names` (without folders) from the .tar.gz at `archive`, in
+/// one pass, and places each in `directory`, atomically. Throws a DataError, and places no file, if
+/// one is missing or larger than `maximum_bytes`, or the archive is damaged.
 void unpack_files(const std::filesystem::path& archive, const std::filesystem::path& directory,
                   const std::vector<std::string>& names, std::uint64_t maximum_bytes);
 
-/// Both: downloads the .tar.gz `file`, places its `names` in `directory`, and keeps nothing else.
-/// As download_file(), several processes may do this at once.
+/// Downloads the .tar.gz `file`, places its `names` in `directory`, and keeps nothing else. As with
+/// download_file(), several processes may do this at once.
 void download_archive(const RemoteFile& file, const std::filesystem::path& directory,
                       const std::vector<std::string>& names, std::uint64_t maximum_bytes,
                       const DownloadProgress& progress);

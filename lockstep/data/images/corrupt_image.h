@@ -1,4 +1,4 @@
-// Images that cannot be decoded: what is done about them, and how they are named.
+// Images that cannot be decoded: the policy for them, and their names in messages.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-/// What happens to an image that cannot be read.
+/// The policy for an image that cannot be read.
 enum class OnCorruptImage {
-  kStop,  ///< A DataError names the file.
-  /// It is left out and named. A Loader's batch is smaller by one: the first ten are named in
-  /// warnings, and all are counted. A batch without any image that can be read stops the run all
-  /// the same: the ranks must do the same steps.
+  kStop,  ///< Throw a DataError that names the file.
+  /// Leave the image out and report it. A Loader's batch is smaller by one: the first ten images
+  /// are named in warnings, and all are counted. A batch without any readable image still stops the
+  /// run, because all ranks must do the same number of steps.
   kSkip,
 };
 

@@ -1,4 +1,4 @@
-// The shape of an image, and its pixels wherever they lie.
+// The shape of an image, and views of its pixels in any memory layout.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-/// Bytes of an image, 0 to 255, that somebody else owns: pixel (c, y, x) is at
+/// A view of an image's bytes, 0 to 255, without ownership: pixel (c, y, x) is at
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
 struct ImageView {
   const std::uint8_t* pixels = nullptr;
@@ -32,7 +32,7 @@ struct ImageView {
   std::int64_t row_stride = 0;
   std::int64_t pixel_stride = 0;
 
-  /// The pixels in `box`, where they lie.
+  /// The pixels in `box`, without a copy.
   ImageView part(const Box& box) const {
     return {pixels + box.top * row_stride + box.left * pixel_stride,
             {shape.channels, box.height, box.width},
@@ -41,27 +41,27 @@ struct ImageView {
             pixel_stride};
   }
 
-  /// One plane a channel (CHW): MNIST, CIFAR.
+  /// One plane per channel (CHW): MNIST, CIFAR.
   static ImageView planar(const std::uint8_t* pixels, const ImageShape& shape) {
     return {pixels, shape, shape.height * shape.width, shape.width, 1};
   }
-  /// The channels of a pixel side by side (HWC): what JPEG and PNG decode to.
+  /// The channels of a pixel side by side (HWC): the layout of decoded JPEG and PNG files.
   static ImageView interleaved(const std::uint8_t* pixels, const ImageShape& shape) {
     return {pixels, shape, 1, shape.width * shape.channels, shape.channels};
   }
 };
 
 /// A part of an image that was decoded at 1/`factor` of its size: a pixel of `view` is the mean of
-/// `factor` x `factor` pixels. Such a grid seldom begins and ends where the part does, so that
-/// `view` may show a little more.
+/// `factor` x `factor` pixels. The edges of this grid rarely coincide with the edges of the part,
+/// so `view` may show a little more.
 struct ReducedView {
   ImageView view{};
   std::int64_t factor = 1;
-  /// The wanted part in pixels of the full size, counted from the first that `view` covers. It
+  /// The wanted part in pixels of the full size, relative to the first pixel that `view` covers. It
   /// touches the first and the last row and column of `view`.
   Box part{};
 
-  /// An image at full size, all of which is wanted.
+  /// A complete image at full size.
   static ReducedView full_size(const ImageView& view) {
     return {view, 1, {0, 0, view.shape.height, view.shape.width}};
   }

@@ -1,5 +1,5 @@
-// The two names that dali.h needs of CUDA's header of this name, so that the module lockstep_dali
-// can be built where there is no CUDA; DALI's wheel has no such header.
+// The two declarations that dali.h needs from CUDA's header of this name, so that the module
+// lockstep_dali can be built without CUDA. DALI's wheel does not contain this header.
 #pragma once
 
 typedef struct CUstream_st* cudaStream_t;
