@@ -11,7 +11,7 @@
 
 namespace lockstep::pipeline {
 
-// The memory that belongs to stages. Thread-safe.
+// The blocks that belong to stages. Thread-safe.
 class ActivationMemory::Blocks {
  public:
   explicit Blocks(std::vector<int> worker_of) : worker_of_(std::move(worker_of)) { clear(); }
@@ -27,8 +27,7 @@ class ActivationMemory::Blocks {
     peaks_.workers.assign(static_cast<std::size_t>(workers), 0);
   }
 
-  /// Replaces a block that was at the same address before: it was freed on a thread that is not
-  /// watched.
+  /// Replaces a block at the same address: it was freed on a thread that is not watched.
   void allocated(const void* address, std::int64_t bytes, Owner owner) {
     const std::scoped_lock lock(mutex_);
     remove(address);
@@ -96,13 +95,13 @@ class ActivationMemory::Blocks {
   const std::vector<int> worker_of_;
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;  // by address
-  std::set<Owner> ended_;                          // their backwards
-  std::vector<std::int64_t> held_;                 // by each stage
+  std::set<Owner> ended_;                          // owners whose backwards have ended
+  std::vector<std::int64_t> held_;                 // bytes, by stage
   ActivationBytes peaks_;
 };
 
-// Allocators report to it on one worker's thread, and on the threads on which LibTorch runs its
-// backwards.
+// Receives the allocators' reports on one worker's thread and on the threads on which LibTorch runs
+// its backwards.
 class ActivationMemory::Reporter final : public c10::MemoryReportingInfoBase {
  public:
   explicit Reporter(std::shared_ptr<Blocks> blocks) : blocks_(std::move(blocks)) {}

@@ -27,7 +27,7 @@ std::unordered_set<const Node*> nodes_leading_to(const std::vector<NodePtr>& nod
                                                  const std::vector<NodePtr>& ends) {
   std::unordered_set<const Node*> leading;
   for (const NodePtr& end : ends) leading.insert(end.get());
-  // A node's topological number is greater than those of all nodes that it leads to.
+  // A node's topological number is greater than those of all nodes reachable from it.
   std::vector<const Node*> ascending;
   for (const NodePtr& node : nodes) ascending.push_back(node.get());
   std::sort(ascending.begin(), ascending.end(),

@@ -18,24 +18,24 @@
 namespace lockstep {
 namespace {
 
-constexpr int kPasses = 6;  // the first warms up
+constexpr int kPasses = 6;  // the first is a warm-up
 
 struct TimedLayer {
   Tensors parameters{};
-  Tensors sums{};  // of the parameters' gradients, over the passes
+  Tensors sums{};  // gradients of the parameters, summed over the passes
   pipeline::StageBackward backward{};
   torch::Tensor output{};
-  double seconds = 0;                                         // of this pass
-  double shortest = std::numeric_limits<double>::infinity();  // of all but the first
+  double seconds = 0;                                         // in this pass
+  double shortest = std::numeric_limits<double>::infinity();  // over all passes but the first
 };
 
-// Reading an element waits for a GPU's kernels.
+// Reads an element of `output`, which waits for a GPU's kernels.
 double seconds_of_work(Clock::time_point start, const torch::Tensor& output) {
   if (!output.is_cpu()) output.flatten().narrow(0, 0, 1).cpu();
   return seconds_since(start);
 }
 
-// Returns whether the output needs a gradient, as its layer's parameters or its input do.
+// Returns whether the output needs a gradient, because its layer's parameters or its input do.
 bool time_forward(torch::nn::AnyModule& layer, const torch::Tensor& input, bool needs_gradient,
                   TimedLayer& timed) {
   const torch::AutoGradMode grad(true);
@@ -50,7 +50,7 @@ bool time_forward(torch::nn::AnyModule& layer, const torch::Tensor& input, bool 
   return y.requires_grad();
 }
 
-// Adds up the gradients as a pipeline does from micro-batch to micro-batch, but not in .grad.
+// Accumulates the gradients as a pipeline does over micro-batches, but not in .grad.
 void time_backward(TimedLayer& timed) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor gradient = torch::ones_like(timed.output);
@@ -72,8 +72,8 @@ void time_backward(TimedLayer& timed) {
   timed.backward = {};
 }
 
-// Each pass goes forward through all layers and then backward, as a micro-batch does: a layer by
-// itself would find its weights and activations in the processor's caches.
+// Each pass runs forward through all layers and then backward, like a micro-batch: a layer timed in
+// isolation would find its weights and activations in the processor's caches.
 std::vector<double> times_of_layers(torch::nn::Sequential& net, const torch::Tensor& sample) {
   std::vector<TimedLayer> layers;
   for (torch::nn::AnyModule& layer : *net) {

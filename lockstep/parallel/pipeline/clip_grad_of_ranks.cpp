@@ -24,7 +24,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, Proces
   const torch::Tensor own = get_total_norm(gradients, norm_type);
   torch::Tensor total = own.to(torch::kFloat64);
   if (group.backend() == "nccl") {
-    // NCCL reduces on its own GPU, and a rank without parameters has nothing that names it.
+    // NCCL reduces on its own GPU, and a rank without parameters cannot name it otherwise.
     total = total.to(group.allocate({}, torch::kFloat64).device());
   } else if (!parameters.empty()) {
     total = total.to(parameters[0].device());
@@ -32,7 +32,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, Proces
   if (std::isinf(norm_type)) {
     group.all_reduce(total, ReduceOp::kMax);
   } else {
-    total = total.pow(norm_type);  // these can be added up
+    total = total.pow(norm_type);  // powers of norms can be added up
     group.all_reduce(total, ReduceOp::kSum);
     total = total.pow(1 / norm_type);
   }

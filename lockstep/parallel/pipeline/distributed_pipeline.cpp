@@ -24,7 +24,8 @@ namespace {
 
 using pipeline::Table;
 
-// The device as tensors name it. A rank that cannot use it ends the group: the others wait for it.
+// The device with an explicit index. A rank that cannot use it aborts the group, because the others
+// wait for it.
 torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   try {
     return existing_device(device, "");
@@ -37,13 +38,13 @@ torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   }
 }
 
-// What a rank tells the others of one of its stages.
+// The letters with which a rank describes its stages to the others.
 constexpr char kSplitStage = 's';
-constexpr char kWholeStage = 'w';  // its backward is never split
+constexpr char kWholeStage = 'w';  // a stage whose backward is never split
 
-constexpr char kEndOfStages = '.';  // a rank without stages has something to send, too
+constexpr char kEndOfStages = '.';  // so that a rank without stages also has something to send
 
-// Each rank's stages, with a letter for each of them.
+// For each rank, a string with one letter per stage.
 std::vector<std::string> stages_of_ranks(const std::vector<pipeline::StageModule>& own,
                                          ProcessGroup& group) {
   std::string letters;
@@ -69,7 +70,7 @@ Table table_for_counts(const PipelineOptions& options, const std::vector<int>& c
   return table;
 }
 
-// For each stage of `table` whether its rank says that the backward is never split.
+// For each stage of `table`, whether its rank declared that the backward is never split.
 std::vector<bool> whole_stages(const Table& table, const std::vector<std::string>& ranks) {
   std::vector<std::size_t> seen(ranks.size());
   std::vector<bool> is_whole;
@@ -85,8 +86,8 @@ struct Agreement {
   Table table;
 };
 
-// The table of the stages that all ranks have, and `options` that make it also for another number
-// of micro-batches. A rank knows only its own stages, and all need one table.
+// The table for the stages of all ranks, and `options` that also produce it for other numbers of
+// micro-batches. A rank knows only its own stages, but all ranks need the same table.
 Agreement agreement_for(const PipelineOptions& options, const std::vector<std::string>& ranks) {
   std::vector<int> counts;
   for (const std::string& letters : ranks) counts.push_back(static_cast<int>(letters.size()));
@@ -96,7 +97,7 @@ Agreement agreement_for(const PipelineOptions& options, const std::vector<std::s
   return agreement;
 }
 
-// The table, if all ranks have the same one.
+// Returns the table if all ranks have the same one.
 Agreement agree_on_table(const PipelineOptions& options,
                          const std::vector<pipeline::StageModule>& own, ProcessGroup& group) {
   const std::vector<std::string> ranks = stages_of_ranks(own, group);
@@ -106,7 +107,7 @@ Agreement agree_on_table(const PipelineOptions& options,
     agreement = agreement_for(options, ranks);
     said = str(options.loss_reduction == LossReduction::kSum ? "sum" : "mean", '\n',
                csv(agreement.table));
-  } catch (const ConfigError& error) {  // the others must hear of it
+  } catch (const ConfigError& error) {  // the other ranks must learn of it
     said = str('!', error.what());
   }
   const auto all = group.all_gather_object(said);
@@ -139,7 +140,8 @@ class DistributedPipeline::Impl {
                      std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
     try_locally([&] {
-      pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may be frozen no more
+      pipeline::refuse_to_reduce_ties(*tied_,
+                                      options_);  // a frozen shared weight may have been unfrozen
       batch = cut(x, true, samples);
       batch.loss = loss;
       if (!has_last()) return;
@@ -184,7 +186,8 @@ class DistributedPipeline::Impl {
   bool has_first() const { return table_.worker_of.front() == group_.rank(); }
   bool has_last() const { return table_.worker_of.back() == group_.rank(); }
 
-  // Ends the pipeline on all ranks if `function` throws: the others must not wait for this rank.
+  // Aborts the pipeline on all ranks if `function` throws, because the others must not wait for
+  // this rank.
   template <class Function>
   void try_locally(const Function& function) {
     try {
@@ -195,7 +198,7 @@ class DistributedPipeline::Impl {
     }
   }
 
-  // Makes this rank's stages of its modules.
+  // Makes this rank's stages from its modules.
   void take_over(std::vector<pipeline::StageModule> modules) {
     std::vector<Tensors> parameters(table_.worker_of.size());
     std::vector<std::size_t> places;
@@ -222,7 +225,7 @@ class DistributedPipeline::Impl {
                                                       options_.reduce);
   }
 
-  // All ranks must get the same number, so it does not depend on a batch that only some of them
+  // All ranks must get the same number, so it must not depend on a batch that only some of them
   // have.
   int micro_batches_for(std::optional<std::int64_t> samples) const {
     if (!samples || *samples >= table_.micro_batches || options_.table) return table_.micro_batches;
@@ -230,7 +233,7 @@ class DistributedPipeline::Impl {
     return static_cast<int>(*samples);
   }
 
-  // The number that all ranks were given must be the size of the batch, which only the first and
+  // Checks that `samples`, given on all ranks, is the size of the batch, which only the first and
   // the last rank have.
   static void require_samples(const torch::Tensor& tensor, std::optional<std::int64_t> samples,
                               const char* name) {
@@ -239,7 +242,7 @@ class DistributedPipeline::Impl {
                                     ", expected ", *samples, " samples along dimension 0"));
   }
 
-  // The criterion may need no `y`; then only `samples` tells.
+  // If the criterion needs no `y`, only `samples` gives the size.
   static std::int64_t samples_of(const torch::Tensor& y, std::optional<std::int64_t> samples) {
     if (!y.defined() && samples) return *samples;
     if (!y.defined() || y.dim() < 1) {
@@ -276,7 +279,7 @@ class DistributedPipeline::Impl {
     return batch;
   }
 
-  // Returns the results of the last stage, on its rank.
+  // Returns the results of the last stage on its rank, and empty lists elsewhere.
   std::vector<Tensors> run(const Table& table, const pipeline::StepBatch& batch) {
     std::vector<Tensors> results;
     try_locally([&] { results = run_locally(table, batch); });
@@ -288,7 +291,7 @@ class DistributedPipeline::Impl {
     const pipeline::CastsPerMicroBatch no_shared_casts;
     const auto rank = static_cast<std::size_t>(group_.rank());
     tied_->begin(batch.plan.micro_batches);
-    // An evaluation leaves alone what is known of the last step.
+    // An evaluation does not overwrite the measurements of the last step.
     pipeline::ActivationMemory* const memory = batch.plan.training ? memory_.get() : nullptr;
     if (memory) memory->begin();
     worker_->begin(table, batch);
@@ -323,11 +326,11 @@ class DistributedPipeline::Impl {
   pipeline::StepTables tables_;
   pipeline::RankChannel channel_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
-  std::unique_ptr<pipeline::ActivationMemory> memory_;    // where it is measured
-  std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null where another rank has it
+  std::unique_ptr<pipeline::ActivationMemory> memory_;    // null unless memory is measured
+  std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null for stages of other ranks
   std::unique_ptr<pipeline::StageWorker> worker_;
   pipeline::Timeline timeline_;
-  Clock::time_point began_;  // when timeline_ is 0
+  Clock::time_point began_;  // time 0 of timeline_
 };
 
 DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,

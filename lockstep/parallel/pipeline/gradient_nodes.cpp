@@ -12,7 +12,7 @@ using torch::autograd::variable_list;
 
 class SinkNode final : public torch::autograd::Node {
  public:
-  // Like AccumulateGrad, it runs before all other nodes that are ready.
+  // With this number it runs before all other ready nodes, like AccumulateGrad.
   SinkNode() : Node(/*sequence_nr=*/std::numeric_limits<std::uint64_t>::max()) {}
   explicit SinkNode(const torch::autograd::InputMetadata& metadata) : SinkNode() {
     input_metadata_.emplace_back(metadata);
@@ -47,7 +47,7 @@ class SourceNode final : public torch::autograd::Node {
 
 GradientSink GradientSink::attach(torch::Tensor& tensor) {
   const NodePtr node = make_node<SinkNode>();
-  torch::autograd::create_gradient_edge(tensor, node);  // which gives the node its one input
+  torch::autograd::create_gradient_edge(tensor, node);  // gives the node its one input
   return GradientSink(node);
 }
 

@@ -34,14 +34,14 @@ StageMessage PeerCopies::bring(StageMessage message) {
       between_gpus = true;
       continue;
     }
-    // Between a CPU and a GPU LibTorch's copy itself waits for the current stream.
+    // Between a CPU and a GPU LibTorch's copy waits for the current stream, so order it first.
     wait_until_ready(message, tensor.device());
     tensor = tensor.to(tensor.options().device(device_));
   }
   if (device_.is_cpu()) message.ready = nullptr;
   if (between_gpus) {
     const c10::Stream stream = stream_of(device_);
-    if (message.ready) message.ready->block(stream);  // for tensors that were here already
+    if (message.ready) message.ready->block(stream);  // for tensors that need no copy
     auto done = std::make_shared<c10::Event>(device_.type());
     done->record(stream);
     message.ready = std::move(done);
@@ -54,7 +54,7 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
   const c10::Stream from = stream_of(tensor.device()), to = stream_of(device_);
   if (message.ready) {
     message.ready->block(from);
-  } else {  // a tensor of the batch, which the current stream there makes
+  } else {  // a tensor of the batch, produced by the current stream there
     c10::Event made(tensor.device().type());
     made.record(current_stream(tensor.device()));
     made.block(from);
@@ -65,12 +65,12 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
     const c10::MultiStreamGuard guard(both);
     copy = tensor.to(tensor.options().device(device_), /*non_blocking=*/true);
   }
-  if (!message.ready) {  // its owner may overwrite it as soon as the stream gets there
+  if (!message.ready) {  // its owner may overwrite it once the stream gets there
     c10::Event copied(tensor.device().type());
     copied.record(from);
     copied.block(current_stream(tensor.device()));
   }
-  // The allocator must not give the memory away while the other stream still uses it.
+  // The allocator must not reuse the memory while the other stream still reads it.
   tensor.record_stream(from);
   copy.record_stream(current_stream(device_));
   return copy;

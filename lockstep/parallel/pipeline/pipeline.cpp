@@ -79,7 +79,8 @@ class Pipeline::Impl {
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
-    pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may be frozen no more
+    pipeline::refuse_to_reduce_ties(*tied_,
+                                    options_);  // a frozen shared weight may have been unfrozen
     pipeline::StepBatch batch = cut(x, true);
     batch.loss = loss;
     std::vector<std::int64_t> sizes;
@@ -114,7 +115,7 @@ class Pipeline::Impl {
     return devices_[static_cast<std::size_t>(table.worker_of[stage])];
   }
 
-  // Where the caller has left the batch.
+  // The devices that hold the caller's batch.
   static std::vector<torch::Device> devices_of(const pipeline::StepBatch& batch) {
     std::vector<torch::Device> devices;
     Tensors tensors = batch.inputs[0];
@@ -125,8 +126,8 @@ class Pipeline::Impl {
     return devices;
   }
 
-  // All workers compute with as many threads: sums depend on that number, and which worker has a
-  // stage is the schedule's.
+  // All workers compute with the same number of threads: sums depend on that number, and the
+  // schedule decides which worker has a stage.
   void start_threads() {
     const int each = options_.threads_per_worker > 0
                          ? options_.threads_per_worker
@@ -140,7 +141,7 @@ class Pipeline::Impl {
   }
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
-    threads_->refuse_members();  // they would begin a step in the middle of their own
+    threads_->refuse_members();  // a worker would begin a step in the middle of its own
     pipeline::refuse_pipelines_inside_stages();
     if (x.empty() || !x[0].defined() || x[0].dim() < 1 || x[0].size(0) < 1) {
       throw ConfigError("Pipeline: the batch has no samples along dimension 0");
@@ -168,7 +169,7 @@ class Pipeline::Impl {
   std::vector<Tensors> run(const pipeline::Table& table, const pipeline::StepBatch& batch) {
     mailboxes_.reset();
     if (tied_) tied_->begin(batch.plan.micro_batches);
-    // An evaluation leaves alone what is known of the last step.
+    // An evaluation does not overwrite the measurements of the last step.
     pipeline::ActivationMemory* const memory = batch.plan.training ? memory_.get() : nullptr;
     if (memory) memory->begin();
     for (const auto& worker : workers_) worker->begin(table, batch);
@@ -205,12 +206,13 @@ class Pipeline::Impl {
   Mailboxes mailboxes_;
   pipeline::StepTables tables_;
   std::unique_ptr<pipeline::TiedParameters> tied_;
-  std::unique_ptr<pipeline::ActivationMemory> memory_;  // where it is measured
+  std::unique_ptr<pipeline::ActivationMemory> memory_;  // null unless memory is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   pipeline::Timeline timeline_;
-  std::shared_ptr<ThreadTeam> threads_;  // last: they end before what they use
+  std::shared_ptr<ThreadTeam>
+      threads_;  // last, so that the threads end before the members that they use
 };
 
 Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,

@@ -17,7 +17,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-// The running mean of a module that is one of `Norms` and tracks statistics; undefined for others.
+// The running mean of a module that is one of `Norms` and tracks statistics; otherwise undefined.
 template <class... Norms>
 torch::Tensor running_mean_of(const torch::nn::Module& module) {
   torch::Tensor running_mean;

@@ -12,7 +12,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-// The generator's own mutex is taken by every operation that draws, so it cannot be held meanwhile.
+// A separate mutex, because every operation that draws takes the generator's own.
 std::mutex& turn_of(const at::Generator& generator) {
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceType, int>, std::mutex> turns;
@@ -64,7 +64,7 @@ std::uint64_t micro_batch_seed(std::uint64_t step_seed, int stage, int micro_bat
   return (std::uint64_t{bits[1]} << 32) | bits[0];
 }
 
-// All scopes lock in this order; otherwise two could wait for each other.
+// All scopes lock in this order; otherwise two of them could deadlock.
 RandomScope::RandomScope(torch::Device device, Generators generators, std::uint64_t seed) {
   if (generators.cpu) turns_.push_back(std::make_unique<Turn>(torch::Device(torch::kCPU), seed));
   if (generators.device && !device.is_cpu()) turns_.push_back(std::make_unique<Turn>(device, seed));

@@ -1,10 +1,12 @@
-// Random numbers of a stage's forward as a function of the step, the stage and the micro-batch.
+// Makes the random numbers of a stage's forward a function of the step, the stage and the
+// micro-batch.
 //
-// LibTorch's modules draw from generators that a whole process shares, one for the CPU and one for
-// each GPU, and offer no way to give a thread its own. On two threads the draws of two stages would
-// mix, differently in each run. So the forward of a stage that draws has the generator to itself,
-// seeded for this micro-batch. What it costs: two forwards that draw from one generator do not run
-// at the same time, though each runs beside all backwards and beside forwards that do not draw.
+// LibTorch's modules draw from process-wide generators, one for the CPU and one for each GPU, and
+// there is no way to give a thread its own. On two threads the draws of two stages would
+// interleave, differently in each run. The forward of a stage that draws therefore has exclusive
+// use of the generator, seeded for its micro-batch. The cost: two forwards that draw from one
+// generator cannot run at the same time, but each can run beside any backward and beside forwards
+// that do not draw.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +17,20 @@
 
 namespace lockstep::pipeline {
 
-/// 64 bits that belong to (step, stage, micro-batch).
+/// The 64-bit seed of (step, stage, micro-batch).
 std::uint64_t micro_batch_seed(std::uint64_t step_seed, int stage, int micro_batch);
 
 /// Which of LibTorch's default generators a forward draws from.
 struct Generators {
   bool cpu = false;
-  bool device = false;  ///< that of the stage's device, if it is not the CPU
+  bool device = false;  ///< the generator of the stage's device, if that is not the CPU
 
   bool any() const { return cpu || device; }
 };
 
-/// As long as it lives, this thread has the default generators to itself and they begin at `seed`.
-/// Afterwards they are as before. Scopes of other threads wait. Draws outside of any scope do not
-/// wait and would mix with those inside. Scopes must not be nested on one thread.
+/// Gives this thread exclusive use of the default generators, seeded with `seed`, and restores
+/// their state when it is destroyed. Scopes on other threads wait. Draws outside any scope do not
+/// wait and would interleave with draws inside one. Scopes must not be nested on one thread.
 class RandomScope {
  public:
   RandomScope(torch::Device device, Generators generators, std::uint64_t seed);
@@ -36,7 +38,7 @@ class RandomScope {
   RandomScope(const RandomScope&) = delete;
   RandomScope& operator=(const RandomScope&) = delete;
 
-  /// The generators of the scope that were drawn from.
+  /// The generators of the scope that have been drawn from.
   Generators drawn() const;
 
  private:

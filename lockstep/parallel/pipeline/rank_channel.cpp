@@ -14,8 +14,8 @@
 namespace lockstep::pipeline {
 namespace {
 
-// A header is a tensor of this many numbers. The first one says how many follow; those that have no
-// room are in a second tensor.
+// A header is a tensor of this many numbers. The first number is the count of those that follow;
+// numbers that do not fit are sent in a second tensor.
 constexpr std::int64_t kHeaderNumbers = 64;
 
 using Numbers = std::vector<std::int64_t>;
@@ -27,8 +27,8 @@ ProcessGroup message_group(ProcessGroup& group, const std::optional<std::string>
   return *group.new_group(all, backend);
 }
 
-// Each tensor: whether it is defined, whether its gradient has to come back, its type, dimensions,
-// sizes and strides.
+// For each tensor: whether it is defined, whether its gradient must be sent back, its type,
+// dimensions, sizes and strides.
 Numbers header_of(const StageMessage& message) {
   Numbers numbers{static_cast<std::int64_t>(message.tensors.size())};
   for (std::size_t i = 0; i < message.tensors.size(); ++i) {
@@ -77,7 +77,7 @@ torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t 
   return tensor;
 }
 
-// Whether messages over `backend` move only while their rank is in a call.
+// Whether messages over `backend` make progress only while their rank is in a call.
 bool has_no_thread(const std::string& backend) {
   return backend == "shm" || backend == "hierarchical";
 }
@@ -101,7 +101,7 @@ void RankChannel::send(int to, StageMessage message) {
   advance();
   for (torch::Tensor& tensor : message.tensors) {
     if (!tensor.defined()) continue;
-    tensor = tensor.resolve_conj().resolve_neg();  // what travels is memory, without such flags
+    tensor = tensor.resolve_conj().resolve_neg();  // only the memory is sent, without such flags
     if (!tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
   }
   Numbers numbers = header_of(message);
@@ -186,7 +186,7 @@ void RankChannel::advance() {
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 
-// Asks every pending send, because asking moves it on.
+// Polls every pending send, because polling makes it progress.
 void RankChannel::move_on() {
   std::erase_if(pending_, [&](const Pending& each) {
     if (!each.work->is_completed()) return false;
@@ -195,7 +195,7 @@ void RankChannel::move_on() {
   });
 }
 
-// A system that has no thread left costs time, not the step.
+// If no thread can be started, sends are slower but the step still completes.
 void RankChannel::start_writing() {
   if (!writer_.joinable()) {
     try {

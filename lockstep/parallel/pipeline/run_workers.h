@@ -1,4 +1,4 @@
-// One function on the threads of all workers of a pipeline.
+// Runs one function on the threads of all workers of a pipeline.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace lockstep::pipeline {
 
-/// Calls work(worker) on every thread of `team`, as ThreadTeam::run() does. Where one of them
-/// throws, nobody will send what it has not sent: `mailboxes` end the waits of the others.
+/// Calls work(worker) on every thread of `team`, like ThreadTeam::run(). If a worker throws, its
+/// remaining messages will never be sent, so `mailboxes` end the waits of the other workers.
 template <class Value>
 void run_workers(ThreadTeam& team, Mailboxes<Value>& mailboxes, const ThreadTeam::Task& work) {
   team.run([&](std::size_t worker) {

@@ -11,10 +11,12 @@ SavedBuffers::SavedBuffers(const torch::nn::Module& module) : buffers_(module.bu
 void SavedBuffers::restore() const {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    // Versions would not tell: batch normalisation writes its statistics without raising theirs.
-    // On GPUs the workers of one device share a stream, and a comparison would wait for it.
+    // Version counters cannot be compared instead: batch normalisation updates its statistics
+    // without raising theirs. On GPUs the workers of one device share a stream, and comparing
+    // values would wait for it.
     if (buffers_[i].is_cpu() && buffers_[i].equal(values_[i])) continue;
-    buffers_[i].variable_data().copy_(values_[i]);  // has a version counter of its own
+    buffers_[i].variable_data().copy_(
+        values_[i]);  // variable_data() has a separate version counter
   }
 }
 

@@ -1,4 +1,4 @@
-// A module's buffers, to be put back after a forward that must leave no trace in them.
+// Saves a module's buffers and restores them after a forward that must not change them.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,10 @@ class SavedBuffers {
  public:
   explicit SavedBuffers(const torch::nn::Module& module);
 
-  /// Gives the buffers their values back without raising their versions: a graph may have saved
-  /// them, and in training its backward does not read their values. Writes to no buffer on a CPU
-  /// that has its value still: another worker's stage may share it and read it now.
+  /// Restores the values of the buffers without raising their version counters: a graph may have
+  /// saved the buffers, and in training its backward does not read their values. Does not write to
+  /// a CPU buffer whose value is unchanged, because another worker's stage may share it and be
+  /// reading it.
   void restore() const;
 
  private:

@@ -22,7 +22,8 @@ class StageForwardScope {
   StageForwardScope& operator=(const StageForwardScope&) = delete;
 };
 
-// They change when a tensor is written to. Tensors made in inference mode have none.
+// The version counters of `tensors`, which change when a tensor is written to. Tensors made in
+// inference mode have none.
 std::vector<std::int64_t> versions_of(const Tensors& tensors) {
   std::vector<std::int64_t> versions;
   for (const torch::Tensor& tensor : tensors) {
@@ -89,7 +90,7 @@ StageMessage Stage::forward(int micro_batch, StageMessage inputs) {
     return {.tensors = run(micro_batch, inputs.tensors)};
   }
   peak_activations_ = std::max(peak_activations_, ++activations_);
-  // The first stage's inputs are the batch, which does not count.
+  // The first stage's inputs are the batch, which is not counted.
   if (memory_ && counts_received_ && index_ > 0) {
     memory_->adopt({index_, micro_batch}, inputs.tensors);
   }
@@ -135,8 +136,8 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
   return message;
 }
 
-// Which outputs need a gradient is known only when the graph is made. Until then every output
-// counts that can have a gradient.
+// Which outputs need a gradient is known only once the graph is made. Until then every output that
+// can have a gradient is treated as needing one.
 StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::int64_t> versions = versions_of(inputs.tensors);
@@ -183,7 +184,7 @@ Tensors Stage::backward(int micro_batch, Tensors gradients) {
 
 Tensors Stage::backward_input(int micro_batch, Tensors gradients) {
   StageBackward& graph = prepare_backward(micro_batch, gradients);
-  // What is kept for the second part counts as this stage's memory.
+  // Memory kept for the second part belongs to this stage.
   const ActivationMemory::Claim claim(memory_, {index_, micro_batch});
   if (memory_) memory_->adopt({index_, micro_batch}, gradients);
   Tensors of_inputs = graph.backward_input(std::move(gradients));

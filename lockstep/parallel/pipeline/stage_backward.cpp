@@ -22,11 +22,11 @@ namespace {
 
 using NodeSet = std::unordered_set<const Node*>;
 
-// What the engine is given at the outset comes before what any node gives.
+// Gradients given to the engine at the start precede those that nodes produce.
 constexpr auto kBeforeAllNodes = std::numeric_limits<std::uint64_t>::max();
 
-// A gradient that goes to another stage must not be written to by the sum of a parameter's, which
-// takes over the memory of the first gradient that it gets.
+// Copies a gradient for another stage if needed: a parameter's sum takes over the memory of its
+// first gradient and would write to it.
 torch::Tensor own_memory(torch::Tensor gradient) {
   const bool shares =
       gradient.defined() && gradient.has_storage() && gradient.storage().use_count() > 1;
@@ -45,7 +45,7 @@ class StageBackward::Border {
                        [&](const Edge& edge) { return leads_to_weights(edge, to_inputs); });
   }
 
-  /// Adds to `captures` what the first part has to keep for the second.
+  /// Adds to `captures` the edges whose gradients the first part must keep for the second.
   Border(NodePtr node, const NodeSet& to_inputs, edge_list& captures)
       : node_(std::move(node)), first_(captures.size()) {
     if (!computes_all_at_once(*node_)) {
@@ -61,8 +61,8 @@ class StageBackward::Border {
     }
   }
 
-  /// Adds to `weights` where the second part begins, and to `kept` all gradients that it begins
-  /// with. `captured` has a gradient for each of the captures.
+  /// Adds the starting points of the second part to `weights`, and the gradients from which it
+  /// starts to `kept`. `captured` has a gradient for each of the captures.
   void defer(const Tensors& captured, const NodeSet& to_inputs, Roots& weights, Tensors& kept) {
     std::size_t next_captured = first_;
     if (to_weights_.empty()) {
@@ -96,8 +96,8 @@ class StageBackward::Border {
   }
 
   NodePtr node_;
-  std::size_t first_;     // place of the first of its captures
-  edge_list to_weights_;  // of a node that computes all at once: its edges, invalid where to inputs
+  std::size_t first_;     // index of its first capture
+  edge_list to_weights_;  // of an all-at-once node: its edges, with those to inputs made invalid
 };
 
 void StageBackward::Roots::add(Edge edge, torch::Tensor gradient) {
@@ -114,7 +114,7 @@ StageBackward::StageBackward(const Tensors& outputs, std::vector<GradientSink> i
   }
 }
 
-// The outputs' graph is not held any more, so its nodes are released as the engine has used them.
+// Drops the references to the outputs' graph, so that the engine releases nodes after use.
 StageBackward::Roots StageBackward::take_roots(Tensors gradients) {
   LOCKSTEP_CHECK(gradients.size() == outputs_.size(), "a stage with ", outputs_.size(),
                  " outputs got ", gradients.size(), " gradients");
@@ -132,11 +132,11 @@ void StageBackward::accumulate(const Roots& roots) {
                                        /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
-// Puts a sink in the place of every edge to a tied parameter.
+// Replaces the target of every edge to a tied parameter with a sink.
 void StageBackward::separate_tied(Roots& roots, const std::vector<NodePtr>& nodes) {
   for (std::size_t k = 0; k < tied_.size(); ++k) {
     const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tied_[k]);
-    if (!accumulator) continue;  // in no graph
+    if (!accumulator) continue;  // not in any graph
     const auto separate = [&](Edge& edge, std::uint64_t sequence_nr, std::size_t position) {
       if (edge.function.get() != accumulator.get()) return;
       const GradientSink sink = GradientSink::in_place_of(edge);
@@ -170,7 +170,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   if (!tied_.empty()) separate_tied(roots, nodes);
 
   const std::vector<GradientSink> inputs = std::exchange(inputs_, {});
-  edge_list captures;  // the edges whose gradients the first part gives
+  edge_list captures;  // edges whose gradients the first part returns
   std::vector<NodePtr> ends;
   for (const GradientSink& sink : inputs) {
     if (!sink) continue;
@@ -180,7 +180,8 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   for (const NodePtr& node : nodes) {
     const bool known = std::find(ends.begin(), ends.end(), node) != ends.end();
     if (known || !is_gradient_sink(*node)) continue;
-    captures.push_back({node, 0});  // attached by the module: captured only to be computed
+    captures.push_back(
+        {node, 0});  // a sink attached by the module: captured only so that it is computed
     ends.push_back(node);
   }
   const NodeSet to_inputs = nodes_leading_to(nodes, ends);
@@ -193,7 +194,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   if (first_part.edges.empty()) return Tensors(inputs.size());
 
   std::vector<Border> borders;
-  std::vector<NodePtr> done;  // after the first part
+  std::vector<NodePtr> done;  // nodes not needed after the first part
   for (const NodePtr& node : nodes) {
     if (Border::is_one(*node, to_inputs)) {
       borders.emplace_back(node, to_inputs, captures);
@@ -201,14 +202,14 @@ Tensors StageBackward::backward_input(Tensors gradients) {
       done.push_back(node);
     }
   }
-  // The graph is kept, or the nodes at the border would lose what they need for the second part.
+  // Keep the graph: otherwise border nodes would lose what they need for the second part.
   const Tensors captured = Engine::get_default_engine().execute(
       first_part.edges, first_part.gradients, /*keep_graph=*/true, /*create_graph=*/false,
       /*accumulate_grad=*/false, captures);
   Tensors kept = weights_.gradients;
   for (Border& border : borders) border.defer(captured, to_inputs, weights_, kept);
-  // Their destruction would not be enough: a tensor that a border has saved holds the node that
-  // made it.
+  // Dropping the references is not enough: a tensor saved by a border node holds the node that made
+  // it.
   for (const NodePtr& node : done) node->release_variables();
 
   Tensors of_inputs(inputs.size());
@@ -218,7 +219,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
     const auto shares_memory = [&](const torch::Tensor& each) {
       return each.defined() && of_inputs[i].is_alias_of(each);
     };
-    // The second part may add to what it keeps, in place.
+    // The second part may add in place to the gradients it keeps.
     if (of_inputs[i].defined() && std::any_of(kept.begin(), kept.end(), shares_memory)) {
       of_inputs[i] = of_inputs[i].clone();
     }

@@ -95,7 +95,7 @@ void StageWorker::backward(const Action& action) {
   if (index > 0) give({Kind::kSendBackward, index, i}, {.tensors = std::move(of_inputs)});
 }
 
-// Keeps the message for the action that sends it, or for the next stage if this worker has it.
+// Keeps the message for the action that sends it, or for the next stage if it is on this worker.
 void StageWorker::give(const Action& send, StageMessage message) {
   const Action receive = receive_of(send);
   if (worker_of(receive.stage) == worker_) {

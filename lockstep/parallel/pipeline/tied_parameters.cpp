@@ -60,7 +60,7 @@ void TiedParameters::add(int stage, int micro_batch, std::vector<Tensors> gradie
   }
 }
 
-// The engine adds up what its roots give to one node in the order of the roots.
+// The engine adds the gradients that its roots pass to one node in the order of the roots.
 void TiedParameters::accumulate(const torch::Tensor& parameter,
                                 const std::map<int, Tensors>& gradients) {
   Tensors contributions;

@@ -51,9 +51,8 @@ class TiedParameters {
 
   std::mutex mutex_;
   std::vector<Tied> tied_;
-  std::vector<Tensors> of_;  // for each stage
-  std::vector<std::vector<std::size_t>>
-      places_;  // for each of these parameters, its index in tied_
+  std::vector<Tensors> of_;                       // for each stage
+  std::vector<std::vector<std::size_t>> places_;  // for each of these, its index in tied_
 };
 
 }  // namespace pipeline

@@ -7,7 +7,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-// `idle` and `work` are those of each worker, in any unit.
+// `idle` and `work` are per worker, in any unit.
 BubbleFormula formula_of(std::string text, double idle, double work) {
   return {std::move(text), idle / (work + idle)};
 }
@@ -21,9 +21,9 @@ std::optional<BubbleFormula> bubble_formula(std::string_view schedule, int worke
   check.at_least("micro_batches", micro_batches, 1);
   check.at_least("stages_per_worker", stages_per_worker, 1);
   const double p = workers, m = micro_batches, v = stages_per_worker;
-  // A worker waits while the first micro-batch comes to it, and while the last one goes on. With a
-  // whole backward that takes p - 1 times what a stage needs for a micro-batch, 3; with a split one
-  // the gradients of weights fill two thirds of it.
+  // A worker is idle until the first micro-batch reaches it, and after the last one leaves it. With
+  // a whole backward this takes p - 1 times a stage's work for a micro-batch, which is 3; with a
+  // split one the gradients of weights fill two thirds of it.
   if (schedule == "gpipe" || schedule == "1f1b") {
     return formula_of("(p - 1) / (m + p - 1)", 3 * (p - 1), 3 * m);
   }

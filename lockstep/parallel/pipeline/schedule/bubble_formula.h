@@ -1,4 +1,4 @@
-// The bubbles that the papers' formulas predict, to be compared with replay.h and with
+// The bubbles predicted by the papers' formulas, for comparison with replay.h and with
 // measurements.
 #pragma once
 
@@ -9,17 +9,17 @@
 namespace lockstep::pipeline {
 
 struct BubbleFormula {
-  std::string text{};  ///< p are workers, m micro-batches, v stages of a worker.
-  double bubble = 0;   ///< As Timeline::bubble(): the share of all workers' time, 0 to 1.
+  std::string text{};  ///< p is the number of workers, m of micro-batches, v of stages per worker.
+  double bubble = 0;   ///< As Timeline::bubble(): the idle share of all workers' time, 0 to 1.
 };
 
-/// The formula of `schedule`, a name that schedule_of() knows, where a forward, the gradients of
-/// inputs and those of weights take equally long, a whole backward takes two of these, and messages
-/// take nothing.
+/// The formula of `schedule`, a name that schedule_of() knows. It assumes that a forward, the
+/// gradients of inputs and those of weights take equally long, that a whole backward takes twice as
+/// long, and that messages take no time.
 ///
-/// Empty for other names and where no formula holds: for interleaved where `workers` does not
-/// divide `micro_batches`, for zb-h1 with fewer micro-batches than workers, for zbv with fewer than
-/// 2 p - 1. ConfigError for numbers below 1.
+/// Empty for other names and where no formula holds: for interleaved if `workers` does not divide
+/// `micro_batches`, for zb-h1 with fewer micro-batches than workers, for zbv with fewer than 2 p -
+/// 1. ConfigError for numbers below 1.
 std::optional<BubbleFormula> bubble_formula(std::string_view schedule, int workers,
                                             int micro_batches, int stages_per_worker = 2);
 

@@ -28,7 +28,7 @@ void check_shape(const Table& table) {
   }
 }
 
-// Each action at most once, on the worker of its stage, and of a micro-batch that there is.
+// Each action occurs at most once, on the worker of its stage, for an existing micro-batch.
 void check_places(const Table& table) {
   for (std::size_t worker = 0; worker < table.workers.size(); ++worker) {
     std::set<Action> seen;
@@ -49,7 +49,7 @@ void check_places(const Table& table) {
   }
 }
 
-// One forward, then one backward, for every stage and micro-batch. Returns all actions.
+// Every stage and micro-batch has one forward, then one backward. Returns all actions.
 std::set<Action> check_compute(const Table& table) {
   std::set<Action> all;
   for (std::size_t worker = 0; worker < table.workers.size(); ++worker) {
@@ -100,7 +100,7 @@ std::set<Action> check_compute(const Table& table) {
   return all;
 }
 
-// What travels between `stage` and the next one for one micro-batch, as (send, receive).
+// The messages between `stage` and the next one for one micro-batch, as (send, receive).
 struct Message {
   Action send;
   Action receive;
@@ -119,9 +119,9 @@ void check_message(const Table& table, const std::set<Action>& all, const Messag
   }
 }
 
-// A transport may deliver in order only.
+// Messages must be received in order, because a transport may deliver only in order.
 void check_order(const Table& table) {
-  std::map<std::pair<int, int>, std::vector<Action>> sent, received;  // as receives, for (from, to)
+  std::map<std::pair<int, int>, std::vector<Action>> sent, received;  // as receives, by (from, to)
   for (const auto& actions : table.workers) {
     for (const Action& action : actions) {
       const auto worker_of = [&](int stage) {
@@ -165,7 +165,7 @@ void check_messages(const Table& table, const std::set<Action>& all) {
                       {{Kind::kSendBackward, stage + 1, i}, {Kind::kReceiveBackward, stage, i}},
                       crosses);
       }
-      // The ends of the model have no neighbour.
+      // The first and last stages have no neighbour beyond the model.
       for (const Action& beyond :
            {Action{Kind::kSendForward, table.stages() - 1, i},
             Action{Kind::kReceiveBackward, table.stages() - 1, i},

@@ -1,4 +1,4 @@
-// Proves, before anything runs, that a table trains the whole model and comes to its end.
+// Proves, before anything runs, that a table trains the whole model and terminates.
 #pragma once
 
 #include <vector>
@@ -8,22 +8,23 @@
 namespace lockstep::pipeline {
 
 struct TableFacts {
-  /// For each worker the most activations that it holds at once, one for each stage and micro-batch
-  /// between its forward and the end of its backward.
+  /// For each worker, the peak number of activations that it holds, where each stage and
+  /// micro-batch counts from its forward to the end of its backward.
   std::vector<int> peak_activations{};
-  double bubble = 0;  ///< With unit_cost(), 0 to 1.
+  double bubble = 0;  ///< For unit_cost(), 0 to 1.
 };
 
 /// Throws a ConfigError that names the worker and the action unless
 ///   * every stage has, on its own worker, one forward and then one backward for each micro-batch;
-///     a split backward has I before W;
-///   * the forwards of a stage, and the gradients of its weights, are in the order of the
+///     in a split backward, I comes before W;
+///   * the forwards of a stage, and the gradients of its weights, follow the order of the
 ///     micro-batches, which makes all schedules agree bit for bit;
-///   * a reduction comes after its stage's last gradient, and all stages have one or none has;
-///   * if there are messages, each one that a stage needs is sent once and received once, by the
-///     workers of the two stages, and each worker receives from another in the order of its sends;
-///   * no workers wait for each other in a circle. A send does not wait for its receive, and the
-///     order of messages matters only between two workers, for each direction by itself.
+///   * a reduction comes after its stage's last gradient, and either all stages have one or none;
+///   * if there are messages, each message that a stage needs is sent once and received once, by
+///     the workers of the two stages, and each worker receives from another in the order of its
+///     sends;
+///   * no workers wait for each other in a cycle. A send does not wait for its receive, and
+///     messages are ordered only between two workers, separately for each direction.
 TableFacts check(const Table& table);
 
 }  // namespace lockstep::pipeline

@@ -28,7 +28,7 @@ template <class Type>
 [[noreturn]] void rethrow_from(const std::string& where, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const TimeoutError& caught) {  // before CommError, of which it is one
+  } catch (const TimeoutError& caught) {  // before CommError, its base class
     rethrow_as<TimeoutError>(where, caught);
   } catch (const CommError& caught) {
     rethrow_as<CommError>(where, caught);

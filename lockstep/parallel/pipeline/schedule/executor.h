@@ -1,5 +1,6 @@
-// Performs one worker's line of a table and records when its actions began and ended. The caller
-// says what an action does: it computes with stages on threads or ranks, or with a test's numbers.
+// Performs one worker's row of a table and records when its actions began and ended. The caller
+// defines what an action does: it may compute with stages on threads or ranks, or with a test's
+// numbers.
 #pragma once
 
 #include <exception>
@@ -14,11 +15,11 @@
 
 namespace lockstep::pipeline {
 
-/// Does one action of this worker. Called on the worker's thread only.
+/// Performs one action of this worker. Called only on the worker's thread.
 using Perform = std::function<void(const Action&)>;
 
 /// times[i] is when action i of a worker began, and times[i + 1] when it ended. A worker that
-/// failed has fewer. On a GPU an action ends when its kernels are queued.
+/// failed has fewer entries. On a GPU an action ends when its kernels are queued.
 struct Recording {
   std::vector<Clock::time_point> times{};
 };
@@ -28,22 +29,22 @@ struct FailedAction {
   std::exception_ptr error{};
 };
 
-/// Performs `actions` one after the other, and stops at the first that throws, which it returns.
-/// Each action costs one read of the clock and one call. Throws nothing itself.
+/// Performs `actions` in order, and stops at the first that throws, which it returns. Each action
+/// costs one clock read and one call. Does not throw.
 std::optional<FailedAction> execute(const std::vector<Action>& actions, const Perform& perform,
                                     Recording& recording);
 
-/// The first failure of a step, whose error the caller of the step gets. The other workers fail
-/// only because the first one has ended the step. Thread-safe, apart from check().
+/// The first failure of a step, which is reported to the step's caller. The other workers fail only
+/// because the first failure ended the step. Thread-safe, except for check().
 class StepFailure {
  public:
-  /// Keeps `failed`, unless an earlier failure is kept or it is a StepAborted, which only follows
-  /// from another worker's failure.
+  /// Keeps `failed`, unless an earlier failure is kept or `failed` is a StepAborted, which is only
+  /// a consequence of another worker's failure.
   void keep(int worker, FailedAction failed);
 
-  /// Returns if all went well. Otherwise throws an error that names the table, the worker, the
-  /// stage and the action, of the same type if it is one of Lockstep's, else lockstep::Error. The
-  /// original is nested in it (std::rethrow_if_nested).
+  /// Returns if no failure is kept. Otherwise throws an error that names the table, the worker, the
+  /// stage and the action. Its type is that of the original if that is a Lockstep type, else
+  /// lockstep::Error. The original is nested in it (std::rethrow_if_nested).
   void check(const Table& table) const;
 
  private:
@@ -55,7 +56,7 @@ class StepFailure {
   std::optional<Failure> first_;
 };
 
-/// What the workers of `table` did, in seconds since the first of them began.
+/// The actions of the workers of `table`, in seconds since the first of them began.
 Timeline timeline_of(const Table& table, const std::vector<Recording>& recordings);
 
 }  // namespace lockstep::pipeline

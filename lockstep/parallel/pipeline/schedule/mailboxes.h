@@ -1,4 +1,4 @@
-// First-in, first-out queues between the workers of a pipeline that are threads of one process.
+// First-in, first-out queues between the workers of a pipeline on threads of one process.
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,18 @@
 
 namespace lockstep::pipeline {
 
-/// Thrown by a wait when another worker has ended the step. That worker's error is the one to
-/// report.
+/// Thrown by a wait if another worker has ended the step. The error to report is that worker's.
 class StepAborted : public Error {
  public:
   using Error::Error;
 };
 
 /// One queue for each ordered pair of workers. A send never waits for its receive, as
-/// with_messages() requires. Thread-safe; one thread at a time receives from a queue.
+/// with_messages() requires. Thread-safe; only one thread at a time may receive from a queue.
 template <class Value>
 class Mailboxes {
  public:
-  /// `timeout` is how long a receive waits for its message.
+  /// `timeout` limits how long a receive waits for its message.
   Mailboxes(int workers, Milliseconds timeout)
       : workers_(static_cast<std::size_t>(workers)),
         timeout_(timeout),
@@ -41,8 +40,8 @@ class Mailboxes {
     box.changed.notify_one();
   }
 
-  /// The oldest message from `from` to `to` that was not received yet. StepAborted once abort() was
-  /// called, TimeoutError when no message comes in time.
+  /// Returns the oldest message from `from` to `to` that has not been received yet. Throws
+  /// StepAborted after abort(), TimeoutError if no message arrives in time.
   Value receive(int from, int to) {
     Box& box = box_of(from, to);
     std::unique_lock lock(box.mutex);
@@ -57,17 +56,17 @@ class Mailboxes {
     return value;
   }
 
-  /// Throws StepAborted once abort() was called. A worker calls it between actions, since not every
-  /// action receives something.
+  /// Throws StepAborted after abort(). A worker calls it between actions, because not every action
+  /// receives something.
   void check() const {
     if (aborted_) throw StepAborted("another worker has ended the step");
   }
 
-  /// Ends every receive, now and later, with StepAborted.
+  /// Makes every current and later receive throw StepAborted.
   void abort() {
     aborted_ = true;
     for (Box& box : boxes_) {
-      // A receiver between its look at aborted_ and its wait holds the lock.
+      // A receiver holds this lock from its check of aborted_ until it waits.
       {
         const std::scoped_lock lock(box.mutex);
       }
@@ -75,7 +74,7 @@ class Mailboxes {
     }
   }
 
-  /// Drops what was not received and forgets an abort(). No other call may be under way.
+  /// Drops all unreceived messages and forgets an abort(). No other call may be in progress.
   void reset() {
     for (Box& box : boxes_) {
       const std::scoped_lock lock(box.mutex);

@@ -9,7 +9,7 @@
 namespace lockstep::pipeline {
 
 // Dynamic programming: the best way to cut the first n costs into k parts ends with a part (m, n],
-// before which the first m are cut into k - 1 parts in the best way.
+// preceded by the best way to cut the first m into k - 1 parts.
 std::vector<int> partition(const std::vector<double>& costs, int parts) {
   const auto layers = costs.size();
   if (parts < 1 || layers < static_cast<std::size_t>(parts)) {

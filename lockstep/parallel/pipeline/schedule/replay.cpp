@@ -18,7 +18,7 @@ double busy_time(const std::vector<Interval>& intervals) {
   return busy;
 }
 
-// Replays as far as it goes: each round lets every worker go on until it must wait for another one.
+// Replays as far as possible: in each round every worker proceeds until it must wait for another.
 class Replay {
  public:
   Replay(const Table& table, const Costs& costs)
@@ -57,7 +57,7 @@ class Replay {
     return true;
   }
 
-  // The gradient of what `stage` gives: with a whole backward that is an action, too.
+  // The action that computes the gradient of the inputs of `stage`: I, or a whole backward.
   Action gradient(int stage, int micro_batch) const {
     const Action split{Kind::kBackwardInput, stage, micro_batch};
     return has_.contains(split) ? split : Action{Kind::kBackward, stage, micro_batch};

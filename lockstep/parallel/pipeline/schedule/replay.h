@@ -1,5 +1,5 @@
-// When each action of a table begins and ends, from how long each takes: on paper before anything
-// runs, and from measured durations afterwards.
+// Computes when each action of a table begins and ends from the durations of the actions: assumed
+// ones before anything runs, or measured ones afterwards.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,33 @@ struct Interval {
 };
 
 struct Timeline {
-  std::vector<std::vector<Interval>> workers{};  ///< as in the table
-  double end = 0;                                ///< of the last action; the first begins at 0
+  std::vector<std::vector<Interval>> workers{};  ///< indexed as in the table
+  double end = 0;  ///< end of the last action; the first one begins at 0
 
   /// The share of all workers' time, 0 to 1, in which nothing was computed: messages, reductions
   /// and waits.
   double bubble() const;
-  /// The share of the time of one worker.
+  /// The bubble of one worker, as a share of its time.
   double bubble_of(std::size_t worker) const;
 };
 
-/// How long an action takes, in any unit.
+/// The duration of an action, in any unit.
 using Costs = std::function<double(const Action&)>;
 
-/// A forward takes 1, the gradients of inputs and of weights take 1 each, a message or a reduction
-/// nothing: what the formulas of the papers assume.
+/// The costs assumed by the formulas of the papers: a forward takes 1, the gradients of inputs and
+/// of weights take 1 each, a message or a reduction takes 0.
 double unit_cost(const Action& action);
 
-/// What each action of a step took, to replay the step without its waits: replay(table,
-/// costs_of(measured)) is the best that the table allows with these durations. Messages take
-/// nothing, because a receive's duration is mostly a wait, and a send can end after its receive. An
-/// action that `measured` does not have takes nothing, either.
+/// The durations of the actions of a measured step, to replay the step without its waits:
+/// replay(table, costs_of(measured)) is the best that the table allows with these durations.
+/// Messages take 0, because a receive's duration is mostly a wait, and a send can end after its
+/// receive. An action that is missing in `measured` also takes 0.
 Costs costs_of(const Timeline& measured);
 
-/// Every action begins when its worker has done what stands before it and what it needs of others
-/// has ended. A receive waits for the send's end; with no messages in the table a stage waits for
-/// its neighbour itself. ConfigError where workers wait for each other in a circle, which says who
-/// waits for what.
+/// Starts every action as soon as its worker has finished the previous ones and the actions of
+/// other workers on which it depends have ended. A receive waits for the send to end; in a table
+/// without messages a stage waits directly for its neighbour. ConfigError if workers wait for each
+/// other in a cycle; it says which worker waits for what.
 Timeline replay(const Table& table, const Costs& costs = unit_cost);
 
 }  // namespace lockstep::pipeline

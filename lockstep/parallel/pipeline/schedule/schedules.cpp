@@ -17,12 +17,12 @@ void check_sizes(const char* name, int workers, int micro_batches) {
   check.at_least("micro_batches", micro_batches, 1);
 }
 
-// One worker's actions, made in order: each kind goes through the micro-batches of its stage.
+// Builds one worker's actions in order: each kind goes through the micro-batches of its stage.
 class Row {
  public:
   explicit Row(int micro_batches) : micro_batches_(micro_batches) {}
 
-  /// Nothing where all micro-batches have had it.
+  /// No-op once all micro-batches have had it.
   void next(Kind kind, int stage) {
     int& count = counts_[{kind, stage}];
     if (count < micro_batches_) actions_.push_back({kind, stage, count++});
@@ -48,8 +48,8 @@ Table one_stage_each(const char* name, int workers, int micro_batches) {
   return table;
 }
 
-// What a table for more micro-batches leaves of a row for fewer. It waits for less than before, in
-// the same order, so it is as free of deadlocks.
+// Keeps only the first `micro_batches` micro-batches of a row. The result waits for less than
+// before, in the same order, so it is still free of deadlocks.
 std::vector<Action> first_of(std::vector<Action> actions, int micro_batches) {
   std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= micro_batches; });
   return actions;
@@ -82,7 +82,7 @@ Table one_forward_one_backward(int workers, int micro_batches) {
   return table;
 }
 
-// The last worker, which is the first to run out of forwards, keeps most gradients of weights for
+// The last worker is the first to run out of forwards, so it leaves most gradients of weights to
 // the end.
 Table zero_bubble_h1(int workers, int micro_batches) {
   Table table = one_stage_each("zb-h1", workers, micro_batches);
@@ -100,8 +100,8 @@ Table zero_bubble_h1(int workers, int micro_batches) {
   return table;
 }
 
-// The micro-batches go through in groups of as many as there are workers: a group through the
-// worker's first stage, then through its second, and backwards in the reverse order of stages.
+// Micro-batches go through in groups whose size is the number of workers: a group passes through
+// the worker's first stage, then its second and so on; backwards visit the stages in reverse order.
 Table interleaved(int workers, int stages_per_worker, int micro_batches) {
   check_sizes("interleaved", workers, micro_batches);
   OptionCheck("pipeline interleaved").at_least("stages_per_worker", stages_per_worker, 1);
@@ -139,11 +139,11 @@ Table zero_bubble_v(int workers, int micro_batches) {
   for (int stage = 0; stage < 2 * workers; ++stage) {
     table.worker_of.push_back(std::min(stage, 2 * workers - 1 - stage));
   }
-  const int enough = std::max(micro_batches, 2 * workers - 1);  // to fill the pipeline
+  const int enough = std::max(micro_batches, 2 * workers - 1);  // enough to fill the pipeline
   for (int worker = 0; worker < workers; ++worker) {
     const int down = worker, up = 2 * workers - 1 - worker;  // the two stages, as in the letter V
     Row row(enough);
-    // Until the first backward comes.
+    // Until the first backward arrives.
     for (int i = 0; i < 2 * (workers - worker) - 1; ++i) row.next(Kind::kForward, down);
     for (int i = 0; i < worker; ++i) {
       row.next(Kind::kForward, up);
@@ -159,7 +159,7 @@ Table zero_bubble_v(int workers, int micro_batches) {
       row.next(Kind::kForward, up);
       row.split_backward(up);
     }
-    // What is left: others wait for the gradients of inputs only.
+    // The rest: other workers wait only for the gradients of inputs.
     for (int i = 0; i < worker; ++i) {
       row.next(Kind::kBackwardInput, down);
       row.next(Kind::kBackwardInput, up);

@@ -25,7 +25,7 @@ constexpr std::array<std::pair<Kind, std::string_view>, 9> kNames{{
     {Kind::kReduce, "REDUCE_GRAD"},
 }};
 
-// Far more than any model has, and no number overflows.
+// Far more than any model has, and small enough that no number overflows.
 constexpr int kMostStages = 100'000;
 constexpr int kMostMicroBatches = 1'000'000;
 
@@ -36,7 +36,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
 }
 
-// The number at the beginning of `text`, which loses it; -1 where there is none.
+// Removes the number at the beginning of `text` and returns it; -1 if there is none.
 int take_number(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -58,7 +58,7 @@ bool crosses_workers(const Table& table, int stage, int neighbour) {
              table.worker_of[static_cast<std::size_t>(neighbour)];
 }
 
-// Empty where nobody on another worker waits for what `action` gives.
+// Empty if no other worker waits for the result of `action`.
 std::optional<Action> send_after(const Table& table, const Action& action) {
   const auto [kind, stage, micro_batch] = action;
   if (kind == Kind::kForward && crosses_workers(table, stage, stage + 1)) {
@@ -70,7 +70,7 @@ std::optional<Action> send_after(const Table& table, const Action& action) {
   return std::nullopt;
 }
 
-// Empty where `action` needs nothing of another worker.
+// Empty if `action` needs nothing from another worker.
 std::optional<Action> receive_before(const Table& table, const Action& action) {
   const auto [kind, stage, micro_batch] = action;
   if (kind == Kind::kForward && crosses_workers(table, stage, stage - 1)) {
@@ -95,7 +95,7 @@ bool has_action(const Table& table, const IsWanted& is_wanted) {
 const char* kind_name(Kind kind) {
   const auto found = std::find_if(kNames.begin(), kNames.end(),
                                   [&](const auto& each) { return each.first == kind; });
-  return found->second.data();  // of a literal
+  return found->second.data();  // from a string literal
 }
 
 const char* kind_category(Kind kind) {
@@ -171,7 +171,7 @@ Table table_of(std::string_view csv, std::string name) {
 }
 
 Table with_messages(const Table& table) {
-  // For each pair of workers the receives, in the order of the sends.
+  // For each pair of workers, the receives in the order of the sends.
   struct Receives {
     std::vector<Action> all;
     std::size_t placed = 0;
@@ -213,7 +213,7 @@ Table with_messages(const Table& table) {
 Table with_reductions(const Table& table) {
   Table result = table;
   for (auto& actions : result.workers) {
-    std::map<int, std::size_t> last;  // of each stage's gradients
+    std::map<int, std::size_t> last;  // index of each stage's last gradient
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Kind kind = actions[i].kind;
       LOCKSTEP_CHECK(!is_message(kind), "table ", table.name, " has messages already");
