@@ -72,8 +72,8 @@ class ImageDataset {
   const std::vector<std::string>& class_names() const { return state_->class_names; }
   std::int64_t size() const { return state_->size; }
 
-  /// Makes image `index` the reader's. DataError, naming the file, when it cannot be read;
-  /// ConfigError when the source showed no image.
+  /// Loads image `index` into the reader. Throws a DataError that names the file if it cannot be
+  /// read, and a ConfigError if the source provided no image.
   void read(std::int64_t index, ImageReader& reader) const {
     reader.clear();  // forget the previous image
     state_->source->read(index, reader);

@@ -1,4 +1,4 @@
-// A batch of images with labels, as the loader gives it.
+// A batch of images with labels, as the loader returns it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The part of a loader's work that a device does for a batch, apart from the loader.
+// The work of a device on a batch, separate from the loader.
 #pragma once
 
 #include <lockstep/data/loader/batch.h>
@@ -6,15 +6,15 @@
 
 namespace lockstep {
 
-/// Makes batches of what a loader gives in their place while its kernel is deferred
-/// (LoaderBase::defer_kernel()). A caller can so record the kernel in a CUDA graph, together with
-/// what it does with the batch. Immutable; holds what it reads, such as the data set on the GPU.
+/// Makes the final batches while the loader's kernel is deferred (LoaderBase::defer_kernel()) and
+/// the loader returns only plans. A caller can thus record the kernel in a CUDA graph, together
+/// with its own work on the batch. Immutable; owns its inputs, such as the data set on the GPU.
 class BatchKernel {
  public:
   virtual ~BatchKernel() = default;
 
-  /// The batch that `plan` describes, in memory of its own, queued on the current stream. Nobody
-  /// waits. A recorded call reads `plan` anew at each replay.
+  /// Makes the batch that `plan` describes, in new memory, on the current stream, without waiting.
+  /// A recorded call reads `plan` anew at each replay.
   virtual Batch make(const Batch& plan) const = 0;
 };
 

@@ -4,8 +4,8 @@
 //   ring.start(0, steps);
 //   while (auto slot = ring.next()) use(*slot);   // batches 0, 1, 2, ...
 //
-// It knows nothing of images: `fill(slot, batch)` writes batch number `batch` into buffer number
-// `slot`, and what a batch holds must depend on its number alone. Then neither the number of
+// The ring knows nothing of images: `fill(slot, batch)` writes batch number `batch` into buffer
+// number `slot`. The content of a batch must depend only on its number; then neither the number of
 // threads nor their timing changes what the consumer sees.
 #pragma once
 
@@ -21,40 +21,41 @@
 namespace lockstep {
 
 struct BatchRingOptions {
-  int threads = 0;  ///< Threads that fill; 0: next() fills by itself.
-  int slots = 2;    ///< One in use, the others filled ahead. With threads, at least 2.
-  /// The threads' processors; empty: those of the thread that makes them.
+  int threads = 0;  ///< Threads that fill; 0: next() fills the slot itself.
+  int slots = 2;    ///< One slot in use, the others filled ahead. With threads, at least 2.
+  /// The threads' processors; empty: those of the thread that constructs the ring.
   std::vector<int> cpus{};
 };
 
-/// One consumer calls start(), next() and stop(), always from one thread; `fill` runs on the
-/// ring's threads, on several at once for different slots.
+/// A single thread must call start(), next() and stop(). `fill` runs on the ring's threads, several
+/// at once for different slots.
 ///
-/// While a trace is recorded, each next() of a ring with threads leaves in it how many batches lay
-/// ready ("ready batches"): a consumer that often finds none waits for the fillers.
+/// While a trace is recorded, each next() of a ring with threads records the number of batches that
+/// were ready ("ready batches"): a consumer that often finds none waits for the fillers.
 ///
 /// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
-/// is free or the ring stops. The destructor waits only for calls of `fill` that are under way.
+/// is free or the ring stops. The destructor waits only for running calls of `fill`.
 class BatchRing {
  public:
   using Fill = std::function<void(int slot, std::int64_t batch)>;
 
-  /// ConfigError for options that cannot be; Error when the system refuses a thread.
+  /// Throws a ConfigError for invalid options, and an Error if the system refuses a thread.
   BatchRing(Fill fill, const BatchRingOptions& options);
   ~BatchRing();
   BatchRing(const BatchRing&) = delete;
   BatchRing& operator=(const BatchRing&) = delete;
 
-  /// Begins a sequence of batches [first, end), and forgets the one before, finished or not. When
-  /// it returns, no fill of the old sequence runs any more.
+  /// Starts a sequence of batches [first, end), and drops the previous one, finished or not. When
+  /// it returns, no fill of the old sequence is running.
   void start(std::int64_t first, std::int64_t end);
 
-  /// The slot of the next batch; nothing after the last one, or before start(). The slot that the
-  /// previous call returned is free to be overwritten from now on. What `fill` threw for this batch
-  /// is thrown here, after all batches before it were delivered; the sequence then is over.
+  /// Returns the slot of the next batch; nothing after the last one, or before start(). The slot
+  /// that the previous call returned may be overwritten from now on. An exception of `fill` for
+  /// this batch is rethrown here, after all batches before it were delivered; the sequence is then
+  /// over.
   std::optional<int> next();
 
-  /// Ends the sequence: as start() with nothing to fill.
+  /// Ends the sequence, like start() with nothing to fill.
   void stop() { start(0, 0); }
 
  private:
@@ -80,14 +81,15 @@ class BatchRing {
   std::condition_variable slot_free_;    // fillers wait: a slot became free, or quit_
   std::condition_variable slot_filled_;  // the consumer waits: a fill ended
   std::vector<Slot> slots_;
-  std::int64_t first_ = 0;  // of the sequence
+  std::int64_t first_ = 0;  // first batch of the sequence
   std::int64_t end_ = 0;
   std::int64_t claimed_ = 0;    // next batch that a filler takes
   std::int64_t delivered_ = 0;  // next batch that next() returns
   std::optional<int> in_use_;   // slot that the consumer holds
-  int filling_ = 0;             // fills under way
+  int filling_ = 0;             // running fills
   bool quit_ = false;
-  std::vector<std::jthread> fillers_;  // last: they end before what they use
+  std::vector<std::jthread>
+      fillers_;  // last member: the threads end before the state they use is destroyed
 };
 
 }  // namespace lockstep

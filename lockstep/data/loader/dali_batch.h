@@ -1,4 +1,4 @@
-// What DALI is fed for one batch.
+// The inputs of DALI for one batch.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-/// What DALI is fed: files, where all of the data set's images are; else pixels, in the order that
-/// its first image has them. Files among pixels are decoded by us. DataError when that image cannot
-/// be read.
+/// Selects DALI's input: files, if all images of the data set are files; else pixels, in the layout
+/// of the first image. In a mixed data set, this library decodes the files. Throws a DataError if
+/// the first image cannot be read.
 DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 
-/// The images, choices and labels of a batch, in memory that is reused from one to the next. Pixels
-/// that lie in memory as DALI wants them are not copied.
+/// The images, choices and labels of a batch, in memory that is reused from one batch to the next.
+/// Pixels that already have the layout for DALI are not copied.
 class DaliBatch {
  public:
-  /// The image of each key, with the choices that follow from it. Throws what reading an image
-  /// throws.
+  /// Reads the image of each key and makes its random choices. Throws any error of reading an
+  /// image.
   void fill(const ImageDataset& dataset, std::span<const SampleKey> keys, const DaliPlan& plan,
             const DaliPlanOptions& options);
 
@@ -37,9 +37,9 @@ class DaliBatch {
   void add_pixels(ImageReader& reader, Layout layout, const Pad& border);
 
   ImageReader reader_;
-  std::vector<std::byte> copies_;  // of files, and of pixels that are padded or not dense
+  std::vector<std::byte> copies_;  // files, and pixels that are padded or not dense
   std::vector<const void*> pointers_;
-  std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: it lies elsewhere
+  std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: the image is elsewhere
   std::vector<std::int64_t> shapes_;
   DaliNumbers numbers_;
   std::vector<std::int64_t> indices_;

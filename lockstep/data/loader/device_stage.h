@@ -1,4 +1,4 @@
-// What happens to a host's batches on the device, ahead of the trainer.
+// The work on a host's batches on the device, ahead of the trainer.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,22 @@
 
 namespace lockstep {
 
-/// Makes a device batch of `host` in `buffer`, on the current stream. Nobody reads any more what
-/// the buffer held before; `memory` stays with it, to be used again.
+/// Makes a device batch of `host` in `buffer`, on the current stream. The previous content of the
+/// buffer is no longer in use; `memory` belongs to the buffer and can be reused.
 using DeviceWork = std::function<void(const LoadedBatch& host, LoadedBatch& buffer,
                                       std::vector<torch::Tensor>& memory)>;
 
-/// Runs `work` for each of `host`'s batches on a thread (of options.cpus) and a stream of
-/// options.device of its own, while the trainer
-/// works on the batch before. On a CPU, where there are no streams, only the thread is.
+/// Runs `work` for each of `host`'s batches while the trainer works on the batch before, on a
+/// thread of its own (on options.cpus) and a stream of its own of options.device. A CPU has no
+/// streams, so there only the thread is used.
 std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
                                              const LoaderOptions& options, DeviceWork work);
 
-/// `host`'s batches, copied.
+/// Copies `host`'s batches to options.device.
 std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
                                              const LoaderOptions& options);
 
-/// `host`, or where options.device is no CPU its batches, copied.
+/// Returns `host` if options.device is a CPU, else copy_to_device().
 std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
                                         const LoaderOptions& options);
 

@@ -1,4 +1,4 @@
-// Memory for one batch of images, as a LoaderOptions wants it.
+// Memory for one batch of images, according to the LoaderOptions.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace lockstep {
 
-/// batch_size images of `shape` and labels, in host memory; pinned when they go on to a GPU.
+/// batch_size images of `shape` and labels, in host memory; pinned if they are copied to a GPU.
 Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape);
 
-/// Strides of a batch of such images, as the options' layout has them.
+/// The strides of a batch of such images, in the layout of the options.
 std::vector<std::int64_t> image_strides(const LoaderOptions& options, const ImageShape& shape);
 
 /// The first `count` images of a buffer.
 Batch first_images(const Batch& buffer, std::int64_t count);
 
-/// ConfigError for a dtype that no engine writes.
+/// Throws a ConfigError for a dtype that no engine writes.
 PixelType pixel_type(torch::ScalarType dtype);
 
 }  // namespace lockstep

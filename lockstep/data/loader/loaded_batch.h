@@ -1,4 +1,4 @@
-// A batch on its way from an engine to the program, whatever its type.
+// A batch on its way from an engine to the program, independent of its type.
 #pragma once
 
 #include <any>
@@ -13,10 +13,10 @@
 
 namespace lockstep {
 
-/// A batch taken apart: engines and devices work on its tensors and need not know its type.
+/// A batch split into its tensors and the rest: engines and devices need not know its type.
 struct LoadedBatch {
   std::vector<torch::Tensor> tensors{};  ///< In the order of for_each_tensor().
-  std::any frame{};                      ///< The batch without them.
+  std::any frame{};                      ///< The batch without its tensors.
   std::vector<CorruptImage> skipped{};   ///< Images left out, see OnCorruptImage::kSkip.
 
   template <BatchOfTensors B>
@@ -32,8 +32,8 @@ struct LoadedBatch {
     }
   }
 
-  /// The batch, put together again; a new one where nothing was stored. std::bad_any_cast where the
-  /// stored one is of another type.
+  /// Reassembles the batch; a new one if nothing was stored. Throws std::bad_any_cast if the stored
+  /// batch has another type.
   template <BatchOfTensors B>
   B batch() const {
     if (!frame.has_value()) return B{};

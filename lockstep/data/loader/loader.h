@@ -1,4 +1,4 @@
-// From a data set to batches of tensors.
+// Loads a data set as batches of tensors.
 //
 //   Loader loader(dataset, DistributedSampler(dataset.size(), {.rank = 0, .world_size = 2}),
 //                 {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, Normalize{mean, deviation}},
@@ -25,19 +25,19 @@
 
 namespace lockstep {
 
-/// Loads the epochs of one rank in batches of type B. What a batch holds depends on the data set,
-/// the sampler, the seed, the epoch and the step, never on threads, so a run can go on at any step
-/// of any epoch.
+/// Loads the epochs of one rank in batches of type B. The content of a batch depends on the data
+/// set, the sampler, the seed, the epoch and the step, never on threads, so a run can resume at any
+/// step of any epoch.
 ///
 /// Batches live in buffers that the loader owns and reuses: the tensors of a batch are valid until
-/// the next call of next(), set_epoch() or restore(); clone() what must live longer. For a batch on
-/// a GPU, next() counts from the stream that is current at that call: work on other streams must
-/// have ended. Not thread-safe: one thread calls.
+/// the next call of next(), set_epoch() or restore(); clone() a tensor that must live longer. On a
+/// GPU, a batch may be used on the stream that is current when next() is called; work on other
+/// streams must end before the next call. Not thread-safe.
 template <BatchOfTensors B>
 class BatchLoader : public LoaderBase {
  public:
-  /// Batches of images. ConfigError when an option or the augmentation does not fit the data set,
-  /// or the engine cannot execute it.
+  /// Loads batches of images. Throws a ConfigError if an option or the augmentation does not fit
+  /// the data set, or the engine cannot execute it.
   BatchLoader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
               Augmentation augmentation, const LoaderOptions& options)
     requires std::same_as<B, Batch>
@@ -49,7 +49,8 @@ class BatchLoader : public LoaderBase {
       : LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
                    std::move(augmentation), options) {}
 
-  /// Batches of one's own data set. ConfigError for an option that is about images.
+  /// Loads batches of a user-defined data set. Throws a ConfigError for an option that applies only
+  /// to images.
   BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset,
               std::shared_ptr<const Sampler> sampler, const LoaderOptions& options)
       : LoaderBase(dataset ? dataset->size() : kNoDataset, make_batch_with(dataset),
@@ -59,15 +60,15 @@ class BatchLoader : public LoaderBase {
               const LoaderOptions& options)
       : BatchLoader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
 
-  /// Gives the next batch; false at the end of the epoch. Without set_epoch() it begins with epoch
-  /// 0. Throws what preparing the batch threw.
+  /// Returns the next batch in `batch`, or false at the end of the epoch. Without set_epoch() it
+  /// begins with epoch 0. Rethrows exceptions of the batch's preparation.
   bool next(B& batch) {
     const LoadedBatch* const loaded = next_loaded();
     if (loaded != nullptr) batch = loaded->batch<B>();
     return loaded != nullptr;
   }
 
-  /// `for (const B& batch : loader)`: what is left of the epoch, once.
+  /// `for (const B& batch : loader)`: the rest of the epoch, in a single pass.
   class Iterator {
    public:
     explicit Iterator(BatchLoader* loader) : loader_(loader) { ++*this; }

@@ -1,4 +1,4 @@
-// The walk of a loader through its epochs, whatever its batches are made of.
+// A loader's iteration over its epochs, independent of the type of its batches.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,35 @@
 
 namespace lockstep {
 
-/// What BatchLoader has for every type of batch.
+/// The interface of a BatchLoader that does not depend on the type of its batches.
 class LoaderBase {
  public:
-  /// Begins `epoch` (from 0) at step `first_step`, and begins to prepare its batches. An epoch
-  /// under way is given up. ConfigError when the epoch has no such step or the sampler leaves the
-  /// data set.
+  /// Begins `epoch` (from 0) at step `first_step`, and starts to prepare its batches. An epoch in
+  /// progress is abandoned. Throws a ConfigError if the epoch has no such step or the sampler
+  /// returns an index outside of the data set.
   void set_epoch(std::int64_t epoch, std::int64_t first_step = 0);
 
   /// Batches in every epoch.
   std::int64_t steps_per_epoch() const;
-  /// Batches that next() will still give in this one.
+  /// Batches that next() will still return in this epoch.
   std::int64_t steps_left() const;
 
-  /// Where the epoch stands after the batches that next() gave: for a checkpoint.
+  /// The position in the epoch after the batches that next() returned, for a checkpoint.
   SamplerPosition position() const;
-  /// Begins the epoch of `position` exactly there, with whatever batch size and number of ranks
-  /// this loader has. Throws what SamplerCursor::restore() throws, and goes on as before then.
+  /// Resumes exactly at `position`, for any batch size and number of ranks of this loader. Throws
+  /// what SamplerCursor::restore() throws, and then continues as if it had not been called.
   void restore(const SamplerPosition& position);
 
-  /// Seconds that next() and the beginning of epochs took so far: what the trainer waited for its
-  /// data. Without threads that is all of the loader's work, on the CPU.
+  /// Seconds spent so far in next() and in beginning epochs: the trainer's wait for its data.
+  /// Without threads that is all of the loader's work on the CPU.
   double waited_seconds() const;
-  /// Images left out of the batches given so far, see OnCorruptImage::kSkip.
+  /// Images left out of the returned batches so far, see OnCorruptImage::kSkip.
   std::int64_t skipped_images() const;
 
-  /// With `on`, next() gives in place of each batch what the returned kernel makes it of; without,
-  /// batches again. The epoch goes on where it stands. Null, and next() as before, where batches
-  /// are not made by a kernel, or are mixed (LoaderOptions::mix): only the cuda engine has one.
+  /// With `on`, next() returns the input of the returned kernel in place of each batch; with `on`
+  /// false, batches again. The epoch continues at its position. Returns null and changes nothing if
+  /// no kernel makes the batches, or they are mixed (LoaderOptions::mix). Only the cuda engine has
+  /// a kernel.
   std::shared_ptr<const BatchKernel> defer_kernel(bool on);
 
   const Sampler& sampler() const;
@@ -62,12 +63,12 @@ class LoaderBase {
 
   /// The next batch, valid until the next call; nullptr at the end of the epoch.
   const LoadedBatch* next_loaded();
-  /// ConfigError unless both tensors of `batch`, which it completes, hold `size` samples.
+  /// Throws a ConfigError unless both tensors of `batch` hold `size` samples. Adds missing labels.
   static void check_size(Batch& batch, std::int64_t size);
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // fixed in memory: threads refer to it
+  std::unique_ptr<State> state_;  // never moves: threads refer to it
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What makes the batches of a Loader: one interface; native, CUDA and DALI are behind it.
+// The engine that makes the batches of a Loader: one interface for native, CUDA and DALI.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,36 @@ struct LoaderEpoch {
   std::int64_t epoch = 0;
   std::span<const std::int64_t>
       indices{};  ///< of this rank; valid until the next start() or stop()
-  std::span<const std::uint32_t> occurrences{};  ///< as in EpochShare; valid as long
-  std::int64_t batches = 0;  ///< all of batch_size but the last, which ends at the end
+  std::span<const std::uint32_t> occurrences{};  ///< as in EpochShare; valid as long as `indices`
+  std::int64_t batches = 0;  ///< all have batch_size samples, but the last may have fewer
 };
 
-/// One thread calls. What a batch holds depends on its request alone.
+/// Not thread-safe. The content of a batch depends only on its request.
 class LoaderEngine {
  public:
   virtual ~LoaderEngine() = default;
-  /// Begins to make batches; what is under way of an earlier epoch is given up, and no longer reads
-  /// that epoch's indices when this returns.
+  /// Starts to make batches. Work on an earlier epoch is abandoned, and no longer reads that
+  /// epoch's indices when this function returns.
   virtual void start(const LoaderEpoch& epoch) = 0;
-  /// As start() with nothing to make.
+  /// Stops, like start() with nothing to make.
   virtual void stop() = 0;
-  /// False after the last batch. The tensors of `loaded` are the engine's, and valid until the next
-  /// call. Throws what making the batch threw; the epoch then is over.
+  /// Returns false after the last batch. The engine owns the tensors of `loaded`, which are valid
+  /// until the next call. Rethrows exceptions of making the batch; the epoch is then over.
   virtual bool next(LoadedBatch& loaded) = 0;
 
-  /// With `on`, next() gives the plans of batches from the next start() on, on options.device, and
-  /// the kernel that makes batches of them is returned; without, the batches again. Null, and
-  /// nothing changed, where an engine has no such kernel. Call it while nothing is under way.
+  /// With `on`, next() returns plans on options.device in place of batches, beginning with the next
+  /// start(), and this function returns the kernel that makes batches of them. With `on` false,
+  /// next() returns batches again. Returns null and changes nothing if the engine has no such
+  /// kernel. Call it only while no batch is being made.
   virtual std::shared_ptr<const BatchKernel> defer_kernel(bool /*on*/) { return nullptr; }
 };
 
-/// Makes the batch of `request` in `buffer`, which holds what an earlier call left there. It runs
-/// on several threads at once, for different buffers.
+/// Makes the batch of `request` in `buffer`, which holds the result of an earlier call. It runs on
+/// several threads at once, for different buffers.
 using MakeBatch = std::function<void(const BatchRequest& request, LoadedBatch& buffer)>;
 
-/// `options` are checked by the Loader. Each throws a ConfigError that names the operator or option
-/// that this engine cannot execute, or what is missing on this machine.
+/// The Loader checks `options`. Each function throws a ConfigError that names the operator or
+/// option that the engine cannot execute, or the component that is missing on this machine.
 std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
                                                  const Augmentation& augmentation,
                                                  const LoaderOptions& options);

@@ -9,16 +9,16 @@
 
 namespace lockstep {
 
-/// The epoch's batch number `batch`; the last one ends with the epoch.
+/// The request of the epoch's batch number `batch`; the last one ends with the epoch.
 BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
                         std::uint64_t seed);
 
-/// Turns a function that fills one buffer into a LoaderEngine. Buffers are as many as batches are
-/// prepared ahead, and one that the trainer holds.
+/// Turns a function that fills one buffer into a LoaderEngine. There is one buffer for each batch
+/// that is prepared ahead, and one for the batch that the trainer holds.
 class RingEngine final : public LoaderEngine {
  public:
-  /// Makes the batch in buffer number `slot`, which holds what the last call for that slot left.
-  /// Runs on several threads at once, for different slots.
+  /// Makes the batch in buffer number `slot`, which holds the result of the last call for that
+  /// slot. Runs on several threads at once, for different slots.
   using Fill = std::function<void(int slot, const BatchRequest& request, LoadedBatch& buffer)>;
 
   RingEngine(const LoaderOptions& options, Fill fill);
@@ -27,7 +27,7 @@ class RingEngine final : public LoaderEngine {
   void stop() override { ring_.stop(); }
   bool next(LoadedBatch& loaded) override;
 
-  /// How many buffers that makes.
+  /// The number of buffers for these options.
   static int slots(const LoaderOptions& options) {
     return options.threads > 0 ? options.prefetch + 1 : 1;
   }
@@ -36,9 +36,9 @@ class RingEngine final : public LoaderEngine {
   const std::int64_t batch_size_;
   const std::uint64_t seed_;
   const Fill fill_;
-  LoaderEpoch epoch_;  // changes only while the ring stands still
+  LoaderEpoch epoch_;  // changes only while the ring is stopped
   std::vector<LoadedBatch> buffers_;
-  BatchRing ring_;  // last: its threads end before what they use
+  BatchRing ring_;  // last member: its threads end before the state they use is destroyed
 };
 
 }  // namespace lockstep

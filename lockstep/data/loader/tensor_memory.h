@@ -1,18 +1,18 @@
-// Memory of tensors that is used again, batch after batch.
+// Reuses the memory of tensors, batch after batch.
 #pragma once
 
 #include <torch/types.h>
 
 namespace lockstep {
 
-/// Memory of `sizes` and `strides` in `memory`, which is replaced where it does not fit; a batch
-/// with fewer samples fits into that of one with more.
+/// Returns a tensor of `sizes` and `strides` in `memory`, which is replaced if it does not fit. A
+/// batch with fewer samples fits into the memory of one with more.
 torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,
                     const torch::TensorOptions& options);
 
-/// A copy of `from` in `memory`, with from's layout and the device and pinning of `options`; on a
-/// GPU it is ready when the current stream has passed. Undefined tensors stay so; of one that is
-/// not strided (sparse, say) the copy has memory of its own.
+/// Copies `from` into `memory`, with from's layout and the device and pinning of `options`. On a
+/// GPU the copy is complete once the current stream has reached this point. Undefined tensors stay
+/// undefined. The copy of a tensor that is not strided (sparse, say) has new memory.
 torch::Tensor copy_reusing(torch::Tensor& memory, const torch::Tensor& from,
                            const torch::TensorOptions& options);
 

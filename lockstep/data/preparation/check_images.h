@@ -1,7 +1,7 @@
-// Whether every image of a data set can be decoded: before a run rather than in some epoch of it.
+// Checks whether every image of a data set can be decoded, before a run.
 //
-// Only the part of a file that a random crop shows is decoded, so that an epoch may accept a
-// damaged file that another epoch stops at.
+// During training only the part of a file that a random crop shows is decoded, so one epoch may
+// accept a damaged file at which another epoch stops.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@
 namespace lockstep {
 
 struct CheckImagesOptions {
-  int threads = 0;  ///< Threads that decode; 0: the caller does all.
-  /// Called by the caller's thread after each image, with the images done. What it throws ends the
-  /// check.
+  int threads = 0;  ///< Threads that decode; 0: the caller decodes all images.
+  /// Called by the caller's thread after each image, with the number of images done. An exception
+  /// from it ends the check.
   std::function<void(std::int64_t done)> progress{};
 };
 
 struct ImagesCheck {
   std::int64_t images = 0;
   std::vector<CorruptImage> corrupt{};  ///< In the order of the data set.
-  /// Files that other programs may refuse although their pixels are right, see
+  /// Files that other programs may reject although their pixels are correct, see
   /// ImageReader::remark().
   std::vector<CorruptImage> odd{};
 
-  /// The other images, as subset() takes them.
+  /// The indices of the other images, for subset().
   std::vector<std::int64_t> sound() const;
 };
 
-/// Decodes every image of `dataset` once and wholly; checksums of a pack are verified, too, as its
-/// options say. An image is corrupt when reading it throws a DataError; what else is thrown ends
-/// the check. ConfigError for options that cannot be.
+/// Decodes every image of `dataset` once and completely, and verifies the checksums of a pack as
+/// its options say. An image is corrupt if reading it throws a DataError; any other exception ends
+/// the check. Throws a ConfigError for invalid options.
 ImagesCheck check_images(const ImageDataset& dataset, const CheckImagesOptions& options = {});
 
 }  // namespace lockstep

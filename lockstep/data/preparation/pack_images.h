@@ -1,4 +1,4 @@
-// Makes a packed file of a data set: once, so that no epoch decodes or resizes again.
+// Makes a packed file of a data set, so that no epoch decodes or resizes again.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 namespace lockstep {
 
 struct PackImagesOptions {
-  /// Keep JPEG and PNG files as they are, for a small pack that is decoded at every read. Their
-  /// headers are read, damage behind them is found when they are.
+  /// Keep JPEG and PNG files as they are, for a small pack that is decoded at every read. Packing
+  /// reads only their headers; damage after the header is found when the image is decoded.
   bool keep_files = false;
-  /// Resizes the images as Resize does, to the same bytes as torchvision. They are decoded at full
-  /// size first.
+  /// Resizes the images as Resize does, to the same bytes as torchvision. They are first decoded at
+  /// full size.
   std::optional<Resize> resize{};
-  int threads = 0;  ///< That decode beside the caller, who writes; 0: the caller does all.
-  /// kSkip: every image is decoded once before any is packed, which takes as long again, and those
-  /// that cannot be decoded are left out. Also with keep_files.
+  int threads = 0;  ///< Decoding threads beside the caller, which writes; 0: the caller does all.
+  /// kSkip: every image is decoded once before any is packed, and images that cannot be decoded are
+  /// left out. This doubles the time. Also applies with keep_files.
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
-  /// Called by the caller's thread after each image, with the images done. What it throws ends the
-  /// packing.
+  /// Called by the caller's thread after each image, with the number of images done. An exception
+  /// from it ends the packing.
   std::function<void(std::int64_t done)> progress{};
   std::function<void(std::int64_t done)>
-      check_progress{};  ///< With kSkip: the same before, of decoding.
+      check_progress{};  ///< With kSkip: like `progress`, for the decoding before.
 };
 
 struct PackedSize {
@@ -37,13 +37,14 @@ struct PackedSize {
   std::vector<CorruptImage> skipped{};  ///< with kSkip; indices of the data set
 };
 
-/// Writes all images of `dataset` to `path`, in order, with labels and names of classes; the bytes
-/// do not depend on the number of threads. Memory is that of some images a thread. The file appears
-/// when it is complete; on any error nothing is left.
+/// Writes all images of `dataset` to `path`, in order, with labels and names of classes. The bytes
+/// do not depend on the number of threads. Takes memory for a few images per thread. The file
+/// appears when it is complete; an error leaves no file behind.
 ///
-/// ConfigError when files are to be kept of a data set that has none, or resized. DataError, naming
-/// the file, when an image cannot be read (with kSkip: when none can), an image is larger than 1
-/// GiB or 65,535 pixels a side, or the pack cannot be written (no space left, permission denied).
+/// Throws a ConfigError if keep_files is set and the data set has no files, or a resize is set too.
+/// Throws a DataError that names the file if an image cannot be read (with kSkip: if none can), an
+/// image is larger than 1 GiB or 65,535 pixels a side, or the pack cannot be written (no space
+/// left, permission denied).
 PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
                        const PackImagesOptions& options = {});
 

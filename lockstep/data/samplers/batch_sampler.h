@@ -3,7 +3,8 @@
 //   BatchCursor batches(BatchSampler(RandomSampler(dataset.size()), {.batch_size = 32}));
 //   for (auto batch = batches.next(); !batch.empty(); batch = batches.next()) train(batch);
 //
-// A Loader groups by itself and takes the sampler as it is; this is for one's own loop.
+// A Loader forms batches itself and takes the sampler directly. This class is for loops of your
+// own.
 #pragma once
 
 #include <concepts>
@@ -23,11 +24,11 @@ struct BatchSamplerOptions {
   bool drop_last = false;  ///< Drop a last batch that is smaller than batch_size.
 };
 
-/// torch.utils.data.BatchSampler. Immutable: the batches are a function of the epoch, and any
-/// thread may ask.
+/// torch.utils.data.BatchSampler. Immutable and thread-safe: the batches are a function of the
+/// epoch.
 class BatchSampler {
  public:
-  /// ConfigError without a sampler or when batch_size is not positive.
+  /// Throws a ConfigError if there is no sampler or batch_size is not positive.
   BatchSampler(std::shared_ptr<const Sampler> sampler, const BatchSamplerOptions& options);
   template <std::derived_from<Sampler> S>
   BatchSampler(S sampler, const BatchSamplerOptions& options)
@@ -45,8 +46,8 @@ class BatchSampler {
   BatchSamplerOptions options_;
 };
 
-/// SamplerCursor, a batch at a time. The position counts indices, so that batches of another size
-/// may go on there, as those of a rank do when the number of ranks changes. Not thread-safe.
+/// A SamplerCursor that returns batches. The position counts indices, so a run can resume there
+/// with another batch size, for example after the number of ranks changed. Not thread-safe.
 class BatchCursor {
  public:
   explicit BatchCursor(const BatchSampler& sampler)

@@ -1,4 +1,4 @@
-// The samplers' random numbers: LibTorch's, so that the orders are PyTorch's.
+// The samplers' random numbers come from LibTorch, so that the orders equal PyTorch's.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -12,7 +12,7 @@ namespace lockstep {
 /// torch.Generator().manual_seed(seed + epoch)
 at::Generator epoch_generator(std::uint64_t seed, std::int64_t epoch);
 
-/// A tensor of int64 in one dimension, contiguous.
+/// Converts a contiguous int64 tensor of one dimension.
 std::vector<std::int64_t> to_indices(const torch::Tensor& tensor);
 
 /// torch.randperm(size, generator=epoch_generator(seed, epoch))

@@ -11,17 +11,17 @@
 namespace lockstep {
 
 struct RandomSamplerOptions {
-  bool replacement = false;                   ///< Each index drawn by itself, so that some repeat.
-  std::optional<std::int64_t> num_samples{};  ///< By default the data set's size.
+  bool replacement = false;  ///< Draw each index independently, so that some repeat.
+  std::optional<std::int64_t> num_samples{};  ///< The default is the data set's size.
   std::uint64_t seed = 0;
 };
 
-/// torch.utils.data.RandomSampler index for index, with a generator seeded seed + epoch. Without
-/// replacement and with more samples than the data set has, it gives one whole order after the
-/// other.
+/// Equals torch.utils.data.RandomSampler index for index, with a generator seeded seed + epoch.
+/// Without replacement, and with more samples than the data set has, it returns one complete order
+/// after the other.
 class RandomSampler : public Sampler {
  public:
-  /// ConfigError when the data set is empty or num_samples is not positive.
+  /// Throws a ConfigError if the data set is empty or num_samples is not positive.
   explicit RandomSampler(std::int64_t dataset_size, const RandomSamplerOptions& options = {});
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
@@ -36,11 +36,11 @@ class RandomSampler : public Sampler {
   std::uint64_t seed_;
 };
 
-/// The given indices in another order each epoch: torch.utils.data.SubsetRandomSampler index for
-/// index, with a generator seeded seed + epoch.
+/// The given indices in another order each epoch. Equals torch.utils.data.SubsetRandomSampler index
+/// for index, with a generator seeded seed + epoch.
 class SubsetRandomSampler : public Sampler {
  public:
-  /// ConfigError when an index is negative.
+  /// Throws a ConfigError if an index is negative.
   explicit SubsetRandomSampler(std::vector<std::int64_t> indices, std::uint64_t seed = 0);
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;

@@ -1,8 +1,9 @@
-// Which images a rank sees in an epoch, and in which order.
+// The images that a rank sees in an epoch, and their order.
 //
-// Here are the interface and the orders without weights or subsets that every program needs; others
-// are in random_sampler.h, weighted_sampler.h and data_partitioner.h, batches of indices in
-// batch_sampler.h. sampler_cursor.h walks through any of them and can go on where it stopped.
+// This header has the interface and the orders without weights or subsets, which every program
+// needs. Other samplers are in random_sampler.h, weighted_sampler.h and data_partitioner.h, and
+// batches of indices in batch_sampler.h. sampler_cursor.h iterates over any sampler and can resume
+// where it stopped.
 #pragma once
 
 #include <cstdint>
@@ -12,53 +13,53 @@
 
 namespace lockstep {
 
-/// What one rank sees of an epoch, or of the rest of one.
+/// One rank's share of an epoch, or of the rest of an epoch.
 struct EpochShare {
   std::vector<std::int64_t> indices{};
-  /// For each of them, how often it came before in the epoch, on whatever rank. Empty where no
-  /// index comes twice. The loader's random choices depend on it, so that an image that is drawn 32
-  /// times is augmented in 32 ways.
+  /// For each index, how often it has already occurred in the epoch, on any rank. Empty if no index
+  /// occurs twice. The loader's random choices depend on it, so an image that is drawn 32 times is
+  /// augmented in 32 ways.
   std::vector<std::uint32_t> occurrences{};
 };
 
-/// How often each index of a whole order came before in it; empty where none comes twice.
+/// How often each index has already occurred before its position in `order`; empty if none repeats.
 std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order);
 
-/// Samplers are immutable: the order is a function of the epoch, and any thread may ask.
+/// Samplers are immutable and thread-safe: the order is a function of the epoch.
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  /// The data set's indices for this rank in `epoch` (from 0), size() of them.
+  /// The size() indices of this rank in `epoch` (from 0).
   virtual std::vector<std::int64_t> indices(std::int64_t epoch) const = 0;
   virtual std::int64_t size() const = 0;
 
-  /// What the order follows from, as text: the kind and its options, without rank and number of
-  /// ranks. A saved position is taken back only where this is the same. By default it tells
-  /// samplers apart by their size alone: override it.
+  /// Describes the order as text: the sampler's kind and options, without rank and number of ranks.
+  /// A saved position is accepted only if this text is equal. The default distinguishes samplers
+  /// only by their size: override it.
   virtual std::string describe() const;
 
-  /// The ranks that take turns in one order: rank r of W has its indices r, r + W, r + 2 W, ...
+  /// The number of ranks that share one order: rank r of W has its indices r, r + W, r + 2 W, ...
   virtual int world_size() const { return 1; }
-  /// Indices in that order, without any that are repeated to make the shares equal.
+  /// The number of indices in that order, without the repeats that make the shares equal.
   virtual std::int64_t shared_size() const { return size(); }
-  /// Whether an index may come several times in indices(). Where it is false nobody counts them.
+  /// Whether indices() may contain an index several times. If false, occurrences are not counted.
   virtual bool may_repeat() const { return true; }
 
-  /// This rank's share of what is left of `epoch` when all ranks together have taken the first
-  /// `taken` indices (0 to shared_size()) of the shared order: the ranks take turns in the rest,
-  /// beginning with rank 0. With none taken these are indices(epoch).
+  /// This rank's share of the rest of `epoch` after all ranks together have taken the first `taken`
+  /// indices (0 to shared_size()) of the shared order. The ranks take turns in the rest, beginning
+  /// with rank 0. With 0 taken, the share is indices(epoch).
   ///
-  /// By default it is cut out of indices(epoch), in which occurrences are counted, and a
-  /// CheckpointError where that does not tell because `taken` does not divide by the ranks. A
-  /// sampler of several ranks that can compute its whole order overrides it: then a run may go on
-  /// with any number of ranks, and occurrences count on all of them.
+  /// The default cuts the share out of indices(epoch), and counts occurrences in it. It throws a
+  /// CheckpointError if `taken` is not a multiple of the number of ranks. A sampler of several
+  /// ranks that can compute its whole order overrides it: then a run may resume with any number of
+  /// ranks, and occurrences count on all of them.
   virtual EpochShare share(std::int64_t epoch, std::int64_t taken) const;
 };
 
-/// 0, 1, 2, ... in every epoch.
+/// The order 0, 1, 2, ... in every epoch.
 class SequentialSampler : public Sampler {
  public:
-  /// ConfigError when the size is negative.
+  /// Throws a ConfigError if the size is negative.
   explicit SequentialSampler(std::int64_t dataset_size);
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;
@@ -79,13 +80,13 @@ struct DistributedSamplerOptions {
       false;  ///< Drop the tail that does not divide by the ranks, instead of repeating.
 };
 
-/// Equal shares for all ranks, for training: torch.utils.data.DistributedSampler index for index,
-/// with set_epoch(epoch). Shuffles by torch.randperm with a CPU generator seeded seed + epoch; pads
-/// with the first indices (so some are seen twice) unless `drop_last`. The rest of an epoch that
-/// was begun with another number of ranks is padded, or cut, in the same way.
+/// Equal shares for all ranks, for training. Equals torch.utils.data.DistributedSampler index for
+/// index, with set_epoch(epoch). Shuffles by torch.randperm with a CPU generator seeded seed +
+/// epoch. Pads with the first indices (so some are seen twice) unless `drop_last`. After a resume
+/// with another number of ranks, the rest of the epoch is padded, or cut, in the same way.
 class DistributedSampler : public Sampler {
  public:
-  /// ConfigError when the rank is not in the world or a number is negative.
+  /// Throws a ConfigError if the rank is not below the world size or a number is negative.
   DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;

@@ -1,4 +1,4 @@
-// What the samplers' files share and nobody else needs.
+// Helpers that only the samplers' files share.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,11 @@
 
 namespace lockstep {
 
-/// ConfigError, beginning with `owner`, unless the rank is in the world and the size not negative.
+/// Throws a ConfigError that begins with `owner` if the rank is not below the world size or the
+/// size is negative.
 void check_place(const char* owner, std::int64_t dataset_size, int rank, int world_size);
 
-/// A name for long options in describe(): FNV-1a, 64 bits.
+/// A short hash of long options for describe(): FNV-1a, 64 bits.
 /// Source: http://www.isthe.com/chongo/tech/comp/fnv
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 

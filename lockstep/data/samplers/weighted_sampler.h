@@ -1,4 +1,4 @@
-// Indices drawn by weight, against classes of unequal size.
+// Indices drawn by weight, to balance classes of unequal size.
 //
 //   // Every class equally often: an image's weight is one over its class's number of images.
 //   WeightedRandomSampler sampler(weights, {.num_samples = dataset.size(), .seed = 1});
@@ -14,19 +14,19 @@
 namespace lockstep {
 
 struct WeightedRandomSamplerOptions {
-  std::optional<std::int64_t> num_samples{};  ///< By default as many as there are weights.
-  bool replacement = true;                    ///< Otherwise no index comes twice in an epoch.
+  std::optional<std::int64_t> num_samples{};  ///< The default is the number of weights.
+  bool replacement = true;                    ///< If false, no index occurs twice in an epoch.
   std::uint64_t seed = 0;
 };
 
-/// torch.utils.data.WeightedRandomSampler index for index, with a generator seeded seed + epoch:
-/// index i with a probability of weights[i] over their sum, by torch.multinomial in float64. A
-/// Loader augments an image anew each time that it is drawn.
+/// Equals torch.utils.data.WeightedRandomSampler index for index, with a generator seeded seed +
+/// epoch. Draws index i with probability weights[i] / sum(weights), by torch.multinomial in
+/// float64. A Loader augments an image anew each time it is drawn.
 class WeightedRandomSampler : public Sampler {
  public:
-  /// ConfigError when there are no weights or more than 2^24 (multinomial's limit), one is negative
-  /// or not finite, all are zero, their sum is not finite, num_samples is not positive, or, without
-  /// replacement, more than the weights above zero.
+  /// Throws a ConfigError if there are no weights or more than 2^24 (multinomial's limit), one is
+  /// negative or not finite, all are zero, their sum is not finite, num_samples is not positive,
+  /// or, without replacement, num_samples exceeds the number of weights above zero.
   explicit WeightedRandomSampler(std::vector<double> weights,
                                  const WeightedRandomSamplerOptions& options = {});
 

@@ -1,4 +1,4 @@
-// The cuda engine without its kernel: a data set that stays on the device, and the maps of each
+// The cuda engine without its kernel: keeps the data set on the device, and makes the maps of each
 // batch.
 #pragma once
 
@@ -12,14 +12,15 @@ namespace lockstep {
 /// Executes one launch, on the device's current stream.
 using LaunchGather = std::function<void(const GatherLaunch&)>;
 
-/// An engine on options.device. Copies the data set there once, as bytes. ConfigError for a list
-/// that GatherPlan refuses, a data set of files or of images of many sizes, one that does not fit
-/// into the device's memory, and OnCorruptImage::kSkip, which has no meaning for pixels in memory.
+/// Makes an engine on options.device. Copies the data set there once, as bytes. Throws a
+/// ConfigError for a list that GatherPlan rejects, a data set of files or of images of different
+/// sizes, a data set that does not fit into the device's memory, and OnCorruptImage::kSkip, which
+/// has no meaning for pixels in memory.
 std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
                                                  const Augmentation& augmentation,
                                                  const LoaderOptions& options, LaunchGather launch);
 
-/// The kernel's work on the CPU, number by number.
+/// Does the kernel's work on the CPU, number by number.
 void gather_on_cpu(const GatherLaunch& launch);
 
 }  // namespace lockstep
