@@ -17,19 +17,19 @@ CommHook all_reduce_hook(ProcessGroup group);
 /// this hook users also reduce by themselves after backward.
 CommHook noop_hook();
 
-/// The mean over the ranks of gradients that are rounded to 16 bits for the way: half of the bytes,
-/// and about 3 (float16) or 2 (bfloat16) decimal digits. Each gradient is rounded once, the mean is
-/// taken in float32 and rounded once, so that no sum overflows; a gradient beyond 65,504 becomes
-/// infinite in float16, as in PyTorch. Over NCCL that library's own 16-bit mean is taken; between
-/// the hosts of "hierarchical", and over Gloo from GPUs, float32 travels. Buckets that already have
-/// that type are averaged as they are, of any other floating-point type they are cast. Meant for
-/// networks: in shared memory the casts cost more than they save. Keeps a 16-bit copy of each
-/// bucket in memory of group.allocate().
+/// Averages gradients over the ranks in 16 bits: half of the bytes, and about 3 (float16) or 2
+/// (bfloat16) decimal digits. Each gradient is rounded once, and the mean is taken in float32 and
+/// rounded once, so that no sum overflows; a gradient beyond 65,504 becomes infinite in float16, as
+/// in PyTorch. Over NCCL that library's own 16-bit mean is used; between the hosts of
+/// "hierarchical", and over Gloo from GPUs, float32 is sent. Buckets that already have the 16-bit
+/// type are averaged as they are; other floating-point types are cast. Meant for networks: in
+/// shared memory the casts cost more than they save. Keeps a 16-bit copy of each bucket in memory
+/// of group.allocate().
 CommHook fp16_compress_hook(ProcessGroup group);
 CommHook bf16_compress_hook(ProcessGroup group);
 
-/// Runs `hook` on a copy of the bucket that is rounded to 16 bits (`gradients` are views of the
-/// copy), and casts its result back.
+/// Runs `hook` on a copy of the bucket rounded to 16 bits (`gradients` are views of the copy), and
+/// casts its result back.
 CommHook fp16_compress_wrapper(ProcessGroup group, CommHook hook);
 CommHook bf16_compress_wrapper(ProcessGroup group, CommHook hook);
 

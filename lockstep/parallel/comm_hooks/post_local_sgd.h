@@ -1,6 +1,6 @@
-// Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2018): after a start
-// with the mean of all ranks, gradients are averaged only inside small subgroups, or not at all,
-// and parameters are averaged over all ranks every few steps.
+// Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2018): after an
+// initial period of averaging over all ranks, gradients are averaged only within small subgroups,
+// or not at all, and parameters are averaged over all ranks every few steps.
 //
 //   auto host = group.split(group.rank() / ranks_per_host);
 //   ddp.register_comm_hook(lockstep::post_local_sgd_hook(group, host, 100));
@@ -21,33 +21,33 @@
 
 namespace lockstep {
 
-/// The mean over `group` for the first `start_local_sgd_iter` steps, then over `subgroup`; without
-/// one every rank keeps its own gradients. Training that resumes at step s gives
-/// max(0, start_local_sgd_iter - s). ConfigError for a negative start.
+/// Averages over `group` for the first `start_local_sgd_iter` steps, then over `subgroup`; without
+/// a subgroup every rank keeps its own gradients. To resume training at step s, pass max(0,
+/// start_local_sgd_iter - s). ConfigError for a negative start.
 CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> subgroup,
                              std::int64_t start_local_sgd_iter);
 
 struct PeriodicModelAveragerOptions {
-  std::int64_t period = 1;        ///< steps from one average to the next
-  std::int64_t warmup_steps = 0;  ///< that start_local_sgd_iter has: until then replicas are equal
+  std::int64_t period = 1;        ///< steps between averages
+  std::int64_t warmup_steps = 0;  ///< as start_local_sgd_iter: until then replicas are equal
   std::int64_t first_step = 0;    ///< the step at which training resumes
 };
 
-/// Averages the parameters over the ranks of `group` in the step warmup_steps, counted from 0, and
-/// in every period-th one after it. Holds the tensors. Not thread-safe.
+/// Averages the parameters over the ranks of `group` in step warmup_steps, counted from 0, and in
+/// every period-th step after it. Holds the tensors. Not thread-safe.
 class PeriodicModelAverager {
  public:
-  /// `parameters` are the same on all ranks, in the same order; those that require no gradient,
-  /// which training leaves alone, are passed over. ConfigError for a period below 1 or negative
+  /// `parameters` are the same on all ranks, in the same order; those that require no gradient are
+  /// skipped, because training does not change them. ConfigError for a period below 1 or negative
   /// steps.
   PeriodicModelAverager(ProcessGroup group, std::vector<torch::Tensor> parameters,
                         const PeriodicModelAveragerOptions& options);
 
-  /// Call once a step, after the optimizer's. Collective in the steps that average: one all-reduce
-  /// for each type of parameter. True if this one did.
+  /// Call it once per step, after the optimizer's step. Collective in the steps that average: one
+  /// all-reduce for each parameter type. Returns whether this call averaged.
   bool average_parameters();
 
-  std::int64_t step() const { return step_; }  ///< of the next call
+  std::int64_t step() const { return step_; }  ///< the step of the next call
 
  private:
   ProcessGroup group_;

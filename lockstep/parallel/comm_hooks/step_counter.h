@@ -1,4 +1,4 @@
-// Which step of the training a hook is in.
+// Counts training steps for a hook.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,19 @@
 
 namespace lockstep {
 
-/// A step begins where the index of the buckets does not rise. (The bucket that is_last would not
-/// do: a sparse gradient's may be, which hooks never see.)
+/// A step begins when the bucket index does not increase. (The is_last bucket cannot be used: it
+/// may be a sparse gradient's, which hooks never see.)
 class StepCounter {
  public:
   explicit StepCounter(std::int64_t begun = 0) : begun_(begun) {}
 
-  /// The step, counted from 0, that the bucket belongs to.
+  /// The step, counted from 0, to which the bucket belongs.
   std::int64_t step_of(std::size_t bucket_index) {
     if (bucket_index < next_index_) ++begun_;
     next_index_ = bucket_index + 1;
     return begun_ - 1;
   }
-  /// Steps of which a bucket was seen.
+  /// The number of steps that have begun.
   std::int64_t begun() const { return begun_; }
 
  private:

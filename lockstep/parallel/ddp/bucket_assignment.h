@@ -1,4 +1,4 @@
-// Which gradients travel together.
+// Assigns gradients to the buckets in which they are reduced.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ struct BucketCaps {
 };
 
 /// Indices into `parameters` for each bucket, in the order in which the buckets are reduced.
-/// `order` names every parameter once, as their gradients are expected to arrive, and buckets are
-/// filled so. A bucket holds one dtype and is closed when it has reached its cap (PyTorch's rule:
+/// `order` lists every parameter once, in the expected order of their gradients, in which buckets
+/// are filled. A bucket holds one dtype and is closed when it has reached its cap (PyTorch's rule:
 /// Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.2); a tensor is never split. A
-/// parameter i with `alone[i]` has a bucket to itself; no `alone`: none has.
+/// parameter i with `alone[i]` gets a separate bucket; an empty `alone` selects none.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
                                                      const std::vector<std::size_t>& order,
                                                      const BucketCaps& caps,
                                                      const std::vector<bool>& alone = {});
 
-/// What backward does to most models: the last of `count` parameters first.
+/// The usual order of gradients in backward: the last of `count` parameters first.
 std::vector<std::size_t> reverse_order(std::size_t count);
 
 }  // namespace lockstep

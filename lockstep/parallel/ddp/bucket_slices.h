@@ -1,4 +1,4 @@
-// Which part of a flat bucket is whose: each rank updates one slice of it.
+// Divides a flat bucket into slices, one for each rank to update.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-/// The slice of `rank` when the bucket's elements are cut into equal slices in the order of ranks.
+/// The slice of `rank` when the bucket's elements are cut into `size` equal slices in rank order.
 ElementRange slice_of(const GradBucket& bucket, int rank, int size);
 
-/// That range of a flat tensor.
+/// Returns `range` of a flat tensor, as a view.
 torch::Tensor narrowed(const torch::Tensor& flat, ElementRange range);
 
 /// Where parameter `i` begins in the bucket.
 std::int64_t offset_of(const GradBucket& bucket, std::size_t i);
 
-/// Elements of a slice, counted from its begin, that can be updated by one call of a rule.
+/// Elements of a slice, counted from its beginning, that one call of a rule can update.
 struct SliceRun {
   ElementRange elements;
-  std::int64_t steps = 0;  ///< that their parameters have made
-  std::size_t group = 0;   ///< of the optimizer, whose rule it is
+  std::int64_t steps = 0;  ///< made so far by their parameters
+  std::size_t group = 0;   ///< the optimizer's group, whose rule applies
   bool operator==(const SliceRun&) const = default;
 };
 
-/// What of `slice` belongs to parameters that have a gradient, in as few runs as possible: nearly
-/// always it is the whole slice. `steps` and `groups` are those of each parameter of the bucket.
-/// With `with_padding` the padding behind a parameter, all zeros, goes with it.
+/// The parts of `slice` that belong to parameters with a gradient, in as few runs as possible,
+/// nearly always a single one. `steps` and `groups` have an entry for each parameter of the bucket.
+/// With `with_padding`, the zero padding behind a parameter is included.
 std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange slice,
                                           const std::vector<std::int64_t>& steps,
                                           const std::vector<std::size_t>& groups,
                                           bool with_padding);
 
-/// Where parameter `i` lies, as long as nobody gave it other memory.
+/// The address of parameter `i`, unless it has been given other memory.
 const void* place_of(const GradBucket& bucket, std::size_t i);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What the communication of DistributedDataParallel cost, in numbers and as a timeline.
+// The cost of DistributedDataParallel's communication, in numbers and as a timeline.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +14,36 @@
 namespace lockstep {
 
 /// Times are medians over the measured steps of this rank, in milliseconds since the first gradient
-/// of a backward: on a device those at which it did the work.
+/// of a backward. On a device they are when the device did the work.
 struct BucketStatistics {
   std::size_t index = 0;  ///< in the order of reduction
   std::size_t parameters = 0;
-  std::int64_t bytes = 0;  ///< of gradients; 0: sparse, which differ from step to step
+  std::int64_t bytes = 0;  ///< of gradients; 0 for sparse ones, whose size varies
   std::string dtype{};
-  double ready_ms = 0;  ///< its last gradient was there
-  double start_ms = 0;  ///< its reduction began: after those of the buckets before it
-  double end_ms = 0;    ///< this rank saw its end
+  double ready_ms = 0;  ///< its last gradient arrived
+  double start_ms = 0;  ///< its reduction began, after those of earlier buckets
+  double end_ms = 0;    ///< this rank saw its reduction complete
 };
 
 struct RankStatistics {
   int rank = 0;
-  /// From the end of one reduction to the last gradient of the next backward: what the rank did by
-  /// itself. Median, in milliseconds.
+  /// From the end of one reduction to the last gradient of the next backward, the rank's local
+  /// work. Median, in milliseconds.
   double compute_ms = 0;
-  /// How much longer the slowest rank needed for that, step by step. Mean, in milliseconds.
+  /// How much longer the slowest rank took for its local work, averaged over steps, in
+  /// milliseconds.
   double wait_ms = 0;
 };
 
 struct DdpStatistics {
   std::int64_t steps = 0;     ///< backwards that communicated, since construction
-  std::int64_t measured = 0;  ///< the last of them, since the buckets were rebuilt; at most 127
+  std::int64_t measured = 0;  ///< number measured: the latest since the last rebuild; at most 127
   bool rebuilt = false;       ///< the buckets follow the order in which gradients arrived
   // Medians over the measured steps of this rank, in milliseconds:
   double backward_ms = 0;       ///< first gradient to last
-  double communication_ms = 0;  ///< while any bucket was under way: hidden and exposed
-  double hidden_ms = 0;         ///< of it, while backward still computed
-  double exposed_ms = 0;        ///< after the last gradient: what the step waited for
+  double communication_ms = 0;  ///< while any bucket was in progress: hidden and exposed
+  double hidden_ms = 0;         ///< the part during which backward still computed
+  double exposed_ms = 0;        ///< after the last gradient: the part that delayed the step
   double skew_ms = 0;           ///< between the fastest and the slowest rank's compute_ms
   std::vector<BucketStatistics> buckets{};
   std::vector<RankStatistics> ranks{};
@@ -52,18 +53,18 @@ struct DdpStatistics {
 DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times,
                         ProcessGroup& group);
 
-/// A table for people, several lines with a newline each.
+/// A human-readable table of several lines, each ending in a newline.
 std::string to_table(const DdpStatistics& statistics);
 
-/// The measured steps of this rank: its computing, its backward, and each bucket's waiting for its
-/// turn and being under way. Reductions match those of the other ranks of one group; `group_name`
-/// tells groups apart (see Span::collective).
+/// The measured steps of this rank: its computation, its backward, and for each bucket the time
+/// queued and the time in progress. Reductions match those of the other ranks in the group;
+/// `group_name` tells groups apart (see Span::collective).
 std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
                             const std::string& group_name);
 
-/// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace that Perfetto
-/// and chrome://tracing show (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, where
-/// the file can't be written.
+/// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace for Perfetto
+/// and chrome://tracing (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, if the file
+/// cannot be written.
 void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
                      const StepRecorder& times, ProcessGroup& group);
 

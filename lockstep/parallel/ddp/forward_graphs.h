@@ -1,4 +1,4 @@
-// Which graphs came from forwards through the wrapper.
+// Recognises graphs recorded by forwards of the wrapper.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@
 
 namespace lockstep {
 
-/// Remembers the nodes that the latest forwards recorded, by the numbers that autograd gives to
-/// nodes in the order of their creation on a thread. A backward over a graph that no forward made
-/// is recognised, even after two forwards, as a GAN's discriminator has them, or in a second
-/// backward after retain_graph. Not thread-safe.
+/// Remembers which nodes the latest forwards recorded, by the sequence numbers that autograd
+/// assigns on each thread. It thus detects a backward over a graph that no forward recorded, even
+/// after two forwards, as for a GAN's discriminator, or in a second backward after retain_graph.
+/// Not thread-safe.
 class ForwardGraphs {
  public:
-  /// A forward that records a graph begins or ends on this thread. One that is not said to end,
-  /// because the caller runs the module itself, lasts until the next begins: what is recorded
-  /// meanwhile counts as its own.
+  /// Marks the beginning or end, on this thread, of a forward that records a graph. A forward
+  /// without an end, because the caller runs the module directly, lasts until the next one begins:
+  /// nodes recorded in between count as its own.
   void begin();
   void end();
 
-  /// Whether the backward that runs on this thread covers a node of such a forward. To be asked
-  /// from within it.
+  /// Whether the backward running on this thread covers a node of such a forward. Call it from
+  /// within that backward.
   bool in_this_backward() const;
 
  private:

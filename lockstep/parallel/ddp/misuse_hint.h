@@ -1,4 +1,4 @@
-// Errors of the group that DistributedDataParallel ran into, with what they usually mean there.
+// Adds a hint about the likely cause to the group's errors in DistributedDataParallel.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline std::string misuse_hint(const char* where) {
              "hooks and statistics() are for all ranks alike");
 }
 
-/// Calls `function`; a CommError or TimeoutError gets the hint.
+/// Calls `function`, and adds the hint to a CommError or TimeoutError.
 template <class Function>
 void with_hint(const char* where, Function&& function) {
   try {

@@ -1,4 +1,4 @@
-// Rank 0's buffers (the running statistics of batch normalisation) for all ranks.
+// Copies rank 0's buffers (the running statistics of batch normalisation) to all ranks.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-/// Moves the buffers of a module into symmetric memory, one block for each dtype, so that one
-/// broadcast without copies sends them all. The module keeps its tensor objects; only their storage
-/// changes. A buffer whose storage is replaced later is moved again at the next broadcast; one that
-/// changes its type, shape or device is a ConfigError that ends the group.
+/// Moves the buffers of a module into symmetric memory, one block per dtype, so that one broadcast
+/// without copies sends them all. The module keeps its tensor objects; only their storage changes.
+/// A buffer whose storage is replaced later is moved again at the next broadcast. A buffer that
+/// changes its type, shape or device is a ConfigError, and the group is aborted.
 class ModuleBuffers {
  public:
   /// Collective.
   ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);
 
-  /// Collective. Every rank's buffers become those of rank `source`, as PyTorch's DDP does before
+  /// Collective. Copies the buffers of rank `source` to every rank, as PyTorch's DDP does before
   /// each forward.
   void broadcast(int source = 0);
 

@@ -1,4 +1,4 @@
-// An operation of several steps, each of which needs the result of the one before.
+// An operation of several phases, each of which needs the result of the previous one.
 #pragma once
 
 #include <functional>
@@ -9,24 +9,26 @@
 
 namespace lockstep {
 
-/// The ranks of a group must start its collectives in one order. So no phase starts by itself when
-/// the one before has ended, which each rank sees at another time: phases start in advance() and
-/// wait(), which all ranks call at the same place of their program. Not thread-safe.
+/// The ranks of a group must start its collectives in the same order. A phase therefore never
+/// starts on its own when the previous one ends, because each rank sees that end at a different
+/// time. Phases start in advance() and wait(), which all ranks call at the same point of their
+/// program. Not thread-safe.
 class PhasedWork final : public Work {
  public:
-  /// Runs when the phase before has ended well. Starts the next, or returns null for "nothing to
-  /// wait for"; throws what the operation then ends with. What it starts may have phases itself.
+  /// Called after the previous phase has succeeded. Starts the next operation, or returns null if
+  /// there is nothing to wait for; an exception ends the whole operation. The returned Work may
+  /// itself have phases.
   using Phase = std::function<std::shared_ptr<Work>()>;
 
-  /// `first` (null: nothing to wait for) is under way.
+  /// `first` is already in progress (null: nothing to wait for).
   PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest);
 
-  /// Waits for the phase that is under way and starts the next one. False when that was the last.
+  /// Waits for the current phase and starts the next one. Returns false if it was the last.
   bool advance();
 
-  /// Runs all phases that are left. `timeout` is of each phase.
+  /// Runs all remaining phases. `timeout` applies to each phase.
   void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) override;
-  /// Helps the phase under way; true when the last one has ended, or one with an error.
+  /// Makes progress on the current phase; true if the last phase has ended, or any with an error.
   bool is_completed() override;
   std::exception_ptr error() const override;
 
@@ -39,9 +41,9 @@ class PhasedWork final : public Work {
   std::exception_ptr error_;
 };
 
-/// Calls advance() of all works that have phases, round after round, so that every work's next
-/// phase is under way before any is waited for, and then waits for all, in their order, and calls
-/// `waited` with the index of each. Throws the first error.
+/// Calls advance() on all works with phases, round after round, so that every work's next phase is
+/// in progress before any is waited for. Then waits for all works in order and calls `waited` with
+/// the index of each. Throws the first error.
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
                   const std::function<void(std::size_t)>& waited = {});
 

@@ -1,4 +1,4 @@
-// Which gradients still are what a reduction made of them.
+// Tracks which gradients are still the result of a reduction.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 
 namespace lockstep {
 
-/// A rank's buckets after a reduce-scatter hold the mean in one slice and the rank's own sums in
-/// the others: another backward must not add to that. Gradients may be cleared where nobody tells
-/// (Module::zero_grad() takes them away), so each parameter has a hook that looks before its next
-/// gradient arrives. The destructor removes the hooks. Not thread-safe: one backward at a time.
+/// After a reduce-scatter a rank's buckets hold the mean in one slice and the rank's own sums in
+/// the others, so another backward must not add to them. Gradients may be cleared without notice
+/// (Module::zero_grad() resets them), so a hook on each parameter checks before its next gradient
+/// arrives. The destructor removes the hooks. Not thread-safe: one backward at a time.
 class ReducedGradients {
  public:
   explicit ReducedGradients(const std::vector<NamedParameter>& parameters);
@@ -24,14 +24,14 @@ class ReducedGradients {
   ReducedGradients(const ReducedGradients&) = delete;
   ReducedGradients& operator=(const ReducedGradients&) = delete;
 
-  /// The bucket's gradients are the result of a reduction from here on.
+  /// Marks the bucket's gradients as the result of a reduction.
   void insert(const GradBucket& bucket);
-  /// They are a backward's. Empty, or the name of the parameter whose gradient is, in part, still a
-  /// result.
+  /// Marks the bucket's gradients as a backward's. Returns the name of a parameter whose gradient
+  /// is still, in part, a reduction's result, or an empty string.
   std::string erase(const GradBucket& bucket);
-  /// All have been made zero.
+  /// Call it after all gradients have been zeroed.
   void clear();
-  /// No gradient that is there is a result.
+  /// True if no existing gradient is the result of a reduction.
   bool empty() const;
 
  private:
@@ -40,7 +40,7 @@ class ReducedGradients {
     torch::Tensor parameter;
     bool reduced = false;
     std::optional<unsigned> hook = std::nullopt;
-    /// Reads the gradient only where nobody cleared it in a way that shows.
+    /// Reads the gradient's values only if nothing else shows that it was cleared.
     bool left_over() const;
   };
   std::map<const torch::TensorImpl*, Entry> entries_;

@@ -1,13 +1,12 @@
 // Reducer: averages gradients over the ranks while backward still runs.
 //
-// Every parameter's gradient is a view into a bucket, a flat tensor that the process group
-// allocated, so that the reduction reads and writes the gradients where they are. A hook tells when
-// a gradient has been accumulated; when the last one of a bucket has, its all-reduce starts.
-// Buckets start in the same order on all ranks, whatever the order in which they fill. At the end
-// of backward the reducer waits for all of them: when loss.backward() returns, the gradients are
-// averaged.
+// Every parameter's gradient is a view into a bucket, a flat tensor allocated by the process group,
+// so that the reduction reads and writes the gradients in place. A hook reports when a gradient has
+// been accumulated; after the last one of a bucket, its all-reduce starts. Buckets start in the
+// same order on all ranks, whatever the order in which they fill. At the end of backward the
+// reducer waits for all of them: when loss.backward() returns, the gradients are averaged.
 //
-// The first backward shows in which order gradients arrive; at its end the buckets are rebuilt so,
+// The first backward shows the order in which gradients arrive; at its end the buckets are rebuilt
 // in the order that rank 0 saw.
 #pragma once
 

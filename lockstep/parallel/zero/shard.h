@@ -1,4 +1,4 @@
-// One rank's slice of one bucket, for an optimizer that updates no more than that.
+// One rank's slice of one bucket, for an optimizer that updates only this slice.
 #pragma once
 
 #include <vector>
@@ -10,25 +10,26 @@
 
 namespace lockstep {
 
-/// Flat tensors of one length, all but the states views of the bucket's memory.
+/// Flat tensors of equal length; all but the states are views of the bucket's memory.
 struct Shard {
-  ElementRange slice;  ///< of the bucket
+  ElementRange slice;  ///< the range in the bucket
   torch::Tensor parameters;
   torch::Tensor gradients;
-  Tensors states;  ///< by UpdateRule::state_names()
-  /// Where ranks share memory: what every rank has where `gradients` lies in this rank's bucket.
+  Tensors states;  ///< in the order of UpdateRule::state_names()
+  /// If ranks share memory: the range of `gradients` in each rank's bucket.
   Tensors peer_gradients;
 };
 
-/// One step by the groups' rules on the given runs of a shard, whose gradients are the mean.
+/// Applies one step of the groups' rules to the given runs of a shard, whose gradients are the
+/// mean.
 void update_shard(const GroupRules& rules, const Shard& shard, const std::vector<SliceRun>& runs);
 
-/// The mean of all ranks' gradients into `gradients`. The peers' must be complete and stay as they
-/// are, until this rank is through.
+/// Writes the mean of all ranks' gradients to `gradients`. The peers' gradients must be complete
+/// and must not change until this rank has finished.
 void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 
-/// Both in one pass over memory, piece by piece, through a buffer that stays in the cache:
-/// gradients are read and not written. The same bits as reduce_shard() and update_shard().
+/// Does both in one pass over memory, piece by piece, through a buffer that stays in the cache:
+/// gradients are read but not written. Gives the same bits as reduce_shard() and update_shard().
 void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 

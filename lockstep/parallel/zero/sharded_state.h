@@ -1,4 +1,4 @@
-// What an optimizer remembers of one rank's slices of the buckets, and how it is saved whole.
+// The optimizer state for one rank's slices of the buckets, and how to save and load it unsharded.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,30 @@
 
 namespace lockstep {
 
-/// Zero at first. Each rank holds 1 / group.size() of it, and the count of steps of every
-/// parameter. Remembers where the parameters lay in the buckets that it was made for, not the
+/// Initially zero. Each rank holds 1 / group.size() of the state, and the step counts of all
+/// parameters. Remembers the parameters' places in the buckets that it was made for, but not the
 /// buckets. Not thread-safe.
 class ShardedState {
  public:
-  /// `names` are those of all parameters in `buckets`, of `rule` what it remembers.
+  /// `names` covers all parameters in `buckets`; `rule` determines which state is kept.
   ShardedState(const std::vector<GradBucket>& buckets, const std::vector<NamedParameter>& names,
                const UpdateRule& rule, ProcessGroup group);
 
-  /// The state of this rank's slice of that bucket: one flat tensor for each of the rule's state
-  /// names.
+  /// The state of this rank's slice of that bucket: one flat tensor for each state name of the
+  /// rule.
   const Tensors& of_bucket(std::size_t bucket) const { return shards_[bucket]; }
-  /// Steps that each parameter of that bucket has made.
+  /// The step count of each parameter in that bucket.
   std::vector<std::int64_t>& steps_of_bucket(std::size_t bucket) { return steps_[bucket]; }
   const std::vector<std::int64_t>& steps_of_bucket(std::size_t bucket) const {
     return steps_[bucket];
   }
 
-  /// Collective. On rank `root` the state of all parameters as Optimizer::state() has it, in memory
-  /// of its own; elsewhere nothing.
+  /// Collective. Rank `root` gets a copy of the state of all parameters, in the format of
+  /// Optimizer::state(); the other ranks get nothing.
   NamedTensors gather(int root);
 
-  /// Collective. Takes over what rank `root` gives, in any order. CheckpointError on every rank,
-  /// and nothing changed, when a tensor is missing, unexpected or of another shape or type.
+  /// Collective. Loads the state that rank `root` gives, in any order. CheckpointError on every
+  /// rank, with nothing changed, if a tensor is missing, unexpected, or of another shape or type.
   void scatter(const NamedTensors& whole, int root);
 
   std::int64_t bytes() const;
@@ -47,7 +47,7 @@ class ShardedState {
   struct Place {
     std::string name;
     std::size_t bucket;
-    std::size_t index;  ///< in the bucket
+    std::size_t index;  ///< index in the bucket
     std::int64_t offset;
     std::vector<std::int64_t> sizes;
     std::vector<std::int64_t> strides;

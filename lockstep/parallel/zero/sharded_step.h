@@ -1,5 +1,5 @@
-// One optimizer for all ranks: each updates its slices of the buckets and holds the state of these.
-// Internal to ZeroRedundancyOptimizer, which knows how the buckets came about.
+// One optimizer over all ranks: each rank updates its slices of the buckets and holds their state.
+// Internal to ZeroRedundancyOptimizer, which controls how the buckets are made.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,26 @@
 
 namespace lockstep {
 
-/// Takes the buckets as they are at each call; all must be of one layout, which may change: the
-/// state moves along. Not thread-safe; failures as those of the group.
+/// Takes the current buckets at each call. They must all have the same layout version; when it
+/// changes, the state moves with it. Not thread-safe; errors are those of the group.
 class ShardedStep {
  public:
-  /// `groups` as checked_groups() returns them, with all parameters of the buckets. ConfigError
-  /// when their rules remember different things. `memory` is kFlat or kShared, as the buckets have
-  /// it.
+  /// `groups` come from checked_groups() and contain all parameters of the buckets. ConfigError if
+  /// their rules keep different state. `memory` is kFlat or kShared, matching the buckets.
   ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
               ParameterMemory memory);
 
-  /// The buckets' communication hook; `layout_is_final` once this backward's end changes no layout.
+  /// The buckets' communication hook. `layout_is_final`: the end of this backward will not change
+  /// it.
   std::shared_ptr<Work> reduce(const GradBucket& bucket, bool layout_is_final);
 
-  /// Collective. All as ZeroRedundancyOptimizer has them.
+  /// Collective. See ZeroRedundancyOptimizer.
   void step(const std::vector<GradBucket>& buckets);
   Tensors mean_gradients(const std::vector<GradBucket>& buckets);
   NamedTensors gather_state(const std::vector<GradBucket>& buckets, int root);
   void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
 
-  /// Gradients have been made zero: those of the next backward are the first.
+  /// Call it after zeroing gradients: those of the next backward are the first.
   void forget_gradients() { reduced_.clear(); }
 
   GroupRules& rules() { return rules_; }
@@ -64,8 +64,8 @@ class ShardedStep {
   ProcessGroup group_;
   const bool shared_;
   const bool keeps_zeros_;
-  bool used_ = false;  // the state is not that of the beginning
-  /// Of these, this rank's slices hold the mean and the others' what this rank computed.
+  bool used_ = false;  // the state differs from its initial value
+  /// For these gradients, this rank's slices hold the mean, the others what this rank computed.
   ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
   double communication_seconds_ = 0;
