@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: what the folder holds, and what proves that it holds it.
+// manifest.json of a checkpoint: the contents of the folder, with checksums.
 //
 //   {
 //     "format": "lockstep checkpoint folder 1",
@@ -12,8 +12,8 @@
 //     "xxh3_64": "2d06800538d394c2"
 //   }
 //
-// The last entry is the checksum (checksum.h) of the text without it. The first checkpoint of a run
-// has no parent, and none of an earlier version has.
+// The last entry is the checksum (checksum.h) of the text without this entry. The first checkpoint
+// of a run has no parent, and neither have checkpoints of earlier versions.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace lockstep {
 
-/// 16 hexadecimal digits, as checksums stand in files and messages.
+/// A checksum as 16 hexadecimal digits, the form in files and messages.
 std::string checksum_digits(std::uint64_t checksum);
 
 struct ManifestFile {
@@ -34,16 +34,16 @@ struct ManifestFile {
 };
 
 struct CheckpointManifest {
-  std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
+  std::int64_t epoch = 1;  ///< the epoch to resume in, from 1
   std::int64_t step = 0;   ///< optimizer steps done in all epochs
-  /// Counts the checkpoints that were written into the parent folder, from 1: the newest one has
+  /// Numbers the checkpoints that were written into the parent folder, from 1. The newest one has
   /// the largest number.
   std::int64_t sequence = 1;
-  std::int64_t first_sequence = 1;  ///< that of the run's first checkpoint
-  /// The sequence of the checkpoint that the run has written before this one, or has gone on from
-  /// since: what lies between the two in the order is no longer the run's. 0: not known.
+  std::int64_t first_sequence = 1;  ///< the sequence of the run's first checkpoint
+  /// The sequence of the checkpoint that the run wrote before this one, or from which it resumed
+  /// since then. Checkpoints between the two no longer belong to the run. 0: not known.
   std::int64_t parent = 0;
-  /// What the evaluation before the checkpoint has found, by name. Finite numbers.
+  /// Results of the evaluation before the checkpoint, by name. Finite numbers.
   std::map<std::string, double> metrics{};
   std::map<std::string, ManifestFile> files{};  ///< by their names in the folder
 };
@@ -51,15 +51,15 @@ struct CheckpointManifest {
 /// The text of the file.
 std::string serialize_manifest(const CheckpointManifest& manifest);
 
-/// A manifest that is whole, but of a format that this version does not know.
+/// An intact manifest of a format that this version does not know.
 class UnknownManifestError : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;
 };
 
-/// The inverse. CheckpointError, beginning with `name`, for every text that serialize_manifest()
-/// does not write, whichever bit of it differs; UnknownManifestError when another version has
-/// written it. Names of files have no folder in them.
+/// The inverse of serialize_manifest(). Throws a CheckpointError that begins with `name` for every
+/// text that serialize_manifest() does not write, even if only one bit differs. Throws an
+/// UnknownManifestError if another version wrote the text. Names of files contain no folder.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& name);
 
 }  // namespace lockstep

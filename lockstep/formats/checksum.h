@@ -1,4 +1,4 @@
-// XXH3 of 64 bits: finds damage, at the speed of memory. No defence against forgery.
+// XXH3 of 64 bits: detects damage, at the speed of memory. No protection against forgery.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-/// XXH3_64bits of `bytes`; of none it is not 0.
+/// XXH3_64bits of `bytes`; for an empty span it is not 0.
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-/// The checksum of pieces that come one after the other.
+/// The checksum of consecutive pieces.
 class Checksum {
  public:
   Checksum();

@@ -20,15 +20,15 @@ inline constexpr std::int64_t kCifar10Classes = 10;
 inline constexpr std::int64_t kCifar100Classes = 100;
 inline constexpr std::int64_t kCifar100CoarseClasses = 20;
 
-/// A view into the bytes that were parsed: record i begins at records + i * kCifarRecordBytes (or
-/// kCifar100RecordBytes) with its label (or labels); its pixels follow.
+/// A view into the parsed bytes: record i begins at records + i * kCifarRecordBytes (or
+/// kCifar100RecordBytes) with its label (or labels), followed by its pixels.
 struct CifarRecords {
   std::int64_t count = 0;
   const std::uint8_t* records = nullptr;
 };
 
-/// DataError, beginning with `name`, unless `bytes` is exactly `expected_count` records and every
-/// label is 0 to 9. The view lives as long as `bytes`.
+/// Throws a DataError that begins with `name` unless `bytes` is exactly `expected_count` records
+/// and every label is 0 to 9. The view lives as long as `bytes`.
 CifarRecords parse_cifar10(std::span<const std::byte> bytes, std::int64_t expected_count,
                            std::string_view name);
 

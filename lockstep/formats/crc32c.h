@@ -1,4 +1,5 @@
-// CRC-32C, the checksum of TensorBoard's event files: finds damage, no defence against forgery.
+// CRC-32C, the checksum of TensorBoard's event files: detects damage, no protection against
+// forgery.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +7,11 @@
 
 namespace lockstep {
 
-/// The CRC of `bytes` by Castagnoli's polynomial (RFC 3720): 0xE3069283 of "123456789".
+/// The CRC of `bytes` by Castagnoli's polynomial (RFC 3720); for "123456789" it is 0xE3069283.
 std::uint32_t crc32c(std::string_view bytes);
 
-/// crc32c() turned right by 15 bits plus 0xA282EAD8, as TensorFlow's record files keep it: the CRC
-/// of bytes that hold their own CRC says nothing.
+/// crc32c() rotated right by 15 bits plus 0xA282EAD8, as TensorFlow's record files store it: the
+/// plain CRC of bytes that contain their own CRC is a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace lockstep

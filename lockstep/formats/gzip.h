@@ -1,4 +1,4 @@
-// gzip (RFC 1952): a whole buffer at once, bounded, by libdeflate.
+// gzip (RFC 1952): unpacks a whole buffer at once, with a size limit, by libdeflate.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Bytes on the heap that nobody zeroed first: for data sets, zeroing costs as much as reading.
-/// Move-only; the bytes live as long as the object.
+/// Uninitialized bytes on the heap: for data sets, zeroing costs as much as reading. Move-only; the
+/// bytes live as long as the object.
 class ByteBuffer {
  public:
   ByteBuffer() = default;
@@ -30,17 +30,17 @@ class ByteBuffer {
 /// Whether `bytes` begins like a gzip member.
 bool is_gzip(std::span<const std::byte> bytes);
 
-/// The size of the content as the trailer of `compressed` states it (modulo 2^32), which gunzip()
-/// verifies. DataError when it is not gzip or too short for a trailer.
+/// The size of the content according to the trailer of `compressed` (modulo 2^32), which gunzip()
+/// verifies. Throws a DataError if `compressed` is not gzip or too short for a trailer.
 std::uint32_t gzip_stated_bytes(std::span<const std::byte> compressed, std::string_view name);
 
 /// The content of `compressed`, which must be exactly one gzip member. `name` is the file, for
 /// messages.
 ///
-/// DataError when it is not gzip, is truncated or damaged (the checksum is verified), carries bytes
-/// after its end, states another size than it has, or would exceed `maximum_bytes`. What the
-/// trailer claims is bounded by what deflate can produce from this input before any memory is asked
-/// for.
+/// Throws a DataError if `compressed` is not gzip, is truncated or damaged (the checksum is
+/// verified), has bytes after its end, states a wrong size, or would exceed `maximum_bytes`. Before
+/// memory is allocated, the size in the trailer is checked against the most that deflate can
+/// produce from this input.
 ByteBuffer gunzip(std::span<const std::byte> compressed, std::size_t maximum_bytes,
                   std::string_view name);
 

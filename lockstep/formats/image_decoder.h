@@ -1,4 +1,4 @@
-// JPEG or PNG, whichever a file is.
+// Decodes JPEG and PNG, whichever a file is.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,20 @@
 
 namespace lockstep {
 
-/// A JpegDecoder and a PngDecoder behind one interface; use, cost, threads and failure are theirs
-/// (jpeg.h has an example).
+/// A JpegDecoder and a PngDecoder behind one interface. Their headers describe use, cost,
+/// thread-safety and errors (jpeg.h has an example).
 class ImageDecoder {
  public:
   explicit ImageDecoder(const ImageDecoderOptions& options = {}) : jpeg_(options), png_(options) {}
 
-  /// Tells the type by the first bytes and reads the header.
+  /// Determines the type from the first bytes and reads the header.
   const ImageHeader& open(std::span<const std::byte> bytes, std::string_view name);
 
   /// jpeg_eighths() of the open image; 8 for PNG, which has no scales.
   int eighths(const ImageRegion& region, int width, int height) const;
 
-  /// `region` at the scale eighths/8. InternalError when a PNG is asked for another scale than 8.
+  /// Decodes `region` at the scale eighths/8. Throws an InternalError if the scale of a PNG is not
+  /// 8.
   void decode(const ImageRegion& region, int eighths, std::span<std::uint8_t> pixels);
 
   /// PngDecoder::remark() of the open image; empty for JPEG.
@@ -34,7 +35,7 @@ class ImageDecoder {
  private:
   JpegDecoder jpeg_;
   PngDecoder png_;
-  std::optional<ImageType> type_;  // of the open image
+  std::optional<ImageType> type_;  // type of the open image
 };
 
 }  // namespace lockstep

@@ -1,14 +1,14 @@
 // A packed image file: a whole data set in one file that is mapped and read in any order.
 //
-//   header    128 bytes: magic "LOCKPACK", version, what the records are, their number and shape,
+//   header    128 bytes: magic "LOCKPACK", version, the kind, number and shape of the records,
 //             the checksums of the table and of the header itself
-//   names     of the data set and of its classes: each a 32-bit length and as many bytes
+//   names     of the data set and of its classes: each a 32-bit length and that number of bytes
 //   index     32 bytes a record: offset, checksum (64 bits each), length, label, height, width (32)
 //   data      from the next multiple of 4,096 bytes on, each record at a multiple of 64, in order
 //
-// Little-endian; what lies between is zero. Names and index together are the table. The places of
-// all parts follow from the numbers in the header, and a file in which they do not is refused.
-// pack_writer.h writes it; docs/adr/014-packed-images.md says why it is so.
+// Little-endian; gaps are zero. Names and index together are the table. The positions of all parts
+// follow from the numbers in the header, and a file that contradicts them is rejected.
+// pack_writer.h writes the file; docs/adr/014-packed-images.md explains the design.
 #pragma once
 
 #include <cstddef>
@@ -20,43 +20,42 @@
 namespace lockstep {
 
 enum class PackKind : std::uint32_t {
-  kFiles = 1,   ///< JPEG and PNG files as they were, three channels when decoded
-  kPixels = 2,  ///< 8-bit pixels, one plane a channel (CHW)
+  kFiles = 1,   ///< unchanged JPEG and PNG files, three channels when decoded
+  kPixels = 2,  ///< 8-bit pixels, one plane per channel (CHW)
 };
 
-/// What all records of a pack have in common.
+/// The properties that all records of a pack share.
 struct PackInfo {
   PackKind kind = PackKind::kPixels;
-  std::string name{};         ///< of the data set, in words
-  std::int64_t channels = 0;  ///< 1 to 4; 3 of files
-  std::int64_t height = 0;    ///< of every image; 0: each has its own
+  std::string name{};         ///< a description of the data set
+  std::int64_t channels = 0;  ///< 1 to 4; 3 for files
+  std::int64_t height = 0;    ///< of every image; 0: each image has its own size
   std::int64_t width = 0;
   std::int64_t num_classes = 0;            ///< 1 to kMaximumPackClasses
-  std::vector<std::string> class_names{};  ///< empty, or one for each class
+  std::vector<std::string> class_names{};  ///< empty, or one name per class
 };
 
-/// One image. `bytes` are the file's.
+/// One image. `bytes` is a view into the file.
 struct PackRecord {
   std::span<const std::byte> bytes{};
   std::int64_t label = 0;   ///< 0 to num_classes - 1
-  std::int64_t height = 0;  ///< pixels; of a JPEG or PNG when it was packed
+  std::int64_t height = 0;  ///< pixels; for a JPEG or PNG, its size when packed
   std::int64_t width = 0;
 };
 
-/// The largest record. As RGB it is more than the largest image that a decoder accepts.
+/// The largest record. As RGB, it exceeds the largest image that a decoder accepts.
 inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
 /// The longest side of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
-/// The most classes of a pack: far more than any data set has, so that counts by class stay small.
+/// The most classes of a pack: far more than any data set has, so that counts per class stay small.
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
-/// A view of the bytes of a pack. Immutable: any thread may ask; copies are cheap but for the
-/// names.
+/// A view of the bytes of a pack. Immutable and thread-safe. Copies are cheap except for the names.
 class PackReader {
  public:
-  /// Checks header and table, checksums included, and that every record lies in the file and can be
-  /// what it claims; no data are read. DataError, beginning with `name`, saying what is wrong.
-  /// `bytes` must outlive the reader and its records.
+  /// Verifies header and table, checksums included, and that every record lies in the file and has
+  /// plausible values. Reads no data. Throws a DataError that begins with `name` and states the
+  /// problem. `bytes` must outlive the reader and its records.
   PackReader(std::span<const std::byte> bytes, std::string name);
 
   const PackInfo& info() const { return info_; }
@@ -66,14 +65,14 @@ class PackReader {
   PackRecord record(std::int64_t index) const;
   std::int64_t label(std::int64_t index) const;
 
-  /// Reads all of a record: DataError when its checksum is another.
+  /// Reads a record completely. Throws a DataError if its checksum does not match.
   void verify(std::int64_t index) const { verify(index, record(index).bytes); }
   /// As above, for a copy of the record's bytes.
   void verify(std::int64_t index, std::span<const std::byte> bytes) const;
-  /// Where in the file a record begins.
+  /// The offset of a record in the file.
   std::size_t offset(std::int64_t index) const;
 
-  /// What a record is called in messages: "images.pack: record 17".
+  /// The name of a record in messages: "images.pack: record 17".
   std::string record_name(std::int64_t index) const;
 
  private:

@@ -24,9 +24,9 @@ struct PackHeader {
   std::uint32_t height;
   std::uint32_t width;
   std::uint64_t names_bytes;
-  std::uint64_t table_checksum;  ///< of all from the header's end to the first record
+  std::uint64_t table_checksum;  ///< of all bytes from the header's end to the first record
   std::uint64_t reserved[7];
-  std::uint64_t header_checksum;  ///< of all before it
+  std::uint64_t header_checksum;  ///< of all header bytes before it
 };
 static_assert(sizeof(PackHeader) == 128);
 inline constexpr std::size_t kPackHeaderChecked = offsetof(PackHeader, header_checksum);
@@ -43,7 +43,7 @@ static_assert(sizeof(PackEntry) == 32);
 
 /// A cache line: no two records share one.
 inline constexpr std::uint64_t kPackRecordAlignment = 64;
-/// A page: data can be advised and dropped apart from the index.
+/// A page: data can be advised and dropped separately from the index.
 inline constexpr std::uint64_t kPackDataAlignment = 4096;
 
 constexpr std::uint64_t pack_aligned(std::uint64_t offset, std::uint64_t alignment) {

@@ -15,31 +15,32 @@
 
 namespace lockstep {
 
-/// The file appears at its path in finish(); when that is not reached, nothing is left. Memory is
-/// some megabytes, whatever the number of records. For one thread at a time.
+/// The file appears at its path in finish(); if finish() is not reached, no file is left. Takes
+/// some megabytes of memory, for any number of records. Not thread-safe.
 ///
 ///   PackWriter writer("images.pack", {.kind = PackKind::kPixels, .name = "x", ...}, 1000);
 ///   for (...) writer.add({pixels, label, height, width});
 ///   writer.finish();
 class PackWriter {
  public:
-  /// For exactly `records` records. `info` as a reader shall see it; its height and width become
-  /// those of the images where all have the same, whatever they are here. ConfigError when a number
-  /// cannot be; DataError when no file can be made there.
+  /// Prepares a pack of exactly `records` records. `info` describes the pack to readers. Its height
+  /// and width are ignored: they are set to the size of the images if all have the same. Throws a
+  /// ConfigError for an invalid number, and a DataError if the file cannot be created.
   PackWriter(const std::filesystem::path& path, const PackInfo& info, std::int64_t records);
 
-  /// Appends a record. DataError when the disk is full; InternalError for a record that a reader
-  /// would refuse, or one too many.
+  /// Appends a record. Throws a DataError if the disk is full, and an InternalError for a record
+  /// that a reader would reject, or one too many.
   void add(const PackRecord& record);
 
-  /// DataError when the file cannot be completed; InternalError before all records are there.
+  /// Throws a DataError if the file cannot be completed, and an InternalError if records are
+  /// missing.
   void finish();
 
-  /// So far; after finish() of the file.
+  /// The size of the file so far; after finish(), the final size.
   std::uint64_t bytes() const { return end_; }
 
  private:
-  // Pieces that follow each other, written a megabyte at a time.
+  // Consecutive pieces, written a megabyte at a time.
   struct Stream {
     std::uint64_t offset = 0;  // of the buffer in the file
     std::string buffer;
@@ -50,12 +51,12 @@ class PackWriter {
 
   std::string path_;
   PackInfo info_;
-  AtomicFile file_;  // after info_, which is checked before a file is made
+  AtomicFile file_;  // declared after info_, which is validated before a file is created
   PackHeader header_{};
   Stream table_;
   Stream data_;
   Checksum table_checksum_;
-  std::uint64_t end_ = 0;  // of the last record
+  std::uint64_t end_ = 0;  // end of the last record
   std::uint64_t written_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Text of a file in a message.
+// Makes text of a file safe for a message.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// `text`, which a damaged file may have supplied, cut and cleaned so that a message stays one
+/// Shortens and cleans `text`, which may come from a damaged file, so that a message stays one
 /// line.
 inline std::string printable(std::string_view text) {
   std::string result(text.substr(0, 80));

@@ -4,15 +4,14 @@
 // JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}},
 // the bytes of the tensors without holes. Little-endian, row-major.
 //
-// Files that we write carry checksums in "__metadata__", where other readers see text that means
-// nothing to them:
+// Files that we write carry checksums in "__metadata__", which other readers treat as plain text:
 //
 //   "lockstep.xxh3_64:NAME"  of the bytes of tensor NAME
 //   "lockstep.xxh3_64"       of the header: of its JSON without this entry, with sorted keys,
 //                            without blanks, and with only those characters escaped that must be
 //
-// as 16 hexadecimal digits of XXH3 (checksum.h). A program that reads such a file and writes the
-// same tensors and metadata again keeps them right.
+// as 16 hexadecimal digits of XXH3 (checksum.h). The checksums stay valid if another program reads
+// such a file and writes the same tensors and metadata again.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@
 
 namespace lockstep {
 
-/// A tensor's type ("F32", "BF16", "I64", "BOOL", ...), shape, and bytes that somebody else owns.
+/// A tensor's type ("F32", "BF16", "I64", "BOOL", ...), shape, and bytes, which it does not own.
 struct TensorView {
   std::string dtype{};
   std::vector<std::int64_t> shape{};
@@ -39,36 +38,37 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 struct Safetensors {
   TensorViews tensors{};           ///< in the order of their names
   SafetensorsMetadata metadata{};  ///< without the checksums
-  /// All that the file holds was compared with its checksums. Files of other programs have none.
+  /// All contents of the file were verified against checksums. Files of other programs have none.
   bool has_checksums = false;
 };
 
-/// Bytes of one element of `dtype`; 0 when safetensors has no such type.
+/// Bytes of one element of `dtype`; 0 if safetensors has no such type.
 std::size_t safetensors_element_bytes(std::string_view dtype);
 
-/// The tensors in `bytes`, as views that live as long as `bytes`. CheckpointError, beginning with
-/// `name`, when the header is not the JSON above, repeats a key, names an unknown type, when
-/// offsets overlap, leave holes, or do not end where the file ends, when a size contradicts a
-/// shape, or when a checksum does not fit. Where there are checksums, all bytes are read.
+/// The tensors in `bytes`, as views that live as long as `bytes`. Throws a CheckpointError that
+/// begins with `name` if the header is not the JSON above, repeats a key or names an unknown type;
+/// if offsets overlap, leave holes, or do not end at the end of the file; if a size contradicts a
+/// shape; or if a checksum does not match. A file with checksums is read completely.
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
-/// The file's content, with checksums. CheckpointError when a view's bytes contradict its type and
-/// shape, a tensor is called "__metadata__", a key of `metadata` is one of those above, or the
-/// header becomes larger than readers allow. Tensors are laid out by falling element size, then
-/// name, as the reference implementation does, so that all are aligned.
+/// The file's content, with checksums. Throws a CheckpointError if a view's bytes contradict its
+/// type and shape, a tensor is called "__metadata__", a key of `metadata` is one of the above, or
+/// the header becomes larger than readers allow. Tensors are ordered by descending element size,
+/// then name, as in the reference implementation, so that all are aligned.
 std::string serialize_safetensors(const TensorViews& tensors,
                                   const SafetensorsMetadata& metadata = {});
 
 /// The content of serialize_safetensors() in pieces, without a copy of the tensors.
 struct SafetensorsPieces {
-  std::string head{};                              ///< the length of the header and the header
-  std::vector<std::span<const std::byte>> data{};  ///< of the views, in their order in the file
+  std::string head{};  ///< the length of the header and the header
+  std::vector<std::span<const std::byte>>
+      data{};  ///< the bytes of the views, in their order in the file
 };
 SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
                                      const SafetensorsMetadata& metadata = {});
 
-/// serialize_safetensors(), written so that readers see the old file or the new one. DataError when
-/// the file cannot be written.
+/// Writes serialize_safetensors() atomically: readers see the old file or the new one. Throws a
+/// DataError if the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
                        const SafetensorsMetadata& metadata = {});
 

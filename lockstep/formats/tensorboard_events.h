@@ -16,20 +16,20 @@
 
 namespace lockstep {
 
-/// `event` in the frame that it has in a file.
+/// `event` framed as a record of the file.
 std::string tensorboard_record(std::string_view event);
 
-/// A file that TensorBoard finds in `folder`. Every call writes one record, which a reader sees at
-/// once. Values are kept as floats, as TensorBoard keeps them. For one thread at a time; DataError
-/// when the disk is full or fails.
+/// A file that TensorBoard finds in `folder`. Every call writes one record, which readers see
+/// immediately. Values are stored as floats, as TensorBoard stores them. Not thread-safe. Throws a
+/// DataError if the disk is full or fails.
 ///
 ///   TensorBoardFile file("runs/mnist");
 ///   const NamedValue values[] = {{"train/loss", 0.25}};
 ///   file.add_scalars(moment_at(100), values);
 class TensorBoardFile {
  public:
-  /// Creates FOLDER/events.out.tfevents.SECONDS.HOST.PID.NUMBER; FOLDER must exist. `time` is when,
-  /// in seconds since 1970.
+  /// Creates FOLDER/events.out.tfevents.SECONDS.HOST.PID.NUMBER; FOLDER must exist. `time` is the
+  /// current time in seconds since 1970.
   TensorBoardFile(const std::filesystem::path& folder, double time);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -41,8 +41,8 @@ class TensorBoardFile {
                  int height);
   /// `text` is Markdown, which may have tables.
   void add_text(const LogMoment& moment, std::string_view name, std::string_view text);
-  /// What the tab HPARAMS shows: a row for this file, in the group `run`, with these parameters.
-  /// TensorBoard adds the last values of all scalars, as long as no file says which it should.
+  /// Adds a row for this file to the tab HPARAMS, in the group `run`, with these parameters.
+  /// TensorBoard adds the last values of all scalars, unless a file specifies which ones to show.
   void begin_session(double time, std::string_view run, std::span<const HyperParameter> parameters);
   void end_session(double time, bool success);
 
@@ -50,8 +50,8 @@ class TensorBoardFile {
   void write_event();
 
   AppendFile file_;
-  std::string event_;   // of the call under way; kept for its memory
-  std::string record_;  // the same in its frame
+  std::string event_;   // of the current call; kept to reuse its memory
+  std::string record_;  // the framed event
 };
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
-// The file that an offline run of Weights & Biases leaves, run-ID.wandb, for `wandb sync`.
+// run-ID.wandb, the file that an offline run of Weights & Biases leaves for `wandb sync`.
 //
 // It is a log in LevelDB's format: a header of 7 bytes (":W&B", 0xBEE1, version 0), then blocks of
-// 32 KiB, of which the header is a part. A record is cut into pieces that do not cross a block;
-// each has the CRC-32 of its type and payload (4 bytes), its length (2), and its type (1: the whole
-// record, 2 to 4: its first, a middle and its last piece). The payload is a protobuf message Record
-// of wandb/proto/wandb_internal.proto.
+// 32 KiB, the first of which includes the header. A record is cut into pieces that do not cross a
+// block; each has the CRC-32 of its type and payload (4 bytes), its length (2), and its type (1:
+// the whole record, 2 to 4: its first, a middle and its last piece). The payload is a protobuf
+// message Record of wandb/proto/wandb_internal.proto.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,26 @@
 
 namespace lockstep {
 
-/// `record` as it stands in a file that had `offset` bytes before it.
+/// `record` framed for a file that has `offset` bytes before it.
 std::string wandb_frame(std::string_view record, std::uint64_t offset);
 
 struct WandbRun {
   std::string id{};  ///< unique in the project; letters and digits
   std::string project{};
-  std::string name{};  ///< shown to people
+  std::string name{};  ///< the display name
   std::string host{};
   double start_time = 0;  ///< seconds since 1970
 };
 
-/// A value that is more than a number, as the JSON that wandb's own client writes.
+/// A value that is not a single number, in the JSON that wandb's own client writes.
 struct WandbValue {
   std::string name{};
   std::string json{};
 };
 
-/// Every call writes one record, so that a run that is killed can be read up to the last of them;
-/// wandb 0.31 takes a run without end_run() for one that failed. For one thread at a time;
-/// DataError when the file exists, or the disk is full or fails.
+/// Every call writes one record, so the file of a killed run is readable up to the last one. wandb
+/// 0.31 treats a run without end_run() as failed. Not thread-safe. Throws a DataError if the file
+/// exists, or the disk is full or fails.
 class WandbFile {
  public:
   WandbFile(const std::filesystem::path& path, const WandbRun& run);
@@ -50,9 +50,9 @@ class WandbFile {
   /// to row: the server joins rows of the same step and refuses earlier ones.
   void add_history(const LogMoment& moment, std::span<const NamedValue> numbers,
                    std::span<const WandbValue> values = {});
-  /// What the table of runs shows; replaces what was said of these names before.
+  /// Values for the table of runs; replaces earlier values of the same names.
   void add_summary(std::span<const NamedValue> numbers, std::span<const WandbValue> values = {});
-  /// A file of the folder files/ beside this one, to be uploaded.
+  /// Registers a file of the folder files/ beside this one for upload.
   void add_file(std::string_view path_in_files);
   void end_run(int exit_code, double time);
 
@@ -61,7 +61,7 @@ class WandbFile {
   std::int64_t next_number() { return ++records_; }
 
   AppendFile file_;
-  std::string record_;  // of the call under way; kept for its memory
+  std::string record_;  // of the current call; kept to reuse its memory
   double start_time_;
   std::int64_t records_ = 0;
 };

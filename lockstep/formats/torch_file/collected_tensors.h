@@ -15,7 +15,7 @@
 
 namespace lockstep::torch_file {
 
-/// The bytes of storages by their keys.
+/// The bytes of each storage, by its key.
 using StorageBytes = std::map<std::string_view, std::span<const std::byte>, std::less<>>;
 
 struct CollectedTensors {
@@ -23,16 +23,17 @@ struct CollectedTensors {
   std::map<std::string_view, const PickleStorage*, std::less<>> storages{};  ///< by their keys
 };
 
-/// What is in `pickle`, which must outlive the result. CheckpointError, beginning with `name`, when
-/// two tensors get one name, a storage has two descriptions, or names are longer than the pickle
-/// justifies.
+/// Collects the tensors and storages of `pickle`, which must outlive the result. Throws a
+/// CheckpointError that begins with `name` if two tensors get one name, a storage has two
+/// descriptions, or names are longer than the pickle justifies.
 CollectedTensors collect_tensors(const Pickle& pickle, std::string_view name);
 
 /// Bytes of one element of `storage`; 0 for types that Lockstep does not read.
 std::size_t element_bytes(const PickleStorage& storage);
 
-/// The tensors with their memory. CheckpointError when a type is not read, storages lack bytes or
-/// have others than their description says, or a tensor reaches beyond its storage.
+/// The tensors with their memory. Throws a CheckpointError if a type is not supported, a storage
+/// lacks bytes or their number differs from its description, or a tensor reaches beyond its
+/// storage.
 TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes& bytes,
                           std::string_view name);
 

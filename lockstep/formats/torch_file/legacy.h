@@ -1,4 +1,4 @@
-// The files of torch.save before PyTorch 1.6, and of _use_new_zipfile_serialization=False since.
+// The files of torch.save before PyTorch 1.6, and later with _use_new_zipfile_serialization=False.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,10 @@ namespace lockstep::torch_file {
 /// Whether `bytes` begins with the magic number of such a file.
 bool is_legacy(std::span<const std::byte> bytes);
 
-/// Five pickles: the magic number, the protocol's version, facts of the machine, the content, and
-/// the keys of the storages; then each storage, in the order of the keys, as a 64-bit number of
-/// elements and the elements. CheckpointError as of parse_torch_file().
+/// Parses five pickles: the magic number, the protocol's version, information on the machine, the
+/// content, and the keys of the storages. After them comes each storage, in the order of the keys,
+/// as a 64-bit number of elements and the elements. Throws a CheckpointError as parse_torch_file()
+/// does.
 TorchFile parse_legacy(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace lockstep::torch_file

@@ -1,4 +1,4 @@
-// The names of Python that a pickle may use, and what a call of them gives.
+// The Python names that a pickle may use, and the results of calling them.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace lockstep::torch_file {
 
-/// Whether a pickle may name `name`, which is "MODULE.NAME" under Python 3's names of modules.
+/// Whether a pickle may use `name`, which is "MODULE.NAME" with Python 3's module names.
 bool is_known_name(std::string_view name);
 
-/// The value of `function(*arguments)`. Fails at `place` when `function` is a name that stands for
-/// no function, or the arguments are not those that Python passes.
+/// The value of `function(*arguments)`. Fails at `place` if `function` is not the name of a
+/// function, or the arguments are not those that Python passes.
 PickleNodeRef pickled_call(const std::string& function, const PickleNode& arguments,
                            const PicklePlace& place);
 

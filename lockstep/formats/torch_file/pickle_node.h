@@ -1,4 +1,4 @@
-// A value while its pickle is read.
+// The representation of a value while its pickle is being read.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace lockstep::torch_file {
 
-/// What keys a dictionary has so far. The texts are those of its key nodes.
+/// The keys of a dictionary so far. The texts refer to its key nodes.
 struct PickleKeys {
   std::set<std::string_view> texts{};
   std::set<std::int64_t> numbers{};
 };
 
 struct PickleNode : PickleValue {
-  std::uint64_t weight = 1;  ///< the values in it, itself included, each as often as it occurs
-  int depth = 0;             ///< of the containers in it
-  /// In another value. A container must not change from then on: so none comes to contain itself,
-  /// and weight and depth stay true.
+  std::uint64_t weight =
+      1;          ///< the number of values in it, itself included, each as often as it occurs
+  int depth = 0;  ///< nesting depth of the containers in it
+  /// The value is part of another value. A container must not change from then on: this prevents
+  /// cycles, and keeps weight and depth correct.
   bool is_part = false;
   bool is_ordered_dict = false;
   std::unique_ptr<PickleKeys> keys{};
@@ -30,7 +31,7 @@ struct PickleNode : PickleValue {
 
 using PickleNodeRef = std::shared_ptr<PickleNode>;
 
-/// Where in which pickle something is wrong.
+/// The pickle and the position in it, for error messages.
 struct PicklePlace {
   std::string_view name{};
   std::size_t byte = 0;
@@ -41,7 +42,7 @@ struct PicklePlace {
   }
 };
 
-/// The kind of a value in a message: "a text", "a tensor", ...
+/// The kind of a value for messages: "a text", "a tensor", ...
 const char* kind_of(const PickleValue& value);
 
 }  // namespace lockstep::torch_file

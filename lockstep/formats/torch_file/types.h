@@ -1,5 +1,5 @@
-// Types of tensors by the names of safetensors and of Python's torch, and the place of their
-// elements.
+// The tensor types by their names in safetensors and in Python's torch, and checks of where a
+// tensor's elements lie.
 #pragma once
 
 #include <string>
@@ -15,17 +15,17 @@ struct TensorType {
   std::string_view name;     ///< in Python's torch: "float32"
 };
 
-/// Null where there is no such type.
+/// Null if there is no such type.
 const TensorType* type_of_dtype(std::string_view dtype);
 const TensorType* type_of_storage(std::string_view storage);
 const TensorType* type_of_name(std::string_view name);
 
-/// What is wrong with the shape, strides and offset of `tensor`, whose type is known; empty when
-/// all that they reach is within the storage.
+/// Describes an error in the shape, strides and offset of `tensor`, whose type must be known; empty
+/// if all elements lie within the storage.
 std::string wrong_geometry(const TorchTensor& tensor);
 
-/// What is wrong where tensors that repeat their elements exceed the limits of torch_file.h;
-/// otherwise empty. Their geometry is right.
+/// Describes how tensors that repeat their elements exceed the limits of torch_file.h; empty if
+/// they do not. Their geometry must be valid.
 std::string wrong_expansion(const TorchTensors& tensors);
 
 }  // namespace lockstep::torch_file
