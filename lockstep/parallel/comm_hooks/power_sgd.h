@@ -27,8 +27,7 @@ namespace lockstep {
 
 /// Names, meanings and defaults are those of PyTorch's PowerSGDState. All ranks must give the same.
 struct PowerSgdOptions {
-  std::int64_t matrix_approximation_rank =
-      1;  ///< rank of P and Q; at most a matrix's rows and columns
+  std::int64_t matrix_approximation_rank = 1;  ///< of P and Q; at most a matrix's dimensions
   /// Number of initial steps that use the plain mean. (PyTorch requires at least 2; here buckets
   /// may be rebuilt at any time.)
   std::int64_t start_power_sgd_iter = 1000;

@@ -31,50 +31,50 @@ struct ReducerOptions {
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
 };
 
-/// Owns the hooks that it puts on the parameters and removes them when it goes; gradients stay
-/// valid. Not thread-safe: one backward at a time. Errors leave backward() as exceptions, and end
-/// the group, so that no other rank waits: CommError from the group, ConfigError for what the
-/// program did wrong (the options of DistributedDataParallel say what that may be), and whatever a
-/// communication hook throws.
+/// Owns its hooks on the parameters, which the destructor removes; gradients stay valid. Not
+/// thread-safe: one backward at a time. Errors leave backward() as exceptions and abort the group,
+/// so that no other rank waits: CommError from the group, ConfigError for misuse (see the options
+/// of DistributedDataParallel), and exceptions of a communication hook.
 class Reducer {
  public:
   /// Collective. `parameters` are those that require gradients, in the order of registration, which
-  /// must be the same on all ranks; those with `sparse[i]` have sparse gradients.
+  /// must be the same on all ranks; `sparse[i]` says whether parameter i has sparse gradients.
   Reducer(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse,
           ProcessGroup group, const ReducerOptions& options);
   ~Reducer();
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
 
-  /// Replaces the mean; all ranks alike, before the first backward (else ConfigError).
+  /// Replaces averaging by `hook`. Call it on all ranks before the first backward (else
+  /// ConfigError).
   void register_comm_hook(CommHook hook);
 
-  /// The module's forward is about to run.
+  /// Call it before the module's forward.
   void expect_backward();
-  /// The module's forward has returned. Optional: the warning about a graph that no forward of the
-  /// wrapper recorded becomes exact.
+  /// Call it after the module's forward. Optional: it makes exact the warning about a graph that no
+  /// forward of the wrapper recorded.
   void forward_ended();
 
   /// While false, backward accumulates into the buckets and does not communicate.
   void set_synchronize(bool synchronize);
   bool synchronizes() const;
 
-  /// Throws CommError if an earlier backward ended with an exception half-way: its reductions no
-  /// longer match those of the other ranks; ConfigError if another reducer took over the
+  /// Throws CommError if an earlier backward ended midway with an exception, because its reductions
+  /// no longer match those of the other ranks. Throws ConfigError if another reducer took over the
   /// parameters.
   void require_idle() const;
 
-  /// Collective. Takes part in the others' backward with gradients of zero (or with those that
-  /// accumulated without communication), and gets the same result as they.
+  /// Collective. Takes part in the others' backward with zero gradients (or with those accumulated
+  /// without communication), and gets the same result.
   void reduce_without_backward();
 
-  /// In the order of reduction; a sparse gradient's has no buffer. The reference stays valid, what
-  /// it names changes with the rebuild.
+  /// The buckets in the order of reduction; a sparse gradient's bucket has no buffer. The reference
+  /// stays valid, but a rebuild changes the buckets.
   const std::vector<GradBucket>& grad_buckets() const;
   const StepRecorder& times() const;
-  /// Waits for the device, whose times() are known afterwards; see StepRecorder::settle().
+  /// Waits for the device, after which times() are known; see StepRecorder::settle().
   void settle_times() const;
-  /// Counts gradients that have arrived, with and without communication.
+  /// The number of gradients that have arrived, with and without communication.
   std::int64_t arrivals() const;
 
  private:
@@ -82,8 +82,8 @@ class Reducer {
   std::shared_ptr<State> state_;
 };
 
-/// ConfigError if one of them has a post-accumulate-grad hook that is no reducer's: a tensor has
-/// place for one.
+/// ConfigError if a parameter has a post-accumulate-grad hook that is not a reducer's: a tensor can
+/// have only one.
 void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep

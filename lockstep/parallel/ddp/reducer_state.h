@@ -1,4 +1,4 @@
-// What a Reducer is made of. Internal: reducer_buckets.cpp makes its buckets and hooks, reducer.cpp
+// The state of a Reducer. Internal: reducer_buckets.cpp makes its buckets and hooks, reducer.cpp
 // follows a backward.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// One for each parameter; autograd calls it when the parameter's gradient has been accumulated.
+// One per parameter; autograd calls it after the parameter's gradient has been accumulated.
 class ReducerHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   ReducerHook(std::weak_ptr<const void> owner, std::function<void()> call)
@@ -56,27 +56,27 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
     NamedParameter parameter;
     bool sparse = false;
     std::size_t bucket = 0;
-    torch::Tensor view;  ///< the gradient inside the bucket's buffer; none of sparse ones
-    /// Where the mean of a sparse gradient arrives.
+    torch::Tensor view;  ///< the gradient inside the bucket's buffer; undefined if sparse
+    /// Receives the mean of a sparse gradient.
     std::shared_ptr<torch::Tensor> mean = nullptr;
-    // In the present backward:
-    bool ready = false;   ///< nothing more will come
-    bool unused = false;  ///< ready without a gradient of its own
-    int calls = 0;        ///< of its hook
-    /// With static_graph, once known: calls in every backward.
+    // In the current backward:
+    bool ready = false;   ///< its gradient is complete
+    bool unused = false;  ///< ready without a gradient on this rank
+    int calls = 0;        ///< number of calls of its hook
+    /// With static_graph, once known: the number of calls in every backward.
     int expected_calls = 0;
 
     const std::string& name() const { return parameter.name; }
     torch::Tensor& gradient() const { return parameter.tensor.mutable_grad(); }
   };
 
-  // What a bucket waits for.
+  // The gradients for which a bucket waits.
   struct Members {
     std::vector<std::size_t> slots;
-    std::size_t missing = 0;  ///< of them, not ready in this backward
+    std::size_t missing = 0;  ///< members that are not ready in this backward
   };
 
-  // Before a node of the graph around the present one: follows the backward there.
+  // A hook before a node of the enclosing graph; from there it tracks the outer backward.
   class OuterHook;
 
   // --- Buckets and hooks
@@ -118,23 +118,23 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   const ReducerOptions options_;
   std::vector<Slot> slots_;
   std::vector<torch::Tensor> tensors_;  // the parameters
-  std::vector<Members> members_;        // of each bucket
+  std::vector<Members> members_;        // for each bucket
   CommHook comm_hook_;
   std::optional<UsedParameters> used_;  // over all ranks
   std::vector<std::size_t> arrived_;    // in the first backward
-  bool order_known_ = false;            // the buckets follow it, as far as they ever will
-  bool graph_known_ = false;            // static_graph: expected_calls are
-  bool union_known_ = false;            // static_graph: used_ is
+  bool order_known_ = false;            // the buckets follow it; they will not be rebuilt again
+  bool graph_known_ = false;            // static_graph: expected_calls are known
+  bool union_known_ = false;            // static_graph: used_ is known
   bool strides_told_ = false;
   bool backward_told_ = false;
   bool forward_seen_ = false;
   ForwardGraphs forward_graphs_;
-  std::int64_t forwards_ = 0;  // through the wrapper, that no backward has followed yet
-  // Of the present backward:
+  std::int64_t forwards_ = 0;  // of the wrapper, not yet followed by a backward
+  // In the current backward:
   bool in_backward_ = false;
   int followed_task_ = -1;                    // the graph whose end calls on_backward_end()
-  std::vector<std::shared_ptr<Work>> works_;  // of the buckets started, in order
-  std::size_t ended_ = 0;                     // of them, seen to have ended
+  std::vector<std::shared_ptr<Work>> works_;  // for the buckets started, in order
+  std::size_t ended_ = 0;                     // how many of works_ have been seen to end
 };
 
 }  // namespace lockstep

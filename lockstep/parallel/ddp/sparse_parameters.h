@@ -1,4 +1,4 @@
-// Which parameters of a module have sparse gradients.
+// Finds the parameters of a module that have sparse gradients.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// Names, as named_parameters() gives them, of the weights of torch::nn::Embedding and EmbeddingBag
-/// with sparse(true) anywhere in `module`.
+/// Names, as in named_parameters(), of the weights of every torch::nn::Embedding and EmbeddingBag
+/// with sparse(true) in `module`.
 std::vector<std::string> sparse_embeddings(const torch::nn::Module& module);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The mean of sparse gradients, as an embedding with sparse(true) makes them.
+// Averages sparse gradients, such as those of an embedding with sparse(true).
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-/// The gradient of a rank that has none, of the shape of `parameter`.
+/// The gradient of a rank that has none, with the shape of `parameter`.
 torch::Tensor empty_sparse(const torch::Tensor& parameter);
 
-/// Starts the mean of `gradient` (sparse COO, on each rank with indices of its own, also none at
-/// all). When the handle has ended, `*result` is the mean, coalesced, on all ranks the same. First
-/// the numbers of indices travel, then indices and values, as many as the rank with most of them
-/// has: 8 bytes for each index and sparse dimension, and the values. Additions are in the order of
-/// the ranks. The handle ends with a ConfigError on all ranks where gradients have different sparse
+/// Starts averaging `gradient` (sparse COO; each rank has its own indices, possibly none). When the
+/// handle has ended, `*result` is the mean, coalesced and equal on all ranks. The ranks first
+/// exchange their numbers of indices. Then each sends indices and values, padded to the largest of
+/// these numbers: 8 bytes for each index and sparse dimension, plus the values. Additions are in
+/// rank order. The handle ends with a ConfigError on all ranks if gradients have different sparse
 /// dimensions.
 std::shared_ptr<PhasedWork> async_mean_sparse(const torch::Tensor& gradient, ProcessGroup group,
                                               std::shared_ptr<torch::Tensor> result);

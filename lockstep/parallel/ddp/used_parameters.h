@@ -1,4 +1,4 @@
-// Which parameters take part in a backward, here and on the other ranks.
+// Determines which parameters take part in a backward, on this rank and on any rank.
 #pragma once
 
 #include <vector>
@@ -9,14 +9,13 @@
 
 namespace lockstep {
 
-/// Whether the backward that runs on this thread will reach each of `parameters`. To be asked from
-/// within it. Autograd has counted the nodes of its graph before it starts, so that this costs one
-/// look a parameter, nothing has to be searched, and it holds whatever of the module's outputs the
-/// loss uses. A backward inside of this one (checkpointing) has a graph of its own, which is not
-/// seen.
+/// Whether the backward running on this thread will reach each of `parameters`. Call it from within
+/// that backward. Autograd has counted the nodes of its graph beforehand, so this costs one lookup
+/// per parameter without a search, and holds for any subset of the module's outputs in the loss. A
+/// nested backward (checkpointing) has a separate graph, which is not seen.
 std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& parameters);
 
-/// The union of such sets over the ranks, for up to `count` parameters.
+/// The union of the ranks' used sets, for up to `count` parameters.
 class UsedParameters {
  public:
   /// Collective.
@@ -24,11 +23,11 @@ class UsedParameters {
 
   /// Collective. Starts the union with this rank's set. Does not wait for a device.
   void start(const std::vector<bool>& used);
-  /// Waits for what start() began, as Work::wait() does: over NCCL the current stream waits, not
-  /// the caller.
+  /// Waits for the operation begun by start(), like Work::wait(): over NCCL the current stream
+  /// waits, not the caller.
   void finish();
-  /// Whether any rank uses parameter `index`. On a device the first question after a finish() waits
-  /// for the device; a rank that uses all parameters itself need not ask.
+  /// Whether any rank uses parameter `index`. On a device the first call after a finish() waits for
+  /// the device; a rank that uses all parameters itself need not call it.
   bool anywhere(std::size_t index);
 
  private:
@@ -37,7 +36,7 @@ class UsedParameters {
   ProcessGroup group_;
   torch::Tensor flags_;  // uint8 [count], in symmetric memory
   WorkPtr work_;
-  bool is_read_ = true;  // used_ has what flags_ has
+  bool is_read_ = true;  // used_ is up to date with flags_
   std::vector<bool> used_;
 };
 

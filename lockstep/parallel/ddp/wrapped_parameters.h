@@ -1,4 +1,4 @@
-// Notices parameters that a module trains and its wrapper does not know.
+// Detects parameters that a module trains but its wrapper does not know.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace lockstep {
 
-/// Compares the parameters that a module has now with those that were wrapped. A parameter that was
-/// unfrozen or registered in the meantime has no bucket: each rank would train it on its own
-/// gradient. Refers to `module`, which must live as long as it is asked. Not thread-safe.
+/// Compares a module's current parameters with those that were wrapped. A parameter that was
+/// unfrozen or registered later has no bucket: each rank would train it on its own gradient. Holds
+/// a reference to `module`, which must outlive all calls. Not thread-safe.
 class WrappedParameters {
  public:
   WrappedParameters(const torch::nn::Module& module, const std::vector<NamedParameter>& wrapped);
 
-  /// Empty if each parameter that requires a gradient is a wrapped one; else names one that is not
-  /// and says what became of it and what to do. To be asked at each forward: as long as nothing was
-  /// registered, it allocates nothing for a parameter and searches nothing.
+  /// Empty if every parameter that requires a gradient is wrapped; otherwise names one that is not,
+  /// with the cause and the remedy. Called at each forward: as long as nothing was registered, it
+  /// allocates nothing per parameter and does not search.
   std::string why_not_all();
 
  private:
   struct Known {
-    torch::Tensor parameter;  ///< held, so that no other takes its place in memory
+    torch::Tensor parameter;  ///< held, so that no other tensor takes its address
     bool wrapped;
   };
   bool as_known(const torch::nn::Module& module, std::size_t& next) const;
@@ -37,7 +37,7 @@ class WrappedParameters {
   const torch::nn::Module* module_;
   std::unordered_map<const torch::TensorImpl*, torch::Tensor> wrapped_;
   std::vector<Known>
-      known_;  // in the order of registration; a tied one as often as it is registered
+      known_;  // in the order of registration; a tied parameter occurs once per registration
 };
 
 }  // namespace lockstep
