@@ -1,5 +1,4 @@
-// How many steps the parameters of a group have made, counted on their device. Internal to
-// GroupStep.
+// The step counts of a group's parameters, kept on their device. Internal to GroupStep.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +11,23 @@
 
 namespace lockstep {
 
-/// Parameters that step together, and have made equally many steps, share a count. Which ones these
-/// are is known on the host; how many steps they have made only on the device, since it may replay
-/// steps, or skip some where a gradient was not finite. Not thread-safe.
+/// Parameters that step together and have equal step counts share one count. The host knows which
+/// parameters these are; only the device knows the count, because it may replay steps or skip some
+/// whose gradients were not finite. Not thread-safe.
 class DeviceCounts {
  public:
   struct Count {
     std::vector<std::size_t> members;  ///< indices of parameters
-    torch::Tensor steps{};             ///< int64; undefined where nothing counts steps
-    torch::Tensor number{};            ///< DeviceStep::number of the present step
+    torch::Tensor steps{};             ///< int64; undefined if steps are not counted
+    torch::Tensor number{};            ///< DeviceStep::number of the current step
   };
 
-  /// `steps[i]` are those of parameter i so far; `takes_part[i]` says whether it has a gradient.
-  /// Without `counts_steps` nothing lies on the device.
+  /// `steps[i]` is the count of parameter i so far; `takes_part[i]` says whether it has a gradient.
+  /// Without `counts_steps` nothing is kept on the device.
   DeviceCounts(const std::vector<bool>& takes_part, const std::int64_t* steps, bool counts_steps,
                torch::Device device);
 
-  /// Whether the same parameters take part as when the counts were made.
+  /// Whether the same parameters take part as at construction.
   bool fit(const std::vector<bool>& takes_part) const { return takes_part == takes_part_; }
   const std::vector<Count>& counts() const { return counts_; }
 

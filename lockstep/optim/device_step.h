@@ -1,25 +1,25 @@
-// The numbers of an optimizer step that change from step to step, as tensors.
+// The values that change from one optimizer step to the next, as tensors.
 #pragma once
 
 #include <torch/types.h>
 
 namespace lockstep {
 
-/// An UpdateRule that gets these reads them on the device when the step runs. A CUDA graph may
-/// therefore replay the launches of one step for all later ones, and the host never waits.
-/// All tensors have one element and are on the parameters' device.
+/// An UpdateRule that gets these tensors reads them on the device when the step runs. A CUDA graph
+/// can therefore replay the launches of one step for all later ones, and the host never waits. All
+/// tensors have one element and are on the parameters' device.
 struct DeviceStep {
   /// See lr_type().
   torch::Tensor lr{};
-  /// Number of this step, from 1: float32. Undefined where the rule counts no steps.
+  /// Number of this step, from 1: float32. Undefined if the rule does not count steps.
   torch::Tensor number{};
-  /// float32: 1 where the step must change nothing, as GradScaler finds out, and 0 elsewhere.
-  /// Undefined: the step counts.
+  /// float32: 1 if the step must change nothing, as determined by GradScaler; otherwise 0.
+  /// Undefined means 0.
   torch::Tensor found_inf{};
 };
 
-/// Type of DeviceStep::lr. LibTorch's fused kernels take float32 on GPUs; on a CPU float64 keeps
-/// all bits of the rate that the options give.
+/// The type of DeviceStep::lr. LibTorch's fused kernels take float32 on GPUs; on a CPU float64
+/// keeps all bits of the learning rate in the options.
 inline torch::ScalarType lr_type(torch::Device device) {
   return device.is_cpu() ? torch::kFloat64 : torch::kFloat32;
 }

@@ -1,4 +1,4 @@
-// Tensors that occur several times in a list, each once.
+// Removes duplicates from lists of tensors.
 #pragma once
 
 #include <lockstep/optim/parameter_groups.h>
@@ -6,11 +6,12 @@
 
 namespace lockstep {
 
-/// Each of `tensors` once, where it occurs first. C++'s Module::parameters() lists a tied weight
-/// once for each of its names; what changes a list of tensors in place must change it once.
+/// Each of `tensors` once, at its first occurrence. C++'s Module::parameters() lists a tied weight
+/// once for each of its names, but an in-place change of a list of tensors must change it only
+/// once.
 Tensors distinct(const Tensors& tensors);
 
-/// As above, under the first of its names.
+/// As above, with the first of its names.
 NamedTensors distinct(const NamedTensors& tensors);
 
 }  // namespace lockstep

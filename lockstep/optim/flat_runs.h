@@ -1,11 +1,12 @@
-// Parameters that lie in memory beside each other, as their gradients do: one flat tensor to a
-// kernel.
+// Joins parameters that are adjacent in memory, with adjacent gradients, into flat tensors that a
+// kernel takes at once.
 //
-// DistributedDataParallel with flat parameters lays both out so: each begins at a multiple of 64
-// bytes, zeros between. A run takes these zeros along, which every update rule leaves zero, on the
-// CPU, where the kernels go through memory by vectors. What lies there may also be another
-// optimizer's tensor that is zero for now, which no address tells; so they are looked at in each
-// step. On a GPU, where that would mean to wait for it, runs end at gaps.
+// DistributedDataParallel with flat parameters creates this layout: each parameter and gradient
+// begins at a multiple of 64 bytes, with zeros between. On the CPU, where the kernels process
+// memory in vectors, a run includes these zeros, which every update rule leaves zero. The address
+// does not show whether such memory is padding or another optimizer's tensor that is currently
+// zero, so it is checked in each step. On a GPU, where the check would have to wait, runs end at
+// gaps.
 #pragma once
 
 #include <cstddef>
@@ -23,29 +24,30 @@ namespace lockstep {
 using Addresses = std::vector<const void*>;
 Addresses addresses_of(const Tensors& parameters);
 
-/// Finds the runs by address. Memory between two parameters, and after the last, is taken along
-/// only if it is less than 64 bytes of zeros within one storage on the CPU, for the parameters as
+/// Finds the runs by address. Memory between two parameters, or after the last one, is included
+/// only if it is less than 64 bytes of zeros within one storage on the CPU, for the parameters and
 /// for the gradients. Shares and holds the memory of both. Not thread-safe.
 class FlatRuns {
  public:
   /// Parameters without a gradient are in no run.
   explicit FlatRuns(const Tensors& parameters);
 
-  /// Whether the tensors are still where they were, and zeros where nothing was between them.
+  /// Whether the tensors are still at the same addresses and the padding is still zero.
   bool fit(const Tensors& parameters) const;
-  /// Whether every gradient is in a run and some run has more than one.
+  /// Whether every gradient is in a run and some run has more than one gradient.
   bool useful() const { return complete_ && parameters_.size() < members_; }
 
-  const Tensors& parameters() const { return parameters_; }  ///< of each run, flat
+  const Tensors& parameters() const { return parameters_; }  ///< one flat tensor per run
   const Tensors& gradients() const { return gradients_; }
   /// For each run, the indices of its parameters, in the order of memory.
   const std::vector<std::vector<std::size_t>>& members() const { return runs_; }
 
-  /// `flat` is like parameters()[run]: what lies in it where `parameter` lies in the run.
+  /// Returns the part of `flat` at the offset that `parameter` has in `run`, one of parameters();
+  /// `flat` has the layout of `run`.
   static torch::Tensor part(const torch::Tensor& flat, const torch::Tensor& run,
                             const torch::Tensor& parameter);
 
-  /// Less than 64 bytes beside a tensor of a run that belong to none of it.
+  /// Less than 64 bytes next to a tensor of a run that belong to none of its tensors.
   struct Padding {
     const std::byte* begin;
     std::size_t bytes;
@@ -59,7 +61,7 @@ class FlatRuns {
   Addresses addresses_;
   std::vector<Padding> paddings_;
   std::size_t members_ = 0;
-  bool complete_ = true;  // no gradient is sparse, or of other strides or another type
+  bool complete_ = true;  // false if a gradient is sparse, or has other strides or another type
   std::vector<std::vector<std::size_t>> runs_;
   Tensors parameters_;
   Tensors gradients_;

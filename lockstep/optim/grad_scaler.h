@@ -1,4 +1,4 @@
-// Loss scaling for training in float16, whose small gradients would become zero.
+// Loss scaling for training in float16, in which small gradients would become zero.
 //
 //   lockstep::GradScaler scaler;
 //   for (...) {
@@ -9,8 +9,8 @@
 //     scaler.update();
 //   }
 //
-// Where a device computes, step() waits for it to know whether to do the step. After
-// optimizer.set_capturable(true), scaler.step_on_device(optimizer) does not.
+// On a device, step() waits to know whether to perform the step. After
+// optimizer.set_capturable(true), scaler.step_on_device(optimizer) does not wait.
 #pragma once
 
 #include <cstdint>
@@ -27,33 +27,33 @@ namespace lockstep {
 
 struct GradScalerOptions {
   double init_scale = 65536;
-  double growth_factor = 2;     ///< after `growth_interval` steps in a row without overflow
-  double backoff_factor = 0.5;  ///< after a step with one
+  double growth_factor = 2;     ///< after `growth_interval` consecutive steps without overflow
+  double backoff_factor = 0.5;  ///< after a step with an overflow
   std::int64_t growth_interval = 2000;
 };
 
-/// As torch.amp.GradScaler, for one optimizer (Micikevicius et al., "Mixed Precision Training",
-/// 2018). Gradients are float32, as autocast leaves them. Not thread-safe.
+/// Like torch.amp.GradScaler, for one optimizer (Micikevicius et al., "Mixed Precision Training",
+/// 2018). Gradients are float32, as autocast produces them. Not thread-safe.
 ///
-/// Under DistributedDataParallel every rank has the same gradients, so that all skip the same steps
-/// and nothing is communicated. An optimizer whose ranks have different ones, as
-/// ZeroRedundancyOptimizer, has a reduce_found_inf(), by which its ranks agree; elsewhere see
+/// Under DistributedDataParallel every rank has the same gradients, so all ranks skip the same
+/// steps without communication. An optimizer whose ranks have different gradients, such as
+/// ZeroRedundancyOptimizer, provides reduce_found_inf(), with which its ranks agree; for others see
 /// reduce_found_inf_with().
 class GradScaler {
  public:
   using FoundInfReduction = std::function<void(torch::Tensor& found_inf)>;
 
-  /// ConfigError for options that cannot be. `device` is that of the gradients.
+  /// ConfigError for invalid options. `device` is that of the gradients.
   explicit GradScaler(const GradScalerOptions& options = {}, torch::Device device = torch::kCPU);
 
-  /// The loss to call backward() on; it may be on another device than the scale.
+  /// The scaled loss, on which to call backward(); it may be on another device than the scale.
   torch::Tensor scale(const torch::Tensor& loss) const {
     return loss * (loss.device() == scale_.device() ? scale_ : scale_.to(loss.device()));
   }
 
-  /// Divides by the scale, in place, and looks for what is not finite; a tensor that occurs several
-  /// times is divided once. Gradients may be on several devices. Once a step. ConfigError for
-  /// a second time before update() and for float16 gradients.
+  /// Divides the gradients by the scale, in place, and checks them for non-finite values. A tensor
+  /// that occurs several times is divided once. Gradients may be on several devices. Call it once
+  /// per step: ConfigError for a second call before update(), and for float16 gradients.
   void unscale_(const Tensors& gradients);
   template <class Optimizer>
     requires requires(Optimizer& optimizer) { optimizer.gradients(); }
@@ -61,8 +61,8 @@ class GradScaler {
     unscale_(optimizer.gradients(), agreement_of(optimizer));
   }
 
-  /// `optimizer_step()` unless a gradient is not finite, after unscale_(gradients) if that has not
-  /// been called. Returns whether the step was done. Waits for the device.
+  /// Calls `optimizer_step()` unless a gradient is not finite, after unscale_(gradients) if that
+  /// has not been called. Returns whether the step was performed. Waits for the device.
   bool step(const Tensors& gradients, const std::function<void()>& optimizer_step);
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
@@ -70,8 +70,8 @@ class GradScaler {
     return step_if_finite([&] { optimizer.step(); });
   }
 
-  /// As step(), but the device decides whether it is done, and the host waits for nothing.
-  /// `optimizer` is capturable (Optimizer::set_capturable()), and all its gradients are on the
+  /// Like step(), but the device decides whether the step is performed, and the host does not wait.
+  /// `optimizer` must be capturable (Optimizer::set_capturable()), with all gradients on the
   /// scaler's device.
   template <class Optimizer>
   void step_on_device(Optimizer& optimizer) {
@@ -79,16 +79,16 @@ class GradScaler {
     optimizer.step_unless(found_inf_);
   }
 
-  /// The scale of the next step. ConfigError without an unscale_() or step() before.
+  /// Sets the scale of the next step. ConfigError without a preceding unscale_() or step().
   void update();
 
-  /// Called by each unscale_() with a float of one element: above 0 where this rank found something
-  /// that is not finite. It must become the maximum over the ranks that share the optimizer; it may
-  /// communicate. Takes the place of the optimizer's own.
+  /// Sets a function that each unscale_() calls with a float tensor of one element, above 0 if this
+  /// rank found a non-finite value. The function must replace it by the maximum over the ranks that
+  /// share the optimizer, and may communicate. It replaces the optimizer's own reduction.
   void reduce_found_inf_with(FoundInfReduction reduction) { reduction_ = std::move(reduction); }
 
   double get_scale() const { return scale_.item<double>(); }
-  /// "scale" and "growth_tracker", to save and to load. Shares memory.
+  /// "scale" and "growth_tracker", for saving and loading. Shares memory.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
  private:
@@ -106,7 +106,7 @@ class GradScaler {
   GradScalerOptions options_;
   FoundInfReduction reduction_;
   torch::Tensor scale_;
-  torch::Tensor growth_tracker_;  // steps without overflow
+  torch::Tensor growth_tracker_;  // consecutive steps without overflow
   torch::Tensor found_inf_;
   bool unscaled_ = false;
 };

@@ -1,4 +1,4 @@
-// What an optimizer makes of its parameter groups. Internal to the optimizers.
+// The update rules of an optimizer's parameter groups. Internal to the optimizers.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,28 @@
 
 namespace lockstep {
 
-/// `groups` with each parameter once, under its first name. ConfigError for no group, for options
-/// of different optimizers, for a parameter in two groups, and for a name that two parameters have.
+/// Returns `groups` with each parameter once, under its first name. ConfigError if there is no
+/// group, the options are of different optimizers, a parameter is in two groups, or two parameters
+/// have the same name.
 std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
-/// The update rules of the groups, and their learning rates. Not thread-safe.
+/// The update rules of the groups and their learning rates. Not thread-safe.
 class GroupRules {
  public:
-  /// ConfigError for options that cannot be.
+  /// ConfigError for invalid options.
   explicit GroupRules(const std::vector<ParameterGroup>& groups);
 
   std::size_t size() const { return rules_.size(); }
   UpdateRule& operator[](std::size_t group) const { return *rules_[group]; }
 
-  /// ConfigError where there is no such group.
+  /// ConfigError if there is no such group.
   double lr(std::size_t group) const;
   void set_lr(std::size_t group, double lr);
   void set_lr_of_all(double lr);
-  /// Sets each learning rate to `factor` times that of its options.
+  /// Sets each learning rate to `factor` times the one in its options.
   void scale_lr(double factor);
 
-  /// ConfigError where there is no such group.
+  /// ConfigError if there is no such group.
   double momentum(std::size_t group) const;
   void set_momentum_of_all(double momentum);
 

@@ -15,22 +15,22 @@
 
 namespace lockstep {
 
-/// One call of the rule a step, over flat tensors where parameters lie beside each other as their
-/// gradients do (FlatRuns). Not thread-safe.
+/// Calls the rule once per step, with flat tensors for parameters that are adjacent in memory and
+/// have adjacent gradients (FlatRuns). Not thread-safe.
 class GroupStep {
  public:
-  /// `rule` is that of the group's options and must outlive it. The group has each parameter once.
-  /// ConfigError for a parameter with holes in its memory.
+  /// `rule` belongs to the group's options and must outlive this object. The group has each
+  /// parameter once. ConfigError for a parameter with holes in its memory.
   GroupStep(const ParameterGroup& group, UpdateRule& rule);
 
   /// ConfigError for a sparse gradient that the options do not allow.
   void require_steppable() const;
-  /// Call require_steppable() first. `found_inf` as DeviceStep has it: only while capturable.
+  /// Call require_steppable() first. `found_inf` is DeviceStep::found_inf: only while capturable.
   void step(const torch::Tensor& found_inf = {});
   void zero_grad();
   /// As Optimizer::set_capturable().
   void set_capturable(bool on);
-  /// Brings the rule's learning rate to the device, while capturable.
+  /// Copies the rule's learning rate to the device, while capturable.
   void write_lr();
   /// As Optimizer::state().
   NamedTensors state() const;
@@ -39,7 +39,7 @@ class GroupStep {
 
  private:
   using Indices = std::vector<std::size_t>;
-  /// What one call of the rule steps.
+  /// The tensors of one call of the rule.
   struct Pieces {
     Tensors parameters;
     Tensors gradients;
@@ -63,17 +63,18 @@ class GroupStep {
   std::vector<std::string> names_;
   Tensors parameters_;
   std::vector<Tensors> states_;  // by state, then by parameter
-  torch::Tensor steps_;          // of each parameter; while capturable those of before
+  torch::Tensor steps_;          // for each parameter; while capturable, the counts before that
 
   torch::Tensor lr_;                    // on the device, while capturable
   std::optional<DeviceCounts> counts_;  // while capturable, from the first step on
   bool captured_ = false;               // a graph refers to lr_ and counts_
 
-  // Where parameters and gradients were in the last step: what stays there is worth looking at.
+  // Where parameters and gradients were in the last step: runs are made only if these stay the
+  // same.
   Addresses addresses_;
   bool looked_ = false;
   std::optional<FlatRuns> runs_;
-  std::vector<Tensors> run_states_;  // by state, then by run; `states_` are views of them
+  std::vector<Tensors> run_states_;  // by state, then by run; `states_` are views of these
 };
 
 }  // namespace lockstep

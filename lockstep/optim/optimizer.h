@@ -22,65 +22,67 @@
 
 namespace lockstep {
 
-/// torch.optim's SGD, Adam or AdamW, to rounding: one call of LibTorch's fused kernel a step, over
-/// flat tensors where parameters lie beside each other as their gradients do (FlatRuns).
+/// torch.optim's SGD, Adam or AdamW, up to rounding. Calls LibTorch's fused kernel once per step,
+/// with flat tensors for parameters that are adjacent in memory and have adjacent gradients
+/// (FlatRuns).
 ///
-/// Holds the trainable parameters, each once, not the module. A parameter without a gradient is
-/// skipped and its count of steps stays. Sparse gradients are for SGD without momentum and weight
-/// decay. Make it when the module is on its device. Parameters in memory that ranks share
-/// (DistributedDataParallel's kShared) are for ZeroRedundancyOptimizer: here every rank would step
-/// them, which nothing notices. Not thread-safe.
+/// Holds the trainable parameters, each once, but not the module. A parameter without a gradient is
+/// skipped and its step count does not change. Sparse gradients are allowed only for SGD without
+/// momentum and weight decay. Make the optimizer after moving the module to its device. Parameters
+/// in memory that ranks share (DistributedDataParallel's kShared) need ZeroRedundancyOptimizer:
+/// with this class every rank would step them, which is not detected. Not thread-safe.
 class Optimizer {
  public:
-  /// ConfigError for options that cannot be and for a parameter with holes in its memory.
+  /// ConfigError for invalid options and for a parameter with holes in its memory.
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
   Optimizer(const NamedTensors& parameters, const OptimizerOptions& options);
-  /// Groups with options of their own, such as other learning rates or no weight decay: see
+  /// Groups with separate options, such as different learning rates or no weight decay: see
   /// parameter_groups.h. ConfigError unless all are options of one optimizer, and for a parameter
-  /// in two groups. A parameter in none is not stepped.
+  /// in two groups. A parameter in no group is not stepped.
   explicit Optimizer(std::vector<ParameterGroup> groups);
 
-  /// ConfigError, and nothing changed, for a sparse gradient that the options do not allow.
+  /// ConfigError, with nothing changed, for a sparse gradient that the options do not allow.
   void step();
 
-  /// While on, step() has learning rates and counts of steps on the device, as torch.optim has them
-  /// with capturable=True: a CUDA graph may record step() and replay it, and set_lr() reaches the
-  /// replays. The results are those of other steps, on a CPU to the bit. set_momentum() changes
-  /// only what is launched after it. All parameters of a group must be on one device, and gradients
-  /// dense; a step that has been recorded (CaptureScope) needs gradients of the same parameters
-  /// from then on (ConfigError). state() waits for the device. Load state before this call.
+  /// While on, step() keeps learning rates and step counts on the device, like torch.optim with
+  /// capturable=True: a CUDA graph may record step() and replay it, and set_lr() affects the
+  /// replays. The results are those of ordinary steps, on a CPU bit for bit. set_momentum() affects
+  /// only later launches. All parameters of a group must be on one device, and gradients dense.
+  /// After a step has been recorded (CaptureScope), the same parameters must have gradients in
+  /// every step (ConfigError). state() waits for the device. Load state before this call.
   void set_capturable(bool on);
   bool is_capturable() const { return capturable_; }
-  /// As step() if `found_inf` is 0. If it is 1, nothing happens, and steps are not counted. The
-  /// device decides, and the host does not wait for it. `found_inf` is a float of one element on
-  /// the parameters' device, as GradScaler has it. ConfigError unless capturable.
+  /// Like step() if `found_inf` is 0. If it is 1, nothing changes and no step is counted. The
+  /// device decides, and the host does not wait for it. `found_inf` is a float tensor of one
+  /// element on the parameters' device, as in GradScaler. ConfigError unless capturable.
   void step_unless(const torch::Tensor& found_inf);
 
-  /// Makes the gradients zero in place: they may be views into a reducer's buckets.
+  /// Zeroes the gradients in place, because they may be views into a reducer's buckets.
   void zero_grad();
 
   std::size_t groups() const { return rules_.size(); }
-  /// ConfigError where there is no such group.
+  /// ConfigError if there is no such group.
   double lr(std::size_t group = 0) const { return rules_.lr(group); }
   void set_lr(std::size_t group, double lr);
   void set_lr(double lr);
-  /// Makes each group's learning rate `factor` times the one in its options: for schedules.
+  /// Sets each group's learning rate to `factor` times the one in its options: for schedules.
   void scale_lr(double factor);
 
-  /// SGD's momentum, Adam's and AdamW's beta1. ConfigError where there is no such group.
+  /// SGD's momentum, or the beta1 of Adam and AdamW. ConfigError if there is no such group.
   double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
-  /// Sets that of all groups, as a one-cycle schedule does. ConfigError for a value that the
-  /// options could not have, and for an SGD made without momentum, which keeps no buffer for it.
+  /// Sets the momentum of all groups, as a one-cycle schedule does. ConfigError for a value that is
+  /// invalid in the options, and for an SGD made without momentum, which has no buffer for it.
   void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
 
   const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"
   const Tensors& parameters() const { return parameters_; }     ///< of all groups
-  /// Those that are there.
+  /// The gradients that are defined.
   Tensors gradients() const;
 
-  /// What is remembered, to save and to load: "exp_avg.conv1.weight" and so on, and where the rule
-  /// counts steps "step.conv1.weight", an int64 on the CPU. Shares memory until the next step().
-  /// Names are those of parameters, whatever their group: other groups can take the state over.
+  /// The optimizer's state, for saving and loading: "exp_avg.conv1.weight" and so on, and, if the
+  /// rule counts steps, "step.conv1.weight", an int64 on the CPU. Shares memory until the next
+  /// step(). Names are those of parameters, whatever their group, so the state can be loaded with
+  /// other groups.
   NamedTensors state() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the optimizers can be told; names and defaults are those of torch.optim.
+// The options of the optimizers; names and defaults are those of torch.optim.
 #pragma once
 
 #include <map>
@@ -10,8 +10,8 @@ namespace lockstep {
 struct SgdOptions {
   double lr = 0.01;
   double momentum = 0;
-  double weight_decay = 0;  ///< added to the gradient: L2, not decoupled
-  bool nesterov = false;    ///< needs momentum
+  double weight_decay = 0;  ///< L2 penalty added to the gradient, not decoupled
+  bool nesterov = false;    ///< requires momentum
 };
 
 struct AdamOptions {
@@ -19,7 +19,7 @@ struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;  ///< added to the gradient: L2, not decoupled
+  double weight_decay = 0;  ///< L2 penalty added to the gradient, not decoupled
   bool amsgrad = false;
 };
 
@@ -34,9 +34,9 @@ struct AdamWOptions {
 
 using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
 
-/// Equal texts for equal bits.
+/// Text that keeps all bits of `value`: equal bits give equal texts.
 std::string exact_text(double value);
-/// As exact text by name: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
+/// The options as exact text by name: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
 std::map<std::string, std::string> to_settings(const OptimizerOptions& options);
 
 }  // namespace lockstep

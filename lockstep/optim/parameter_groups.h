@@ -1,4 +1,4 @@
-// Parts of a model's parameters that are stepped with options of their own.
+// Parts of a model's parameters that are stepped with separate options.
 //
 //   const auto groups = lockstep::group_parameters(
 //       *net, [](const std::string& name, const torch::Tensor& parameter) {
@@ -22,7 +22,7 @@ namespace lockstep {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// Parameters, by the names that their state has in a checkpoint, and what steps them.
+/// Parameters, with the names that their state has in a checkpoint, and their options.
 struct ParameterGroup {
   NamedTensors parameters = {};
   OptimizerOptions options = {};
@@ -31,12 +31,12 @@ struct ParameterGroup {
 /// The parameters of `module` that require a gradient, each once, under its first name.
 NamedTensors trainable_parameters(const torch::nn::Module& module);
 
-/// The options of one parameter. All that it returns must be of one optimizer.
+/// Returns the options of one parameter. All results must be options of one optimizer.
 using OptionsOfParameter =
     std::function<OptimizerOptions(const std::string& name, const torch::Tensor& parameter)>;
 
-/// The trainable parameters of `module`, each once, in groups of equal options: `options_of` is
-/// called once for each. The groups are in the order in which their options first occurred.
+/// Groups the trainable parameters of `module`, each once, by equal options; calls `options_of`
+/// once per parameter. The groups are in the order in which their options first occurred.
 std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,
                                              const OptionsOfParameter& options_of);
 

@@ -1,4 +1,4 @@
-// The arithmetic of an optimizer, apart from where its tensors live.
+// The arithmetic of an optimizer, independent of where its tensors are stored.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,41 @@ namespace lockstep {
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// Element by element: parameters may come one by one, as flat buckets or as slices of them, always
-/// with the same result, to the bit. Not thread-safe.
+/// Works element by element: parameters may be passed individually, as flat buckets or as slices of
+/// these, with bitwise equal results. Not thread-safe.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
   virtual const std::string& name() const = 0;  ///< "sgd", "adam", "adamw"
-  /// What is remembered of each element, zero before the first step, by PyTorch's names:
+  /// Names of the state kept for each element, zero before the first step, as in PyTorch:
   /// "momentum_buffer"; "exp_avg", "exp_avg_sq", "max_exp_avg_sq".
   virtual const std::vector<std::string>& state_names() const = 0;
 
-  /// One step, in place. `states[s][i]` is state s of `parameters[i]`. All four have the same
-  /// shapes, strides and dtype for an i, and lie densely in memory. `step` counts from 1.
+  /// One step, in place. `states[s][i]` is state s of `parameters[i]`. For each i, all tensors have
+  /// the same shape, strides and dtype, and are dense in memory. `step` counts from 1.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, std::int64_t step) = 0;
-  /// As above, with the same result, but the numbers are read on the device: for launches that a
-  /// CUDA graph replays. momentum() and weight decay stay those of the launch. All parameters are
-  /// on one device. On a CPU it gives the bits of the step above.
+  /// As above, with the same result, but the values are read on the device: for launches that a
+  /// CUDA graph replays. momentum() and weight decay remain those of the launch. All parameters
+  /// must be on one device. On a CPU the result is bitwise that of the step above.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, const DeviceStep& step) = 0;
 
-  /// Whether update() depends on `step`, which a checkpoint must then hold.
+  /// Whether update() depends on `step`, which checkpoints must then contain.
   virtual bool counts_steps() const { return true; }
 
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
 
-  /// SGD's momentum, Adam's and AdamW's beta1: what a one-cycle schedule moves beside the rate.
+  /// SGD's momentum, or the beta1 of Adam and AdamW; a one-cycle schedule changes it.
   virtual double momentum() const = 0;
-  /// ConfigError for a value that the options could not have either, and for an SGD made without
-  /// momentum, which keeps no buffer for it.
+  /// ConfigError for a value that is invalid in the options, and for an SGD made without momentum,
+  /// which has no buffer for it.
   virtual void set_momentum(double momentum) = 0;
 };
 
-/// ConfigError for options that cannot be.
+/// ConfigError for invalid options.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
 }  // namespace lockstep
