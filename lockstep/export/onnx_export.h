@@ -1,13 +1,14 @@
-// A module as an ONNX model, without Python.
+// Exports a module as an ONNX model, without Python.
 //
 //   resnet->eval();
 //   const OnnxExport model = export_onnx(resnet, {torch::randn({1, 3, 224, 224})}, "resnet.onnx");
 //
-// The module's forward is recorded by LibTorch's tracer, and each recorded operation is lowered to
-// ONNX's (docs/onnx_operators.md lists them). A trace cannot see a branch on data, a number that
-// was read from a tensor, or a size that was read from an input. Therefore forward() runs several
-// times, with other values and other batch sizes, and what differs is refused with its place in the
-// module: an exported model computes what the module does for any batch, or there is none.
+// LibTorch's tracer records the module's forward, and each recorded operation is lowered to ONNX
+// operators (docs/onnx_operators.md lists them). A trace cannot see a branch on data, a number that
+// was read from a tensor, or a size that was read from an input. forward() therefore runs several
+// times, with other values and other batch sizes, and differences are refused with their place in
+// the module: either the exported model computes what the module does for any batch, or the export
+// fails.
 #pragma once
 
 #include <cstdint>
@@ -28,49 +29,50 @@ namespace lockstep {
 
 struct OnnxExportOptions {
   int opset = 20;  ///< version of ONNX's operators, 17 to 20
-  /// The model takes batches of any size. Off: of the examples' alone.
+  /// The model takes batches of any size. If off, only the batch size of the examples.
   bool dynamic_batch = true;
-  /// The dimension of each input that is the batch, -1 for an input without one; empty: the first.
+  /// The batch dimension of each input, -1 for an input without one; empty: the first dimension.
   std::vector<std::int64_t> batch_dimensions{};
-  /// Sizes that forward() reads from its inputs follow the batch where the runs show how, instead
-  /// of being refused. They always do in torch::nn::MultiheadAttention, LSTM, GRU and RNN. Numbers
+  /// Lets sizes that forward() reads from its inputs follow the batch if the runs show how, instead
+  /// of refusing them. They always do in torch::nn::MultiheadAttention, LSTM, GRU and RNN. Numbers
   /// in arithmetic never do.
   bool follow_batch = false;
-  /// Accept that forward() reads values out of tensors, as for a check of its own. Without it that
-  /// is refused even where the runs showed no difference: a branch that none of them took is not
-  /// seen.
+  /// Accepts that forward() reads values out of tensors, for example for its own checks. Otherwise
+  /// this is refused even if the runs showed no difference, because a branch that no run took is
+  /// not seen.
   bool allow_reads = false;
   /// Parameters and arithmetic in float16. Inputs and outputs stay float32.
   bool half = false;
-  /// Batch normalisation behind a convolution becomes part of its weights.
+  /// Folds batch normalisation after a convolution into the convolution's weights.
   bool fold_batch_norm = true;
   std::vector<std::string> input_names{};   ///< empty: "input", or "input_0", "input_1", ...
   std::vector<std::string> output_names{};  ///< empty: "output", or "output_0", "output_1", ...
-  /// Parameters of more bytes than this are stored in a file of their own, PATH.CHECKSUM.data.
-  /// Protobuf limits a file to 2 GiB.
+  /// Parameters larger than this are stored in a separate file, PATH.CHECKSUM.data. Protobuf limits
+  /// a file to 2 GiB.
   std::int64_t most_bytes_in_one_file = 2'000'000'000;
 };
 
-/// What was written.
+/// Describes the exported model.
 struct OnnxExport {
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
   std::int64_t nodes = 0;                 ///< operators in the graph
-  std::int64_t bytes = 0;                 ///< of the model with its external data
-  std::filesystem::path external_data{};  ///< empty where the model is one file
+  std::int64_t bytes = 0;                 ///< of the model, including its external data
+  std::filesystem::path external_data{};  ///< empty if the model is one file
 };
 
-/// What export_onnx() traces: the outputs for inputs like the examples.
+/// The function that export_onnx() traces: returns the outputs for inputs like the examples.
 using OnnxForward =
     std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& inputs)>;
 
 /// Exports what `forward` computes with `module`, whose parameters and buffers become the model's
-/// initializers under their names. For a forward() with other arguments than tensors, which a
-/// lambda binds. The module runs in eval mode, without gradients, on the device that it is on; its
-/// mode and buffers are restored, also when an exception passes; parameters that forward() itself
-/// writes to, as Embedding with max_norm does, are not. Readers of `path` see the old file or the
-/// new one, and an interruption leaves one of them with its external data. Behind the export the
-/// external data of the old model is gone: whoever opened that model and not yet its data cannot
+/// initializers under their names. For a forward() with arguments that are not tensors, which a
+/// lambda can bind. The module runs in eval mode, without gradients, on its current device. Its
+/// mode and buffers are restored, also after an exception; parameters to which forward() itself
+/// writes, as Embedding with max_norm does, are not. Readers of `path` see the old file or the new
+/// one, and an interruption leaves one of them with its external data. After the export the
+/// external data of the old model is removed: a reader that opened the old model but not yet its
+/// data cannot find that data.
 /// find it.
 ///
 /// ConfigError for options out of range, for operators without a lowering, of which it lists all
@@ -82,8 +84,8 @@ OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
 
 namespace onnx {
 
-/// Appends the defined tensors of what a forward() returns: a tensor, or a tuple, pair, vector or
-/// optional of such.
+/// Appends the defined tensors of a forward()'s result: a tensor, or a tuple, pair, vector or
+/// optional of tensors, nested at will.
 inline void append_outputs(const torch::Tensor& output, std::vector<torch::Tensor>& to) {
   if (output.defined()) to.push_back(output);
 }
@@ -122,7 +124,7 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
   }
 }
 
-/// Calls module.forward() with all of `inputs`, where there are `kCount` and it takes that number.
+/// Calls module.forward() with all of `inputs` if there are `kCount` and forward() takes that many.
 template <std::size_t kCount, class Module>
 bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
                   std::vector<torch::Tensor>& outputs) {
@@ -133,8 +135,8 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
 }  // namespace onnx
 
 /// Exports a module holder (made by TORCH_MODULE) or a shared pointer to a module, whose forward()
-/// takes up to six tensors: one for each of `inputs`. Tuples and lists that it returns become
-/// several outputs, undefined tensors none. As above for the rest.
+/// takes up to six tensors: one for each of `inputs`. Returned tuples and lists become several
+/// outputs; undefined tensors are dropped. Otherwise as above.
 template <class ModuleHolder>
   requires requires(ModuleHolder& net) { *net; }
 OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inputs,

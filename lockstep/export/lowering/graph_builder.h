@@ -14,14 +14,14 @@
 
 namespace lockstep::onnx {
 
-/// ONNX's name of a type. ConfigError for one that ONNX or onnxruntime does not have.
+/// ONNX's name for a type. ConfigError for a type that ONNX or onnxruntime lacks.
 ElementType element_type(at::ScalarType type);
 
-/// Names of values in the graph; an empty one stands for an optional input that is left out.
+/// Names of values in the graph; an empty name stands for an omitted optional input.
 using Names = std::vector<std::string>;
 
-/// For one graph and one thread. Nodes go to the end of the graph, so that what they use must have
-/// been added before.
+/// Builds one graph, on one thread. Nodes are appended to the graph, so their inputs must have been
+/// added before.
 class GraphBuilder {
  public:
   /// With `half`, float32 tensors become float16.
@@ -34,7 +34,7 @@ class GraphBuilder {
   /// The type that values of LibTorch's `type` have in this graph.
   ElementType type_of(at::ScalarType type) const;
 
-  /// Begins the names of the following nodes: "layer1.0.conv1".
+  /// Sets the prefix for the names of the following nodes: "layer1.0.conv1".
   void set_scope(const std::string& scope) { scope_ = scope; }
 
   /// Adds a node and returns its outputs' names.
@@ -42,8 +42,8 @@ class GraphBuilder {
   /// Adds a node with one output and returns its name.
   std::string add(const std::string& op_type, Names inputs, Attributes attributes = {});
 
-  /// An initializer with the values of `tensor`, called `wish` where that name is free. The same
-  /// tensor under the same wish is stored once. `keep_float`: not float16 even with half().
+  /// Adds an initializer with the values of `tensor`, named `wish` if that name is free. The same
+  /// tensor with the same wish is stored once. `keep_float`: stays float32 even with half().
   std::string constant(const at::Tensor& tensor, const std::string& wish, bool keep_float = false);
   /// Removes an initializer that no node uses any more, and frees its name.
   void forget_constant(const std::string& name);
@@ -53,19 +53,19 @@ class GraphBuilder {
   std::string scalar(double value, at::ScalarType type);
   /// An int64 tensor with one element for each extent, computed from the batch where needed.
   std::string sizes(const Extents& extents);
-  /// Reshape to `extents`. One extent that follows the batch costs no computation of sizes.
+  /// Adds a Reshape to `extents`. If only one extent follows the batch, no sizes are computed.
   std::string reshape(const std::string& name, const Extents& extents);
 
-  /// The input and its dimension that the batch is read from.
+  /// Sets the input, and its dimension, from which the batch size is read.
   void set_batch_source(std::string input, std::int64_t dimension);
 
-  /// A name that no value has yet, `wish` if possible.
+  /// A name that no value has yet: `wish` if it is free.
   std::string unique_name(const std::string& wish);
 
-  /// The last node that was added, whose output is `name`; null when another one makes it.
+  /// The last added node if its output is `name`; otherwise null.
   OnnxNode* maker(const std::string& name);
 
-  /// Removes nodes and initializers whose values nobody uses.
+  /// Removes nodes and initializers whose values are unused.
   void remove_unused();
 
  private:
@@ -78,7 +78,7 @@ class GraphBuilder {
   std::set<std::string> names_;
   std::map<std::string, int> counters_;
   std::unordered_map<std::string, std::string> constants_;  // by type, sizes, and bytes or identity
-  std::vector<at::Tensor> kept_;  // so that no other tensor takes the identity of one among these
+  std::vector<at::Tensor> kept_;  // held, so that no other tensors take their identities
   std::string batch_input_;
   std::int64_t batch_dimension_ = 0;
   std::string batch_;

@@ -1,4 +1,4 @@
-// A recorded operation as its lowering sees it: arguments in, nodes of ONNX out.
+// A recorded operation as seen by its lowering, which reads its arguments and adds ONNX nodes.
 #pragma once
 
 #include <optional>
@@ -14,25 +14,26 @@
 
 namespace lockstep::onnx {
 
-/// An operation, or a use of it, that has no lowering. The translator collects them all.
+/// Thrown for an operation, or a use of one, that has no lowering. The translator collects them
+/// all.
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-/// What is known of a recorded value while the graph is built.
+/// Information on a recorded value while the graph is built.
 struct Operand {
-  std::string name{};     ///< in the ONNX graph; empty until it is needed there
-  at::Tensor constant{};  ///< defined where the value is known: parameters, folded constants
-  std::string wish{};     ///< the name that its initializer should have
+  std::string name{};              ///< in the ONNX graph; empty until it is needed there
+  at::Tensor constant{};           ///< defined if the value is known: parameters, folded constants
+  std::string wish{};              ///< the preferred name of its initializer
   std::vector<Operand> members{};  ///< of a list of tensors
 };
 
 using Operands = std::unordered_map<const torch::jit::Value*, Operand>;
 
-/// Refers to the translator's state; lives as long as the lowering of one operation. The accessors
-/// take the number of an argument, counted as in LibTorch's schema, and throw Unsupported for an
-/// argument of another kind, or one whose value is known only when the model runs.
+/// Refers to the translator's state; lives only during the lowering of one operation. The accessors
+/// take the index of an argument in LibTorch's schema, and throw Unsupported for an argument of
+/// another kind, or one whose value is known only when the model runs.
 class Operation {
  public:
   Operation(const torch::jit::Node& node, const Trace& trace, Operands& operands,
@@ -43,7 +44,7 @@ class Operation {
         builder_(builder),
         fold_batch_norm_(fold_batch_norm) {}
 
-  /// Another recorded operation, such as the one that makes an argument.
+  /// Another recorded operation, such as the one that produces an argument.
   Operation at(const torch::jit::Node& node) const {
     return {node, trace_, operands_, builder_, fold_batch_norm_};
   }
@@ -59,7 +60,7 @@ class Operation {
   bool is_tensor(std::size_t i) const;
   bool is_list(std::size_t i) const;
 
-  /// The name of a tensor in the graph; an empty one for None.
+  /// The name of a tensor in the graph; empty for None.
   std::string tensor(std::size_t i);
   /// The tensor converted to `type`; also for a number.
   std::string tensor_as(std::size_t i, at::ScalarType type);
@@ -67,11 +68,11 @@ class Operation {
   Names tensors(std::size_t i);
   /// The name of a value that is a member of an argument.
   std::string value(const torch::jit::Value* value) { return materialize(value); }
-  /// What is known of a value that is a member of an argument; null when it is no tensor.
+  /// Information on a value that is a member of an argument; null if it is not a tensor.
   const Operand* operand(const torch::jit::Value* value) const;
-  /// The tensor's values where they are known: a parameter or a constant.
+  /// The tensor's values if they are known, as for a parameter or a constant.
   std::optional<at::Tensor> known(std::size_t i) const;
-  /// The name that a known tensor's initializer should have.
+  /// The preferred name of a known tensor's initializer.
   std::string wish(std::size_t i) const;
 
   std::int64_t integer(std::size_t i) const;
@@ -84,7 +85,7 @@ class Operation {
   std::vector<double> numbers(std::size_t i) const;
   at::ScalarType scalar_type_or(std::size_t i, at::ScalarType otherwise) const;
   bool is_floating_number(std::size_t i) const;
-  /// Whole numbers that may follow the batch, such as the arguments of view().
+  /// Integers that may follow the batch, such as the arguments of view().
   Extent extent(std::size_t i) const;
   Extents extents(std::size_t i) const;
 
@@ -93,13 +94,13 @@ class Operation {
   at::ScalarType type(std::size_t i) const;
   const Extents& result_sizes(std::size_t k = 0) const;
   at::ScalarType result_type(std::size_t k = 0) const;
-  /// The sizes of each member where the result is a list of tensors.
+  /// The sizes of each member if the result is a list of tensors.
   std::vector<Extents> list_sizes() const;
-  /// Whether anybody uses the result.
+  /// Whether the result is used.
   bool is_used(std::size_t k) const;
-  /// The `dimension` of a tensor argument counted from 0, given one that may count from the end.
+  /// Converts the `dimension` of a tensor argument, which may be negative, to one counted from 0.
   std::int64_t axis(std::int64_t dimension, std::int64_t rank) const;
-  /// The size of a dimension. Unsupported where it follows the batch.
+  /// The size of a dimension. Unsupported if it follows the batch.
   std::int64_t fixed(const Extent& extent, const std::string& what) const;
 
   std::string add(const std::string& op_type, Names inputs, Attributes attributes = {}) {
@@ -111,14 +112,14 @@ class Operation {
   }
   /// Makes the value `name` the operation's result.
   void bind(const std::string& name, std::size_t k = 0);
-  /// Makes the names the members of the operation's result, a list of tensors.
+  /// Makes the values with these names the members of the operation's result, a list of tensors.
   void bind_list(const Names& names);
 
   std::string cast(const std::string& name, at::ScalarType from, at::ScalarType to);
-  /// A value of `type` in float32 where the model computes in float16, whose squares overflow
-  /// beyond 255. LibTorch's kernels for float16 add up in float32, too.
+  /// Casts a value of `type` to float32 if the model computes in float16, in which the squares of
+  /// numbers above 255 overflow. LibTorch's kernels for float16 also accumulate in float32.
   std::string widened(const std::string& name, at::ScalarType type);
-  /// The way back from widened().
+  /// Casts back after widened().
   std::string narrowed(const std::string& name, at::ScalarType type);
   /// A number for arithmetic with widened() values.
   std::string wide_scalar(double value, at::ScalarType type);
@@ -136,7 +137,7 @@ class Operation {
   }
   std::string slice(const std::string& name, std::int64_t axis, std::int64_t begin,
                     std::int64_t end, std::int64_t step = 1);
-  /// ReduceMean and its like, whose axes became an input with opset 18 (ReduceSum's with 13).
+  /// ReduceMean and similar, whose axes became an input in opset 18 (ReduceSum's in 13).
   std::string reduce(const std::string& op_type, const std::string& name,
                      std::vector<std::int64_t> axes, bool keep);
 

@@ -1,4 +1,4 @@
-// The table of lowerings: which operations of LibTorch can be exported, and how.
+// The table of lowerings: the operations of LibTorch that can be exported, and how.
 #pragma once
 
 #include <span>
@@ -13,12 +13,12 @@ namespace lockstep::onnx {
 struct Operator;
 using Lower = void (*)(Operation& operation, const Operator& entry);
 
-/// A new operator is one entry in the table of its family, and one case in the family's file in
+/// To add an operator, add an entry to the table of its family, and a case to the family's file in
 /// tests/export/operators/.
 struct Operator {
-  const char* name = "";  ///< without "aten::", and for operations in place without the "_"
+  const char* name = "";  ///< without "aten::", and without the "_" of in-place operations
   Lower lower = nullptr;
-  const char* onnx = "";  ///< what several entries with one function differ in
+  const char* onnx = "";  ///< distinguishes entries that share one function
 };
 
 using Family = std::span<const Operator>;
@@ -39,12 +39,12 @@ Family reduction_operators();
 Family shape_operators();
 Family upsampling_operators();
 
-/// The entry for an operation of LibTorch, "aten::relu_"; null when there is none. An entry is for
-/// all overloads but those that has_other_arguments() names.
+/// The entry for an operation of LibTorch, "aten::relu_"; null if there is none. An entry covers
+/// all overloads except those listed in has_other_arguments().
 const Operator* find_operator(const std::string& qualified_name);
 
-/// Whether the overload ("decimals" of "aten::round") means its arguments otherwise than the entry
-/// of its name does, so that the entry must not be used for it.
+/// Whether the overload ("decimals" of "aten::round") interprets its arguments differently from the
+/// entry of its name, so that the entry must not be used.
 bool has_other_arguments(const std::string& qualified_name, std::string_view overload);
 
 /// The names of all entries, sorted.

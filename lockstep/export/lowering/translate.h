@@ -1,4 +1,4 @@
-// A trace as a model of ONNX.
+// Translates a trace into an ONNX model.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace lockstep::onnx {
 
 struct TranslationOptions {
   int opset = 20;
-  bool half = false;  ///< parameters and arithmetic in float16; inputs and outputs stay
+  bool half = false;  ///< parameters and arithmetic in float16; inputs and outputs unchanged
   bool fold_batch_norm = true;
   std::vector<std::string> input_names{};   ///< empty: "input", or "input_0", "input_1", ...
-  std::vector<std::string> output_names{};  ///< so for "output"
+  std::vector<std::string> output_names{};  ///< empty: "output", or "output_0", "output_1", ...
 };
 
-/// ConfigError, which lists all operators that cannot be exported, each with its places. The
-/// initializers share the memory of `parameters` where they are unchanged.
+/// ConfigError that lists all operators which cannot be exported, each with its places. The
+/// initializers share the memory of `parameters` if they are unchanged.
 Model translate(const Trace& trace, const NamedParameters& parameters,
                 const TranslationOptions& options);
 

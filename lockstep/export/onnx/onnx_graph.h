@@ -1,8 +1,8 @@
-// An ONNX model as plain data, without LibTorch and without protobuf: what the lowering builds and
-// what onnx_file.h writes.
+// An ONNX model as plain data, independent of LibTorch and protobuf: built by the lowering, written
+// by onnx_file.h.
 //
 // Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. Values are named by strings; a
-// node may use only names of graph inputs, of initializers, and of outputs of nodes before it.
+// node may use only names of graph inputs, of initializers, and of outputs of earlier nodes.
 #pragma once
 
 #include <concepts>
@@ -67,13 +67,13 @@ using Attributes = std::vector<Attribute>;
 struct OnnxNode {
   std::string op_type{};
   std::string name{};
-  std::vector<std::string> inputs{};  ///< an empty name: the optional input is left out
+  std::vector<std::string> inputs{};  ///< an empty name stands for an omitted optional input
   std::vector<std::string> outputs{};
   Attributes attributes{};
 };
 
-/// A size of an input or output: a number, or where `symbol` is not empty whatever the caller
-/// gives, the same for all dimensions with that symbol.
+/// A size of an input or output: a number or, if `symbol` is not empty, any size, which must be
+/// equal for all dimensions with that symbol.
 struct Dimension {
   std::int64_t size = 0;
   std::string symbol{};

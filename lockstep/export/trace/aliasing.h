@@ -1,4 +1,4 @@
-// Writes that change another value than the one written to.
+// Detects in-place writes that affect values other than the one written to.
 #pragma once
 
 #include <lockstep/export/trace/places.h>
@@ -6,10 +6,10 @@
 
 namespace lockstep::onnx {
 
-/// A graph of ONNX has no memory: an operation in place is a new value. That is the same as long as
-/// nobody looks at the old value, or at a view of its memory. ConfigError, which names all places,
-/// where somebody does, and where a parameter or buffer is written to. `inputs` is the number of
-/// the graph's inputs that are no parameters.
+/// An ONNX graph has no memory: an in-place operation becomes a new value. The two are equivalent
+/// as long as neither the old value nor a view of its memory is used afterwards. ConfigError, which
+/// names all places, if one is, and if a parameter or buffer is written to. `inputs` is the number
+/// of the graph's inputs that are not parameters.
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters, const Places& places);
 

@@ -1,4 +1,4 @@
-// What recordings of one module with different inputs have in common.
+// Compares recordings of one module with different inputs.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace lockstep::onnx {
 
-/// A constant of the first recording that another one has otherwise.
+/// A constant of the first recording that differs in another one.
 struct BakedConstant {
   const torch::jit::Node* user = nullptr;  ///< the operation that takes it
   std::string text{};                      ///< "2", "a tensor [2, 3]"
-  std::optional<Extent> extent{};          ///< how it follows the batch, where it is seen to
+  std::optional<Extent> extent{};          ///< how it follows the batch, if that is known
   const torch::jit::Value* value = nullptr;
 };
 
@@ -26,8 +26,8 @@ struct BatchProbe {
   const Recording* recording = nullptr;
 };
 
-/// ConfigError, which names the first place, unless both recorded the same operations on the same
-/// operands. `condition` says what was different about the inputs: "other values".
+/// ConfigError, which names the first place, unless both recordings have the same operations on the
+/// same operands. `condition` says how the inputs differed: "other values".
 void require_same_operations(const Recording& first, const Recording& other, const Places& places,
                              const std::string& condition);
 
@@ -35,18 +35,18 @@ void require_same_operations(const Recording& first, const Recording& other, con
 std::vector<BakedConstant> differing_constants(const Recording& first,
                                                const std::vector<const Recording*>& others);
 
-/// The constants of `first` that differ with the batch. Two probes: the first one shows how, the
-/// second one proves it.
+/// The constants of `first` that change with the batch. There are two probes: the first one shows
+/// how, the second one confirms it.
 std::vector<BakedConstant> following_constants(const Recording& first, std::int64_t batch,
                                                const std::vector<BatchProbe>& probes);
 
-/// The sizes of all tensors. ConfigError, which names the place, when one changes with `others` or
-/// changes with the batch otherwise than by a factor and an addend.
+/// The sizes of all tensors. ConfigError, which names the place, if a size changes in `others`, or
+/// changes with the batch in a way that is not a factor and an addend.
 std::unordered_map<const torch::jit::Value*, Extents> traced_sizes(
     const Recording& first, const std::vector<const Recording*>& others, std::int64_t batch,
     const std::vector<BatchProbe>& probes, const Places& places);
 
-/// The operation that takes a constant, also as a member of a list.
+/// The operation that takes a constant, directly or as a member of a list.
 const torch::jit::Node* user_of(const torch::jit::Value& constant);
 
 }  // namespace lockstep::onnx

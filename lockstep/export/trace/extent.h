@@ -6,7 +6,7 @@
 
 namespace lockstep::onnx {
 
-/// `size` is the number in the recorded run. In another run it is per_batch * batch + offset.
+/// `size` is the value in the recorded run. In other runs it is per_batch * batch + offset.
 struct Extent {
   std::int64_t size = 0;
   std::int64_t per_batch = 0;

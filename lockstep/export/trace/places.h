@@ -1,4 +1,4 @@
-// Where in the user's module a recorded operation stands.
+// The place of a recorded operation in the user's module.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace lockstep::onnx {
 
-/// The modules of C++ leave no mark in a trace, but their parameters do: an operation stands in the
-/// module whose parameter it uses (of several, the largest), or after the last one whose parameter
-/// was used.
+/// C++ modules leave no mark in a trace, but their parameters do: an operation is placed in the
+/// module whose parameter it uses (the largest one if it uses several), or after the last module
+/// whose parameter was used.
 struct Place {
-  std::string parameter{};  ///< empty before the first use of one
-  bool uses_it = false;     ///< the operation itself uses the parameter
+  std::string parameter{};  ///< empty before the first use of a parameter
+  bool uses_it = false;     ///< whether the operation itself uses the parameter
 
   /// "conv1" for "conv1.weight"; empty for a parameter of the module itself.
   std::string module() const;

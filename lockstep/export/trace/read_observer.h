@@ -1,4 +1,4 @@
-// Notices when a program reads a value out of a tensor that is being traced.
+// Detects when a program reads a value out of a tensor that is being traced.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@
 namespace lockstep::onnx {
 
 /// While it lives, each item() on this thread of a traced tensor that depends on one of the graph's
-/// first `inputs` inputs adds to `reads` the name of the parameter that was used last. A tracer
-/// records nothing of it: the number is gone from the graph. One at a time on a thread.
+/// first `inputs` inputs appends the name of the last used parameter to `reads`. The tracer does
+/// not record such a read: the number becomes a constant in the graph. Only one observer per
+/// thread.
 class ReadObserver {
  public:
   ReadObserver(std::size_t inputs, const NamedParameters& parameters,

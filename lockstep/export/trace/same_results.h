@@ -1,4 +1,4 @@
-// Whether recorded operations compute what forward() returned.
+// Checks that recorded operations compute what forward() returned.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@ namespace lockstep::onnx {
 
 /// One run of forward().
 struct Run {
-  std::string condition{};  ///< what was special about the inputs: "other values"
+  std::string condition{};  ///< how the inputs differed: "other values"
   Tensors inputs{};
   Recording recording{};
 };
 
-/// Computes `operations`, the recording of this run or of one with the same operations, with the
-/// run's inputs. ConfigError when forward() returned something else, which names the first
-/// operation whose result differs. To find it forward() runs once more, while the results of all
-/// operations are held in memory.
+/// Runs `operations`, the recording of this run or of one with the same operations, on the run's
+/// inputs. If forward() returned something else, throws a ConfigError that names the first
+/// operation whose result differs. To find it, forward() runs once more, with the results of all
+/// operations held in memory.
 void require_same_results(const Recording& operations, const Run& run, const Forward& forward,
                           const NamedParameters& parameters);
 
