@@ -1,5 +1,5 @@
-// A file that grows record by record and can be read up to the last of them, whatever happens to
-// the process that writes it.
+// A file that grows record by record. If the writing process dies, the file is readable up to the
+// last record.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@ namespace lockstep {
 
 enum class AppendMode {
   kCreate,    ///< the file must not exist yet
-  kContinue,  ///< an existing file grows on; a missing one is created
+  kContinue,  ///< an existing file is continued; a missing one is created
 };
 
-/// Holds no buffer: a record belongs to the system when append() returns, and a process that is
-/// killed later loses nothing of it. A call costs about a microsecond on a local disk. For one
-/// thread at a time, and one object for each file: a second writer would tear records apart.
+/// Has no buffer: when append() returns, the record is in the system's hands, and survives if the
+/// process is killed later. A call costs about a microsecond on a local disk. Not thread-safe. Use
+/// one object per file: a second writer would tear records apart.
 ///
 ///   AppendFile file("metrics.jsonl", AppendMode::kCreate);
 ///   file.append("{\"loss\":0.25}\n");
 class AppendFile {
  public:
-  /// DataError when the file cannot be opened, or exists although it should be created.
+  /// Throws a DataError if the file cannot be opened, or exists although the mode is kCreate.
   AppendFile(const std::filesystem::path& path, AppendMode mode);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  /// Writes `record` behind all others. DataError when the disk is full or fails; the file then
-  /// ends with the record before, where it can be cut.
+  /// Appends `record`. Throws a DataError if the disk is full or fails; the file is then truncated
+  /// to the previous record if possible.
   void append(std::string_view record);
 
   std::uint64_t size() const { return size_; }  ///< bytes

@@ -1,4 +1,4 @@
-// A file that is written piece by piece and seen only when it is whole.
+// A file that is written piece by piece and becomes visible only when it is complete.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Written beside its place and renamed over it by commit(); without that, also when an exception
-/// passes, nothing is left and what was in its place stays. For one thread at a time.
+/// Written beside its path, and renamed over it by commit(). Without a commit, also after an
+/// exception, no file is left and the old file at the path stays. Not thread-safe.
 ///
 ///   AtomicFile file("images.pack");
 ///   file.write_at(4096, data);
@@ -18,18 +18,19 @@ namespace lockstep {
 ///   file.commit();
 class AtomicFile {
  public:
-  /// DataError when no file can be created there. Removes what a killed process of this host left.
+  /// Throws a DataError if the file cannot be created. Removes the remains of killed processes of
+  /// this host.
   explicit AtomicFile(const std::filesystem::path& path);
   ~AtomicFile();  ///< A forked child leaves the file to its parent.
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Pieces may come in any order; what none covers reads as zeros. DataError when the disk is full
+  /// Pieces may be written in any order; gaps read as zeros. Throws a DataError if the disk is full
   /// or fails.
   void write_at(std::uint64_t offset, std::string_view bytes);
 
-  /// Flushes to the disk and gives the file its name. Nothing may be written after it. DataError
-  /// when that fails.
+  /// Flushes to the disk and gives the file its name. Nothing may be written afterwards. Throws a
+  /// DataError on failure.
   void commit();
 
  private:

@@ -1,13 +1,14 @@
-// Whether a device's work is being recorded, as into a CUDA graph, instead of executed.
+// Reports whether device work is being recorded, for example into a CUDA graph, instead of
+// executed.
 #pragma once
 
 #include <atomic>
 
 namespace lockstep {
 
-/// While one lives, this process records what it hands to a device. Nothing of it runs, so nobody
-/// may wait for the device, ask it how far it is, or record an event for a time. Scopes may nest
-/// and belong to any thread: a backward runs on threads of its own.
+/// While a CaptureScope lives, this process records its device work. None of it runs, so no code
+/// may wait for the device, query its progress, or record an event for timing. Scopes may nest and
+/// belong to any thread: a backward pass runs on threads of its own.
 class CaptureScope {
  public:
   CaptureScope() noexcept { ++count_; }

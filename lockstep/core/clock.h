@@ -54,7 +54,7 @@ class SecondsScope {
 /// A point in time after which a wait gives up.
 class Deadline {
  public:
-  /// Timeouts beyond a century are a century: adding them to now must not overflow.
+  /// Timeouts are limited to a century, so that adding them to the current time cannot overflow.
   explicit Deadline(Milliseconds timeout)
       : at_(Clock::now() + std::min<Milliseconds>(timeout, std::chrono::hours(24 * 36525))) {}
   bool expired() const { return Clock::now() >= at_; }

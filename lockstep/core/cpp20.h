@@ -1,8 +1,8 @@
-// The headers that a program begins with include this one first. Below C++20 the compiler then says
-// so in one error.
+// Public headers include this one first. Below C++20 the compiler then reports a single clear
+// error.
 //
-// After an #error, compilers read on and complain of everything that is new in C++20. The rest of
-// such a header therefore stands between `#if LOCKSTEP_HAS_CPP20` and `#endif`.
+// After an #error, compilers continue and complain about every C++20 feature. The rest of such a
+// header therefore stands between `#if LOCKSTEP_HAS_CPP20` and `#endif`.
 #pragma once
 
 #if __cplusplus >= 202002L

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// The processors in this thread's affinity mask, in ascending order (a container's share, not the
-/// machine's total).
+/// The processors in this thread's affinity mask, in ascending order: a container's share, not the
+/// machine's total.
 std::vector<int> available_cpus();
 
 /// The slice of `cpus` that belongs to `local_rank` of `local_world_size`: contiguous, of equal
@@ -16,33 +16,34 @@ std::vector<int> available_cpus();
 /// processor r mod n.
 std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int local_world_size);
 
-/// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false where the
-/// kernel refuses (the run goes on unpinned).
+/// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false if the
+/// kernel refuses; the run then continues unpinned.
 bool pin_to_cpus(const std::vector<int>& cpus);
 
 /// The widest SIMD instruction set of this processor that our kernels use: "AVX-512", "AVX2", ...
 std::string simd_name();
 
-/// Model name of the processor, as /proc/cpuinfo has it; "unknown processor" elsewhere.
+/// Model name of the processor according to /proc/cpuinfo; "unknown processor" if there is none.
 std::string cpu_model_name();
 
-/// Seconds that all threads of this process have computed, in user space and in the kernel. A
-/// thread that waits by spinning computes.
+/// Processor time of all threads of this process, in seconds, in user space and in the kernel. It
+/// includes threads that wait by spinning.
 double processor_seconds();
 
-/// Seconds for which the calling thread was ready to run while other threads, of this program or of
-/// others, had its processors. Nothing where the kernel does not tell.
+/// Seconds for which the calling thread was ready to run while other threads, of this or other
+/// programs, had its processors. Nothing if the kernel does not report it.
 std::optional<double> processor_wait_seconds();
 
-/// The processor seconds of all processes that this one has started and waited for, and of those
-/// that they have started and waited for.
+/// Processor seconds of all child processes that this process has waited for, and of their
+/// descendants that were waited for.
 double processor_seconds_of_children();
 
-/// Bytes that this process occupies now, each page divided by the number of processes that map it;
-/// the sum over processes counts what they share once. 0 where the kernel does not tell.
+/// Current memory of this process in bytes, where each page is divided by the number of processes
+/// that map it: the sum over processes counts shared memory once. 0 if the kernel does not report
+/// it.
 long long proportional_bytes();
 
-/// What this process holds in memory now, in bytes; 0 where /proc is missing.
+/// Current resident set of this process, in bytes; 0 if /proc is missing.
 long long rss_bytes();
 
 /// Largest resident set of this process so far, in bytes.

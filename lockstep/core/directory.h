@@ -1,4 +1,4 @@
-// What lies in a folder, with as few system calls as the file system allows.
+// Lists a folder, with as few system calls as the file system allows.
 #pragma once
 
 #include <filesystem>
@@ -7,15 +7,15 @@
 
 namespace lockstep {
 
-/// The names in a folder, each list in the order of its bytes, without "." and "..".
+/// The names in a folder without "." and "..", each list in byte order.
 struct DirectoryNames {
-  std::vector<std::string> folders{};  ///< also links to folders
-  std::vector<std::string> files{};    ///< everything else, also links that lead nowhere
+  std::vector<std::string> folders{};  ///< including links to folders
+  std::vector<std::string> files{};    ///< everything else, including dangling links
 };
 
-/// Reads the folder `directory`. What a name stands for comes with the name on most file systems;
-/// only links, and names on other file systems, are asked about one by one. DataError, naming the
-/// folder or the link, when it cannot be read.
+/// Reads the folder `directory`. Most file systems report the type together with the name; only
+/// links, and names on other file systems, need a call each. Throws a DataError that names the
+/// folder or the link if it cannot be read.
 DirectoryNames list_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep

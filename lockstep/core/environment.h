@@ -1,4 +1,4 @@
-// Environment variables, read with the errors that a user can act on.
+// Reads environment variables, with errors that tell a user what to fix.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 
 namespace lockstep {
 
-/// The variable's text; nothing when it is unset or empty.
+/// The variable's text; nothing if it is unset or empty.
 std::optional<std::string> environment_string(const char* name);
 
-/// The variable as a whole number. ConfigError names the variable and its text when it is not one.
+/// The variable as a whole number. Throws a ConfigError that names the variable and its text if it
+/// is not a number.
 std::optional<std::int64_t> environment_integer(const char* name);
 
-/// True for 1, true, yes and on, false for 0, false, no and off, in any case, and where the
-/// variable is unset or empty. ConfigError names the variable and its text when it is anything
-/// else.
+/// True for 1, true, yes and on; false for 0, false, no and off, and if the variable is unset or
+/// empty. Case does not matter. Throws a ConfigError that names the variable and its text for any
+/// other text.
 bool environment_flag(const char* name);
 
 }  // namespace lockstep

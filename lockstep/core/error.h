@@ -1,11 +1,12 @@
 // The error family. Everything that Lockstep throws derives from lockstep::Error.
 //
-// Two kinds, told apart by type:
-//   * what a program can meet and answer: ConfigError, DataError, CommError (with TimeoutError),
-//     CheckpointError;
-//   * what must not happen: InternalError, a broken invariant of ours, thrown by LOCKSTEP_CHECK.
-// Messages are one line: what, where, got, expected, what to do. The library never exits and never
-// prints; programs map an error to an exit code with exit_code().
+// There are two kinds, distinguished by type:
+//   * errors that a program can expect and handle: ConfigError, DataError, CommError (with
+//     TimeoutError), CheckpointError;
+//   * errors that must not occur: InternalError, a broken invariant of Lockstep, thrown by
+//     LOCKSTEP_CHECK.
+// Messages are one line: what happened, where, the actual value, the expected one, what to do. The
+// library never exits and never prints; programs map an error to an exit code with exit_code().
 #pragma once
 
 #include <stdexcept>
@@ -56,13 +57,13 @@ class InternalError : public Error {
   using Error::Error;
 };
 
-/// The exit code a program should end with: 2 for ConfigError, else 1.
+/// The exit code for a program: 2 for ConfigError, else 1.
 int exit_code(const std::exception& error);
 
-/// One line for people, never empty: what() without the backtrace that LibTorch appends to it.
+/// The error as one line for a user, never empty: what() without LibTorch's backtrace.
 std::string first_line(const std::exception& error);
 
-/// Text of an errno value, as strerror gives it, safe to call from any thread.
+/// The text of an errno value, like strerror, but thread-safe.
 std::string errno_text(int error_number);
 
 [[noreturn]] void throw_internal_error(const char* file, int line, const char* condition,
@@ -70,7 +71,7 @@ std::string errno_text(int error_number);
 
 }  // namespace lockstep
 
-/// Throws InternalError unless `condition` holds; the further arguments are streamed into the
+/// Throws an InternalError unless `condition` holds. The further arguments are streamed into the
 /// message.
 #define LOCKSTEP_CHECK(condition, ...)                                 \
   do {                                                                 \

@@ -1,4 +1,4 @@
-// Files: read whole, map, write so that readers see the old content or the new, never half.
+// Reads, maps and writes whole files. Readers see the old content or the new, never a mixture.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 namespace lockstep {
 
 /// A read-only memory map of a whole file, which stays open. Movable; the mapping lives as long as
-/// the object. Any thread may use it.
+/// the object. Thread-safe.
 class MappedFile {
  public:
-  /// DataError when the file is missing, not a plain file (a pipe is not waited for), or cannot be
-  /// mapped. An empty file gives an empty span.
+  /// Throws a DataError if the file is missing, not a regular file (it does not wait for a pipe),
+  /// or cannot be mapped. For an empty file the span is empty.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -29,8 +29,8 @@ class MappedFile {
   /// process with SIGBUS. The file may still be cut short after this returns.
   bool is_whole() const;
 
-  /// Copies bytes from `offset` on to `to` without the map, so that no SIGBUS can come of it. False
-  /// when the file does not hold as many, or cannot be read.
+  /// Copies bytes from `offset` on to `to` without the map, so it cannot cause a SIGBUS. Returns
+  /// false if the file is too short or cannot be read.
   bool read_at(std::size_t offset, std::span<std::byte> to) const;
 
  private:
@@ -39,27 +39,27 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Reads a whole file into `content`, whose memory is used again: for many small files, which cost
-/// less to copy than to map. DataError when the file is missing, not a plain file, larger than
+/// Reads a whole file into `content` and reuses its memory. For many small files, copying costs
+/// less than mapping. Throws a DataError if the file is missing, not a regular file, larger than
 /// `maximum_bytes`, or cannot be read.
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content);
 
-/// The name of this host, for what hosts that share a folder leave in it.
+/// The name of this host. It marks files in a folder that hosts share.
 std::string host_name();
 
-/// A name beside `path` for a file to be renamed to `path` when it is complete. No other thread,
-/// process or host uses it: PATH.tmp-HOST-PID-NUMBER. Removes such files for `path` first that a
-/// process of this host left behind because it was killed. Does not throw.
+/// A name beside `path` for a file that is renamed to `path` when it is complete:
+/// PATH.tmp-HOST-PID-NUMBER. No other thread, process or host uses it. First removes such files for
+/// `path` that killed processes of this host left behind. Does not throw.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 /// Writes `content` to a temporary file beside `path`, flushes it to the disk and renames it over
-/// `path`. On any failure the temporary file is removed, the old content stays, and DataError says
-/// what failed (no space left, permission denied, ...).
+/// `path`. On any failure the temporary file is removed, the old content stays, and a DataError
+/// states the reason (no space left, permission denied, ...).
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-/// Creates `directory` (and its parents) and proves that files can be created in it. ConfigError
-/// says why not.
+/// Creates `directory` (and its parents) and checks that files can be created in it. Otherwise
+/// throws a ConfigError that states the reason.
 void make_writable_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep

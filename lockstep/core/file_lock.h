@@ -1,4 +1,4 @@
-// A lock on a file that ends with the processes that hold it.
+// A lock on a file that is released when the processes that hold it end.
 #pragma once
 
 #include <filesystem>
@@ -6,19 +6,19 @@
 
 namespace lockstep {
 
-/// An exclusive lock, by flock(2), on a file that says who holds it. Children made by fork() hold
-/// it too: it ends when the object is gone and the last process that inherited it has ended, in
-/// whatever way. The file stays; what counts is the lock, not that the file exists. For one thread
-/// at a time.
+/// An exclusive lock, by flock(2), on a file whose content names the holder. Children made by
+/// fork() hold it too: the lock ends when the object is destroyed and every process that inherited
+/// it has ended, in whatever way. The file stays; only the lock matters, not the existence of the
+/// file. Not thread-safe.
 ///
-/// On NFS the server keeps the lock for all hosts (Linux, NFSv4 or a running lockd). Mounted with
-/// `nolock` or `local_lock=flock`, hosts do not see each other's locks. Where a file system has no
-/// locks at all, the object holds none and says so in the log.
+/// On NFS the server keeps the lock for all hosts (Linux, NFSv4 or a running lockd). With the mount
+/// options `nolock` or `local_lock=flock`, hosts do not see each other's locks. If a file system
+/// has no locks at all, the object holds none and logs that.
 class FileLock {
  public:
-  /// Takes the lock without waiting; creates the file where need be. ConfigError, which begins with
-  /// `what`, when another process holds it ("WHAT is in use by process 4711 on HOST"), and when the
-  /// file cannot be opened.
+  /// Takes the lock without waiting, and creates the file if necessary. Throws a ConfigError that
+  /// begins with `what` if another process holds the lock ("WHAT is in use by process 4711 on
+  /// HOST"), or the file cannot be opened.
   FileLock(const std::filesystem::path& path, const std::string& what);
   ~FileLock();
   FileLock(const FileLock&) = delete;

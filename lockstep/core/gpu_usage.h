@@ -1,6 +1,6 @@
-// What the GPUs of this process do, from the driver's own library, NVML (libnvidia-ml.so.1), which
-// nvidia-smi reads, too. It is loaded on first use, and needs no CUDA context, so that a
-// program may ask before it forks.
+// The usage of this process's GPUs, from the driver's own library, NVML (libnvidia-ml.so.1), which
+// nvidia-smi also reads. The library is loaded on first use, and needs no CUDA context, so a
+// program may query it before it forks.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct GpuUsage {
   double power_watts = 0;
 };
 
-/// The number of GPUs that CUDA shows this process: all, or those that CUDA_VISIBLE_DEVICES names.
-/// 0 where there is no driver.
+/// The number of GPUs that are visible to CUDA in this process: all, or those that
+/// CUDA_VISIBLE_DEVICES lists. 0 if there is no driver.
 int count_visible_gpus();
 
-/// The usage of CUDA's device `index`. Nothing where the driver's library is missing, does not know
-/// that GPU (an instance of MIG, for one), or does not tell. CUDA's order is taken to be that of
-/// the PCI bus (CUDA_DEVICE_ORDER), as it is where all GPUs are of one kind.
+/// The usage of CUDA's device `index`. Nothing if the driver's library is missing, does not know
+/// the GPU (a MIG instance, for example), or does not report usage. Assumes that CUDA orders
+/// devices by PCI bus (CUDA_DEVICE_ORDER), which holds if all GPUs are of one kind.
 std::optional<GpuUsage> gpu_usage(int index);
 
 }  // namespace lockstep

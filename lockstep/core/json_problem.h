@@ -1,4 +1,4 @@
-// What is wrong with a JSON file, in plain words instead of those of the library that parsed it.
+// Describes errors of a JSON file in plain words instead of the parser's.
 #pragma once
 
 #include <stdexcept>
@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-/// What an exception of nlohmann::json says: "line 3, column 7" of a text that is not JSON,
-/// "'epochs' is missing", "expected number, got string". A std::logic_error of a number that cannot
-/// be read, such as std::stod throws, counts as such; other texts stay as they are.
+/// Rephrases an exception of nlohmann::json: "line 3, column 7" if the text is not JSON, "'epochs'
+/// is missing", "expected number, got string". A std::logic_error from an unreadable number, as
+/// std::stod throws it, is rephrased too; other texts stay unchanged.
 std::string json_problem(const std::exception& error);
 
-/// One line about a file that cannot be used: "FILE is not JSON: line 3, column 7" where its text
-/// is damaged, else "FILE EXPECTED: 'epochs' is missing", where `expected` is what the file is not,
-/// as in "is not the profile of a step".
+/// One line about a file that cannot be used: "FILE is not JSON: line 3, column 7" if its text is
+/// damaged, else "FILE EXPECTED: 'epochs' is missing". `expected` says what the file is not, for
+/// example "is not the profile of a step".
 std::string json_refusal(const std::string& file, const std::string& expected,
                          const std::exception& error);
 

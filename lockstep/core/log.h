@@ -1,4 +1,4 @@
-// The logger: one line per message on a sink that programs may replace, prefixed with the rank.
+// The logger writes one line per message to a replaceable sink, prefixed with the rank.
 //
 //   log_info("store listens on ", address);   // "[rank 1] store listens on 127.0.0.1:4711"
 //

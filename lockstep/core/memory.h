@@ -1,4 +1,4 @@
-// The memory that this host has left.
+// The memory that is left on this host.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 
 namespace lockstep {
 
-/// In bytes.
+/// Sizes in bytes.
 struct HostMemory {
-  std::int64_t total = 0;      ///< 0 where the system does not tell
+  std::int64_t total = 0;      ///< 0 if the system does not report it
   std::int64_t available = 0;  ///< without swapping
   std::int64_t free_swap = 0;
 
-  /// What can be allocated before the kernel, which promises more than it has, ends processes.
+  /// The memory that can be allocated before the kernel, which overcommits, kills processes.
   std::int64_t left() const;
 };
 
-/// As /proc/meminfo says, but no more than the limits of this process's control groups (version 2)
-/// leave: a container's share, not the machine's. `root` stands for /.
+/// The memory according to /proc/meminfo, limited by the remaining memory of this process's control
+/// groups (version 2): a container's share, not the machine's. `root` stands for /.
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How many files this process may have open at once.
+// The number of files that this process may have open at once.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 namespace lockstep {
 
 /// Makes sure that this process may have `count` files open at once: raises its own limit
-/// (RLIMIT_NOFILE) as far as the system lets it. ConfigError, which begins with `what`, where that
-/// is not enough. Better told now than by whichever library runs out of them first.
+/// (RLIMIT_NOFILE) as far as the system allows. Throws a ConfigError that begins with `what` if
+/// that is not enough. An early error is clearer than a later one from some library.
 void require_open_files(int count, const std::string& what);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Checks of option aggregates: validated once, at the border, with one message form.
+// Checks of option aggregates: validated once, at the border, with uniform messages.
 //
 //   OptionCheck check("Loader");
 //   check.positive("batch_size", options.batch_size);

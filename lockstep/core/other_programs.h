@@ -1,4 +1,4 @@
-// What else the machine does while something is measured.
+// The load that other programs put on the machine during a measurement.
 #pragma once
 
 #include <optional>
@@ -9,24 +9,24 @@
 
 namespace lockstep {
 
-/// The seconds that `cpus` have been busy since the machine was started, by the text of /proc/stat
-/// (proc_stat(5)), whose unit is a tick of 1 / `ticks_per_second` s. Nothing where one is missing.
+/// The seconds that `cpus` have been busy since boot, from the text of /proc/stat (proc_stat(5)),
+/// whose unit is a tick of 1 / `ticks_per_second` s. Nothing if one of them is missing.
 std::optional<double> busy_seconds(std::string_view stat, const std::vector<int>& cpus,
                                    long ticks_per_second);
-/// As above, from /proc/stat as it is now.
+/// As above, from the current /proc/stat.
 std::optional<double> busy_seconds(const std::vector<int>& cpus);
 
-/// Watches the processors of this process from its construction on.
+/// Watches the processors of this process from construction on.
 class OtherPrograms {
  public:
   OtherPrograms();
 
-  /// The share of their time, from 0 to 1, that was used neither by this process nor by processes
-  /// that it has started and waited for. Nothing where the kernel does not tell.
+  /// The share of the processors' time, from 0 to 1, that neither this process nor the children it
+  /// has waited for used. Nothing if the kernel does not report it.
   std::optional<double> share() const;
 
  private:
-  std::optional<double> used() const;  // by others, in seconds since the machine was started
+  std::optional<double> used() const;  // by others, in seconds since boot
 
   const std::vector<int> cpus_;
   const Clock::time_point start_;

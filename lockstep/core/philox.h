@@ -1,8 +1,8 @@
 // Philox4x32-10: random numbers as a function of (key, counter), not as a state.
 //
-// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Whoever knows
-// (seed, epoch, sample index) can compute the numbers of that sample, in any order and on any
-// thread.
+// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The numbers
+// of a sample follow from (seed, epoch, sample index), so they can be computed in any order and on
+// any thread.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Writes Python's pickle format, protocol 2: plain values, which a Python program loads without any
-// class, and calls of functions by name, by which torch.save describes tensors.
+// Writes Python's pickle format, protocol 2: plain values, which Python loads without any class,
+// and calls of functions by name, with which torch.save describes tensors.
 //
 //   PickleWriter pickle;
 //   pickle.begin_dict();
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-/// Format: the opcodes documented in Python's Lib/pickletools.py. Nothing is shared between values
-/// (no memo). A dictionary's values follow their keys. The caller keeps begin and end in balance.
+/// Format: the opcodes documented in Python's Lib/pickletools.py. Values share nothing (no memo). A
+/// dictionary's values follow their keys. The caller must balance begin and end.
 class PickleWriter {
  public:
   PickleWriter();
@@ -35,7 +35,7 @@ class PickleWriter {
   /// Makes a tuple of the two values written last.
   void pair() { out_ += '\x86'; }
 
-  /// What Python finds as `name` in `module`; neither holds a line break.
+  /// A reference to `name` in Python's `module`; neither may hold a line break.
   void global(std::string_view module, std::string_view name);
   /// Calls the global before it with the tuple written last.
   void call() { out_ += 'R'; }
@@ -43,7 +43,7 @@ class PickleWriter {
   void ordered_dict();
   void begin_items() { out_ += '('; }
   void end_items() { out_ += 'u'; }
-  /// Makes of the tuple written last a reference to what lies outside of the pickle.
+  /// Turns the tuple written last into a reference to an object outside of the pickle.
   void persistent_id() { out_ += 'Q'; }
 
   /// The whole pickle; the writer must not be used afterwards.

@@ -17,7 +17,8 @@ std::string str(const Values&... values) {
   return out.str();
 }
 
-/// `noun` as it stands behind `count`: "stage" for 1, else "stages", "processes", "batches".
+/// The singular or plural of `noun` for `count`: "stage" for 1, else "stages", "processes",
+/// "batches".
 inline std::string noun_for(std::int64_t count, const std::string& noun) {
   if (count == 1) return noun;
   const std::size_t size = noun.size();
@@ -31,7 +32,7 @@ inline std::string amount_of(std::int64_t count, const std::string& noun) {
   return str(count, ' ', noun_for(count, noun));
 }
 
-/// `parts` with `separator` between them.
+/// Joins `parts` with `separator`.
 template <class Range>
 std::string join(const Range& parts, const char* separator = ", ") {
   std::ostringstream out;

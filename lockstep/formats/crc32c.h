@@ -11,7 +11,7 @@ namespace lockstep {
 std::uint32_t crc32c(std::string_view bytes);
 
 /// crc32c() rotated right by 15 bits plus 0xA282EAD8, as TensorFlow's record files store it: the
-/// plain CRC of bytes that contain their own CRC is a constant.
+/// plain CRC of bytes that contain their own CRC is not meaningful.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace lockstep

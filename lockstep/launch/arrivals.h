@@ -1,4 +1,4 @@
-// Which ranks of a launch have joined their group: memory that the launcher shares with them.
+// Records which ranks have joined their group, in memory shared with the launcher.
 #pragma once
 
 #include <atomic>
@@ -8,13 +8,13 @@ namespace lockstep {
 /// Written by the ranks, which inherit it by fork, and read by their launcher.
 class Arrivals {
  public:
-  /// Nobody has come. Error when the system refuses the memory.
+  /// Initially no rank has arrived. Throws an Error if the system refuses the memory.
   explicit Arrivals(int nproc_per_node);
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// In the process that has just become this rank: joined_group() is about it from now on.
+  /// Makes joined_group() report for this rank. Called in a process that has just become the rank.
   void become(int local_rank);
   bool has_come(int local_rank) const;
 

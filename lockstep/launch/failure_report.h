@@ -1,4 +1,4 @@
-// What a failing rank tells its launcher through a pipe before it ends.
+// The error that a failing rank sends to its launcher through a pipe before it ends.
 #pragma once
 
 #include <exception>
@@ -10,20 +10,20 @@
 namespace lockstep {
 
 struct FailureReport {
-  Clock::time_point when;  ///< The steady clock is one for all processes of a host.
+  Clock::time_point when;  ///< All processes of a host share the steady clock.
   int exit_code = 1;
-  /// A CommError: often the echo of another rank's failure.
+  /// A CommError, which often only follows from another rank's failure.
   bool communication = false;
-  std::string text;  ///< first_line() and what else what() says, as far as it fits
+  std::string text;  ///< first_line() and the rest of what(), truncated to fit
 };
 
-/// The report of an exception that is being handled.
+/// The report for a caught exception.
 FailureReport describe_failure(std::exception_ptr error);
 
-/// Writes at most a pipe's capacity, so it never blocks on a pipe that nobody reads yet.
+/// Writes at most a pipe's capacity, so it never blocks on a pipe that is not being read yet.
 void send_report(int fd, const FailureReport& report);
 
-/// Reads what was sent, without blocking. Nothing when the rank sent none or died while sending.
+/// Reads a report without blocking. Nothing if the rank sent none or died while sending.
 std::optional<FailureReport> receive_report(int fd);
 
 }  // namespace lockstep

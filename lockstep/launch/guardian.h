@@ -1,5 +1,5 @@
-// A process between the launcher and its ranks, which ends what the ranks have started when the
-// launcher can no longer do so.
+// A process between the launcher and its ranks. It ends all processes that the ranks started if the
+// launcher no longer can.
 #pragma once
 
 #include <sys/types.h>
@@ -13,16 +13,16 @@
 namespace lockstep {
 
 /// Runs `supervise` in a child of the calling process, the guardian, and returns its result.
-/// `supervise` gets the launcher's pid, forks the ranks and looks after them.
+/// `supervise` gets the launcher's pid, forks the ranks and supervises them.
 ///
-/// The guardian is in a process group of its own, so that a signal to the launcher's group does not
-/// strike it; signals that reach `inbox` here are passed on to the copy of `inbox` there. When the
-/// launcher is killed, the guardian gets SIGTERM, and its parent is no longer the launcher. When
-/// the guardian is killed, the launcher, which adopts the orphans, kills all processes below itself
-/// but the relay, and returns a failure.
+/// The guardian is in a process group of its own, so a signal to the launcher's group does not
+/// reach it directly; signals that reach `inbox` here are passed on to the copy of `inbox` there.
+/// If the launcher is killed, the guardian gets SIGTERM, and its parent is no longer the launcher.
+/// If the guardian is killed, the launcher adopts the orphans, kills all its descendants except the
+/// relay, and returns a failure.
 ///
-/// Rethrows what `supervise` threw as Error, or ConfigError. Error when the system refuses another
-/// process.
+/// Rethrows exceptions of `supervise` as Error or ConfigError. Throws an Error if the system
+/// refuses another process.
 LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
                          const std::function<LaunchResult(pid_t launcher)>& supervise);
 

@@ -1,4 +1,4 @@
-// Text of several writers, merged into one without tearing their lines.
+// Merges the text of several writers without tearing their lines.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,21 @@
 
 namespace lockstep {
 
-/// Keeps what a writer has written until its line is complete. A line ends with a newline, or with
-/// the carriage return of a progress bar. The bytes of a writer keep their order, and none is
-/// changed; a label or a newline is only added where a line begins or another writer's text was cut
-/// off.
+/// Buffers a writer's text until its line is complete. A line ends with a newline, or with the
+/// carriage return of a progress bar. The bytes of each writer keep their order and are not
+/// changed. A label or a newline is only added at the beginning of a line, or after another
+/// writer's unfinished line.
 class LineMerger {
  public:
-  /// The part of a line that exceeds it is passed on in pieces.
+  /// A longer line is passed on in pieces.
   static constexpr std::size_t kLongestLine = 1 << 20;
 
-  /// One label for each writer, which begins each of its lines; empty for none.
+  /// One label per writer, which begins each of its lines; empty for none.
   explicit LineMerger(std::vector<std::string> labels);
 
-  /// Takes what `writer` has written; returns what can be passed on.
+  /// Adds text of `writer`; returns the text that can be passed on.
   std::string add(std::size_t writer, std::string_view text);
-  /// Returns what `writer` has written without ending its line.
+  /// Returns the unfinished line of `writer`.
   std::string flush(std::size_t writer);
 
  private:

@@ -1,4 +1,4 @@
-// What several ranks write, merged line by line.
+// Merges the output of several ranks line by line.
 #pragma once
 
 #include <sys/types.h>
@@ -11,16 +11,16 @@
 namespace lockstep {
 
 /// A process that reads the ranks' standard output and standard error through pipes and writes them
-/// to the caller's, as RankOutput says. Where nothing has to be merged there is no such process,
+/// to the caller's, according to RankOutput. If nothing has to be merged there is no such process,
 /// and the ranks write directly.
 ///
-/// A process, because it may block: when nobody reads the output, ranks wait as they would without
-/// it, while the launcher goes on looking after them. When the reader has gone away, ranks get
-/// SIGPIPE. The relay ends when the last writer does, so that a rank's last words arrive however it
-/// ended.
+/// It is a process because it may block: if the output is not read, ranks wait as they would
+/// without it, while the launcher continues to supervise them. If the reader has gone away, ranks
+/// get SIGPIPE. The relay ends after the last writer, so a rank's last output arrives however the
+/// rank ended.
 ///
-/// Not thread-safe. Create it on a single-threaded process, after the SignalInbox: the relay ends
-/// by no signal that asks the job to end.
+/// Not thread-safe. Create it in a single-threaded process, after the SignalInbox: the relay
+/// ignores signals that ask the job to end.
 class OutputRelay {
  public:
   explicit OutputRelay(const LaunchOptions& options);

@@ -36,7 +36,7 @@ class ImageReader {
   /// damage, or it has more than `max_image_pixels` pixels.
   void open(const std::filesystem::path& path, Decoding decoding = Decoding::kExact,
             std::int64_t max_image_pixels = kMaxImagePixels);
-  /// Opens the content of such a file, which outlives its use here; `name` is for messages.
+  /// Opens the content of such a file. The content must outlive its use; `name` is for messages.
   void open(std::span<const std::byte> file, std::string_view name,
             Decoding decoding = Decoding::kExact, std::int64_t max_image_pixels = kMaxImagePixels);
 

@@ -88,8 +88,7 @@ class BatchRing {
   std::optional<int> in_use_;   // slot that the consumer holds
   int filling_ = 0;             // running fills
   bool quit_ = false;
-  std::vector<std::jthread>
-      fillers_;  // last member: the threads end before the state they use is destroyed
+  std::vector<std::jthread> fillers_;  // last: destroyed (joined) before the state they use
 };
 
 }  // namespace lockstep

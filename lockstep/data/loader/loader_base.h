@@ -63,7 +63,7 @@ class LoaderBase {
 
   /// The next batch, valid until the next call; nullptr at the end of the epoch.
   const LoadedBatch* next_loaded();
-  /// Throws a ConfigError unless both tensors of `batch` hold `size` samples. Adds missing labels.
+  /// Sets batch.size. Throws a ConfigError unless both tensors of `batch` hold `size` samples.
   static void check_size(Batch& batch, std::int64_t size);
 
  private:
