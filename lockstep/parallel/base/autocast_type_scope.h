@@ -1,4 +1,4 @@
-// The type that autocast computes in, carried from one thread to another.
+// Carries the dtype of autocast from one thread to another.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// While it lives, this thread's autocast computes in `type` on devices of `device`.
-/// at::ThreadLocalState carries whether autocast is on, but not in which type: another thread has
+/// While it lives, this thread's autocast computes in `type` on devices of type `device`.
+/// at::ThreadLocalState carries whether autocast is on, but not its dtype: another thread would use
 /// LibTorch's default, bfloat16 on CPUs and float16 on GPUs.
 class AutocastTypeScope {
  public:

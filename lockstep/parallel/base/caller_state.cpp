@@ -12,7 +12,7 @@ CallerState::CallerState(const std::vector<torch::Device>& devices,
     : devices_(devices), caches_casts_(at::autocast::is_autocast_cache_enabled()) {
   const auto add_stream = [&](torch::Device device) {
     const auto is_its = [&](const c10::Stream& stream) { return stream.device() == device; };
-    // A guard that sets a device twice would restore the stream that it has set itself.
+    // Otherwise a guard that sets a device twice would restore the stream that it set itself.
     if (device.is_cpu() || std::any_of(streams_.begin(), streams_.end(), is_its)) return;
     streams_.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   };

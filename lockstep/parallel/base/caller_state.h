@@ -1,4 +1,4 @@
-// What a thread has set for itself, carried to the threads of a team that work for it.
+// Carries a thread's settings to the threads of a team that work for it.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace lockstep {
 
-/// The thread-local state of the thread that makes it: gradient and inference mode, autocast, hooks
-/// for saved tensors, the profiler; on GPUs also the current stream of each device, on which the
-/// members' work is then queued, as PyTorch's parallel_apply does it. LibTorch keeps current
-/// streams for each thread, and ThreadLocalState leaves them out.
+/// The thread-local state of the thread that constructs it: gradient and inference mode, autocast,
+/// hooks for saved tensors, the profiler; on GPUs also the current stream of each device, on which
+/// the members then queue their work, as in PyTorch's parallel_apply. LibTorch keeps current
+/// streams per thread, and ThreadLocalState does not include them.
 class CallerState {
  public:
   /// Member i of the team computes on `devices[i]`. `others` are further devices whose current
-  /// streams the members need, such as that of a batch which they copy from. GPUs must be of one
-  /// type, and have an index.
+  /// streams the members need, such as the device of a batch from which they copy. GPUs must be of
+  /// one type and have an index.
   explicit CallerState(const std::vector<torch::Device>& devices,
                        const std::vector<torch::Device>& others = {});
 
-  /// While it lives, this thread works as `member` for the one that made the state. The current
+  /// While it lives, this thread works as `member` for the thread that made the state. The current
   /// device is the member's.
   class Scope {
    public:
@@ -46,7 +46,8 @@ class CallerState {
  private:
   at::ThreadLocalState state_;
   std::vector<torch::Device> devices_;
-  // What ThreadLocalState leaves out of autocast: each member's type, and whether casts are kept.
+  // The autocast state that ThreadLocalState omits: each member's dtype, and whether casts are
+  // cached.
   std::vector<torch::ScalarType> cast_types_;
   bool caches_casts_;
   std::vector<c10::Stream> streams_;  // one for each GPU

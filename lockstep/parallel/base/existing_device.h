@@ -1,4 +1,4 @@
-// Devices that this process has.
+// Checks that a device exists in this process.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// `device` as its tensors name it: no index for a CPU, one for an accelerator, where the current
-/// device stands in for a missing index. ConfigError, whose text begins with `prefix`, if this
-/// process has no such device.
+/// `device` with the index that its tensors report: none for a CPU; for an accelerator, a missing
+/// index becomes the current device. ConfigError, whose text begins with `prefix`, if this process
+/// has no such device.
 torch::Device existing_device(torch::Device device, const std::string& prefix);
 
 }  // namespace lockstep

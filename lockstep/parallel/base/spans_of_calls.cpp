@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The times of calls come from a counter of the processor, those of spans from the clock.
+// The times of calls come from a processor counter, those of spans from the clock.
 constexpr std::chrono::microseconds kClocksApart{2};
 
 bool is_shown(const RecordedCall& call, const std::vector<Span>& shown) {
@@ -18,7 +18,7 @@ bool is_shown(const RecordedCall& call, const std::vector<Span>& shown) {
   });
 }
 
-// Gives each call the first track on which the one before has ended.
+// Assigns each call to the first track whose previous call has ended.
 class CallTracks {
  public:
   std::string track_of(const RecordedCall& call) {

@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-/// A span for each call, which names the group's collective, or its message, for its match on the
-/// other ranks. Calls that go on at the same time stand on tracks of their own: "calls", "calls 2",
-/// ... `calls` come by their beginnings. Left out is a call within one of the spans `shown` that
-/// names a collective: a bucket's reduction tells more than the call that it makes.
+/// A span for each call; it names the group's collective, or its message, to match it with the
+/// other ranks. Concurrent calls are on separate tracks: "calls", "calls 2", ... `calls` must be
+/// ordered by start time. Calls inside one of the spans `shown` that names a collective are
+/// omitted: a bucket's reduction is more informative than the call that it makes.
 std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
                                  const std::vector<Span>& shown);
 

@@ -10,10 +10,10 @@ StreamClock::StreamClock(torch::Device device)
     : device_(device.has_index() ? device
                                  : c10::impl::VirtualGuardImpl(device.type()).getDevice()) {}
 
-// An event is of the device in whose stream it was recorded first, which here is always the same.
+// An event belongs to the device on whose stream it was first recorded, here always the same.
 StreamClock::Moment StreamClock::record() {
   Moment moment = [this] {
-    // BACKEND_DEFAULT is the kind of event that knows the time.
+    // BACKEND_DEFAULT selects events that measure time.
     if (spare_.empty()) return Moment(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
     Moment spare = std::move(spare_.back());
     spare_.pop_back();
@@ -24,7 +24,7 @@ StreamClock::Moment StreamClock::record() {
 }
 
 double StreamClock::seconds_between(const Moment& earlier, const Moment& later) {
-  return earlier.elapsedTime(later) / 1000;  // devices tell milliseconds
+  return earlier.elapsedTime(later) / 1000;  // elapsedTime() is in milliseconds
 }
 
 }  // namespace lockstep

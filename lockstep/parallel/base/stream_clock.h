@@ -1,4 +1,4 @@
-// When a device did its work, as opposed to when the host handed it over.
+// Measures when a device did its work, as opposed to when the host queued it.
 #pragma once
 
 #include <vector>
@@ -8,25 +8,25 @@
 
 namespace lockstep {
 
-/// Records moments of a device's current stream and tells how far they are apart. Goes through
-/// LibTorch's interface to events, which every kind of device implements. Recording costs a few
-/// microseconds and never waits; nobody may record while is_capturing(). Not thread-safe, but calls
-/// may come from several threads one after the other. Errors are those of the device.
+/// Records moments of a device's current stream and measures the time between them. Uses LibTorch's
+/// event interface, which every kind of device implements. Recording takes a few microseconds and
+/// never waits; do not record while is_capturing(). Not thread-safe, but different threads may call
+/// it one after the other. Errors are those of the device.
 class StreamClock {
  public:
-  /// A moment: reached when the device has done all that was in the stream when it was recorded.
+  /// A moment, reached when the device has finished all work queued in the stream before it.
   using Moment = c10::Event;
 
-  /// `device` is no CPU. Without an index it is the calling thread's current one.
+  /// `device` must not be a CPU. Without an index it is the calling thread's current device.
   explicit StreamClock(torch::Device device);
 
   torch::Device device() const { return device_; }
-  /// The end of what the calling thread's current stream of the device holds now.
+  /// Records the current end of the calling thread's current stream on the device.
   Moment record();
-  /// Takes a moment that nobody asks about any more: record() uses its event again.
+  /// Takes back a moment that is no longer needed: record() reuses its event.
   void recycle(Moment moment) { spare_.push_back(std::move(moment)); }
 
-  /// Seconds from `earlier` to `later`, both reached.
+  /// Seconds from `earlier` to `later`; both must have been reached.
   static double seconds_between(const Moment& earlier, const Moment& later);
 
  private:

@@ -22,14 +22,14 @@ std::vector<int> divided_threads(int threads, std::size_t members) {
   return shares;
 }
 
-// LibTorch gives a thread the process's number of threads at its first parallel operation. The
-// library and its inline functions, which are compiled here, each do so. Both must have happened
+// LibTorch sets a thread's number of threads to the process's at its first parallel operation. The
+// library does so, and so do its inline functions, which are compiled here. Both must have happened
 // before the thread's own number is set.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");
   const int threads = at::get_num_threads();
-  std::mutex mutex;  // the members write the process's number, too
+  std::mutex mutex;  // the members also write the process's number
   team.run([&](std::size_t member) {
     const std::scoped_lock lock(mutex);
     static_cast<void>(at::get_num_threads());
@@ -60,12 +60,12 @@ SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) { at::se
 SingleThreadScope::~SingleThreadScope() { at::set_num_threads(before_); }
 
 void release_helping_threads() {
-  // Looked up because LibTorch brings its own OpenMP library, for which g++'s header may be too
-  // old.
+  // Looked up at run time because LibTorch brings its own OpenMP library, and g++'s header may be
+  // too old for it.
   using PauseResourceAll = int (*)(int);
   static const auto pause =
       reinterpret_cast<PauseResourceAll>(dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
-  constexpr int kPauseSoft = 1;  // omp_pause_soft: what the program has set stays
+  constexpr int kPauseSoft = 1;  // omp_pause_soft: settings of the program are kept
   if (pause) pause(kPauseSoft);
 }
 

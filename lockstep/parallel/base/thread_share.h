@@ -1,4 +1,4 @@
-// How many threads LibTorch's operations use on each member of a team of threads.
+// The number of threads that LibTorch's operations use on each member of a thread team.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +8,28 @@
 
 namespace lockstep {
 
-/// `threads` divided among `members`: the first ones get one more where they cannot be divided, and
-/// each gets at least 1. `members` is at least 1.
+/// Divides `threads` among `members`: each gets at least 1, and the first ones get one more if
+/// there is a remainder. `members` is at least 1.
 std::vector<int> divided_threads(int threads, std::size_t members);
 
-/// From now on member i of `team` computes LibTorch's parallel operations with counts[i] threads,
-/// at least 1. The calling thread keeps its number, and new threads start with it. No other thread
-/// may set a number of threads meanwhile. LOCKSTEP_CHECK: a count for each member.
+/// From now on member i of `team` runs LibTorch's parallel operations with counts[i] threads, at
+/// least 1. The calling thread keeps its number, and new threads start with it. No other thread may
+/// set a number of threads meanwhile. LOCKSTEP_CHECK: there is a count for each member.
 void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
-/// From now on each member of `team`, with the threads that help it, stays on a share of its own of
-/// the calling thread's processors, as ranks stay on theirs. In a virtual machine the kernel may
-/// hold an idle processor for one that is not there, and let a member that is woken wait on the
-/// processor of whoever woke it, until the next tick of the clock, 4 ms later. Does nothing where a
-/// member's share has fewer processors than the member has threads (`counts`), and where the system
-/// refuses.
+/// From now on each member of `team`, with its helping threads, stays on a separate share of the
+/// calling thread's processors, as ranks do. In a virtual machine the kernel may take an idle
+/// processor for a preempted one, and leave a woken member waiting on the processor of the thread
+/// that woke it until the next clock tick, 4 ms later. No-op if a member's share has fewer
+/// processors than the member has threads (`counts`), or if the system refuses.
 void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 
-/// As long as it lives, the thread that made it computes LibTorch's parallel operations alone, and
-/// threads that start meanwhile begin so. For the caller of a team that has all processors: what
-/// the caller computes between the team's tasks is little, and its helping threads would have to
-/// start anew each time. That can cost many milliseconds: OpenMP's threads wait for each other
-/// without sleeping, on a processor that the new thread needs to begin. Ends on the same thread.
+/// While it lives, the thread that made it runs LibTorch's parallel operations alone, and threads
+/// started meanwhile begin the same way. For the caller of a team that uses all processors: the
+/// caller computes little between the team's tasks, and its helping threads would have to be
+/// restarted each time. That can cost many milliseconds: OpenMP's threads busy-wait for each other,
+/// on a processor that the new thread needs in order to begin. Must be destroyed on the same
+/// thread.
 class SingleThreadScope {
  public:
   SingleThreadScope();
@@ -42,10 +42,10 @@ class SingleThreadScope {
 };
 
 /// Ends the threads that help the calling thread with LibTorch's parallel operations, before a team
-/// that shares their processors begins: OpenMP's threads wait for the next operation for some
-/// milliseconds without sleeping. That operation starts them again, which takes tens of
-/// microseconds. Does nothing inside a parallel operation, and where the OpenMP library is older
-/// than OpenMP 5.0, whose omp_pause_resource_all() this is.
+/// that shares their processors begins: OpenMP's threads busy-wait some milliseconds for the next
+/// operation. The next operation restarts them, which takes tens of microseconds. No-op inside a
+/// parallel operation, and with an OpenMP library older than OpenMP 5.0, which introduced
+/// omp_pause_resource_all().
 void release_helping_threads();
 
 }  // namespace lockstep

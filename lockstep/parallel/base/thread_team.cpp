@@ -19,7 +19,7 @@ namespace {
 // The team that this thread is a member of.
 thread_local const void* own_team = nullptr;
 
-// Gives the processor to others until it is time, or patience ends.
+// Yields the processor to other threads until ready() is true or `patience` has passed.
 template <class Ready>
 void yield_until(const Ready& ready, std::chrono::microseconds patience) {
   if (patience.count() == 0) return;
@@ -32,7 +32,7 @@ void yield_until(const Ready& ready, std::chrono::microseconds patience) {
 struct ThreadTeam::State {
   explicit State(std::chrono::microseconds patience) : patience(patience) {}
 
-  // What a member threw. The text is taken on the member's thread, where the exception also ends.
+  // An exception of a member. Its text is copied on the member's thread, where the exception ends.
   struct Failure {
     bool is_config_error = false;
     std::string text;
@@ -41,10 +41,10 @@ struct ThreadTeam::State {
 
   const std::chrono::microseconds patience;
 
-  std::mutex mutex;  // guards what follows; the two numbers are also read without it
+  std::mutex mutex;  // guards the members below; the two numbers are also read without it
   std::condition_variable begin;
   std::condition_variable end;
-  const Task* task = nullptr;            // lives as long as anyone is working
+  const Task* task = nullptr;            // valid while any member is working
   std::atomic<std::uint64_t> round = 0;  // the number of calls of run()
   std::atomic<std::size_t> working = 0;
   bool stops = false;

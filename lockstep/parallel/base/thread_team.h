@@ -15,31 +15,31 @@
 
 namespace lockstep {
 
-/// The threads start with the team and end with it; between two runs they sleep, once they have
-/// waited for `patience` without sleeping: to wake a thread takes tens of microseconds. Any thread
-/// except the members may call run(); calls from several threads follow each other.
+/// The threads start and end with the team. Between two runs they wait for `patience` without
+/// sleeping, because waking a thread takes tens of microseconds, and then sleep. Any thread except
+/// the members may call run(); concurrent calls run one after the other.
 class ThreadTeam {
  public:
   using Task = std::function<void(std::size_t member)>;
 
-  /// One thread for each of `names`, which begin the texts of the errors. Whoever waits within its
-  /// `patience` gives the processor to any other thread that can run, run() itself included.
+  /// Starts one thread for each of `names`, which prefix error messages. A thread that waits within
+  /// its `patience`, including the caller of run(), yields its processor to any runnable thread.
   explicit ThreadTeam(std::vector<std::string> names,
                       std::chrono::microseconds patience = std::chrono::microseconds(0));
-  /// Ends the threads. A member that destroys its own team is left to end by itself.
+  /// Ends the threads. A member that destroys its own team is detached and ends on its own.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   std::size_t size() const { return names_.size(); }
 
-  /// Calls task(member) on every thread and returns when all have ended. When some of them threw,
-  /// the first of these in the order of the members decides what run() throws: a ConfigError for a
-  /// ConfigError, an Error otherwise, with the member's name and the first line of the text. The
-  /// team can be used again afterwards. ConfigError when a member calls it.
+  /// Calls task(member) on every thread and returns when all have finished. If some of them threw,
+  /// the first of these in member order determines the exception of run(): a ConfigError for a
+  /// ConfigError, otherwise an Error, with the member's name and the first line of the text. The
+  /// team remains usable. ConfigError if a member calls it.
   void run(const Task& task);
 
-  /// ConfigError when a member calls it: run() would throw that, too.
+  /// ConfigError if a member calls it, as in run().
   void refuse_members() const;
 
  private:
@@ -49,7 +49,7 @@ class ThreadTeam {
 
   std::vector<std::string> names_;
   std::shared_ptr<State> state_;  // shared with the threads
-  std::mutex running_;            // held by the one call of run()
+  std::mutex running_;            // held during a call of run()
   std::vector<std::thread> threads_;
 };
 

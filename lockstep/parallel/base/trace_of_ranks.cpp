@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// What a rank that has no spans sends in their place, before the reason. Spans begin with '{'.
+// Marks the message of a rank without spans, before the reason. Spans begin with '{'.
 constexpr char kNoSpans = '!';
 constexpr int kBarriers = 20;
 
@@ -91,7 +91,7 @@ void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<S
                         .host = host_name(),
                         .clock = measure_clock_offset(group),
                         .spans = spans};
-  // Whatever fails on one rank, the others must hear of it.
+  // A failure on one rank must be reported to all others.
   const auto all = group.gather_object(spans_or_problem(trace), 0);
   const std::string problem =
       group.broadcast_object(group.rank() == 0 ? problem_of_writing(path, all) : std::string(), 0);

@@ -1,4 +1,4 @@
-// What the wrappers of a module, such as DataParallel, ask of the holder that they are given.
+// Checks of the module holder given to wrappers such as DataParallel.
 #pragma once
 
 #include <lockstep/core/error.h>
@@ -6,7 +6,7 @@
 namespace lockstep {
 
 /// The module in `holder`, a ModuleHolder or a shared_ptr. ConfigError, which begins with `owner`,
-/// if there is none.
+/// if it is null.
 template <class Holder>
 auto& module_in(Holder& holder, const char* owner) {
   if (!holder) {
@@ -15,7 +15,7 @@ auto& module_in(Holder& holder, const char* owner) {
   return *holder;
 }
 
-/// ConfigError, which begins with `owner`, unless `now` holds the module that `wrapped` holds.
+/// ConfigError, which begins with `owner`, unless `now` and `wrapped` hold the same module.
 template <class Holder>
 void require_same_module(const Holder& now, const Holder& wrapped, const char* owner) {
   if (now && &*now == &*wrapped) return;

@@ -37,16 +37,16 @@ NodePointer make_node(Arguments&&... arguments) {
   }
 }
 
-// The backward of one replica's graph: what autograd's engine is given, and what it returns.
+// The backward of one replica's graph: the arguments of autograd's engine, and its results.
 struct ReplicaTask {
   edge_list roots;
   variable_list gradients;
   edge_list leaves;
-  std::vector<std::size_t> targets;  // one for each leaf
+  std::vector<std::size_t> targets;  // index of the target of each leaf
   variable_list results;             // for the leaves
 
   bool is_empty() const { return roots.empty() || leaves.empty(); }
-  // With leaves given, the engine returns their gradients and accumulates nothing.
+  // If leaves are given, the engine returns their gradients and accumulates nothing.
   void run(bool keep_graph) {
     results = torch::autograd::Engine::get_default_engine().execute(
         roots, gradients, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/false, leaves);
@@ -96,8 +96,9 @@ class DataParallelBackward final : public torch::autograd::Node {
   variable_list combined(std::vector<ReplicaTask>& tasks) const;
   torch::Tensor rows_joined(std::size_t target, const std::vector<variable_list>& by_part) const;
 
-  std::vector<GatheredTensor> outputs_;  // those with a graph, in the order of this node's inputs
-  StepGraph graph_;                      // its targets are this node's next edges
+  std::vector<GatheredTensor>
+      outputs_;      // the outputs with a graph, in the order of this node's inputs
+  StepGraph graph_;  // its targets are this node's next edges
   std::shared_ptr<ThreadTeam> team_;
   std::vector<torch::Device> devices_;
   bool is_released_ = false;
@@ -119,7 +120,7 @@ ReplicaTask DataParallelBackward::task_of(std::size_t part, const variable_list&
   return task;
 }
 
-// The engine does not say in which replica's graph something was thrown: the error names them all.
+// The engine does not report which replica's graph threw, so the error names all replicas.
 template <class Function>
 void DataParallelBackward::named_by_replicas(const Function& function) const {
   const auto text = [&](const std::string& what) {
@@ -142,7 +143,7 @@ void DataParallelBackward::named_by_replicas(const Function& function) const {
 
 void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph) const {
   if (devices_.front().is_cpu()) {
-    // The engine computes all of a backward's CPU work on the thread that asks for it.
+    // The engine computes all CPU work of a backward on the calling thread.
     const CallerState caller(devices_);
     release_helping_threads();
     team_->run([&](std::size_t replica) {
@@ -154,8 +155,8 @@ void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph)
     });
     return;
   }
-  // The engine has a thread for each GPU. This may be the first one's, which works on while it
-  // waits only if it is itself the one to call the engine.
+  // The engine has a thread for each GPU. This code may run on the first GPU's thread, which
+  // continues its work while it waits only if it calls the engine itself.
   ReplicaTask all;
   for (const ReplicaTask& task : tasks) {
     if (task.is_empty()) continue;
@@ -175,7 +176,7 @@ void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph)
 }
 
 variable_list DataParallelBackward::combined(std::vector<ReplicaTask>& tasks) const {
-  std::vector<variable_list> rows, summands;  // for each part, with a place for each target
+  std::vector<variable_list> rows, summands;  // by part, then by target
   for (ReplicaTask& task : tasks) {
     rows.emplace_back(graph_.targets.size());
     summands.emplace_back(graph_.targets.size());

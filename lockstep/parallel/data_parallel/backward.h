@@ -1,4 +1,4 @@
-// The backward of a step: one node of the caller's graph stands for the graphs of all replicas.
+// The backward of a step: one node in the caller's graph represents the graphs of all replicas.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@
 
 namespace lockstep::data_parallel {
 
-/// What a forward leaves for its backward: where gradients enter the replicas' graphs, where they
+/// What a forward keeps for its backward: where gradients enter the replicas' graphs, where they
 /// come out, and where in the caller's graph they go.
 struct StepGraph {
-  /// Something of the caller's that requires a gradient: a tensor of the batch, or a parameter.
+  /// A tensor of the caller that requires a gradient: a tensor of the batch, or a parameter.
   struct Target {
     torch::autograd::Edge edge;
     torch::TensorOptions options = {};  ///< dtype and device of the gradient
-    bool is_scattered = false;          ///< the replicas' gradients are its rows, not its summands
-    std::vector<std::int64_t> row_sizes = {};  ///< the sizes without the first, if it is scattered
+    bool is_scattered = false;  ///< the replicas' gradients are rows of the gradient, not summands
+    std::vector<std::int64_t> row_sizes = {};  ///< if scattered, the sizes without the first
   };
-  /// A leaf of a replica's graph, and the number of the target that it is a part or a copy of.
+  /// A leaf of a replica's graph, and the index of the target of which it is a part or a copy.
   struct Leaf {
     torch::autograd::Edge edge;
     std::size_t target;
@@ -39,14 +39,15 @@ struct StepGraph {
   std::vector<Part> parts;
 };
 
-/// Gives the tensors that have roots a graph: a backward through them runs the replicas' graphs,
-/// each on its thread, and hands the sum of the parameters' gradients and the rows of the batch's
-/// gradients to the caller's graph. On GPUs autograd's own threads, one for each device, do that.
+/// Attaches a graph to the tensors that have roots: a backward through them runs the replicas'
+/// graphs, each on its own thread, and passes the sum of the parameters' gradients and the rows of
+/// the batch's gradients on to the caller's graph. On GPUs autograd's own threads, one for each
+/// device, do this.
 ///
-/// The graphs are kept by the tensors alone, and are freed with the last of them or by a backward
-/// that does not retain them. A second backward after that is the error that LibTorch throws. A
+/// Only the tensors keep the graphs alive, which are freed with the last tensor or by a backward
+/// that does not retain them. LibTorch throws its usual error for a second backward after that. A
 /// backward with create_graph is a ConfigError, because the replicas' graphs are not part of the
-/// caller's.
+/// caller's graph.
 void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
                      std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices);
 

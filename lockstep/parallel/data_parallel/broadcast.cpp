@@ -13,7 +13,7 @@ bool same_layout(const torch::Tensor& view, const torch::Tensor& original) {
          (!original.is_non_overlapping_and_dense() || view.strides() == original.strides());
 }
 
-// Parts of `flat` in the shapes of `originals`, and with the strides of those that have no holes.
+// Parts of `flat` with the shapes of `originals`, and with their strides if these have no holes.
 std::vector<torch::Tensor> parts_of_flat(const torch::Tensor& flat,
                                          const std::vector<torch::Tensor>& originals) {
   std::vector<torch::Tensor> parts;

@@ -10,9 +10,9 @@
 namespace lockstep::data_parallel {
 
 /// Sends tensors from the first device to replicas: one copy for each dtype and device, or tensor
-/// by tensor where they share the memory. The replicas keep their tensor objects; their storage
-/// becomes a part of a block that the broadcast owns, so that sending raises no tensor's version
-/// and a graph that has saved one is not spoilt.
+/// by tensor if they share the memory. The replicas keep their tensor objects; their storage
+/// becomes a part of a block owned by the broadcast. Sending therefore raises no version counter
+/// and does not invalidate a graph that has saved a tensor.
 class Broadcast {
  public:
   struct Target {
@@ -23,17 +23,17 @@ class Broadcast {
   Broadcast() = default;
   explicit Broadcast(std::vector<Target> targets) : targets_(std::move(targets)) {}
 
-  /// Makes the tensors of all targets equal to `originals`, which are on one device. Shapes,
-  /// strides and dtypes are taken over, also where they have changed since the last call. Call it
-  /// without a graph.
+  /// Copies `originals`, which are on one device, to the tensors of all targets. Shapes, strides
+  /// and dtypes are copied too, even if they have changed since the last call. Call it without a
+  /// graph.
   void send(const std::vector<torch::Tensor>& originals);
 
  private:
   // The tensors of one dtype.
   struct Block {
-    std::vector<std::size_t> members;   // places among the originals
-    torch::Tensor staging;              // on the originals' device; undefined where none is needed
-    std::vector<torch::Tensor> staged;  // views of it
+    std::vector<std::size_t> members;   // indices of the originals
+    torch::Tensor staging;              // on the originals' device; undefined if not needed
+    std::vector<torch::Tensor> staged;  // views of `staging`
     std::vector<torch::Tensor> flats;   // one for each target
     std::vector<std::vector<torch::Tensor>> views;
   };

@@ -8,8 +8,8 @@
 namespace lockstep::data_parallel {
 
 std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<double>& weights) {
-  // Divided by a power of two, which is exact, the largest weight is below 1. The sum of large
-  // weights would be infinite.
+  // Divides by a power of two, which is exact, so that the largest weight is below 1: otherwise the
+  // sum of large weights could be infinite.
   int exponent = 0;
   if (!weights.empty()) std::frexp(*std::max_element(weights.begin(), weights.end()), &exponent);
   const auto scaled = [&](double weight) { return std::ldexp(weight, -exponent); };
@@ -33,7 +33,7 @@ std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<do
     ++sizes[order[i]];
     --left;
   }
-  // The first replica's buffers, the running statistics, are the module's: it must see every batch.
+  // The first replica writes the module's buffers (running statistics), so it must see every batch.
   if (samples > 0 && sizes.front() == 0) {
     --*std::max_element(sizes.begin(), sizes.end());
     sizes.front() = 1;

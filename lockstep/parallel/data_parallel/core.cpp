@@ -31,7 +31,7 @@ std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices)
   for (const torch::Device device : devices) {
     names.push_back(lockstep::str("replica ", names.size(), " on ", device));
   }
-  // On CPUs a pass of a small net takes less than a millisecond.
+  // Waiting without sleep pays on CPUs, where a pass of a small net takes less than a millisecond.
   const bool on_cpus = devices.front().is_cpu();
   const std::chrono::microseconds patience(on_cpus ? 200 : 0);
   auto team = make_process_owned<ThreadTeam>(std::move(names), patience);
@@ -60,14 +60,14 @@ std::vector<torch::Tensor> DataParallelCore::on_first_device(
   const torch::Device device = devices_.front();
   for (torch::Tensor& tensor : tensors) {
     if (!tensor.defined() || tensor.device() == device) continue;
-    // A copy to the CPU that does not wait could be read before it has arrived.
+    // A non-blocking copy to the CPU could be read before it has completed.
     tensor = tensor.to(tensor.options().device(device), /*non_blocking=*/!device.is_cpu());
   }
   return tensors;
 }
 
 data_parallel::Step DataParallelCore::begin(const std::vector<torch::Tensor>& batch) {
-  team_->refuse_members();  // they would change the replicas that others run
+  team_->refuse_members();  // a member would change replicas that are in use
   replicas_->follow();
   return data_parallel::Step(*replicas_, team_, weights_, batch);
 }

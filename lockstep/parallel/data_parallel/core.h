@@ -16,32 +16,32 @@
 namespace lockstep {
 
 struct DataParallelOptions {
-  /// How much of a batch each device gets, in proportion; a positive number for each device. {2, 1}
-  /// gives the first one two thirds. Empty: equal parts.
+  /// The share of the batch for each device, as one positive weight per device: {2, 1} gives the
+  /// first device two thirds. Empty: equal parts.
   std::vector<double> weights = {};
 };
 
 /// Refers to the module, which must outlive all calls of begin(). Not thread-safe. The threads of
-/// the replicas live as long as the core or anything that a forward returned needs them.
+/// the replicas live as long as the core, or any result of a forward, needs them.
 class DataParallelCore {
  public:
-  /// ConfigError for devices that cannot hold replicas, for wrong weights, and for a module that
-  /// cannot be cloned or is elsewhere.
+  /// ConfigError for devices that cannot hold replicas, for invalid weights, and for a module that
+  /// cannot be cloned or is on another device.
   DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
                    const DataParallelOptions& options);
 
-  /// With one device there are no replicas and no threads: begin() and replica() must not be
+  /// False with one device: there are no replicas or threads, and begin() and replica() must not be
   /// called.
   bool has_replicas() const { return replicas_.has_value(); }
   const std::vector<torch::Device>& devices() const { return devices_; }
 
-  /// `tensors`, of which autograd copies to the first device those that are elsewhere.
+  /// Returns `tensors`; autograd copies those on other devices to the first device.
   std::vector<torch::Tensor> on_first_device(std::vector<torch::Tensor> tensors) const;
-  /// Makes the replicas equal to the module and shares out `batch`, the tensors of all arguments.
+  /// Synchronizes the replicas with the module and splits `batch`, the tensors of all arguments.
   data_parallel::Step begin(const std::vector<torch::Tensor>& batch);
   torch::nn::Module& replica(std::size_t index) const { return replicas_->replica(index); }
-  /// Calls task(replica) on the thread of each replica at once; see ThreadTeam::run(). For what a
-  /// step does beside forward and backward, such as the update of a share of the parameters.
+  /// Calls task(replica) on the threads of all replicas at once; see ThreadTeam::run(). For work in
+  /// a step other than forward and backward, such as updating a share of the parameters.
   void on_threads(const std::function<void(std::size_t replica)>& task) { team_->run(task); }
 
  private:

@@ -1,4 +1,4 @@
-// The devices of the replicas, checked.
+// Checks the devices of the replicas.
 #pragma once
 
 #include <initializer_list>
@@ -8,12 +8,12 @@
 
 namespace lockstep::data_parallel {
 
-/// The devices that LibTorch knows by these names: "cpu", "cuda:1". ConfigError for another name.
+/// The devices with these LibTorch names: "cpu", "cuda:1". ConfigError for an unknown name.
 std::vector<torch::Device> devices_named(std::initializer_list<const char*> names);
 
-/// `devices` as their tensors name them: no index for a CPU, one for a GPU, where the current
-/// device stands in for a missing one. ConfigError unless there is at least one, all are of one
-/// type, each exists in this process, and only CPUs occur more than once.
+/// `devices` with the indices that their tensors report: none for a CPU; for a GPU, a missing index
+/// becomes the current device. ConfigError unless there is at least one, all are of one type, each
+/// exists in this process, and only CPUs are repeated.
 std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices);
 
 }  // namespace lockstep::data_parallel

@@ -1,5 +1,5 @@
-// Takes the tensors out of a value of any structure, and puts others in their places.
-// for_each_tensor() says what a structure may be.
+// Extracts the tensors of a value of any structure, and replaces them by others. for_each_tensor()
+// defines which structures are supported.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace lockstep::data_parallel {
 
-/// Visits a value with for_each_tensor().
+/// A visitor for for_each_tensor() that collects tensors.
 struct Flattened {
   std::vector<torch::Tensor> tensors{};  ///< in the order of for_each_tensor()
-  std::vector<std::string> keys{};       ///< keys of the maps, as far as they can be printed
+  std::vector<std::string> keys{};       ///< keys of the maps, if they can be printed
 
   void operator()(const torch::Tensor& tensor) { tensors.push_back(tensor); }
   template <class Key>
@@ -33,7 +33,7 @@ Flattened flattened(T& value) {
   return result;
 }
 
-/// Puts `tensors` in the places of the value's own.
+/// Replaces the tensors in the value by `tensors`.
 template <class T>
 void replace_tensors(T& value, const std::vector<torch::Tensor>& tensors) {
   std::size_t next = 0;

@@ -11,7 +11,7 @@
 namespace lockstep::data_parallel {
 namespace {
 
-// The values of `part` on `device`, without its graph. Sizes and versions are those of `part`.
+// The values of `part` on `device`, without its graph but with the sizes and version of `part`.
 torch::Tensor values_on(const torch::Tensor& part, torch::Device device) {
   const torch::Tensor values = part.detach();
   return values.device() == device ? values : values.to(values.options().device(device));
@@ -68,7 +68,7 @@ GatheredTensor GatheredTensor::joined(const std::vector<torch::Tensor>& parts, t
     result.rows_.push_back(part.size(0));
     row += part.size(0);
   }
-  // A view of one number could not be given a graph of its own.
+  // A view of a single number could not be given its own graph.
   result.tensor_ = values.size() == 1 && has_rows ? values.front() : torch::cat(values);
   return result;
 }

@@ -1,4 +1,4 @@
-// What the replicas return, joined on the first device.
+// Joins what the replicas return on the first device.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,17 @@
 
 namespace lockstep::data_parallel {
 
-/// A tensor that was joined from one part for each active replica, and how a gradient of it is
-/// taken apart again.
+/// A tensor joined from one part for each active replica; it also splits a gradient of the tensor
+/// into the gradients of the parts.
 class GatheredTensor {
  public:
-  /// Joins the parts along the first dimension; parts without dimensions become a vector. The
-  /// result is undefined if all parts are. ConfigError if they differ in dtype, dimensions or sizes
-  /// but the first; `number` is that of the output, for the text.
+  /// Concatenates the parts along the first dimension; parts without dimensions become a vector.
+  /// The result is undefined if all parts are. ConfigError if they differ in dtype, number of
+  /// dimensions, or a size other than the first; `number` is the index of the output, for the error
+  /// message.
   static GatheredTensor joined(const std::vector<torch::Tensor>& parts, torch::Device device,
                                std::size_t number);
-  /// The sum of the parts, each times its share. ConfigError if a part is not a single number.
+  /// The sum of the parts, each times its share. ConfigError unless each part is a single number.
   static GatheredTensor weighted_mean(const std::vector<torch::Tensor>& parts,
                                       std::vector<double> shares, torch::Device device);
 
@@ -31,7 +32,7 @@ class GatheredTensor {
   bool has_roots() const;
   /// The gradient of a part, on the part's device.
   torch::Tensor gradient_of_part(const torch::Tensor& gradient, std::size_t part) const;
-  /// Forgets the values, which a backward does not need.
+  /// Releases the values, which a backward does not need.
   void drop_tensor() { tensor_.reset(); }
 
  private:

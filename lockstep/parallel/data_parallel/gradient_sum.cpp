@@ -52,7 +52,7 @@ std::vector<torch::Tensor> sum_gradients(std::vector<std::vector<torch::Tensor>>
       sums = std::move(gradients);
       continue;
     }
-    // Not in place: autograd may have given one tensor as the gradient of two parameters.
+    // Not in place: autograd may have returned one tensor as the gradient of two parameters.
     std::vector<std::size_t> places;
     std::vector<torch::Tensor> before, more;
     for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -17,7 +17,7 @@ using torch::autograd::AccumulateGrad;
 using torch::autograd::edge_list;
 using torch::autograd::Node;
 
-// All nodes that lead nowhere: those of leaves, and others whose gradients would be lost as well.
+// All nodes without successors: those of leaves, and others whose gradients would also be lost.
 std::vector<pipeline::NodePtr> ends_of(const std::vector<GatheredTensor>& outputs,
                                        std::size_t part) {
   edge_list roots;
@@ -32,7 +32,7 @@ std::vector<pipeline::NodePtr> ends_of(const std::vector<GatheredTensor>& output
   return ends;
 }
 
-// What `node` is the end of, and what to do about it.
+// Describes the tensor to which `node` belongs, and the remedy.
 std::string described_end(const Node& node, const Replicas& replicas) {
   const auto* const leaf = dynamic_cast<const AccumulateGrad*>(&node);
   const std::string name = leaf == nullptr ? "" : replicas.name_of(leaf->variable);

@@ -1,4 +1,4 @@
-// What a module is made of, in the order of registration.
+// The parts of a module, in the order of registration.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,24 @@
 
 namespace lockstep::data_parallel {
 
-/// A module with all below it, in the order of Module::apply: a module before its children. A
+/// A module and all its descendants, in the order of Module::apply: a module before its children. A
 /// module that is registered twice is listed twice, and so are tied parameters. Modules are
-/// referred to, tensors are held.
+/// referenced, tensors are held.
 struct ModuleParts {
   std::vector<torch::nn::Module*> modules{};
   std::vector<torch::Tensor> parameters{};  ///< the defined ones
   std::vector<torch::Tensor> buffers{};     ///< the defined ones
 
-  /// Whether these are the same objects as those of `other`.
+  /// Whether these are the same objects as the parts of `other`.
   bool same_as(const ModuleParts& other) const;
 };
 
 ModuleParts parts_of(torch::nn::Module& module);
 
-/// ConfigError unless `parts`, those of `module`, are on `device`, a DataParallel's first one.
+/// ConfigError unless `parts`, those of `module`, are on `device`, the first of a DataParallel.
 void require_place(const torch::nn::Module& module, const ModuleParts& parts, torch::Device device);
 
-/// The name of parts_of(module).parameters[index], for texts.
+/// The name of parts_of(module).parameters[index], for messages.
 std::string parameter_name(const torch::nn::Module& module, std::size_t index);
 /// The name of parts_of(module).buffers[index].
 std::string buffer_name(const torch::nn::Module& module, std::size_t index);

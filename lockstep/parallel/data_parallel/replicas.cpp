@@ -16,8 +16,8 @@
 namespace lockstep::data_parallel {
 namespace {
 
-// clone() calls reset(), which draws initial weights. This scope leaves the default generator as it
-// was before them.
+// clone() calls reset(), which draws initial weights. This scope restores the default generator to
+// its previous state.
 class UnchangedGenerator {
  public:
   UnchangedGenerator() {
@@ -43,12 +43,12 @@ bool is_alias(const torch::Tensor& copy, const torch::Tensor& original) {
          copy.strides() == original.strides();
 }
 
-// `copy` keeps its identity and its autograd state and gets the memory of `original`.
+// `copy` keeps its identity and its autograd state but gets the memory of `original`.
 void make_alias(const torch::Tensor& copy, const torch::Tensor& original) {
   if (!is_alias(copy, original)) copy.set_data(original);
 }
 
-// Autograd notices then when the original is changed between forward and backward.
+// Lets autograd detect that the original was changed between forward and backward.
 void share_version(const torch::Tensor& copy, const torch::Tensor& original) {
   if (original.is_inference()) return;
   torch::autograd::impl::set_version_counter(copy,
@@ -88,7 +88,7 @@ Replicas::Copy Replicas::copy_on(torch::Device device) const {
   return copy;
 }
 
-// ConfigError for a copy that a reset() has made which does not fit the module.
+// ConfigError if a copy made by reset() does not match the module.
 void Replicas::check(const Copy& copy, const ModuleParts& parts) const {
   const auto require = [&](const std::vector<torch::Tensor>& originals,
                            const std::vector<torch::Tensor>& tensors, const char* what,
@@ -129,7 +129,7 @@ void Replicas::check(const Copy& copy, const ModuleParts& parts) const {
 void Replicas::make(ModuleParts parts) {
   const UnchangedGenerator unchanged_generator;
   std::vector<torch::Tensor> parameters;
-  std::vector<std::size_t> number_of;  // for each of parts.parameters, its place in `parameters`
+  std::vector<std::size_t> number_of;  // for each of parts.parameters, its index in `parameters`
   std::unordered_map<const torch::TensorImpl*, std::size_t> numbers;
   for (const torch::Tensor& parameter : parts.parameters) {
     const auto [place, is_new] =
@@ -194,8 +194,8 @@ void Replicas::follow() {
       make_alias(mine.buffers[i], parts_.buffers[i]);
     }
   }
-  // Sent at each forward, whether they have changed or not: `parameter.data().add_(...)` and
-  // optimizers over flat memory raise no version that would tell.
+  // Sent at each forward, whether or not they have changed: `parameter.data().add_(...)` and
+  // optimizers over flat memory do not raise a version counter.
   parameters_to_others_.send(parts_.parameters);
   buffers_to_others_.send(parts_.buffers);
 }

@@ -1,5 +1,5 @@
-// One copy of a module for each device, kept between steps and made equal to the module before
-// each.
+// One copy of a module for each device, kept between steps and synchronized with the module before
+// each step.
 #pragma once
 
 #include <cstddef>
@@ -14,38 +14,38 @@
 
 namespace lockstep::data_parallel {
 
-/// All replicas, including the first, are clones of the module with leaves of their own, so that
-/// each has its own gradients and graph. The parameters of replicas on the first device share the
-/// module's memory and versions; the others are copies. The buffers of the first replica share the
-/// module's memory; those of the others are copies.
+/// All replicas, including the first, are clones of the module with their own leaves, so that each
+/// has separate gradients and a separate graph. The parameters of replicas on the first device
+/// share the module's memory and version counters; those on other devices are copies. The buffers
+/// of the first replica share the module's memory; those of the others are copies.
 ///
-/// Refers to the module, which must outlive all calls of follow(). Not thread-safe, but each
-/// replica may be used by a thread of its own.
+/// Refers to the module, which must outlive all calls of follow(). Not thread-safe, but different
+/// replicas may be used by different threads.
 class Replicas {
  public:
-  /// A replica's parameter and the one of parameters() that it stands for. Each parameter of the
-  /// replica occurs once. Several can stand for one where the module ties parameters, since a clone
-  /// does not.
+  /// A replica's parameter and the one of parameters() that it represents. Each parameter of the
+  /// replica occurs once. Several may represent the same one if the module ties parameters, because
+  /// cloning unties them.
   struct Leaf {
     torch::Tensor tensor;
     std::size_t parameter;
   };
 
   /// ConfigError if the module cannot be cloned or is not on devices.front(). The default CPU
-  /// generator is afterwards as before.
+  /// generator is unchanged.
   Replicas(torch::nn::Module& module, std::vector<torch::Device> devices);
 
-  /// Makes the replicas equal to the module: values, shapes and dtypes, which parameters require
-  /// gradients, and which modules are training. Clones them again if the module has other parts
-  /// now. ConfigError if it has left the first device.
+  /// Synchronizes the replicas with the module: values, shapes and dtypes, which parameters require
+  /// gradients, and which modules are training. Clones them again if the parts of the module have
+  /// changed. ConfigError if the module has left the first device.
   void follow();
 
   std::size_t size() const { return devices_.size(); }
   const std::vector<torch::Device>& devices() const { return devices_; }
   torch::nn::Module& replica(std::size_t index) const { return *copies_[index].module; }
-  /// The module's parameters, each once.
+  /// The module's parameters, without duplicates.
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
-  /// The name of the module's parameter that `tensor` is; empty if it is none.
+  /// The name of `tensor` if it is a parameter of the module; empty otherwise.
   std::string name_of(const torch::Tensor& tensor) const;
   const std::vector<Leaf>& leaves(std::size_t replica) const { return copies_[replica].leaves; }
 

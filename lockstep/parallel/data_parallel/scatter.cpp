@@ -36,7 +36,7 @@ torch::Tensor part_of(const torch::Tensor& whole, std::int64_t first_row, std::i
                       torch::Device device, bool differentiable) {
   if (!whole.defined()) return whole;
   torch::Tensor part = (has_rows(whole) ? whole.narrow(0, first_row, rows) : whole).detach();
-  // A copy to the CPU that does not wait could be read before it has arrived.
+  // A non-blocking copy to the CPU could be read before it has completed.
   if (part.device() != device) {
     part = part.to(part.options().device(device), /*non_blocking=*/!device.is_cpu());
   }

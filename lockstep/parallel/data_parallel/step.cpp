@@ -38,7 +38,7 @@ StepGraph::Target target_of(const torch::Tensor& tensor) {
   return target;
 }
 
-// Inputs are the first targets, parameters follow.
+// The inputs are the first targets, followed by the parameters.
 StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
   StepGraph graph;
   for (const std::size_t r : scatter.active()) graph.parts.push_back({r, scatter.sizes()[r]});

@@ -16,12 +16,12 @@
 
 namespace lockstep::data_parallel {
 
-/// Constructed for one batch; then run() is called, then gather() or mean(), which throw
-/// ConfigError where a backward would lose a gradient. Refers to the replicas, and does not outlive
-/// the call of forward() or loss() that it serves.
+/// Made for one batch; call run(), then gather() or mean(), which throw ConfigError if a backward
+/// would lose a gradient. Refers to the replicas and must not outlive the call of forward() or
+/// loss() that made it.
 class Step {
  public:
-  /// `batch` holds the tensors of all arguments. ConfigError if it cannot be shared out.
+  /// `batch` holds the tensors of all arguments. ConfigError if it cannot be split.
   Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
        const std::vector<double>& weights, const std::vector<torch::Tensor>& batch);
 
@@ -33,11 +33,11 @@ class Step {
   }
 
   /// Calls task(replica) on the threads of the active replicas, with the caller's thread-local
-  /// state, and returns when all have ended. Throws as ThreadTeam::run does.
+  /// state, and returns when all have finished. Throws like ThreadTeam::run().
   void run(const std::function<void(std::size_t)>& task) const;
 
-  /// The outputs of the active replicas, joined on the first device, each tensor by itself, and
-  /// with a graph if the caller records one. ConfigError if they do not fit each other.
+  /// The outputs of the active replicas, each tensor joined separately on the first device, with a
+  /// graph if the caller records one. ConfigError if the replicas' outputs do not match.
   std::vector<torch::Tensor> gather(const std::vector<Flattened>& outputs) const;
 
   /// The mean of the active replicas' losses, weighted by their numbers of samples.
