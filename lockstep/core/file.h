@@ -25,8 +25,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// False once the file is shorter than its map: to touch a page behind its end would end the
-  /// process with SIGBUS. The file may still be cut short after this returns.
+  /// False if the file is now shorter than its map: touching a page beyond its end would end the
+  /// process with SIGBUS. The file may still be truncated after this call.
   bool is_whole() const;
 
   /// Copies bytes from `offset` on to `to` without the map, so it cannot cause a SIGBUS. Returns

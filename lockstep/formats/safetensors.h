@@ -60,9 +60,8 @@ std::string serialize_safetensors(const TensorViews& tensors,
 
 /// The content of serialize_safetensors() in pieces, without a copy of the tensors.
 struct SafetensorsPieces {
-  std::string head{};  ///< the length of the header and the header
-  std::vector<std::span<const std::byte>>
-      data{};  ///< the bytes of the views, in their order in the file
+  std::string head{};                              ///< the length of the header and the header
+  std::vector<std::span<const std::byte>> data{};  ///< the views' bytes, in file order
 };
 SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
                                      const SafetensorsMetadata& metadata = {});

@@ -24,24 +24,24 @@ namespace lockstep {
 class OutputRelay {
  public:
   explicit OutputRelay(const LaunchOptions& options);
-  ~OutputRelay();  ///< Closes what the launcher holds; does not wait.
+  ~OutputRelay();  ///< Closes the launcher's descriptors; does not wait.
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
 
-  /// In a forked rank: makes the relay its standard output and error.
+  /// In a forked rank: redirects its standard output and error to the relay.
   void connect(int local_rank);
-  /// In the launcher, once all ranks have been forked: only they hold their pipes.
+  /// In the launcher, after all ranks have been forked: only the ranks keep their pipes.
   void close_pipes();
-  /// Once all ranks have ended: waits until what they have written is passed on, at most `timeout`.
-  /// The relay goes on by itself where the output is not read, or a background process of a rank
-  /// still writes. Call it once.
+  /// After all ranks have ended: waits at most `timeout` until their output is passed on. If the
+  /// output is not read, or a background process of a rank still writes, the relay continues on its
+  /// own. Call it once.
   void drain(Milliseconds timeout);
 
-  /// The relay's pid; -1 where there is none.
+  /// The relay's pid; -1 if there is none.
   pid_t process() const { return process_; }
 
  private:
-  // The ends of a rank's pipes, -1 where it writes directly. Both streams may share one pipe.
+  // The ends of a rank's pipes, -1 if it writes directly. Both streams may share one pipe.
   struct RankPipes {
     int out = -1;
     int err = -1;

@@ -3,9 +3,9 @@
 
 namespace lockstep {
 
-/// Seconds since this program was started (its entry in /proc, exact to 10 ms; where that cannot be
-/// read, since the first call). In a rank that launch_ranks() forked: since the launcher was
-/// started. Safe to call from any thread.
+/// Seconds since this program was started, from its entry in /proc, exact to 10 ms. If that cannot
+/// be read, seconds since the first call. In a rank that launch_ranks() forked, seconds since the
+/// launcher was started. Thread-safe.
 double seconds_since_command_start();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Processes that processes started.
+// Finds the descendants of a process.
 #pragma once
 
 #include <sys/types.h>
@@ -7,11 +7,10 @@
 
 namespace lockstep {
 
-/// The processes that this one started, those that they started, and so on, as far as they run
-/// (zombies do not). Empty where there is no /proc.
+/// All running descendants of this process (zombies do not count). Empty if there is no /proc.
 std::vector<pid_t> running_descendants();
 
-/// A signal (SIGSTOP, SIGTSTP) has stopped the process, and none has continued it. False where
+/// Whether a signal (SIGSTOP, SIGTSTP) has stopped the process, and none has continued it. False if
 /// there is no /proc.
 bool is_stopped(pid_t process);
 

@@ -1,11 +1,11 @@
-// A secret that nobody can guess, for one job.
+// An unguessable secret for one job.
 #pragma once
 
 #include <string>
 
 namespace lockstep {
 
-/// 64 hexadecimal digits from the kernel's random numbers. Error where it gives none.
+/// 64 hexadecimal digits from the kernel's random numbers. Throws an Error if it provides none.
 std::string random_secret();
 
 }  // namespace lockstep

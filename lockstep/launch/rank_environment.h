@@ -1,4 +1,4 @@
-// The variables by which a rank knows its place.
+// The environment variables that tell a rank its rank and its job.
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-/// What all ranks that one launcher starts have in common.
+/// The settings that all ranks of one launcher share.
 struct JobEnvironment {
   LaunchOptions options;
   pid_t launcher = -1;
-  /// Nothing: ranks keep what is in the environment.
+  /// If empty, ranks keep the secret in the environment.
   std::optional<std::string> secret;
 
   int world_size() const { return options.nnodes * options.nproc_per_node; }
@@ -24,13 +24,13 @@ struct JobEnvironment {
   }
 };
 
-/// LOCKSTEP_SECRET, else a random one where all ranks are on this host: on loopback, too, every
-/// user of the host reaches the meeting point. ConfigError where other machines reach it and the
-/// user has set none.
+/// LOCKSTEP_SECRET, else a random one if all ranks are on this host: every user of the host can
+/// reach the meeting point, even on loopback. Throws a ConfigError if other machines can reach it
+/// and the user has set no secret.
 std::optional<std::string> secret_of_job(const LaunchOptions& options);
 
-/// Makes this process, just forked, a rank of the job to all who read torchrun's variables.
-/// Variables of a launcher around us do not apply.
+/// Sets torchrun's variables, which make this process, just forked, a rank of the job. Removes
+/// variables of an outer launcher.
 void write_rank_environment(const JobEnvironment& job, int local_rank,
                             const MeetingPoint& meeting_point);
 

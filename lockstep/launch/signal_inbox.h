@@ -1,5 +1,5 @@
-// Signals as messages: while an inbox lives, they wait in a descriptor instead of striking
-// anywhere.
+// Signals as messages: while an inbox lives, signals wait in a descriptor instead of interrupting
+// the program.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ struct ReceivedSignal {
   bool from_terminal = false;
 };
 
-/// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). One that
-/// the program ignores, as under nohup, stays ignored. One inbox at a time, on a single-threaded
-/// process.
+/// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). A signal
+/// that the program ignores, as under nohup, stays ignored. There may be one inbox at a time, in a
+/// single-threaded process.
 class SignalInbox {
  public:
   SignalInbox();
@@ -27,11 +27,11 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
-  /// Waits for a signal, at most `timeout` (negative: for ever). Nothing when time ran out.
+  /// Waits for a signal, at most `timeout` (negative: forever). Nothing if the time ran out.
   std::optional<ReceivedSignal> next(Milliseconds timeout);
 
-  /// Passes a signal that one inbox received on to that of another process, as if it had come
-  /// there.
+  /// Forwards a signal that one inbox received to the inbox of another process, as if it had
+  /// arrived there.
   static void pass_on(const ReceivedSignal& signal, pid_t process);
 
   /// In a forked child: restores the signals as they were before the inbox.

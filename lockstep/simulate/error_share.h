@@ -1,33 +1,34 @@
-// How far predictions were from what was measured afterwards.
+// The errors of earlier predictions against later measurements.
 #pragma once
 
 namespace lockstep {
 
-/// What carries the messages between ranks, as far as predictions differ in how well they hold.
+/// The transport between ranks, in the classes for which predictions differ in accuracy.
 enum class Wire {
   kSharedMemory,  ///< the ranks' own processors move the data within a host
   kOneHost,       ///< sockets of one host (Gloo)
   kNetwork        ///< between hosts
 };
 
-/// The share by which predictions of a step missed what it then took, |predicted / measured - 1|:
-/// nineteen in twenty of those over such a wire missed by at most that, rounded up to a whole
-/// percent, so that an interval holds nine in ten later ones. It is from the 162 predictions of the
-/// first three rounds in docs/benchmarks/simulate.md, all for two ranks, and counts the disturbed
-/// ones. `has_small_buckets`: the gradients travel in several buckets of less than 64 KiB
-/// on average, each of which waits for a thread that wakes up, unless the wire is shared memory.
+/// The relative error of a predicted step, |predicted / measured - 1|. Of the predictions over such
+/// a wire, 19 in 20 had at most this error, rounded up to a whole percent, so that an interval
+/// holds nine in ten later ones. The data are the 162 predictions of the first three rounds in
+/// docs/benchmarks/simulate.md, all for two ranks, including disturbed ones. `has_small_buckets`:
+/// the gradients travel in several buckets of less than 64 KiB on average. Each such bucket waits
+/// for a thread to wake up, unless the wire is shared memory.
 double error_share(Wire wire, bool has_small_buckets);
 
-/// How long a thread that moves data waits for the processor of the thread that computes: until the
-/// scheduler's next tick (CONFIG_HZ=250, which Debian and Ubuntu have). A step waits for about one.
+/// The time that a thread that moves data waits for the processor of the thread that computes: up
+/// to the scheduler's next tick (CONFIG_HZ=250, as in Debian and Ubuntu). A step has about one such
+/// wait.
 constexpr double kSchedulerTickSeconds = 0.004;
 
 struct SecondsInterval {
   double low = 0;
   double high = 0;
 };
-/// The seconds that a step of `seconds` takes where the prediction misses by at most `share`, which
-/// is below 1, and where the step waits for up to `late_seconds` that are not predicted.
+/// The range of a step predicted to take `seconds`, if the relative error is at most `share`, which
+/// is below 1, and the step has up to `late_seconds` of waits that are not predicted.
 SecondsInterval interval_around(double seconds, double share, double late_seconds = 0);
 
 }  // namespace lockstep

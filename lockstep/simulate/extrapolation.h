@@ -1,4 +1,4 @@
-// What a prediction goes beyond.
+// Detects predictions that go beyond the measurements.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// A sentence for each way in which predictions for these numbers of ranks leave what was measured:
-/// a network that was never measured, or with another number of ranks, or with smaller or larger
-/// messages than the gradients need, or over which no prediction was ever compared with a
-/// measurement; and more compute threads on a host than the run's host has processors. Empty where
-/// nothing is extrapolated. One rank alone needs no network.
+/// One sentence for each way in which predictions for these numbers of ranks go beyond the
+/// measurements: a network that was never measured; or was measured with another number of ranks,
+/// or with only smaller or larger messages than the gradients need; a network over which no
+/// prediction was ever compared with a measurement; and more compute threads on a host than the
+/// run's host has processors. Empty if nothing is extrapolated. One rank alone needs no network.
 std::vector<std::string> extrapolations(const StepProfile& profile, const Network& network,
                                         const std::vector<int>& ranks,
                                         const SimulationOptions& options);

@@ -1,14 +1,14 @@
-// What it takes to send a message of some size.
+// The cost of sending a message, by its size.
 #pragma once
 
 #include <vector>
 
 namespace lockstep {
 
-/// Seconds as a function of bytes: straight lines between points, which never fall. Hockney's model
-/// (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994), alpha + bytes
-/// * beta, has two points; a measurement has more, since protocols change with the size. A value,
-/// immutable after construction and therefore thread-safe.
+/// Seconds as a function of bytes: piecewise linear between points, and never decreasing. Hockney's
+/// model, alpha + bytes * beta (R. Hockney, "The communication challenge for MPP", Parallel
+/// Computing 20, 1994), has two points; a measurement has more, since protocols change with the
+/// size. An immutable value, and therefore thread-safe.
 class MessageCost {
  public:
   struct Point {
@@ -19,18 +19,18 @@ class MessageCost {
   /// Costs nothing.
   MessageCost() = default;
   /// A measurement: `points` in any order, of different sizes. A time above that of a larger
-  /// message is lowered to it, because what disturbs a measurement only adds. ConfigError without
-  /// points, and for numbers that are negative or not finite.
+  /// message is lowered to it, because disturbances only increase a measured time. Throws a
+  /// ConfigError if there are no points, or numbers are negative or not finite.
   explicit MessageCost(std::vector<Point> points);
 
   /// alpha + bytes * beta.
   static MessageCost of(double alpha_seconds, double bytes_per_second);
 
-  /// What a message of `bytes` takes. Below the first point it is what the first takes; behind the
-  /// last point the last line goes on.
+  /// The cost of a message of `bytes`. Below the first point it is the first point's cost; beyond
+  /// the last point the last segment is extended.
   double seconds(double bytes) const;
 
-  /// The cost on a wire of `factor` times the speed: what a message takes beyond the shortest one
+  /// The cost on a wire of `factor` times the speed: the cost beyond that of the shortest message
   /// is divided by `factor`, which is above 0.
   MessageCost at_speed(double factor) const;
 

@@ -1,4 +1,4 @@
-// A backward with its transfers, replayed.
+// Replays a backward pass with its transfers.
 #pragma once
 
 #include <vector>
@@ -7,18 +7,18 @@ namespace lockstep {
 
 /// The transfer of one bucket.
 struct BucketTransfer {
-  double ready_seconds = 0;  ///< of computing, since backward began
-  double alone_seconds = 0;  ///< what it takes while nobody computes
-  /// What it takes while backward computes on the same processor, and how long backward stands
-  /// still meanwhile. On processors of its own (a GPU's copy engines, a network card) that is
-  /// alone_seconds and 0.
+  double ready_seconds = 0;  ///< seconds of computing since backward began
+  double alone_seconds = 0;  ///< duration while the rank does not compute
+  /// The duration while backward computes on the same processor, and the time for which backward
+  /// stands still meanwhile. With separate hardware (a GPU's copy engines, a network card) these
+  /// are alone_seconds and 0.
   double beside_seconds = 0;
   double taken_seconds = 0;
 };
 
 struct SimulatedBackward {
-  /// From backward's beginning to the last gradient: longer than its computing by what transfers
-  /// took.
+  /// From the beginning of backward to the last gradient: its computing time plus the time that
+  /// transfers took from it.
   double backward_seconds = 0;
   double exposed_seconds = 0;  ///< from there to the end of the last transfer
   struct Transfer {
@@ -28,10 +28,10 @@ struct SimulatedBackward {
   std::vector<Transfer> transfers{};  ///< since backward began
 };
 
-/// Transfers go one behind the other on one channel, in their order: each begins when it is ready
-/// and the one before it has ended (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3:
-/// buckets are reduced in order). While one is under way beside backward, backward runs at the
-/// speed 1 - taken / beside, and the transfer at alone / beside of its own. `transfers` by
+/// Transfers run one after the other on one channel, in their order: each begins when it is ready
+/// and the previous one has ended (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3:
+/// buckets are reduced in order). While a transfer runs beside backward, backward runs at 1 - taken
+/// / beside of its speed, and the transfer at alone / beside of its own. `transfers` are ordered by
 /// ready_seconds, which are at most `compute_seconds`; beside_seconds are at least taken_seconds
 /// and alone_seconds.
 SimulatedBackward simulate_backward(double compute_seconds,

@@ -1,8 +1,8 @@
-// The step that a profile gives with other ranks, another network and other buckets.
+// Predicts the step of a profile with other ranks, another network and other buckets.
 //
-// A step waits for its data, computes forward and backward, averages gradients while backward goes
-// on, and updates. Each rank has the run's batch (weak scaling), and computes at the run's speed.
-// What the model leaves out is in docs/simulate.md.
+// A step waits for its data, computes forward and backward, averages gradients during backward, and
+// updates. Each rank has the run's batch size (weak scaling), and computes at the run's speed.
+// docs/simulate.md lists what the model leaves out.
 #pragma once
 
 #include <optional>
@@ -18,22 +18,22 @@
 namespace lockstep {
 
 struct SimulationOptions {
-  std::string strategy = "ddp";    ///< or "zero1"
-  std::string algorithm = "auto";  ///< of the all-reduce; all_reduce_names()
+  std::string strategy = "ddp";    ///< "ddp" or "zero1"
+  std::string algorithm = "auto";  ///< algorithm of the all-reduce; all_reduce_names()
   int ranks_per_host = 1;
-  std::optional<BucketSizes> buckets{};  ///< absent: those of the profile
-  double bytes_factor = 1;               ///< of the gradients that travel: 0.5 for 16 bits
-  double speed = 1;                      ///< of the network
+  std::optional<BucketSizes> buckets{};  ///< empty: the buckets of the profile
+  double bytes_factor = 1;               ///< factor for the gradients that travel: 0.5 for 16 bits
+  double speed = 1;                      ///< speed factor of the network
   bool communicates = true;
   bool waits_for_data = true;
   bool has_stragglers = true;
-  /// zero1 where one copy of the parameters is shared by all ranks of a host (`parameter_memory`
+  /// zero1 with one copy of the parameters shared by all ranks of a host (`parameter_memory`
   /// kShared): nothing travels in backward, and each rank reads its share of all gradients in its
   /// update.
   bool shares_parameters = false;
 };
 
-/// ConfigError, which begins with `where`, for options that cannot be.
+/// Throws a ConfigError that begins with `where` for invalid options.
 void validate(const SimulationOptions& options, const std::string& where);
 
 struct PredictedStep {
@@ -42,7 +42,7 @@ struct PredictedStep {
   SecondsInterval interval{};  ///< around step_seconds, by error_share()
   double efficiency = 1;       ///< step of one rank / this one
   double exposed_seconds = 0;  ///< communication that backward did not hide
-  double taken_seconds = 0;    ///< by which transfers made backward longer
+  double taken_seconds = 0;    ///< time that transfers added to backward
   double straggler_seconds = 0;
   std::string algorithm{};  ///< of the largest bucket's all-reduce
   int buckets = 0;
@@ -51,18 +51,19 @@ struct PredictedStep {
 /// The buckets in which the gradients travel.
 std::vector<ProfileBucket> buckets_of(const StepProfile& profile, const SimulationOptions& options);
 
-/// The profile without what the transfers of its own run took from computing: `run_network` was
-/// measured on the run's backend with the run's ranks. Its buckets are ready earlier by what those
-/// before them took, and backward is shorter by all but the last bucket's, which ends behind it.
+/// The profile without the time that the transfers of its own run took from computing.
+/// `run_network` was measured on the run's backend with the run's number of ranks. Each bucket is
+/// ready earlier by the time that the buckets before it took. Backward is shorter by the time of
+/// all but the last bucket, which ends after backward.
 StepProfile without_transfers(const StepProfile& profile, const Network& run_network);
 
-/// The mean of the largest of `ranks` equal normal deviations, in their standard deviations: 0 for
-/// one rank (G. Blom, "Statistical estimates and transformed beta-variables", 1958: the quantile at
-/// (ranks - 3/8) / (ranks + 1/4)). Ranks that vary by themselves, not one slow rank, wait for each
-/// other so.
+/// The expected largest of `ranks` independent, equal normal deviations, in standard deviations: 0
+/// for one rank (G. Blom, "Statistical estimates and transformed beta-variables", 1958: the
+/// quantile at (ranks - 3/8) / (ranks + 1/4)). It models ranks whose times vary independently and
+/// that wait for each other, not a permanently slow rank.
 double expected_largest_deviation(int ranks);
 
-/// `ranks` is at least 1; the others checked by their validate().
+/// `ranks` is at least 1; the other arguments have passed their validate().
 PredictedStep predict_step(const StepProfile& profile, const Network& network, int ranks,
                            const SimulationOptions& options);
 
@@ -71,9 +72,9 @@ struct WhatIf {
   PredictedStep step{};
 };
 
-/// The step as it is, and with one thing changed at a time: without communication, with ranks that
-/// are equally fast, without waiting for data, with other bucket sizes, with gradients of half the
-/// size, on a wire of half and of twice the speed, with half and twice as many ranks.
+/// The step as it is, and with one change at a time: without communication, with equally fast
+/// ranks, without waiting for data, with other bucket sizes, with gradients of half the size, on a
+/// wire of half and of twice the speed, with half and twice the number of ranks.
 std::vector<WhatIf> what_if(const StepProfile& profile, const Network& network, int ranks,
                             const SimulationOptions& options);
 

@@ -1,4 +1,4 @@
-// The profile of a step from the trace of a run.
+// Computes the profile of a step from the trace of a run.
 #pragma once
 
 #include <filesystem>
@@ -7,24 +7,25 @@
 
 namespace lockstep {
 
-/// At least this many steps must be in the trace, so that medians mean something.
+/// The fewest steps that a trace must have, so that medians are meaningful.
 inline constexpr int kFewestTracedSteps = 3;
 
 /// Reads a trace: run.json and trace.json of a folder that `lockstep train --strategy ddp --trace
-/// --out` has written, or a file of `lockstep bench step --trace`, which says nothing of the batch
-/// and is taken for ddp's unless its name begins with "zero1", as `bench step` names it.
-/// Each time is the median over the steps, then the mean over the ranks. Of accumulated batches the
-/// last backward counts as such, the others as forward, without the waits for data between them.
+/// --out` wrote, or a file of `lockstep bench step --trace`. The latter does not state the batch
+/// size, and is assumed to be of ddp unless its name begins with "zero1", as `bench step` names it.
+/// Each time is the median over the steps, then the mean over the ranks. With gradient
+/// accumulation, the last backward counts as backward and the others as forward, without the waits
+/// for data between them.
 ///
-/// Where the processors of the ranks themselves move the data, as over shared memory, backward
-/// contains what that takes; it stays in it unless the caller takes it out (without_transfers()).
+/// If the ranks' own processors move the data, as over shared memory, the time of backward includes
+/// that work; without_transfers() removes it.
 ///
-/// DataError where a file is missing or another program's, for a run without reductions (one rank,
-/// or a strategy without buckets), for one of zero1, whose update is one rank's share and has the
-/// gather of the parameters in it, and for fewer than kFewestTracedSteps steps.
+/// Throws a DataError if a file is missing or another program's, for a run without reductions (one
+/// rank, or a strategy without buckets), for a run of zero1, whose update is one rank's share and
+/// includes the gather of the parameters, and for fewer than kFewestTracedSteps steps.
 StepProfile read_trace_profile(const std::filesystem::path& path);
 
-/// Reads a trace as read_trace_profile() does, or a step's profile where `path` is a file of
+/// Reads a trace as read_trace_profile() does, or a step's profile if `path` is a file of
 /// read_step_profile().
 StepProfile find_step_profile(const std::filesystem::path& path);
 

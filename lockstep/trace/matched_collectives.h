@@ -1,4 +1,5 @@
-// Which spans of several ranks are one collective, and who came last. Internal to the room.
+// Matches the spans of several ranks that belong to one collective, and finds the last rank.
+// Internal to lockstep/trace.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,15 @@ namespace lockstep {
 
 /// One collective of at least two ranks, or a message between two.
 struct MatchedCollective {
-  std::size_t number = 0;          ///< in the order in which the collectives are first met
-  int last_rank = 0;               ///< whose span begins last; of a message the rank that sends it
+  std::size_t number = 0;          ///< in the order in which the collectives first occur
+  int last_rank = 0;               ///< the rank whose span begins last; for a message, the sender
   Clock::time_point last_begin{};  ///< on rank 0's clock
 };
 
-/// The time on rank 0's clock.
+/// Converts `time` to rank 0's clock.
 Clock::time_point on_rank_0(Clock::time_point time, const ClockOffset& clock);
 
-/// The collectives of the ranks by Span::collective, those of one rank left out.
+/// The collectives of the ranks by Span::collective, except those on a single rank.
 std::map<std::string, MatchedCollective> match_collectives(const std::vector<RankTrace>& ranks);
 
 }  // namespace lockstep

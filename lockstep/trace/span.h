@@ -1,4 +1,4 @@
-// What a rank did from one moment to another.
+// A named time interval of a rank's work.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// The category of a value at one moment, such as the length of a queue: a span that ends where it
-/// begins, with the value as a whole number in arguments["value"].
+/// The category of a value at one moment, such as the length of a queue. Its span ends where it
+/// begins, and has the value as a whole number in arguments["value"].
 inline constexpr const char* kValueCategory = "value";
 
-/// The category of a message between two ranks, which has the name kSendName at the rank that sends
-/// it. Its two spans name it as those of a collective name theirs.
+/// The category of a message between two ranks. The sender's span has the name kSendName. Both
+/// spans carry the same Span::collective.
 inline constexpr const char* kMessageCategory = "message";
 inline constexpr const char* kSendName = "send";
 
@@ -25,19 +25,19 @@ struct Span {
   Clock::time_point begin{};
   Clock::time_point end{};
   std::string track{};  ///< the row; rows come in the order in which they first appear
-  std::map<std::string, std::string> arguments = {};  ///< shown when the span is chosen
-  /// The name of the collective that the span belongs to: all ranks that take part in it give the
-  /// same text, and no other collective has it. Empty: the span has no match on other ranks.
+  std::map<std::string, std::string> arguments = {};  ///< shown when the span is selected
+  /// A name for the collective that the span belongs to. All its ranks use the same text, and no
+  /// other collective does. Empty: the span has no match on other ranks.
   std::string collective = {};
 };
 
-/// How a rank's monotonic clock compares with rank 0's.
+/// The offset of a rank's monotonic clock from rank 0's.
 struct ClockOffset {
-  std::int64_t nanoseconds = 0;              ///< to add to a time of this rank
-  std::int64_t uncertainty_nanoseconds = 0;  ///< half of the round trip that measured it
+  std::int64_t nanoseconds = 0;              ///< add it to a time of this rank to get rank 0's time
+  std::int64_t uncertainty_nanoseconds = 0;  ///< half of the round trip of the measurement
 };
 
-/// What one rank has recorded.
+/// The recording of one rank.
 struct RankTrace {
   int rank = 0;
   std::string host{};  ///< empty: not known
@@ -45,8 +45,8 @@ struct RankTrace {
   std::vector<Span> spans{};
 };
 
-/// `trace` as text, to be sent to the rank that writes the file, and back. DataError for a text
-/// that to_text() has not made.
+/// Converts `trace` to text for the rank that writes the file, and back. Throws a DataError if
+/// to_text() did not make the text.
 std::string to_text(const RankTrace& trace);
 RankTrace rank_trace_from(const std::string& text);
 

@@ -1,4 +1,5 @@
-// An observer hears of each scope while something is recorded, as a vendor's profiler wants to.
+// An observer is called for each scope during a recording, for example to forward it to a vendor's
+// profiler.
 #pragma once
 
 #include <atomic>
@@ -6,12 +7,12 @@
 
 namespace lockstep {
 
-/// begin() and end() are called on the thread of each SpanScope, nested as the scopes are. Both
-/// must be quick and must not throw.
+/// begin() and end() are called on the thread of each SpanScope, nested like the scopes. Both must
+/// be quick and must not throw.
 class SpanObserver {
  public:
   virtual ~SpanObserver() = default;
-  /// As the arguments of SpanScope.
+  /// Receives the arguments of the SpanScope.
   virtual void begin(const char* name, const char* category, std::int64_t number) noexcept = 0;
   virtual void end(const char* category) noexcept = 0;
 };
@@ -20,8 +21,8 @@ namespace trace_internal {
 extern std::atomic<SpanObserver*> observer;
 }
 
-/// Thread-safe. Null: nobody. Scopes that are open keep the observer that they began with, so that
-/// an observer must live as long as the program.
+/// Sets the observer; null removes it. Thread-safe. An open scope keeps the observer that it began
+/// with, so an observer must live as long as the program.
 void observe_spans(SpanObserver* observer);
 
 }  // namespace lockstep

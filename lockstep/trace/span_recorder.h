@@ -1,12 +1,12 @@
-// Records what the threads of this process do, while somebody wants to know.
+// Records the activity of this process's threads on request.
 //
 //   start_recording();
 //   { const SpanScope scope("load", "data", batch); ... }   // on any thread, in any room
 //   std::vector<Span> spans = stop_recording(Clock::time_point::min());
 //
 // A scope costs one load of an atomic while nothing is recorded, else two reads of the clock and an
-// uncontended lock. Each thread has a ring of its own, so that memory is bounded; new spans take
-// the place of the oldest.
+// uncontended lock. Each thread has its own ring, which bounds the memory; new spans overwrite the
+// oldest.
 #pragma once
 
 #include <atomic>
@@ -26,16 +26,17 @@ extern std::atomic<bool> is_recording;
 
 inline bool is_recording() { return trace_internal::is_recording.load(std::memory_order_relaxed); }
 
-/// Forgets what was recorded before and begins. Thread-safe, as all functions of this file.
+/// Discards the previous recording and starts a new one. Thread-safe, as all functions of this
+/// file.
 void start_recording(std::size_t spans_per_thread = 8192);
 
-/// Ends the recording. Returns the spans that end after `from`, a track for each thread, the oldest
-/// first. A scope that is open now is left out.
+/// Ends the recording. Returns the spans that end after `from`, with one track per thread, the
+/// oldest first. Scopes that are still open are left out.
 std::vector<Span> stop_recording(Clock::time_point from);
 
-/// As long as it lives, no thread records: what is much and of little interest would take the place
-/// of what is wanted. Scopes that are open are recorded when they end, if that is later. Belongs to
-/// the thread that starts and stops the recording, and ends before it is stopped.
+/// While it lives, no thread records: frequent, uninteresting spans would overwrite the wanted
+/// ones. Scopes that are open are recorded if they end after the pause. The pause must belong to
+/// the thread that starts and stops the recording, and end before the recording stops.
 class RecordingPause {
  public:
   RecordingPause() : paused_(trace_internal::is_recording.exchange(false)) {}
@@ -49,20 +50,20 @@ class RecordingPause {
   const bool paused_;
 };
 
-/// Names the track of the calling thread; others are "thread 1", "thread 2", ...
+/// Names the track of the calling thread; other threads are "thread 1", "thread 2", ...
 void name_thread_track(const std::string& name);
 
-/// Records a span of the calling thread, if something is recorded. `name` and `category` must live
-/// as long as the program, as literals do. A `number` from 0 on stands behind the name, as in "load
-/// 12"; with a `stage` from 0 on the name is that of an action of a pipeline, as in "2F12".
+/// Records a span of the calling thread, during a recording. `name` and `category` must live as
+/// long as the program, as literals do. A `number` of at least 0 is appended to the name, as in
+/// "load 12". A `stage` of at least 0 makes the name that of a pipeline action, as in "2F12".
 void record_span(const char* name, const char* category, std::int64_t number,
                  Clock::time_point begin, Clock::time_point end, int stage = -1);
 
-/// Records a value of this moment, such as the length of a queue, if something is recorded: a span
-/// of kValueCategory. `name` must live as long as the program; `value` is at least 0.
+/// Records the current value of a quantity, such as the length of a queue, during a recording: a
+/// span of kValueCategory. `name` must live as long as the program; `value` is at least 0.
 void record_value(const char* name, std::int64_t value);
 
-/// Its lifetime is a span.
+/// Records its lifetime as a span.
 class SpanScope {
  public:
   explicit SpanScope(const char* name, const char* category, std::int64_t number = -1)

@@ -19,9 +19,8 @@ struct PickleKeys {
 };
 
 struct PickleNode : PickleValue {
-  std::uint64_t weight =
-      1;          ///< the number of values in it, itself included, each as often as it occurs
-  int depth = 0;  ///< nesting depth of the containers in it
+  std::uint64_t weight = 1;  ///< number of values in it, with itself and with repetitions
+  int depth = 0;             ///< nesting depth of the containers in it
   /// The value is part of another value. A container must not change from then on: this prevents
   /// cycles, and keeps weight and depth correct.
   bool is_part = false;
