@@ -21,7 +21,8 @@ nn::Conv2d same_convolution(std::int64_t in, std::int64_t out) {
 AutoencoderImpl::AutoencoderImpl() { AutoencoderImpl::reset(); }
 
 void AutoencoderImpl::reset() {
-  // Each layer draws its weights when it is made: one after the other, in the order of the names.
+  // Each layer draws its weights when it is made, so make them one by one in the order of the
+  // names.
   encoder_ = register_module("encoder", nn::Sequential());
   encoder_->push_back(same_convolution(3, kHiddenChannels));
   encoder_->push_back(nn::ReLU());
@@ -34,8 +35,8 @@ void AutoencoderImpl::reset() {
   decoder_->push_back(nn::ConvTranspose2d(
       nn::ConvTranspose2dOptions(kCodeChannels, kHiddenChannels, kKernel).stride(kSecondPool)));
   decoder_->push_back(nn::ReLU());
-  // This kernel reaches one pixel further than its stride: a padding of 1, and one more row and
-  // column at the end, make the output four times as large.
+  // This kernel is one pixel larger than its stride: a padding of 1, and one more row and column at
+  // the end, make the output four times as large.
   decoder_->push_back(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(kHiddenChannels, 3, kKernel)
                                               .stride(kFirstPool)
                                               .padding(1)

@@ -22,13 +22,13 @@ class AutoencoderImpl : public torch::nn::Cloneable<AutoencoderImpl> {
   /// Registers the layers with new random weights. For the constructor and for clone().
   void reset() override;
 
-  /// Pixels of an image's side that become one number of the code: sides must be multiples of it.
+  /// Pixels per side of the image for each number of the code: sides must be multiples of it.
   static constexpr std::int64_t kStride = 20;
   /// Channels of the code.
   static constexpr std::int64_t kCodeChannels = 16;
 
   /// `images` float [N, 3, H, W] in any memory format, H and W multiples of kStride; returns float
-  /// [N, 3, H, W]. Sides that are no multiples give an output of another size.
+  /// [N, 3, H, W]. For other sides the output has another size.
   torch::Tensor forward(const torch::Tensor& images);
   /// The code float [N, kCodeChannels, H / kStride, W / kStride].
   torch::Tensor encode(const torch::Tensor& images);

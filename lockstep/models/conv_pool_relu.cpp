@@ -16,14 +16,14 @@ using kernels::BackwardOutput;
 using kernels::ConvPoolShape;
 using kernels::kLanes;
 
-// Images whose gradients are added up together. Fixed, so that the order of additions, and with it
-// the last bit, does not depend on the number of threads.
+// Number of images whose gradients are added up together. Fixed, so that the order of additions,
+// and thus the last bit, does not depend on the number of threads.
 constexpr std::int64_t kChunk = 16;
 
 // Calls work(first, end) for parts of the images [0, count), whole chunks except the last one, on
-// LibTorch's threads. at::parallel_for() is a template that is serial where OpenMP was not on when
-// this file was compiled; TensorIterator divides its elements among threads inside LibTorch. Here
-// the elements are bytes, one for each chunk, and only their addresses are used. They are one row,
+// LibTorch's threads. at::parallel_for() is a template that is serial in files compiled without
+// OpenMP, so this uses TensorIterator, which divides its elements among threads inside LibTorch.
+// Here the elements are bytes, one per chunk, and only their addresses are used. They form one row,
 // which the second dimension of the loop counts.
 template <typename Work>
 void for_each_chunk(std::int64_t count, const Work& work) {

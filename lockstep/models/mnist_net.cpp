@@ -23,9 +23,9 @@ torch::Tensor MnistNetImpl::first_convolution(const torch::Tensor& images) {
 
 torch::Tensor MnistNetImpl::second_convolution(const torch::Tensor& x, bool dropout) {
   if (options_.fused_kernels) {
-    // Scaling a whole channel by 0 or 2 commutes with max-pool and ReLU: the dropout that the
-    // example puts before them comes after them, on a quarter of the values, with the same random
-    // numbers.
+    // Scaling a whole channel by 0 or 2 commutes with max-pool and ReLU. The dropout that precedes
+    // them in the example is therefore applied after them, on a quarter of the values, with the
+    // same random numbers.
     const auto y = conv_pool_relu(x, conv2_->weight, conv2_->bias);
     return dropout ? conv2_drop_->forward(y) : y;
   }
@@ -56,7 +56,7 @@ torch::Tensor MnistNetImpl::forward_layers(torch::Tensor x, int first, int end, 
 }
 
 bool MnistNetImpl::has_fused_layer(int first, int end) const {
-  constexpr int kConvolutions = 2;  // the first layers
+  constexpr int kConvolutions = 2;  // these are the first layers
   return options_.fused_kernels && first < std::min(end, kConvolutions);
 }
 

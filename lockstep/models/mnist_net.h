@@ -6,16 +6,16 @@
 namespace lockstep {
 
 struct MnistNetOptions {
-  bool dropout = true;  ///< Off: the same network without its two dropout layers.
-  /// On: convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. Off:
-  /// LibTorch's operations one by one, as in Python's script. The results agree to float32
-  /// rounding.
+  bool dropout = true;  ///< If off, the same network without its two dropout layers.
+  /// If on, convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. If
+  /// off, LibTorch's operations run one by one, as in the Python script. The results agree to
+  /// float32 rounding.
   bool fused_kernels = true;
 };
 
 /// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
-/// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, the order
-/// and the initialisation that they have in Python: conv1, conv2, fc1, fc2. clone() copies it.
+/// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, order and
+/// initialisation of the Python example: conv1, conv2, fc1, fc2. clone() copies it.
 class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
  public:
   explicit MnistNetImpl(MnistNetOptions options = {});
@@ -27,14 +27,14 @@ class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
   torch::Tensor forward(const torch::Tensor& images);
 
   /// Computes the layers `first` to `end` - 1 of conv1, conv2, fc1 and fc2, each with the
-  /// operations up to the next one. `x` is what the layer before `first` returned, or the images.
-  /// `training`, and not the mode of the net, says whether dropout is on. All layers, 0 to kLayers,
+  /// operations up to the next layer. `x` is the output of the layer before `first`, or the images.
+  /// Dropout depends on `training`, not on the mode of the net. All layers, 0 to kLayers, together
   /// are forward().
   torch::Tensor forward_layers(torch::Tensor x, int first, int end, bool training);
   static constexpr int kLayers = 4;
 
-  /// Whether a layer among `first` to `end` - 1 is a convolution that our kernel may compute, whose
-  /// backward gives the gradients of input and weights at once.
+  /// Whether a layer among `first` to `end` - 1 is a convolution that the fused kernel may compute,
+  /// whose backward gives the gradients of input and weights at once.
   bool has_fused_layer(int first, int end) const;
 
  private:

@@ -1,4 +1,4 @@
-// The MNIST net cut into stages that follow each other, for pipelines.
+// The MNIST net cut into consecutive stages, for pipelines.
 //
 //   MnistNet net;
 //   std::vector<MnistStage> stages = mnist_stages(net, 2);
@@ -14,33 +14,33 @@
 
 namespace lockstep {
 
-/// Layers of an MnistNet from one cut to the next. It shares them with the net, under the names
-/// that they have there, and keeps the net alive. Not thread-safe, like every module; different
-/// stages may be used at once.
+/// Layers of an MnistNet from one cut to the next. Shares them with the net, under their names in
+/// the net, and keeps the net alive. Not thread-safe, like every module; different stages may be
+/// used at once.
 class MnistStageImpl : public torch::nn::Module {
  public:
   /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). Made by mnist_stages().
   MnistStageImpl(const MnistNet& net, int first, int end);
 
-  /// The first stage takes images as MnistNet does, the last one returns log-probabilities. Dropout
+  /// The first stage takes images like MnistNet, the last one returns log-probabilities. Dropout
   /// follows the mode of the stage, not that of the net.
   torch::Tensor forward(const torch::Tensor& x);
 
-  /// For StageModule: the stage has a convolution of ours, which computes its backward at once. It
-  /// says so also where the kernel does not run (on GPUs, under autocast, on processors that it
-  /// does not know): make the net without MnistNetOptions::fused_kernels there.
+  /// For StageModule: whether the stage has a fused convolution, which computes its backward at
+  /// once. It is true even where the kernel does not run (on GPUs, under autocast, on unsupported
+  /// processors): make the net without MnistNetOptions::fused_kernels there.
   bool has_whole_backward() const { return net_->has_fused_layer(first_, end_); }
 
  private:
-  std::shared_ptr<MnistNetImpl> net_;  // not registered: its other layers are not this stage's
+  std::shared_ptr<MnistNetImpl> net_;  // not registered: its other layers are not in this stage
   int first_;
   int end_;
 };
 TORCH_MODULE(MnistStage);
 
-/// Cuts `net` into `count` stages. Every stage but the last one has one layer: the two convolutions
-/// take nearly all of the time, and the first cut separates them. The results are those of the net,
-/// bit for bit. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
+/// Cuts `net` into `count` stages. Every stage but the last has one layer: the two convolutions
+/// take nearly all of the time, and the first cut separates them. The results are bitwise those of
+/// the net. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
 std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
       nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-// The projection of the shortcut, or an empty holder where the shortcut is the identity.
+// The projection of the shortcut, or an empty holder if the shortcut is the identity.
 nn::Sequential projection(std::int64_t in, std::int64_t out, std::int64_t stride) {
   if (stride == 1 && in == out) return nullptr;
   return nn::Sequential(convolution(in, out, 1, stride), nn::BatchNorm2d(out));

@@ -1,5 +1,6 @@
 // The ResNet family (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2015)
-// with torchvision's names, order of parameters and initialisation: state dicts travel both ways.
+// with torchvision's names, parameter order and initialisation: state dicts can be exchanged both
+// ways.
 #pragma once
 
 #include <array>
@@ -15,8 +16,8 @@ enum class ResNetBlock {
 };
 
 enum class ResNetStem {
-  kImageNet,  ///< 7x7 stride 2, max-pool 3x3 stride 2: torchvision's
-  kCifar,     ///< 3x3 stride 1, no pooling: for 32x32 images
+  kImageNet,  ///< torchvision's: 7x7 stride 2, max-pool 3x3 stride 2
+  kCifar,     ///< for 32x32 images: 3x3 stride 1, no pooling
 };
 
 struct ResNetOptions {

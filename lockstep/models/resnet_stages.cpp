@@ -41,7 +41,7 @@ std::string name_of_cut(const ResNet& net, std::int64_t position) {
   throw InternalError("ResNet: a cut behind its last block");
 }
 
-// The whole number that `text` is, or -1.
+// Parses `text` as a non-negative integer; -1 if it is none.
 std::int64_t number_in(std::string_view text) {
   std::int64_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -49,7 +49,7 @@ std::int64_t number_in(std::string_view text) {
   return whole && !text.empty() ? number : -1;
 }
 
-// How many blocks there are up to the end of what `cut` names.
+// The number of blocks up to the end of the part that `cut` names.
 std::int64_t position_of_cut(const ResNet& net, const std::string& cut) {
   const auto& layers = net->options().layers;
   std::string_view rest = cut;

@@ -1,4 +1,4 @@
-// A ResNet cut into stages that follow each other, for pipelines and for several devices.
+// A ResNet cut into consecutive stages, for pipelines and for several devices.
 //
 //   ResNet net = resnet50();
 //   auto stages = resnet_stages(net, {"layer2"});  // as in PyTorch's tutorial
@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-/// Layers of a ResNet from one cut to the next. It shares them with the net, under the names that
-/// they have there ("layer3.1.conv1.weight"), so that a checkpoint of the net serves any cut. Not
-/// thread-safe, like every module; different stages may be used at once.
+/// Layers of a ResNet from one cut to the next. Shares them with the net, under their names in the
+/// net ("layer3.1.conv1.weight"), so a checkpoint of the net fits any cut. Not thread-safe, like
+/// every module; different stages may be used at once.
 class ResNetStageImpl : public torch::nn::Module {
  public:
   /// The blocks `first` to `end` - 1 of `net`, counted over its layers. The first stage also has
@@ -24,32 +24,30 @@ class ResNetStageImpl : public torch::nn::Module {
   ResNetStageImpl(const ResNet& net, std::int64_t first, std::int64_t end, bool is_first,
                   bool is_last);
 
-  /// The first stage takes images as ResNet does, the last one returns logits; what is between two
-  /// stages is float [N, C, H, W].
+  /// The first stage takes images like ResNet, the last one returns logits; between stages the data
+  /// is float [N, C, H, W].
   torch::Tensor forward(torch::Tensor x);
 
  private:
   bool pools_ = false;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
-  std::vector<torch::nn::Sequential> layers_;  // whole ones, or some of their blocks
+  std::vector<torch::nn::Sequential> layers_;  // whole layers, or some of their blocks
   torch::nn::Linear fc_{nullptr};
 };
 TORCH_MODULE(ResNetStage);
 
-/// Stages of `net`, one more than there are `cuts`. A cut is the name of what a stage ends with: a
-/// layer ("layer2") or a block ("layer3.1"). The results are those of the net, bit for bit.
-/// ConfigError for a name that the net does not have, and for cuts that are not in the order of the
-/// forward.
+/// Cuts `net` into one more stage than there are `cuts`. A cut is the name of the last part of a
+/// stage: a layer ("layer2") or a block ("layer3.1"). The results are bitwise those of the net.
+/// ConfigError for a name that the net does not have, and for cuts that are not in forward order.
 std::vector<ResNetStage> resnet_stages(const ResNet& net, const std::vector<std::string>& cuts);
 
-/// The names of all blocks of `net`, in the order of the forward. Each but the last one can be a
-/// cut.
+/// The names of all blocks of `net`, in forward order. Each but the last can be a cut.
 std::vector<std::string> resnet_blocks(const ResNet& net);
 
-/// Where to cut `net` into `stages` stages, for resnet_stages(). Two stages are cut after layer2,
-/// as in PyTorch's tutorial. More stages have nearly the same number of blocks each, because blocks
-/// cost nearly the same. ConfigError for more stages than blocks, and for none.
+/// The cuts of `net` into `stages` stages, for resnet_stages(). Two stages are cut after layer2, as
+/// in PyTorch's tutorial. More stages have nearly equal numbers of blocks, because blocks cost
+/// nearly the same. ConfigError for more stages than blocks, and for none.
 std::vector<std::string> resnet_cuts(const ResNet& net, int stages);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 // The kernels of conv_pool_relu_kernel.h, compiled for AVX2 and FMA. Vectors are the compiler's
-// own, eight floats wide: rows of 8 and of 24 pixels fill them exactly, and wider ones measured no
-// faster.
+// vector types, eight floats wide: rows of 8 and of 24 pixels fill them exactly, and wider vectors
+// were no faster when measured.
 //
-// Nothing here may instantiate a template or inline function that other files use too: the linker
-// could keep the copy that only some processors can run.
+// This file must not instantiate a template or inline function that other files also use: the
+// linker could keep this copy, which only some processors can run.
 
 #include <cstdint>
 #include <cstring>
@@ -28,7 +28,7 @@ LOCKSTEP_INLINE void store(float* to, const Float8& value) { std::memcpy(to, &va
 // Two rows of eight outputs -> four pooled values with their positions.
 LOCKSTEP_INLINE void pool(const Float8& upper, const Float8& lower, float* pooled,
                           std::uint8_t* position) {
-  // Both rows at once: two pixels of the upper, two of the lower, and again for the right half.
+  // Both rows at once: two pixels of the upper row, two of the lower, and again for the right half.
   const Float8 even = __builtin_shufflevector(upper, lower, 0, 2, 8, 10, 4, 6, 12, 14);
   const Float8 odd = __builtin_shufflevector(upper, lower, 1, 3, 9, 11, 5, 7, 13, 15);
   const Int8 right = (odd > even) | (odd != odd);
@@ -119,7 +119,7 @@ void forward_images(const ConvPoolShape& shape, const float* input, const float*
 }
 
 // An output of the convolution that has a gradient: its value, and the offset of the top left pixel
-// of its window in a plane of the input.
+// of its window within a plane of the input.
 struct Active {
   float gradient;
   std::int32_t offset;
@@ -140,8 +140,8 @@ LOCKSTEP_INLINE std::int64_t list_active(const ConvPoolShape& shape, const float
   return count;
 }
 
-// The gradient of the filters of kChannels input channels. Returns the sum of the list, which costs
-// nothing beside the other sums.
+// The gradient of the filters for kChannels input channels. Returns the sum of the list, which is
+// free beside the other sums.
 template <int kKernel, int kChannels>
 LOCKSTEP_INLINE float add_weight_gradient(const ConvPoolShape& shape, const Active* list,
                                           std::int64_t count, const float* image, float* gradient) {
@@ -163,8 +163,8 @@ LOCKSTEP_INLINE float add_weight_gradient(const ConvPoolShape& shape, const Acti
   return total;
 }
 
-// The gradient of the input, channels last: neighbouring windows overlap, and only there do their
-// loads and stores coincide exactly, which the processor forwards without waiting.
+// The gradient of the input, channels last. Only in this layout do loads and stores of overlapping
+// neighbouring windows coincide exactly, so that the processor forwards them without waiting.
 template <int kKernel>
 LOCKSTEP_INLINE void add_input_gradient(const ConvPoolShape& shape, const Active* list,
                                         std::int64_t count, const float* weight, float* gradient) {
@@ -201,7 +201,7 @@ LOCKSTEP_INLINE void channels_first(const ConvPoolShape& shape, const float* fro
 constexpr std::align_val_t kAlignment{64};
 
 struct Scratch {
-  float* image;     // a copy with room behind the last row: windows are read eight floats wide
+  float* image;     // a copy with room after the last row: windows are read eight floats wide
   float* gradient;  // channels last
   Active* list;
 };
@@ -262,7 +262,7 @@ void forward(const ConvPoolShape& shape, const float* input, const float* weight
 void backward(const ConvPoolShape& shape, const BackwardInput& in, std::int64_t begin,
               std::int64_t end, const BackwardOutput& out) {
   const std::int64_t plane = shape.height * shape.width;
-  // One more than there are outputs: list_active() writes before it counts.
+  // One element more than there are outputs: list_active() writes before it counts.
   const Scratch scratch = {new (kAlignment) float[shape.input_size() + kLanes](),
                            new (kAlignment) float[plane * padded(shape.channels_in)],
                            new Active[shape.pooled_height() * shape.pooled_width() + 1]};

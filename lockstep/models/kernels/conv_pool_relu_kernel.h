@@ -1,10 +1,11 @@
-// Raw kernels of relu(max_pool2d(conv2d(x, w, b), 2)) for few channels: plain pointers, no
-// LibTorch.
+// Raw kernels of relu(max_pool2d(conv2d(x, w, b), 2)) for few channels, on plain pointers and
+// without LibTorch.
 //
 // Layouts are NCHW, contiguous. The convolution has stride 1 and no padding; its output, which
-// never reaches memory, is pooled in 2x2 windows while it is still in registers. Each pooled value
-// leaves one byte: the position of the window's maximum, 0 to 3 in row-major order (the first of
-// equals, as ATen takes it; a NaN wins), or kInactive where the ReLU cut it off.
+// never reaches memory, is pooled in 2x2 windows while it is still in registers. For each pooled
+// value one byte is stored: the position of the window's maximum, 0 to 3 in row-major order (the
+// first of equal values, as in ATen; a NaN counts as the maximum), or kInactive if the ReLU made it
+// zero.
 //
 // Those bytes make the backward pass sparse: at most a quarter of the convolution's output has a
 // gradient, often much less (ReLU, dropped channels), and only those positions are visited.
@@ -16,7 +17,7 @@ namespace lockstep::kernels {
 
 struct ConvPoolShape {
   std::int64_t channels_in = 0;
-  std::int64_t height = 0;  ///< of the input
+  std::int64_t height = 0;  ///< height of the input
   std::int64_t width = 0;
   std::int64_t channels_out = 0;
   std::int64_t kernel = 0;  ///< height and width of the convolution's window
@@ -37,11 +38,12 @@ constexpr std::int64_t kLanes = 8;  ///< floats in a vector
   return (count + kLanes - 1) / kLanes * kLanes;
 }
 
-/// True when this processor has AVX2 and the kernels cover `shape`: window 3 or 5, an even number
-/// of output rows, and an output width that is a multiple of 8 (whole vectors).
+/// Whether this processor has AVX2 and the kernels cover `shape`: window 3 or 5, an even number of
+/// output rows, and an output width that is a multiple of 8 (whole vectors).
 bool supports(const ConvPoolShape& shape);
 
-/// The images [begin, end) of a batch. `pooled` and `position` are [N, channels_out, h/2, w/2].
+/// Computes the images [begin, end) of a batch. `pooled` and `position` are [N, channels_out, h/2,
+/// w/2].
 void forward(const ConvPoolShape& shape, const float* input, const float* weight, const float* bias,
              std::int64_t begin, std::int64_t end, float* pooled, std::uint8_t* position);
 
@@ -49,19 +51,18 @@ struct BackwardInput {
   const float* grad_pooled = nullptr;
   const std::uint8_t* position = nullptr;
   const float* input = nullptr;
-  /// [channels_out, kernel, kernel, padded(channels_in)], zeros in the padding. Used with
-  /// grad_input.
+  /// [channels_out, kernel, kernel, padded(channels_in)], with zero padding. Used with grad_input.
   const float* weight_channels_last = nullptr;
 };
 
 struct BackwardOutput {
-  float* grad_input = nullptr;  ///< overwritten for the images asked for; null: not wanted
-  /// Added to: [channels_out, channels_in, kernel, kLanes], meaningless in the padding.
+  float* grad_input = nullptr;  ///< overwritten for images [begin, end); null if not needed
+  /// Accumulated into: [channels_out, channels_in, kernel, kLanes]; the padding has no meaning.
   float* grad_weight = nullptr;
-  float* grad_bias = nullptr;  ///< added to: [channels_out]
+  float* grad_bias = nullptr;  ///< accumulated into: [channels_out]
 };
 
-/// The gradients of the images [begin, end).
+/// Computes the gradients of the images [begin, end).
 void backward(const ConvPoolShape& shape, const BackwardInput& in, std::int64_t begin,
               std::int64_t end, const BackwardOutput& out);
 

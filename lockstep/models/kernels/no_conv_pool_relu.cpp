@@ -1,4 +1,4 @@
-// For processors without the kernels: nothing is supported, so nothing else is called.
+// For processors without the kernels: no shape is supported, so the other functions are not called.
 #include <lockstep/models/kernels/conv_pool_relu_kernel.h>
 
 namespace lockstep::kernels {
