@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::int64_t kDefaultSide = 160;
 constexpr std::int64_t kMostSide = 4000;
-// Four thousand photographs of the default size and more.
+// Holds more than four thousand photographs of the default size.
 constexpr std::int64_t kUsualCacheBytes = std::int64_t{1} << 30;
 
-// Pixels from 0 to 1, as the net's output is to have them.
+// Scales pixels to the range 0 to 1, in which the net's output should be.
 Normalize unit_range() { return {.mean = {0, 0, 0}, .std = {1, 1, 1}}; }
 
 int checked_side(std::int64_t side) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Color kWhite = {255, 255, 255};
 
-// `images`, whose longer side becomes `side` pixels where it has more; each pixel is a mean.
+// Scales `images` down so that the longer side has at most `side` pixels; each pixel is a mean.
 torch::Tensor reduced_to(const torch::Tensor& images, std::int64_t side) {
   const std::int64_t longer = std::max(images.size(2), images.size(3));
   if (longer <= side) return images;

@@ -1,4 +1,4 @@
-// Training an auto-encoder: the images are what its output is compared with.
+// Trains an auto-encoder, whose output is compared with its input images.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@
 
 namespace lockstep {
 
-/// Trains by the mean squared error between images and output, in float32. Evaluations have it as
-/// their loss, and the peak signal-to-noise ratio as "psnr".
+/// Trains with the mean squared error between images and output, in float32. Evaluations report it
+/// as the loss, and the peak signal-to-noise ratio as "psnr".
 class AutoencoderTask final : public OutputTask {
  public:
-  /// Shares the module of `net`. `normalize` is what has made the images of bytes: for pictures,
-  /// and for the range of the noise ratio, whose images must have one deviation for all channels.
+  /// Shares the module of `net`. `normalize` is the transform that made the images from bytes. It
+  /// is used for pictures and for the range of the noise ratio, which requires one deviation for
+  /// all channels.
   AutoencoderTask(Autoencoder net, Normalize normalize);
 
   torch::nn::Module& module() override { return *net_; }
@@ -28,9 +29,9 @@ class AutoencoderTask final : public OutputTask {
                 Metrics& metrics) const override;
   std::vector<MetricPtr> metrics() override { return {psnr_}; }
 
-  /// "reconstructions": the images side by side, and below each what the net makes of it, with
-  /// kPictureGap pixels of white between them. Images of more than kPictureSide pixels a side are
-  /// shown reduced to that.
+  /// "reconstructions": the images side by side, each above the net's output for it, separated by
+  /// kPictureGap white pixels. Images larger than kPictureSide pixels a side are scaled down to
+  /// that.
   std::optional<RunPicture> picture(const Batch& samples) override;
   static constexpr std::int64_t kPictureGap = 4;
   static constexpr std::int64_t kPictureSide = 256;

@@ -13,7 +13,7 @@ RecipeData load_photographs(const RecipeDataOptions& options) {
                                                 .directory = options.directory,
                                                 .may_download = options.may_download,
                                                 .progress = options.progress});
-  check_cifar10(directory, Cifar10Split::kTest);  // not after an epoch
+  check_cifar10(directory, Cifar10Split::kTest);  // fail now and not after an epoch
   return {.description = "CIFAR-10",
           .train = load_cifar10(directory, Cifar10Split::kTrain),
           .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
@@ -26,7 +26,7 @@ std::unique_ptr<Task> make_photograph_task(const TaskOptions&) {
 }  // namespace
 
 Recipe cifar10_recipe() {
-  // Mean and deviation of the training images' channels.
+  // Mean and standard deviation of each channel over the training images.
   const Normalize normalize = {.mean = {0.4914, 0.4822, 0.4465}, .std = {0.2470, 0.2435, 0.2616}};
   return {.name = "cifar10",
           .summary = "32x32 photographs in ten classes, ResNet-18 (11 million parameters)",

@@ -12,14 +12,14 @@ namespace {
 constexpr const char* kClassifyOwner = "recipe classify";
 constexpr const char* kDefaultNet = "resnet18";
 constexpr std::int64_t kUsualSide = 224;
-// The net halves it five times: at 64 a batch of one image still has a variance in every channel.
+// The net halves the side five times: at 64, a batch of one image still has a variance per channel.
 constexpr std::int64_t kLeastSide = 64;
 constexpr std::int64_t kLargestSide = 4096;
 
 struct NamedNet {
   const char* name;
   ResNet (*make)(ResNetStem stem, std::int64_t num_classes);
-  int blocks;  // the most stages that it can be cut into
+  int blocks;  // the largest number of stages
 };
 constexpr NamedNet kNets[] = {
     {"resnet18", resnet18, 8}, {"resnet34", resnet34, 16}, {"resnet50", resnet50, 16}};
@@ -64,7 +64,7 @@ Recipe classify_recipe(const RecipeChoices& choices) {
                        .optimizer = SgdOptions{.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4},
                        .schedule = {.kind = ScheduleKind::kCosine, .warmup_epochs = 1}},
           .train_augmentation = {RandomResizedCrop{side}, RandomHorizontalFlip{}, normalize},
-          // 256 for 224, as torchvision's reference has it.
+          // 256 for 224, as in torchvision's reference.
           .test_augmentation = {Resize{side * 8 / 7, /*shorter_side=*/true}, CenterCrop{side},
                                 normalize},
           .input = {3, side, side},

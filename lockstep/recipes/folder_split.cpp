@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The part of the host's free memory that a cache takes unless the user gives it more.
+// By default a cache takes at most 1 / kCacheShare of the host's free memory.
 constexpr std::int64_t kCacheShare = 4;
 
-// Names of the folder beside train, the first that is there.
+// Names of the validation folder beside train, in order of preference.
 constexpr std::array<const char*, 4> kValidationFolders = {"val", "valid", "validation", "test"};
 
 struct FolderParts {
@@ -76,7 +76,7 @@ void tell(const RecipeDataOptions& options, const std::string& text) {
   if (options.message) options.message(text);
 }
 
-// The name of the folder that validation images are in; null where the folder has no split.
+// The name of the folder of validation images; null if the folder has no split.
 const char* validation_folder(const RecipeDataOptions& options, const fs::path& directory,
                               const std::string& recipe) {
   if (!has_folder(directory, "train")) return nullptr;
@@ -113,7 +113,8 @@ FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& op
                                     image_count(all.size()), " is ", image_count(validated),
                                     "; each part needs at least 1 image"));
   }
-  // LibTorch draws the order. An OpenMP region in the launcher would hang the ranks that it forks.
+  // LibTorch draws the order, on one thread: an OpenMP region in the launcher would hang the ranks
+  // that it forks.
   const SingleThreadScope alone;
   std::vector<ImageDataset> parts =
       random_split(all, {all.size() - validated, validated}, options.seed);
@@ -147,7 +148,7 @@ void tell_of_cache(const RecipeDataOptions& options, const FolderSplitOptions& w
                      " pixels", kept == images ? "" : "; the others are decoded in every epoch"));
 }
 
-// The bytes that the cache may take; 0: there is to be none.
+// The maximum size of the cache in bytes; 0: no cache.
 std::int64_t cache_limit(const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
   if (options.cache_bytes) return *options.cache_bytes;
   const HostMemory memory = host_memory();
@@ -156,7 +157,7 @@ std::int64_t cache_limit(const RecipeDataOptions& options, const FolderSplitOpti
                   memory.left() / kCacheShare / std::max(options.local_processes, 1));
 }
 
-// Says so where the caches of all processes of this host would take more than there is.
+// Reports if the caches of all processes on this host would need more memory than there is.
 void tell_of_memory(const RecipeDataOptions& options, const FolderSplitOptions& wanted,
                     std::int64_t images, std::int64_t limit) {
   const HostMemory memory = host_memory();
@@ -174,7 +175,7 @@ void tell_of_memory(const RecipeDataOptions& options, const FolderSplitOptions& 
                               " of memory left; give a smaller --cache"));
 }
 
-// Stands for the names of the images in `parts`, and for `split`, which says what becomes of them.
+// Identifies the names of the images in `parts`, and `split`, which describes their split.
 std::string fingerprint_text(const std::vector<std::uint64_t>& parts, const std::string& split) {
   Checksum sum;
   sum.add(std::as_bytes(std::span(parts)));
@@ -182,7 +183,7 @@ std::string fingerprint_text(const std::vector<std::uint64_t>& parts, const std:
   return lockstep::str(sum.value());
 }
 
-// `images` with a cache, if there is to be one.
+// `images` with a cache if one is wanted.
 ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options,
                     const FolderSplitOptions& wanted) {
   const std::int64_t limit = cache_limit(options, wanted);
@@ -192,7 +193,7 @@ ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options
   return cache_images(images, {.max_bytes = limit, .size = wanted.cached_size});
 }
 
-// The folder's own split, whose parts share a cache.
+// Loads the folder's own split, whose parts share a cache.
 RecipeData load_own_split(const fs::path& directory, const char* validation_name,
                           const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
   const auto [train, validation] = load_parts(directory, validation_name, folder_options(options));

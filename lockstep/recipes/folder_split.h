@@ -1,5 +1,5 @@
-// A folder of images as a recipe trains on it: split into images to train and to validate on, and
-// kept in memory once they are decoded.
+// A folder of images prepared for a recipe: split into training and validation images, and cached
+// in memory once decoded.
 #pragma once
 
 #include <optional>
@@ -10,29 +10,30 @@
 
 namespace lockstep {
 
-/// What a recipe wants of the folder.
+/// A recipe's requirements for the folder.
 struct FolderSplitOptions {
-  std::string recipe{};  ///< begins messages
-  /// Images are cached as a Resize to this size leaves them (CacheImagesOptions::size).
+  std::string recipe{};  ///< the prefix of messages
+  /// Images are cached as after a Resize to this size (CacheImagesOptions::size).
   std::optional<ImageSize> cached_size{};
-  /// Memory for the cache where RecipeDataOptions::cache_bytes says nothing; 0: no cache.
+  /// Memory for the cache if RecipeDataOptions::cache_bytes is absent; 0: no cache.
   std::int64_t default_cache_bytes = 0;
 };
 
-/// The images of RecipeDataOptions::directory, which has a folder for each class. Where it has the
-/// folder train and one of val, valid, validation and test instead, the first of these is the other
-/// part of the split. Otherwise the images are split at random by RecipeDataOptions::seed, alike on
-/// all ranks, with random_split(). Both parts share one cache. Messages say how many images each
-/// part has, which folder is left out, and when the caches need more memory than the host has left.
+/// Loads the images of RecipeDataOptions::directory, which has a folder for each class. If it has a
+/// folder train and one of val, valid, validation and test instead, train has the training images
+/// and the first of these the validation images. Otherwise the images are split at random with
+/// random_split() and RecipeDataOptions::seed, equally on all ranks. Both parts share one cache.
+/// Messages report how many images each part has, which folder is ignored, and when the caches need
+/// more memory than the host has left.
 ///
-/// ConfigError without a directory, for a fraction that leaves one part without an image, for a
-/// fraction where the folder has a split of its own, and for a folder train that has folders but no
-/// other part beside it. DataError as load_image_folder() throws it, and when train and val have
-/// other classes.
+/// ConfigError without a directory, for a fraction that leaves one part without images, for a
+/// fraction if the folder has its own split, and for a folder train that has folders but no other
+/// part beside it. DataError as in load_image_folder(), and if train and val have different
+/// classes.
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
 
-/// The images of `directory`/train and `directory`/val, which must have the same classes.
-/// ConfigError, which begins with `recipe`, when there are no such folders.
+/// Loads the images of `directory`/train and `directory`/val, which must have the same classes.
+/// ConfigError, which begins with `recipe`, if there are no such folders.
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe);
 
 }  // namespace lockstep

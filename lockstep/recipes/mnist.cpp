@@ -1,4 +1,4 @@
-// The classic: handwritten digits and PyTorch's example net.
+// The classic task: handwritten digits and the net of PyTorch's example.
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/datasets/mnist.h>
@@ -24,7 +24,7 @@ RecipeData generated_digits(const std::string& reason, const RecipeDataOptions& 
           .load_test = [] { return make_synthetic_digits(Split::kTest); }};
 }
 
-// MNIST's format holds images of any size, the net does not.
+// MNIST's format allows images of any size, but the net does not.
 ImageDataset load_digits(const std::filesystem::path& directory, Split split) {
   ImageDataset digits = load_mnist(directory, split);
   if (digits.shape() != kShape) {
@@ -45,11 +45,11 @@ RecipeData load_digits_or_generate(const RecipeDataOptions& options) {
   if (!directory) {
     try {
       directory = find_or_download_data(request);
-    } catch (const NetworkError& error) {  // any other error is one that the user can mend
+    } catch (const NetworkError& error) {  // the user can fix any other error
       return generated_digits(error.what(), options);
     }
   }
-  check_mnist(*directory, Split::kTest, kShape);  // not after an epoch
+  check_mnist(*directory, Split::kTest, kShape);  // fail now and not after an epoch
   return {.description = "MNIST",
           .train = load_digits(*directory, Split::kTrain),
           .load_test = [path = *directory] { return load_digits(path, Split::kTest); }};

@@ -1,4 +1,4 @@
-// Classification by a ResNet, whole or in stages.
+// Classification with a ResNet, whole or in stages.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// A task that trains `net` by cross-entropy. resnet_cuts() says where it is cut into stages.
+/// A task that trains `net` with cross-entropy. Its stages are cut as by resnet_cuts().
 std::unique_ptr<Task> make_resnet_task(const ResNet& net);
 
 }  // namespace lockstep

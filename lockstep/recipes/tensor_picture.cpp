@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// A byte again; also where an operator after Normalize wrote what no byte becomes.
+// Converts back to a byte; clamps values that an operator after Normalize moved out of range.
 std::uint8_t byte_of(double value, double mean, double std) {
   const double byte = (value * std + mean) * 255;
   return byte > 0 ? static_cast<std::uint8_t>(std::lround(std::min(byte, 255.0))) : 0;

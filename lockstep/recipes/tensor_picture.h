@@ -1,4 +1,4 @@
-// Tensors of images as pictures that people look at.
+// Converts image tensors to pictures for display.
 #pragma once
 
 #include <torch/types.h>
@@ -9,8 +9,8 @@
 namespace lockstep {
 
 /// A picture of `image`, float [channels, height, width] with 1 or 3 channels on any device, whose
-/// numbers `normalize` has made. They become bytes again, rounded; what lies beyond 0 and 255 is
-/// cut.
+/// values come from `normalize`. They are converted back to bytes, rounded, and clamped to 0 and
+/// 255.
 Picture picture_of(const torch::Tensor& image, const Normalize& normalize);
 
 }  // namespace lockstep
