@@ -20,7 +20,7 @@ constexpr int kPrecisionBits = 22;
 constexpr std::int32_t kHalf = 1 << (kPrecisionBits - 1);
 constexpr std::int64_t kBlock = 16;  // of the transposition, in both directions
 
-// One new row.
+// Computes one output row.
 void combine(const std::uint8_t* rows, std::int64_t stride, std::int64_t length,
              const RowWindow& window, std::uint8_t* output) {
   const Integers tag;
@@ -36,7 +36,7 @@ void combine(const std::uint8_t* rows, std::int64_t stride, std::int64_t length,
   std::int64_t x = 0;
   for (; x + lanes <= length; x += lanes) sum_at(x);
   if (x == length) return;
-  if (length >= lanes) return sum_at(length - lanes);  // some of the bytes before once more
+  if (length >= lanes) return sum_at(length - lanes);  // repeats some of the previous bytes
   for (; x < length; ++x) {
     std::int32_t sum = kHalf;
     for (std::int64_t i = 0; i < window.count; ++i) sum += rows[i * stride + x] * window.weights[i];
@@ -58,8 +58,8 @@ constexpr bool kHasBlocks = false;
 void transpose_block(const std::uint8_t*, std::int64_t, std::uint8_t*, std::int64_t) {}
 #else
 constexpr bool kHasBlocks = true;
-// 16 x 16 bytes. Interleaving row i with row i + 8 four times over moves the bit that tells the
-// upper rows to the bottom of a byte's place, as in a perfect shuffle.
+// Transposes 16 x 16 bytes. Interleaving row i with row i + 8, four times, moves the row index from
+// the vector to the position in it, as in a perfect shuffle.
 HWY_INLINE void transpose_block(const std::uint8_t* input, std::int64_t input_stride,
                                 std::uint8_t* output, std::int64_t output_stride) {
   const hn::Full128<std::uint8_t> tag;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTries = 10;
 
-// Python's round(): halves to even, which is the processor's rounding as well.
+// Python's round(): halves to even, which is also the processor's rounding.
 std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearbyint(value)); }
 
 std::int64_t below(PhiloxStream& random, std::int64_t bound) {

@@ -13,21 +13,21 @@ namespace {
 
 constexpr double kSmallestAlpha = 0.001;
 constexpr double kLargestAlpha = 1000;
-// Makes another key of the seed than samples have.
+// Changes the seed, so that the keys differ from those of samples.
 constexpr std::uint64_t kMixSeed = 0x6D69'785F'6261'7463;
 constexpr int kRankShift = 40;
 
-// Above 0 and below 1, so that it has a logarithm.
+// Above 0 and below 1, so that its logarithm is finite.
 double open_uniform(PhiloxStream& random) { return (random.next() + 0.5) * 0x1.0p-32; }
 
-// Box and Muller.
+// A normal number by the Box-Muller transform.
 double normal(PhiloxStream& random) {
   const double radius = std::sqrt(-2 * std::log(open_uniform(random)));
   return radius * std::cos(2 * std::numbers::pi * open_uniform(random));
 }
 
-// The logarithm of a number from Gamma(alpha, 1), which for a small alpha may be too small for a
-// double itself. Marsaglia, Tsang: "A simple method for generating gamma variables", 2000.
+// The logarithm of a number from Gamma(alpha, 1): for a small alpha the number itself may be too
+// small for a double. Marsaglia, Tsang: "A simple method for generating gamma variables", 2000.
 double log_gamma(double alpha, PhiloxStream& random) {
   if (alpha < 1) return log_gamma(alpha + 1, random) + std::log(open_uniform(random)) / alpha;
   const double d = alpha - 1.0 / 3;
@@ -44,7 +44,7 @@ double log_gamma(double alpha, PhiloxStream& random) {
   }
 }
 
-// From Beta(alpha, alpha), as the share of one of two gammas.
+// Draws from Beta(alpha, alpha) as the share of one of two gamma variables.
 double draw_lambda(double alpha, PhiloxStream& random) {
   const double first = log_gamma(alpha, random);
   const double second = log_gamma(alpha, random);

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Memory that a thread uses again from image to image.
+// Memory of a thread that is reused from image to image.
 struct Scratch {
   Resampler resampler;
   Rotator rotator;
@@ -32,7 +32,7 @@ Scratch& scratch_of_thread() {
   return scratch;
 }
 
-// An image under way through the list: which pixels of `image` it shows, and what covers them.
+// An image that passes the list: the pixels of `image` that it shows, and the erasures over them.
 class Canvas {
  public:
   Canvas(ImageReader& reader, PhiloxStream& random, Scratch& scratch)
@@ -134,7 +134,7 @@ class Canvas {
     return covers(rows_) && covers(columns_);
   }
 
-  // What is padded from now on has this value.
+  // Sets the value of later padding.
   void pad_with(int fill) {
     settle_erasures();
     if (fill != fill_ && !is_whole()) materialise();
@@ -160,18 +160,18 @@ class Canvas {
     show(scratch_.resampler.resize(shown, size.height, size.width));
   }
 
-  // Takes the pixels of the reader's image, as far as they are shown.
+  // Reads the visible pixels of the reader's image.
   void take_pixels() {
     if (image_.pixels != nullptr) return;
     const auto [top, bottom] = rows_.shown();
     const auto [left, right] = columns_.shown();
-    if (top == bottom || left == right) return;  // nothing but padding
+    if (top == bottom || left == right) return;  // only padding
     image_ = reader_.pixels({top, left, bottom - top, right - left});
     rows_.narrow_source(top, bottom);
     columns_.narrow_source(left, right);
   }
 
-  // What it shows, where that lies, in its order. Must be whole.
+  // The visible pixels, without a copy, in their order. The image must be whole.
   ImageView whole() {
     take_pixels();
     ImageView result = image_;
@@ -183,8 +183,7 @@ class Canvas {
     return result;
   }
 
-  // Makes a copy of the pixels that it shows, to be changed. No pixels: it shows nothing but
-  // padding.
+  // Makes a mutable copy of the visible pixels. Returns no pixels if only padding is visible.
   ColorPlanes own() {
     take_pixels();
     const auto [top, bottom] = rows_.shown();
@@ -200,7 +199,7 @@ class Canvas {
     return planes;
   }
 
-  // The padding takes part. It is grey, so that saturation and hue leave it alone.
+  // Also changes the padding. It is grey, so saturation and hue do not change it.
   void recolor(const ColorStep& step, const ColorPlanes& planes) {
     const auto factor = static_cast<float>(step.factor);
     const auto blend_all = [&](std::uint8_t from) {
@@ -227,12 +226,12 @@ class Canvas {
     return static_cast<std::uint8_t>(static_cast<double>(sum) / static_cast<double>(pixels) + 0.5);
   }
 
-  // Padding and what was erased are grey already.
+  // Padding and erased areas are already grey.
   void turn_gray(std::int64_t channels) {
     take_pixels();
     if (image_.shape.channels == 3) make_gray(own());
     image_.shape.channels = channels;
-    if (channels == 3) image_.channel_stride = 0;  // one plane that is seen three times
+    if (channels == 3) image_.channel_stride = 0;  // all three channels share one plane
   }
 
   void erase(const Box& box, double value) {
@@ -240,12 +239,12 @@ class Canvas {
         {box.top, box.left, box.height, box.width, static_cast<float>(value), !normalized_});
   }
 
-  // What was erased stays erased where geometry moves it to.
+  // Draws the erasures into the pixels, so that later geometry moves them.
   void settle_erasures() {
     if (!scratch_.erasures.empty()) materialise();
   }
 
-  // Makes the image that it shows.
+  // Makes the visible image in memory.
   void materialise() {
     take_pixels();
     const ImageShape shape{image_.shape.channels, rows_.size, columns_.size};

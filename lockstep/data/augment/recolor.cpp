@@ -71,7 +71,7 @@ void gray_with_target(const ColorPlanes& planes) {
 }
 
 std::int64_t sum_with_target(const ColorPlanes& planes) {
-  // So few pixels that no lane overflows.
+  // Limits the pixels of a part, so that no lane overflows.
   constexpr std::int64_t kPart = std::int64_t{1} << 20;
   const bool is_gray = planes.channels == 1;
   const auto grays_at = [&](std::int64_t i) {
@@ -104,8 +104,8 @@ void saturate_with_target(const ColorPlanes& planes, float factor_number) {
   }
 }
 
-// Hue as PIL computes it: some steps in float32 and some in float64, so that vectors have as many
-// lanes as the latter.
+// Computes the hue as PIL does, some steps in float32 and some in float64; vectors therefore have
+// the number of lanes of float64.
 using Doubles = hn::CappedTag<double, 8>;
 using HueFloats = hn::Rebind<float, Doubles>;
 using HueIntegers = hn::Rebind<std::int32_t, Doubles>;
@@ -136,7 +136,7 @@ HWY_INLINE HueAndSaturation to_hsv(HueVector red, HueVector green, HueVector blu
   const HueIntegers integers;
   const Doubles doubles;
   const auto smallest = hn::Min(red, hn::Min(green, blue));
-  // Grey pixels have no hue; theirs is computed from a range of 1, as 0.
+  // Grey pixels have no hue; with a range of 1 it is computed as 0.
   const auto one = hn::Set(integers, 1);
   const auto range = to_float(hn::Max(hn::Sub(largest, smallest), one));
   const auto saturation =
@@ -218,7 +218,7 @@ void hue_with_target(const ColorPlanes& planes, int shift) {
   }
 }
 
-// A row of three channels side by side to planes.
+// Splits a row of interleaved channels into three planes.
 void deinterleave_with_target(const std::uint8_t* pixels, std::int64_t count, std::uint8_t* planes,
                               std::int64_t stride) {
   const hn::CappedTag<std::uint8_t, 16> tag;

@@ -8,9 +8,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kPrecisionBits = 22;
-constexpr std::int64_t kLargestFactor = 8;  // by which JPEG images are reduced
+constexpr std::int64_t kLargestFactor = 8;  // the largest reduction of a JPEG image
 
-// Truncation towards zero, which unlike std::floor() is one instruction on every processor.
+// Truncates towards zero, which unlike std::floor() is one instruction on every processor.
 std::int32_t fixed_point(double weight) {
   const double scaled = weight * (1 << kPrecisionBits);
   return static_cast<std::int32_t>(scaled + (scaled < 0 ? -0.5 : 0.5));
@@ -23,7 +23,7 @@ struct Triangle {
   double sum = 0;
 };
 
-// The triangle around new pixel `x`, over `count` old pixels, whose weights `weights` receives.
+// The triangle around new pixel `x`, over `count` old pixels. Writes its weights to `weights`.
 Triangle triangle(std::int64_t x, std::int64_t count, double scale, double* weights) {
   const double radius = std::max(scale, 1.0);
   const double per_radius = 1.0 / radius;
@@ -37,9 +37,10 @@ Triangle triangle(std::int64_t x, std::int64_t count, double scale, double* weig
   return result;
 }
 
-// The curve through reduced pixels, at the place of each pixel that one of them stands for: of the
-// difference between the neighbours it takes `slope`, and of that between the neighbours and the
-// pixel itself `bend`. Over all places either sums to 0, so that the mean is kept.
+// The curve through reduced pixels, at each of the full-size pixels that one of them stands for.
+// The value is the reduced pixel plus `slope` times the difference between its neighbours, plus
+// `bend` times the difference between the neighbours and the pixel itself. `slope` and `bend` each
+// sum to 0 over the positions, which keeps the mean.
 struct Curve {
   std::array<double, kLargestFactor> slope{};
   std::array<double, kLargestFactor> bend{};
@@ -54,9 +55,9 @@ struct Curve {
   }
 };
 
-// Folds the weights of pixels [begin, end) of the full size onto the `count` reduced ones, of which
-// each stands for `factor`. Where a neighbour is missing at the ends, the last pixel takes its
-// place. `reduced` has the weights from reduced pixel `first` on.
+// Folds the weights of pixels [begin, end) of the full size onto the `count` reduced ones, each of
+// which stands for `factor` pixels. A missing neighbour at an end is replaced by the last pixel.
+// `reduced` holds the weights from reduced pixel `first` on.
 void fold(const double* weights, std::int64_t begin, std::int64_t end, std::int64_t factor,
           const Curve& curve, std::int64_t count, std::int64_t first, double* reduced) {
   for (std::int64_t at = begin / factor, pixel = begin; pixel < end; ++at) {
@@ -85,8 +86,8 @@ void Resampler::Windows::prepare(const Extent& from_, std::int64_t to_) {
   const double scale = static_cast<double>(from.count) / static_cast<double>(to);
   const std::int64_t covered = (from.first + from.count + from.factor - 1) / from.factor;
   const Curve curve(from.factor);
-  // A triangle touches at most this many pixels, and a neighbour more on either side where they are
-  // folded.
+  // A triangle touches at most this number of pixels, plus a neighbour on either side after
+  // folding.
   const auto most = static_cast<std::size_t>(std::ceil(std::max(scale, 1.0))) * 2 + 4;
   full.resize(most);
   folded.resize(most);
@@ -117,7 +118,7 @@ ImageView Resampler::resize(const ReducedView& reduced, std::int64_t height, std
   const Box& part = reduced.part;
   columns_.prepare({part.left, part.width, reduced.factor}, width);
   rows_.prepare({part.top, part.height, reduced.factor}, height);
-  // Only the rows that the second pass looks at.
+  // Only the rows that the second pass reads.
   const std::int64_t first_row = rows_.windows.front().first;
   const std::int64_t rows = rows_.windows.back().first + rows_.windows.back().count - first_row;
   widen(source, first_row, rows);
@@ -130,7 +131,7 @@ ImageView Resampler::resize(const ReducedView& reduced, std::int64_t height, std
   return ImageView::planar(resized_.data(), shape);
 }
 
-// Columns are combined as rows, which lie together: a whole vector of bytes in one instruction.
+// Combines columns as contiguous rows: a whole vector of bytes in one instruction.
 void Resampler::widen(const ImageView& source, std::int64_t first_row, std::int64_t rows) {
   const auto [channels, height, old_width] = source.shape;
   const std::int64_t width = columns_.to;

@@ -29,11 +29,11 @@ struct PixelRun {
   std::int64_t end;
 };
 
-// The x for which start + x * step is in [0, limit).
+// The range of x for which start + x * step is in [0, limit).
 PixelRun where_within(std::int64_t start, std::int64_t step, std::int64_t limit,
                       const PixelRun& all) {
   if (step == 0) return start >= 0 && start < limit ? all : PixelRun{0, 0};
-  if (step < 0) {  // the same from the other side
+  if (step < 0) {  // mirror the case of a positive step
     start = limit - 1 - start;
     step = -step;
   }
@@ -61,7 +61,7 @@ Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, 
   m[2] = left + center_x;
   m[5] = top + center_y;
   if (!expand) return result;
-  if (degrees == 90 || degrees == 270) {  // exactly, where the corners' coordinates may not be
+  if (degrees == 90 || degrees == 270) {  // exact, while the corners' coordinates may not be
     result.height = width;
     result.width = height;
   } else {

@@ -21,7 +21,7 @@ using CoordinateVector = hn::Vec<Coordinates>;
 using PairVector = hn::Vec<Pairs>;
 
 constexpr std::int64_t kMostLanes = 8;
-// Added to a whole number below 2^52, leaves it in the lowest bits.
+// Adding this to a whole number below 2^52 leaves the number in the lowest bits.
 constexpr double kWhole = 0x1p52;
 
 HWY_INLINE CoordinateVector byte_to_double(PairVector bits) {
@@ -99,7 +99,7 @@ void rotate_with_target(const std::uint64_t* pairs, const ImageShape& shape,
     std::int64_t x = 0;
     for (; x + lanes <= width; x += lanes) row.write(x, output + x, plane);
     if (x == width) continue;
-    if (width >= lanes) {  // again some of the pixels before
+    if (width >= lanes) {  // repeats some of the previous pixels
       row.write(width - lanes, output + width - lanes, plane);
       continue;
     }

@@ -28,7 +28,7 @@ constexpr std::int64_t kBlock = 16;
 
 HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(Floats())); }
 
-// How a float becomes an element of the output.
+// Conversion of a float to an element of the output.
 struct Float32 {
   using Element = float;
   static HWY_INLINE void store(FloatVector value, Element* output) {
@@ -63,7 +63,7 @@ typename Type::Element convert(float value) {
   return elements[0];
 }
 
-// A row of the source as the output sees it: pixel x is at source[x * step].
+// A row of the source for one output row: pixel x is at source[x * step].
 struct SourceRow {
   const std::uint8_t* pixels;
   std::int64_t step;            // in pixels: 1, or -1 for a mirrored row
@@ -82,7 +82,7 @@ HWY_INLINE FloatVector scaled(hn::Vec<Bytes> bytes, const ChannelScale& channel)
   return hn::Add(hn::Mul(value, hn::Set(tag, channel.scale)), hn::Set(tag, channel.bias));
 }
 
-// Pixels [x, x + lanes) of a row whose neighbours are neighbours in memory.
+// Loads pixels [x, x + lanes) of a row whose pixels are contiguous in memory.
 template <int kStep>
 HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x, const ChannelScale& channel) {
   if constexpr (kStep > 0) {
@@ -92,7 +92,7 @@ HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x, const Chann
   }
 }
 
-// One channel, of a source whose pixels are neighbours.
+// One channel of a source with contiguous pixels.
 template <class Type, int kStep>
 struct PlaneBlock {
   static constexpr std::int64_t kOutputs = 1;
@@ -106,7 +106,7 @@ struct PlaneBlock {
   }
 };
 
-// Three channels of a planar source, one pixel's side by side.
+// Three channels of a planar source, interleaved in the output.
 template <class Type, int kStep>
 struct InterleavingBlock {
   static constexpr std::int64_t kOutputs = 3;
@@ -151,7 +151,7 @@ struct ThreePlanesBlock {
   }
 };
 
-// Three channels of an interleaved source, for a block that wants a planar one.
+// Three channels of an interleaved source, for a block that needs a planar one.
 template <class PlanarBlock>
 struct DeinterleavingBlock {
   static constexpr std::int64_t kOutputs = PlanarBlock::kOutputs;
@@ -177,7 +177,7 @@ void write_blocks(const Block& block, const SourceRow& row, std::int64_t count, 
   std::int64_t x = 0;
   for (; x + kBlock <= count; x += kBlock) block(row, x, output + Block::kOutputs * x);
   if (x == count) return;
-  x = count - kBlock;  // again some of the pixels before
+  x = count - kBlock;  // repeats some of the previous pixels
   block(row, x, output + Block::kOutputs * x);
 }
 
@@ -196,7 +196,7 @@ void write_row(const Block& block, const SourceRow& row, std::int64_t count, Ele
   std::copy_n(elements, Block::kOutputs * count, output);
 }
 
-// What the output's rows and columns show, and with which loops they are written.
+// The sources of the output's rows and columns, and the loops that write them.
 template <class Type>
 class Writer {
  public:
@@ -323,7 +323,7 @@ class Writer {
     fill_pixels(output + bottom_ * width_ * channels_, (height_ - bottom_) * width_);
   }
 
-  // `count` channels from `first` on, at any distance in the source.
+  // `count` channels from `first` on, at any stride in the source.
   void write_slowly(const SourceRow& source, std::int64_t count, std::int64_t first,
                     Element* output) const {
     Element elements[kBlock];
@@ -367,7 +367,7 @@ class Writer {
 
   const ImageWrite& write_;
   const std::int64_t channels_, height_, width_;
-  std::int64_t top_ = 0, bottom_ = 0, left_ = 0, right_ = 0;  // of what shows the source
+  std::int64_t top_ = 0, bottom_ = 0, left_ = 0, right_ = 0;  // the area that shows the source
 };
 
 void write_with_target(const ImageWrite& write) {
@@ -391,13 +391,13 @@ namespace {
 
 HWY_EXPORT(write_with_target);
 
-// Whether the rows follow each other in the source as in the output.
+// Whether the rows are contiguous in both the source and the output.
 bool is_one_piece(const ImageWrite& write) {
   return write.rows.is_window() && write.columns.is_window() && write.erasures.empty() &&
          write.source.row_stride == write.columns.size * write.source.pixel_stride;
 }
 
-// Short rows, such as the 28 pixels of MNIST's, would be mostly remainders of blocks.
+// Short rows, such as the 28 pixels of MNIST, would consist mostly of remainders of blocks.
 ImageWrite in_one_row(ImageWrite write) {
   ImageView& source = write.source;
   source.pixels += write.rows.origin * source.row_stride;

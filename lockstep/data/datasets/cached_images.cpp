@@ -24,7 +24,7 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCacheAlignment - 1) / kCacheAlignment * kCacheAlignment;
 }
 
-// Address space that forked processes share. Pages that nobody has written to take no memory.
+// Address space that forked processes share. Pages that were never written take no memory.
 class SharedPages {
  public:
   explicit SharedPages(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
@@ -46,11 +46,11 @@ class SharedPages {
   void* data_;
 };
 
-// What the processes know of an image. `place` is written last, so that whoever sees kStored or
+// The shared state of an image. `place` is written last, so that a process that sees kStored or
 // more also sees the pixels and their shape.
 struct CachedImage {
   static constexpr std::int64_t kEmpty = 0;
-  static constexpr std::int64_t kTaken = 1;   // somebody stores it, or it will not be stored
+  static constexpr std::int64_t kTaken = 1;   // a process is storing it, or it will not be stored
   static constexpr std::int64_t kStored = 2;  // added to the offset of its pixels
 
   std::atomic<std::int64_t> place;
@@ -60,7 +60,7 @@ struct CachedImage {
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "processes share these numbers");
 
-// Copies pixels, whatever their strides are, to `to`, one plane a channel.
+// Copies pixels with any strides to `to`, one plane per channel.
 void copy_planar(const ImageView& image, std::uint8_t* to) {
   const auto [channels, height, width] = image.shape;
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -75,7 +75,8 @@ void copy_planar(const ImageView& image, std::uint8_t* to) {
   }
 }
 
-// Zeroed pages are a cache without images: a counter of the bytes in use, the table, the pixels.
+// The memory holds a counter of the bytes in use, the table, and the pixels. Zeroed pages are an
+// empty cache.
 class CachedSource final : public ImageSource {
  public:
   CachedSource(ImageDataset dataset, const CacheImagesOptions& options)
@@ -102,14 +103,14 @@ class CachedSource final : public ImageSource {
       const ImageView made = make(reader, shape);
       if (const auto stored = store(image, made)) reader.show(pixels_of(image, *stored));
     } catch (const DataError&) {
-      // The file is damaged, but perhaps not in the part that the caller wants.
+      // The file is damaged, but perhaps not in the part that the caller needs.
       leave_out(image);
       dataset_.read(index, reader);
     }
   }
 
   void prefetch(std::int64_t index) const override {
-    constexpr std::int64_t kMost = 4096;  // then the processor sees a stream
+    constexpr std::int64_t kMost = 4096;  // beyond this, the processor detects a stream
     const CachedImage& image = table()[index];
     const std::int64_t place = image.place.load(std::memory_order_acquire);
     if (place < CachedImage::kStored) return dataset_.prefetch(index);
@@ -137,7 +138,7 @@ class CachedSource final : public ImageSource {
     return used().load(std::memory_order_relaxed) + aligned(shape.elements()) <= max_bytes_;
   }
 
-  // The pixels that are to be stored, valid until this thread's next call.
+  // The pixels to store, valid until this thread's next call.
   static ImageView make(ImageReader& reader, const ImageShape& shape) {
     const Box whole{0, 0, reader.shape().height, reader.shape().width};
     if (shape.height == whole.height && shape.width == whole.width) return reader.pixels(whole);
@@ -146,14 +147,14 @@ class CachedSource final : public ImageSource {
                             shape.width);
   }
 
-  // From now on the image is read from the data set.
+  // Marks the image: from now on it is read from the data set.
   static void leave_out(CachedImage& image) {
     std::int64_t empty = CachedImage::kEmpty;
     image.place.compare_exchange_strong(empty, CachedImage::kTaken);
   }
 
-  // The offset of bytes that are the caller's from now on, or nothing where there is no room. The
-  // counter never falls: bytes that one image gave back could lie below those of another.
+  // Reserves bytes for the caller and returns their offset, or nothing if there is no room. The
+  // counter never falls: bytes returned by one image could lie below those of another.
   std::optional<std::int64_t> take_room(std::int64_t bytes) const {
     std::int64_t offset = used().load(std::memory_order_relaxed);
     do {
@@ -162,8 +163,8 @@ class CachedSource final : public ImageSource {
     return offset;
   }
 
-  // The place of the pixels, or nothing where another thread or process has been faster, or has
-  // taken the last room.
+  // The position of the pixels, or nothing if another thread or process was faster, or took the
+  // last room.
   std::optional<std::int64_t> store(CachedImage& image, const ImageView& made) const {
     std::int64_t empty = CachedImage::kEmpty;
     if (!image.place.compare_exchange_strong(empty, CachedImage::kTaken)) return std::nullopt;
@@ -199,7 +200,7 @@ ImageDataset cache_images(const ImageDataset& dataset, const CacheImagesOptions&
     check.in_range("size.height", options.size->height, 1, kLargestSide);
     check.in_range("size.width", options.size->width, 1, kLargestSide);
   }
-  // Images that have no room keep their own sizes, so that with a size the shapes may differ.
+  // Images without room keep their own sizes, so shapes may differ even if a size is set.
   const ImageShape& shape = dataset.shape();
   return ImageDataset(dataset.name(), options.size ? ImageShape{shape.channels, 0, 0} : shape,
                       dataset.num_classes(), std::make_shared<const CachedSource>(dataset, options),

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kSubfolder = "cifar-10-batches-bin";
 constexpr std::int64_t kRecordsPerFile = 10'000;
-// Twice a right file: what is only a little too large is for the parser to explain.
+// Twice a valid file: the parser explains a file that is only slightly too large.
 constexpr std::size_t kMaximumCifarBytes = kRecordsPerFile * kCifarRecordBytes * 2;
 
 struct Description {

@@ -66,7 +66,7 @@ ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
   const bool fine = labels == Cifar100Labels::kFine;
   const std::string name = train ? "train.bin" : "test.bin";
   const std::int64_t expected = train ? 50'000 : 10'000;
-  // Twice a right file: what is only a little too large is for the parser to explain.
+  // Twice a valid file: the parser explains a file that is only slightly too large.
   const DataFile file =
       open_data_file(folder_with(directory, "cifar-100-binary", name), name,
                      static_cast<std::size_t>(expected * kCifar100RecordBytes * 2));

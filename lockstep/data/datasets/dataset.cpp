@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Which of consecutive parts holds an index, which becomes relative to it.
+// Finds which of consecutive parts holds an index, and makes the index relative to it.
 template <class Part>
 const Part& find_part(const std::vector<Part>& parts, std::int64_t& index) {
   const Part* part = parts.data();
@@ -33,7 +33,7 @@ class ShardSource final : public ImageSource {
   }
   void prefetch(std::int64_t index) const override {
     constexpr std::int64_t kCacheLine = 64;
-    constexpr std::int64_t kMost = 4096;  // then the processor sees a stream
+    constexpr std::int64_t kMost = 4096;  // beyond this, the processor detects a stream
     const ImageShard& shard = find_part(shards_, index);
     const std::uint8_t* pixels = shard.images + index * shard.image_stride;
     const std::int64_t bytes = std::min(shape_.elements(), kMost);

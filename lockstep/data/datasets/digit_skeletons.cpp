@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 // clang-format off
-// A sharp corner is a point named twice: the spline then has no room to round it.
+// A sharp corner is a point listed twice: the spline then has no room to round it.
 const std::array<std::vector<Skeleton>, 10>& skeletons() {
   static const std::array<std::vector<Skeleton>, 10> table{{
       // 0: oval; narrow oval that does not close; oval begun at the side

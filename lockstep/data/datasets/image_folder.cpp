@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kReadable = {".jpg", ".jpeg", ".png"};
 constexpr std::array<std::string_view, 7> kUnreadable = {".bmp", ".gif",  ".pgm", ".ppm",
                                                          ".tif", ".tiff", ".webp"};
 
-// A folder that holds images of a class itself.
+// A folder that directly contains images of a class.
 struct ImagesOfFolder {
   std::string path;
   std::int64_t label = 0;
@@ -32,7 +32,7 @@ struct ImagesOfFolder {
 };
 
 // The checksum of the paths below a folder whose own path has `prefix` characters, with or without
-// a slash at its end.
+// a trailing slash.
 std::uint64_t fingerprint_of(std::size_t prefix, const std::vector<ImagesOfFolder>& folders) {
   Checksum sum;
   const auto add = [&sum](const std::string& text) {
@@ -47,7 +47,7 @@ std::uint64_t fingerprint_of(std::size_t prefix, const std::vector<ImagesOfFolde
   return sum.value();
 }
 
-// Names rather than paths: most fit into a string without memory of its own.
+// Stores names rather than paths: most names fit into a string without heap memory.
 class FolderSource final : public ImageSource {
  public:
   FolderSource(const fs::path& directory, std::vector<ImagesOfFolder> folders,
@@ -87,7 +87,7 @@ class FolderSource final : public ImageSource {
   std::uint64_t fingerprint_;
 };
 
-// ".jpg" of "a.JPG"; none of a name that only begins with a dot.
+// ".jpg" for "a.JPG"; empty for a name that only begins with a dot.
 std::string_view extension_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos || dot == 0 ? std::string_view() : name.substr(dot);
@@ -125,7 +125,7 @@ void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOf
   for (const std::string& name : names.folders) collect(str(folder, '/', name), label, found);
 }
 
-// In the order of the folders' paths, as torchvision sorts what os.walk() gives.
+// Sorted by the folders' paths, as torchvision sorts the result of os.walk().
 std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
   std::vector<ImagesOfFolder> found;
   collect(folder, label, found);

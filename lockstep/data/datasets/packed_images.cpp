@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-// One request for all of a record, where a disk has to be asked, rather than one for each page
-// that is met. Advice only: failure changes nothing.
+// Requests a whole record from the disk at once, rather than page by page. Advice only: failure
+// changes nothing.
 void read_ahead(std::span<const std::byte> bytes) {
   static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -54,15 +54,15 @@ class PackSource final : public ImageSource {
   }
 
  private:
-  // Decoding takes long enough for the file to be cut short meanwhile, so the file's content is
-  // copied without the map: 10 KB take a microsecond, and their decoding some hundred.
+  // The file may be truncated during decoding. Its content is therefore copied without the map: 10
+  // KB take a microsecond, and decoding them takes a hundred or more.
   void open_file(std::int64_t index, const PackRecord& record, ImageReader& reader) const {
     const std::span<std::byte> content = reader.memory(record.bytes.size());
     if (!file_.read_at(reader_.offset(index), content)) refuse_length();
     verify(index, content);
     const std::string name = reader_.record_name(index);
     reader.open(content, name, options_.decoding, options_.max_image_pixels);
-    // Where all records have one shape, the loader does not look at that of each.
+    // If all records have one shape, the loader does not check the shape of each image.
     if (reader.shape() != ImageShape{3, record.height, record.width}) {
       throw DataError(str(name, ": got an image of ", reader.shape().height, "x",
                           reader.shape().width, ", expected ", record.height, "x", record.width,
@@ -70,7 +70,7 @@ class PackSource final : public ImageSource {
     }
   }
 
-  // What the calling thread has read since it last asked for the length of a file.
+  // The reads of the calling thread since it last checked the length of a file.
   struct Reading {
     const PackSource* source = nullptr;
     std::size_t bytes = 0;
@@ -80,9 +80,9 @@ class PackSource final : public ImageSource {
     return reading;
   }
 
-  // A page behind the end of a file that was cut short would end the process with SIGBUS. The
-  // kernel takes as long to answer as a small image does to be augmented, so a thread asks once for
-  // many of them, and whenever it comes from another pack.
+  // Touching a page behind the end of a truncated file would end the process with SIGBUS. The check
+  // takes the kernel as long as augmenting a small image, so a thread checks once for many images,
+  // and whenever it switches to another pack.
   void check_length() const {
     constexpr std::size_t kBytesBetweenChecks = 64 << 10;
     Reading& reading = reading_of_thread();
@@ -110,7 +110,7 @@ class PackSource final : public ImageSource {
         (first && options_.verification == PackVerification::kFirstRead)) {
       reader_.verify(index, bytes);
     }
-    // After the check: what failed is looked at again.
+    // Marked after the check, so that a failed record is checked again.
     if (!first) return;
     const auto place = static_cast<std::size_t>(index);
     seen_[place / 64].fetch_or(std::uint64_t{1} << (place % 64), std::memory_order_relaxed);

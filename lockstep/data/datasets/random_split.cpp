@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSumTolerance = 1e-9;  // of Python's math.isclose
+constexpr double kSumTolerance = 1e-9;  // the tolerance of Python's math.isclose
 
 std::vector<std::int64_t> lengths_of(std::int64_t size, const std::vector<double>& fractions) {
   const OptionCheck check("random_split");
@@ -50,7 +50,7 @@ std::vector<ImageDataset> random_split(const ImageDataset& dataset,
       throw ConfigError(lockstep::str("random_split: part ", i, " of ", dataset.name(), " gets ",
                                       lengths[i], " images, expected at least 1"));
     }
-    left -= std::min(lengths[i], left + 1);  // below 0 it stays
+    left -= std::min(lengths[i], left + 1);  // once below 0, it stays below 0
   }
   if (left != 0 || lengths.empty()) {
     throw ConfigError(lockstep::str("random_split: lengths must sum to the ", dataset.size(),

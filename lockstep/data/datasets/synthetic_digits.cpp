@@ -62,7 +62,7 @@ Pen random_pen(PhiloxStream& random) {
   return {random.uniform(0.5F, 1.7F), random.uniform(0.6F, 1.6F), random.uniform(170.0F, 255.0F)};
 }
 
-// Darkest ink wins: each pixel keeps the largest coverage that any segment gives it.
+// The darkest ink wins: each pixel keeps the largest coverage of all segments.
 void draw_segment(Point a, Point b, const Pen& pen, float* coverage) {
   const float reach = pen.radius + pen.softness;
   const int left = std::max(0, static_cast<int>(std::ceil(std::min(a.x, b.x) - reach)));
@@ -87,7 +87,7 @@ void draw_segment(Point a, Point b, const Pen& pen, float* coverage) {
   }
 }
 
-// Bends the skeleton of `digit` and draws it as a smooth curve through its points.
+// Distorts the skeleton of `digit` and draws it as a smooth curve through its points.
 void draw_digit(int digit, PhiloxStream& random, float* coverage) {
   const auto styles = digit_skeletons(digit);
   const Skeleton& skeleton = styles[random.below(static_cast<std::uint32_t>(styles.size()))];
@@ -120,7 +120,7 @@ void draw_digit(int digit, PhiloxStream& random, float* coverage) {
   for (int i = 0; i < kPixels; ++i) coverage[i] *= pen.ink;
 }
 
-// A stray mark, as dirt and crossing lines leave them: what a linear model stumbles over.
+// A stray mark, like dirt or crossing lines, which makes the data harder for a linear model.
 void draw_stray_mark(PhiloxStream& random, float* grey) {
   if (random.uniform() < 0.7F) return;
   std::array<float, kPixels> coverage{};

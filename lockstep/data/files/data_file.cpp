@@ -21,7 +21,7 @@ std::optional<std::filesystem::path> find_data_file(const std::filesystem::path&
                                                     const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     std::filesystem::path path = directory / (name + suffix);
-    std::error_code ignored;  // a folder that cannot be entered holds no file for us
+    std::error_code ignored;  // a folder that cannot be opened counts as empty
     if (std::filesystem::exists(path, ignored)) return path;
   }
   return std::nullopt;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// MD5 sums as their publishers state them; sizes are upper bounds.
+// MD5 sums are those that the publishers state; sizes are upper bounds.
 struct KnownDataset {
   const char* name;
   const char* host;                      // of the remote files, with a slash
@@ -74,8 +74,8 @@ std::vector<std::string> missing_files(const KnownDataset& known, const fs::path
   return missing;
 }
 
-// The first of `folders` that holds all files. If none does, DataError for the first that holds
-// some: a file may be called as another project's is.
+// The first of `folders` that holds all files. If none does, throws a DataError for the first that
+// holds some. That folder may belong to another project with files of the same name.
 std::optional<fs::path> search(const KnownDataset& known, const std::vector<fs::path>& folders) {
   std::string partial;
   for (const fs::path& folder : folders) {
@@ -164,8 +164,8 @@ std::optional<fs::path> find_data(const DataRequest& request) {
   }
   if (auto found = search(known, places)) return found;
   if (!environment_string("XDG_CACHE_HOME") && !environment_string("HOME")) return std::nullopt;
-  // Here a part of the files is no error: it is what a download left that was interrupted between
-  // two files, and the next one fetches the others.
+  // In the cache, missing files are not an error: a download that was interrupted between two files
+  // leaves some, and the next download fetches the others.
   const fs::path cache = data_cache_directory(request.name);
   if (missing_files(known, cache).empty()) return cache;
   return std::nullopt;
@@ -182,7 +182,7 @@ fs::path find_or_download_data(const DataRequest& request) {
   try {
     download(known, cache, request.progress);
   } catch (const DataError&) {
-    // Another process may have been luckier meanwhile.
+    // Another process may have completed the download meanwhile.
     if (!missing_files(known, cache).empty()) throw;
   }
   return cache;

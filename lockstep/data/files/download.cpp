@@ -26,7 +26,7 @@ struct Module {
 
 Module load_module() {
   const std::string path = module_file(kDownloadModule);
-  // The handle stays open for the life of the process: libcurl does not like to be unloaded.
+  // The handle stays open for the life of the process: unloading libcurl is not safe.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw DataError(str("cannot download, because the downloader cannot be loaded (", dlerror(),
@@ -41,11 +41,11 @@ Module load_module() {
 }
 
 const Module& module() {
-  static const Module loaded = load_module();  // a failure is tried anew at the next call
+  static const Module loaded = load_module();  // a failure is retried at the next call
   return loaded;
 }
 
-// A file on its way to `path`; what was not placed is removed.
+// A file that is being downloaded for `path`; it is removed unless it was placed.
 class Arrival {
  public:
   explicit Arrival(const fs::path& path) : path_(path), temporary_(temporary_beside(path)) {}

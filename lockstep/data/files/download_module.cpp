@@ -45,7 +45,7 @@ class NobodyAnswered : public DataError {
   using DataError::DataError;
 };
 
-// A new file that is removed again unless keep() says that it is whole.
+// A new file that is removed unless keep() marks it as complete.
 class OutputFile {
  public:
   explicit OutputFile(const char* path) : path_(path), file_(std::fopen(path, "wxe")) {
@@ -101,7 +101,7 @@ class Md5 {
   Digest context_;
 };
 
-// What libcurl's callbacks need, and why they stopped the transfer.
+// The state of libcurl's callbacks, and the reason why they stopped the transfer.
 struct Transfer {
   OutputFile file;
   Md5 md5;
@@ -135,7 +135,7 @@ int on_progress(void* user, curl_off_t total, curl_off_t done, curl_off_t, curl_
                            static_cast<std::uint64_t>(total));
 }
 
-// Not file:, ftp: and whatever else libcurl knows.
+// Excludes file:, ftp: and the other protocols of libcurl.
 void allow_only_http(CURL* curl) {
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -165,7 +165,7 @@ void set_up(CURL* curl, const char* url, Transfer& transfer, char* curl_error) {
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
 }
 
-// With an answer, if only its first line, failing is not the network's fault alone.
+// After an answer, even if only its first line arrived, a failure is not the network's alone.
 bool nobody_answered(CURL* curl, CURLcode result) {
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
@@ -262,7 +262,7 @@ void unpack(const char* archive_path, std::span<const char* const> names,
   }
 }
 
-// Runs `work`; an exception becomes a text, because none may cross the border.
+// Runs `work` and converts an exception to a text, because no exception may cross the border.
 template <class Work>
 int guarded(char* error, std::size_t error_size, const Work& work) {
   try {

@@ -21,18 +21,18 @@ void warn_once(std::string_view remark) {
               "`lockstep data check` lists them");
 }
 
-// A scale of eighths/8, and how many of its pixels must be left for ten wanted ones.
+// A scale of eighths/8, and the number of its pixels required for ten wanted ones.
 struct Reduction {
   int eighths;
   int for_ten;
 };
 
-// A triangle that spans too few reduced pixels cannot be told from them. With these gaps bytes
+// A triangle that spans too few reduced pixels is not resolved by them. With these gaps bytes
 // differ from those of an exact decode by 0.83, 0.82 and 0.72 levels of 255 in the mean, and 99.98,
 // 99.95 and 99.94% of them by at most 12: on TrashNet's photographs, shrunk as little as each scale
-// allows. The weights that fit these photographs best, over seven reduced pixels, come only a tenth
-// closer. Pillow recommends a gap of 2 (`reducing_gap`), because its weights follow the full size
-// less closely.
+// allows. The best-fitting weights for these photographs, over seven reduced pixels, are only a
+// tenth better. Pillow recommends a gap of 2 (`reducing_gap`), because its weights follow the full
+// size less closely.
 constexpr std::array kReductions{Reduction{1, 15}, Reduction{2, 13}, Reduction{4, 12}};
 
 int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }

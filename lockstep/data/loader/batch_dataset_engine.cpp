@@ -1,5 +1,5 @@
-// The engine of a program's own batches: on the way to a GPU they pass through pinned memory as a
-// whole.
+// The engine for batches of user-defined data sets. On the way to a GPU, batches pass through
+// pinned memory as a whole.
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Moves tensors of a buffer to pinned memory that belongs to the buffer. What already lies in
-// pinned memory stays where it is, as do tensors on a GPU.
+// Moves tensors of a buffer to pinned memory that belongs to the buffer. Tensors that are already
+// in pinned memory or on a GPU stay where they are.
 class PinnedMemory {
  public:
   void pin(std::vector<torch::Tensor>& tensors) {

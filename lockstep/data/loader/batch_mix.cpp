@@ -35,8 +35,8 @@ bool is_channels_last(const torch::Tensor& images) {
   return !images.is_contiguous() && images.is_contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
-// From the last image to the first, the one before is still as it was; only the last has to be
-// saved.
+// Goes from the last image to the first, so that the image before is still unmixed; only the last
+// image has to be saved.
 void blend_in_place(float* images, std::int64_t size, std::int64_t length, double lambda) {
   // Rounded as in torchvision's x.roll(1, 0).mul_(1 - lambda).add_(x.mul(lambda)).
   const auto own = static_cast<float>(lambda);
@@ -50,19 +50,19 @@ void blend_in_place(float* images, std::int64_t size, std::int64_t length, doubl
 }
 
 void mix_up(torch::Tensor& images, double lambda) {
-  // With the dimensions in the order of memory.
+  // The images with the dimensions in the order of memory.
   torch::Tensor ordered = is_channels_last(images) ? images.permute({0, 2, 3, 1}) : images;
   if (ordered.is_cpu() && ordered.scalar_type() == torch::kFloat32 && ordered.is_contiguous()) {
     const std::int64_t size = ordered.size(0);
     return blend_in_place(ordered.mutable_data_ptr<float>(), size, ordered.numel() / size, lambda);
   }
-  // In place by a Scalar, ATen would round the number to the images' type before it multiplies.
+  // With a Scalar in place, ATen would round the number to the images' type before multiplying.
   const auto number = [](double value) { return at::native::wrapped_scalar_tensor(value); };
   const torch::Tensor partners = ordered.roll(1, 0).mul_(number(1 - lambda));
   ordered.mul_(number(lambda)).add_(partners);
 }
 
-// Runs of bytes that a box consists of, in an image whose memory is in the order of its dimensions.
+// The contiguous runs of bytes of a box, in an image whose dimensions are in the order of memory.
 struct BoxRuns {
   std::size_t bytes;        // of a run
   std::int64_t runs;        // in a group

@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-// Where the consumer's processor is also the fillers', a slot that becomes free would stop the
-// consumer at once, in next(). As a batch job a filler waits for a pause of it, or for the end of
-// its turn.
+// If consumer and fillers share a processor, a slot that becomes free would preempt the consumer at
+// once, in next(). Under SCHED_BATCH a filler waits until the consumer pauses or its time slice
+// ends.
 void wake_without_preempting() {
   const sched_param parameters{};
   pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);  // only a hint: it may fail
@@ -40,7 +40,7 @@ BatchRing::BatchRing(Fill fill, const BatchRingOptions& options) : fill_(std::mo
       });
     }
   } catch (const std::system_error& error) {
-    quit();  // the destructor does not run, and those that did start are joined
+    quit();  // the destructor does not run, but started threads must be joined
     throw Error(str("BatchRing: the system refuses thread ", fillers_.size() + 1, " of ",
                     options.threads, " that fill batches (", error.code().message(),
                     "); ask for fewer"));
@@ -60,7 +60,7 @@ void BatchRing::quit() {
 void BatchRing::start(std::int64_t first, std::int64_t end) {
   {
     std::unique_lock lock(mutex_);
-    end_ = claimed_;  // nobody claims another batch of the old sequence
+    end_ = claimed_;  // no thread claims another batch of the old sequence
     slot_filled_.wait(lock, [this] { return filling_ == 0; });
     for (Slot& slot : slots_) slot = {};
     in_use_.reset();

@@ -10,7 +10,7 @@ namespace {
 
 Box whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
 
-// The strides of pixels in one of the two orders.
+// The strides of pixels in one of the two layouts.
 struct Strides {
   std::int64_t channel;
   std::int64_t row;
@@ -33,7 +33,7 @@ ImageShape padded(const ImageShape& shape, const Pad& border) {
   return {shape.channels, shape.height + 2 * border.pixels, shape.width + 2 * border.pixels};
 }
 
-// Dense, in the middle of the border.
+// Copies an image without gaps into the middle of the border.
 void copy(const ImageView& image, Layout layout, const Pad& border, std::span<std::byte> to) {
   const Strides strides = dense(padded(image.shape, border), layout);
   const auto [channels, height, width] = image.shape;
@@ -93,7 +93,7 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const SampleKey> key
     }
     labels_.push_back(dataset.label(index));
   }
-  // Only now, because the memory has moved while it grew.
+  // Done last, because the memory moves while it grows.
   for (std::size_t i = 0; i < offsets_.size(); ++i) {
     if (offsets_[i] >= 0) pointers_[i] = copies_.data() + offsets_[i];
   }

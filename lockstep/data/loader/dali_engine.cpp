@@ -1,4 +1,4 @@
-// The dali engine: NVIDIA DALI executes the list, with our choices, on our order of the images.
+// The dali engine: NVIDIA DALI executes the list, with our random choices and our order of images.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@
 namespace lockstep {
 namespace {
 
-// DALI decodes one while it writes the other.
+// Two batches in flight: DALI decodes one while it writes the other.
 constexpr int kUnderWay = 2;
 
-// The calling thread, and threads that it starts, keep to `cpus` meanwhile; none: to what they
-// have.
+// Pins the calling thread, and threads that it starts, to `cpus` for the scope. With no cpus, the
+// thread keeps its own.
 class PinnedScope {
  public:
   explicit PinnedScope(const std::vector<int>& cpus) : before_(available_cpus()) {
@@ -66,7 +66,7 @@ DaliPlanOptions plan_options(const ImageDataset& dataset, const LoaderOptions& o
   return plan;
 }
 
-// All calls of DALI are made by the one thread of the ring, or by whoever stopped it.
+// All calls of DALI come from the ring's only thread, or from the thread that stopped it.
 class DaliEngine final : public LoaderEngine {
  public:
   DaliEngine(const ImageDataset& dataset, const Augmentation& augmentation,
@@ -99,7 +99,7 @@ class DaliEngine final : public LoaderEngine {
       try {
         pop();
       } catch (const DataError&) {
-        // Nobody asked for that batch any more.
+        // That batch is no longer wanted.
       }
     }
   }
@@ -135,12 +135,12 @@ class DaliEngine final : public LoaderEngine {
                                           .gpu = gpu_number(options_.device)});
   }
 
-  // On the ring's thread, batch by batch.
+  // Runs on the ring's thread, batch by batch.
   void fill(Slot& slot, std::int64_t batch) {
     const std::int64_t ahead = options_.threads > 0 ? kUnderWay : 1;
     slot.output = {};
     while (begun_ < std::min(batch + ahead, epoch_.batches) && !failure_) begin(begun_++);
-    // What could not be begun fails in its turn.
+    // A batch that could not be started fails when its turn comes.
     if (under_way_.empty()) std::rethrow_exception(failure_);
     const DaliBatch& oldest = *under_way_.front();
     slot.labels = oldest.labels();
@@ -175,7 +175,7 @@ class DaliEngine final : public LoaderEngine {
     spare_.pop_back();
   }
 
-  // The oldest batch's. A failure takes the pipeline and all that it works on with it.
+  // Returns the oldest batch. A failure drops the pipeline and all batches in it.
   DaliOutput pop() {
     try {
       DaliOutput output = pipeline_->pop();
@@ -193,7 +193,7 @@ class DaliEngine final : public LoaderEngine {
     under_way_.pop_front();
   }
 
-  // DALI does not say which image it stumbled over: our decoder names the file.
+  // DALI does not say which image failed: our decoder finds and names the file.
   std::exception_ptr explain(const DaliBatch& batch, const DataError& error) const {
     try {
       ImageReader reader;
@@ -213,14 +213,14 @@ class DaliEngine final : public LoaderEngine {
   const LoaderOptions options_;
   const DaliPlanOptions plan_options_;
   const DaliPlan plan_;
-  LoaderEpoch epoch_;       // changes only while the ring stands still, as all that follows
+  LoaderEpoch epoch_;       // like all members below, changes only while the ring is stopped
   std::int64_t begun_ = 0;  // batches of the epoch that DALI was given
   std::exception_ptr failure_;
   std::deque<std::unique_ptr<DaliBatch>> under_way_;  // DALI reads their memory
   std::vector<std::unique_ptr<DaliBatch>> spare_;
   std::optional<DaliPipeline> pipeline_;
   std::vector<Slot> slots_;
-  BatchRing ring_;  // last: its thread ends before what it uses
+  BatchRing ring_;  // last member: its thread ends before the state it uses is destroyed
 };
 
 }  // namespace
@@ -228,8 +228,8 @@ class DaliEngine final : public LoaderEngine {
 std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
                                                const LoaderOptions& options) {
-  // Batches on a GPU are copied, too: DALI frees or reuses its memory when a batch is given back,
-  // and only a copy has been read by then.
+  // Batches on a GPU are copied too: DALI frees or reuses its memory when a batch is released, and
+  // the trainer may not have read the batch by then.
   return on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
 }
 

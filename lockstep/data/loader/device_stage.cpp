@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-// One that the trainer holds, one that is ready, one that is being made.
+// One batch that the trainer holds, one that is ready, one that is being made.
 constexpr int kSlots = 3;
 
-// The stream of the work, and what the trainer's stream still reads. Nothing of it on a CPU.
+// The stream of the work, and events for pending reads of the trainer's stream. A no-op on a CPU.
 class WorkStream {
  public:
   explicit WorkStream(torch::Device device) : device_(device) {
@@ -29,13 +29,13 @@ class WorkStream {
   }
   WorkStream(const WorkStream&) = delete;
   WorkStream& operator=(const WorkStream&) = delete;
-  // The memory may go to somebody else afterwards.
+  // Waits, because the memory may be reused afterwards.
   ~WorkStream() {
     if (!stream_) return;
     for (auto& event : read_) event->synchronize();
   }
 
-  // What the trainer has put on its stream so far may read from `slot`.
+  // Marks the current end of the trainer's stream, whose work so far may read from `slot`.
   void record_reads(int slot) {
     if (!stream_) return;
     read_[slot]->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
@@ -97,7 +97,7 @@ class DeviceStage final : public LoaderEngine {
     in_use_.reset();
   }
 
-  // On the ring's thread. The host's buffer is free again with its next next(), when this is done.
+  // Runs on the ring's thread. The host reuses its buffer in its next next(), after this is done.
   void fill(int index) {
     Slot& slot = slots_[index];
     LOCKSTEP_CHECK(host_->next(host_batch_), "the epoch has fewer batches than it was begun with");
@@ -111,7 +111,7 @@ class DeviceStage final : public LoaderEngine {
   LoadedBatch host_batch_;
   std::optional<int> in_use_;
   WorkStream stream_;
-  BatchRing ring_;  // last: its thread ends before what it uses
+  BatchRing ring_;  // last member: its thread ends before the state it uses is destroyed
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape) {
           .size = options.batch_size};
 }
 
-// With one channel the two layouts are the same bytes, and LibTorch would call such a tensor
-// contiguous and choose the slower kernels of NCHW: so the strides are spelled out.
+// With one channel the two layouts are the same bytes. LibTorch would call such a tensor contiguous
+// and choose the slower kernels of NCHW, so the strides are set explicitly.
 std::vector<std::int64_t> image_strides(const LoaderOptions& options, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
   if (options.channels_last) return {shape.elements(), 1, width * channels, channels};

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// A damaged disk is told of, not written down image by image.
+// A damaged disk gets a summary, not a line per image.
 constexpr std::int64_t kSkippedImagesNamed = 10;
 
 const LoaderOptions& checked(const LoaderOptions& options) {
@@ -25,7 +25,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   check.in_range("threads", options.threads, 0, 1024);
   check.in_range("prefetch", options.prefetch, 1, 1024);
   check_mix(options.mix);
-  // Else pinned memory fails first, with a stack and no word about the device.
+  // Otherwise pinned memory would fail first, with a stack trace that does not name the device.
   if (options.device.is_cuda() && !torch::cuda::is_available()) {
     throw ConfigError(
         lockstep::str("Loader: device is ", options.device.str(),
@@ -111,8 +111,8 @@ struct LoaderBase::State {
                    .batches = batches_of(cursor.remaining())});
   }
 
-  // The place in the epoch, so that a restored epoch mixes as before; and the batch's first image,
-  // which tells ranks apart that see different ones.
+  // Uses the position in the epoch, so that a restored epoch mixes as before, and the batch's first
+  // image, which distinguishes ranks that see different images.
   void mix(std::int64_t place, std::int64_t first) {
     if (std::holds_alternative<std::monostate>(options.mix)) return;
     Batch batch = loaded.batch<Batch>();
@@ -138,14 +138,15 @@ struct LoaderBase::State {
   const std::int64_t dataset_size;
   const std::int64_t classes;
   const LoaderOptions options;
-  // At the next batch. It goes elsewhere only while the engine, which reads its rest(), stands
-  // still.
+  // The position of the next batch. It moves only while the engine, which reads its rest(), is
+  // stopped.
   SamplerCursor cursor;
   bool started = false;
   std::int64_t skipped = 0;
   Stopwatch waited;
   LoadedBatch loaded;
-  const std::unique_ptr<LoaderEngine> engine;  // last: its threads end before what they use
+  const std::unique_ptr<LoaderEngine>
+      engine;  // last member: its threads end before the state they use is destroyed
 };
 
 LoaderBase::LoaderBase(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,

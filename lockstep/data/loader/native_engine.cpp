@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Between asking memory for an image and reading it.
+// The distance between prefetching an image and reading it.
 constexpr std::size_t kPrefetchedImages = 3;
 
 class NativeFill {

@@ -15,7 +15,7 @@ torch::Tensor copy_reusing(torch::Tensor& memory, const torch::Tensor& from,
                            const torch::TensorOptions& options) {
   if (!from.defined()) return from;
   if (from.layout() != torch::kStrided) return from.to(options.device(), /*non_blocking=*/true);
-  // Elements that share memory, as those of an expanded tensor, are written out.
+  // Elements that share memory, as in an expanded tensor, are written out.
   const torch::Tensor dense = from.is_non_overlapping_and_dense() ? from : from.contiguous();
   return reuse(memory, dense.sizes(), dense.strides(), options).copy_(dense, /*non_blocking=*/true);
 }

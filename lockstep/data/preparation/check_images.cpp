@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// One image on its way, with the memory that it is decoded in.
+// One image being checked, with the memory that it is decoded in.
 class CheckedSlot {
  public:
   void fill(const ImageDataset& dataset, std::int64_t index) {

@@ -22,7 +22,7 @@ namespace {
                         " holds pixels, not files that could be kept as they are"));
 }
 
-// One image on its way, with the memory that it was made in.
+// One image being packed, with the memory that it is made in.
 class PackedSlot {
  public:
   void fill(const ImageDataset& dataset, std::int64_t index, const PackImagesOptions& options) {
@@ -54,7 +54,7 @@ class PackedSlot {
     return {static_cast<int>(shape.height), static_cast<int>(shape.width)};
   }
 
-  // CHW without gaps.
+  // Returns CHW without gaps.
   std::span<const std::uint8_t> resize(const ImageView& image, const ImageSize& size) {
     if (image.shape.height == size.height && image.shape.width == size.width) return planar(image);
     return planar(resampler_.resize(image, size.height, size.width));
@@ -70,7 +70,7 @@ class PackedSlot {
     }
   }
 
-  // Where it lies, if that is so; else a copy.
+  // Returns the image's own memory if it is planar without gaps; else a copy.
   std::span<const std::uint8_t> planar(const ImageView& image) {
     const auto [channels, height, width] = image.shape;
     const auto elements = static_cast<std::size_t>(image.shape.elements());
@@ -140,12 +140,12 @@ PackedSize pack_sound(const ImageDataset& dataset, const std::filesystem::path& 
 PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
                        const PackImagesOptions& options) {
   check_options(options);
-  // All files are read as three channels.
+  // Files are always read as three channels.
   if (options.keep_files && dataset.shape().channels != 3) refuse_pixels(dataset);
   if (options.on_corrupt_image == OnCorruptImage::kStop) {
     return pack_sound(dataset, path, dataset.name(), options);
   }
-  // The number of records decides where the first one lies, so it has to be known.
+  // The position of the first record depends on the number of records, so it must be known.
   ImagesCheck check =
       check_images(dataset, {.threads = options.threads, .progress = options.check_progress});
   if (check.corrupt.size() == static_cast<std::size_t>(check.images)) {

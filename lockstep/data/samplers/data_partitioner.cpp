@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What the rounding of ten thousand fractions adds up to, and far less than an image.
+// Above the rounding error of a sum of ten thousand fractions, and far less than an image.
 constexpr double kTolerance = 1e-9;
 
 void check_fractions(std::int64_t dataset_size, const std::vector<double>& fractions) {

@@ -1,4 +1,4 @@
-// DistributedSampler of sampler.h: apart, for it needs LibTorch's generator.
+// DistributedSampler of sampler.h, in a separate file because it needs LibTorch's generator.
 #include <numeric>
 
 #include <lockstep/core/strings.h>
@@ -32,7 +32,7 @@ EpochShare DistributedSampler::share(std::int64_t epoch, std::int64_t taken) con
     order.resize(dataset_size_);
     std::iota(order.begin(), order.end(), 0);
   }
-  // PyTorch pads with the order repeated as often as it takes: position p shows order[p mod n].
+  // PyTorch pads by repeating the order as often as needed: position p shows order[p mod n].
   const std::int64_t ranks = options_.world_size;
   const std::int64_t end = taken + options_.rank + share_size(taken) * ranks;
   const bool padded = end - ranks >= dataset_size_;

@@ -24,7 +24,8 @@ RandomSampler::RandomSampler(std::int64_t dataset_size, const RandomSamplerOptio
 std::vector<std::int64_t> RandomSampler::indices(std::int64_t epoch) const {
   at::Generator generator = epoch_generator(seed_, epoch);
   if (replacement_) {
-    // PyTorch draws 32 at a time; each number takes the generator's next, so one call is the same.
+    // PyTorch draws 32 at a time. Each number takes the generator's next, so one call gives the
+    // same.
     return to_indices(torch::randint(dataset_size_, {num_samples_}, generator, torch::kInt64));
   }
   std::vector<std::int64_t> order;

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// `seen` gives the count of an index, 0 at first.
+// `seen` returns the count of an index, initially 0.
 template <class Counts>
 std::vector<std::uint32_t> count_occurrences(std::span<const std::int64_t> order, Counts seen) {
   std::vector<std::uint32_t> occurrences(order.size());
@@ -41,7 +41,7 @@ std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order) {
 std::string Sampler::describe() const { return str("Sampler(size=", size(), ")"); }
 
 EpochShare Sampler::share(std::int64_t epoch, std::int64_t taken) const {
-  // At the end nothing is left. With padding, `taken` need not divide by the ranks there.
+  // At the end nothing is left. With padding, `taken` need not be a multiple of the ranks there.
   if (taken > 0 && taken == shared_size()) return {};
   const int ranks = world_size();
   if (taken % ranks != 0) {
@@ -54,7 +54,7 @@ EpochShare Sampler::share(std::int64_t epoch, std::int64_t taken) const {
   EpochShare share{indices(epoch), {}};
   const auto given = static_cast<std::int64_t>(share.indices.size());
   LOCKSTEP_CHECK(given == size(), "the sampler gave ", given, " indices and says ", size());
-  // Shares may differ by one, and some ranks' end before the others'.
+  // Shares may differ by one, so some ranks reach the end before others.
   const std::int64_t before = std::min(taken / ranks, given);
   if (may_repeat()) share.occurrences = occurrences_in(share.indices);
   share.indices.erase(share.indices.begin(), share.indices.begin() + before);

@@ -28,7 +28,7 @@ std::int64_t number_at(const std::map<std::string, std::string>& settings, const
   throw CheckpointError(str("sampler position: ", name, " is no whole number: '", text, "'"));
 }
 
-// Samplers of the program's own may override Sampler::share().
+// User-defined samplers may override Sampler::share(), so its result is validated.
 EpochShare checked(EpochShare share) {
   LOCKSTEP_CHECK(share.occurrences.empty() || share.occurrences.size() == share.indices.size(),
                  "the sampler gave ", share.occurrences.size(), " occurrences of ",
@@ -50,7 +50,7 @@ SamplerPosition sampler_position(const std::map<std::string, std::string>& setti
           .taken = number_at(settings, kTaken)};
 }
 
-// With padding the last round of turns takes more than there is.
+// With padding, the last round of turns takes more indices than there are.
 SamplerPosition position_of(const Sampler& sampler, std::int64_t epoch, std::int64_t next) {
   return {.sampler = sampler.describe(),
           .epoch = epoch,

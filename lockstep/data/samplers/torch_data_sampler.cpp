@@ -14,10 +14,11 @@ namespace lockstep {
 struct TorchDataSampler::State {
   std::shared_ptr<const lockstep::Sampler> sampler;
   std::int64_t epoch = 0;
-  std::int64_t first = 0;  // where the next walk begins
+  std::int64_t first = 0;  // start of the next pass
   std::vector<std::int64_t> indices;
-  std::size_t place = 0;  // of the walk under way
-  bool walks = false;     // whether `place` is one in `epoch`; else the next walk begins at `first`
+  std::size_t place = 0;  // position in the current pass
+  bool walks =
+      false;  // whether `place` is a position in `epoch`; else the next pass begins at `first`
 };
 
 TorchDataSampler::TorchDataSampler(std::shared_ptr<const lockstep::Sampler> sampler)

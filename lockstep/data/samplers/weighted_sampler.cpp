@@ -32,7 +32,7 @@ void check_weights(const std::vector<double>& weights) {
   check.positive("the sum of the weights", std::accumulate(weights.begin(), weights.end(), 0.0));
 }
 
-// What torch.multinomial sums up for draws with replacement, to the last bit.
+// The cumulative sums of torch.multinomial for draws with replacement, bit for bit.
 std::vector<double> cumulative_shares(const std::vector<double>& weights) {
   std::vector<double> cumulative(weights.size());
   std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
@@ -42,7 +42,8 @@ std::vector<double> cumulative_shares(const std::vector<double>& weights) {
   return cumulative;
 }
 
-// For 0, 1/slices, 2/slices, ... 1 the first share that is not below it: as many as are below.
+// For 0, 1/slices, 2/slices, ... 1: the number of shares below it, which is the index of the first
+// share that is not below it.
 std::vector<std::int32_t> slice_begins(const std::vector<double>& cumulative, std::size_t slices) {
   const auto scale = static_cast<double>(slices);
   std::vector<std::int32_t> begins(slices + 2);
@@ -51,9 +52,9 @@ std::vector<std::int32_t> slice_begins(const std::vector<double>& cumulative, st
   return begins;
 }
 
-// torch.multinomial looks for each number among all the shares by bisection, where every step is a
-// miss of the cache. A table of where equal slices of [0, 1) begin leaves a step or two, and cannot
-// change the answer: there are a power of two of them, so that no product is rounded.
+// torch.multinomial searches all shares for each number by bisection, where every step is a cache
+// miss. A table of the beginnings of equal slices of [0, 1) leaves a step or two. It cannot change
+// the result: the number of slices is a power of two, so no product is rounded.
 std::vector<std::int64_t> draw_with_replacement(const std::vector<double>& weights,
                                                 std::int64_t count, at::Generator generator) {
   const std::vector<double> cumulative = cumulative_shares(weights);
@@ -94,11 +95,11 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights,
 
 std::vector<std::int64_t> WeightedRandomSampler::indices(std::int64_t epoch) const {
   at::Generator generator = epoch_generator(seed_, epoch);
-  // One draw is made as if without replacement.
+  // A single draw is made as if without replacement.
   if (replacement_ && num_samples_ > 1) {
     return draw_with_replacement(weights_, num_samples_, generator);
   }
-  // from_blob wants a mutable pointer; nobody writes through it.
+  // from_blob requires a mutable pointer, but the tensor is never written.
   const torch::Tensor weights =
       torch::from_blob(const_cast<double*>(weights_.data()),
                        {static_cast<std::int64_t>(weights_.size())}, torch::kFloat64);

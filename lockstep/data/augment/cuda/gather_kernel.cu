@@ -13,7 +13,7 @@ __device__ void store(float* to, float value) { *to = value; }
 __device__ void store(__half* to, float value) { *to = __float2half_rn(value); }
 __device__ void store(__nv_bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
 
-// A thread makes one pixel with all its channels. Neighbours read and write neighbouring bytes.
+// Each thread makes one pixel with all its channels. Neighbours read and write neighbouring bytes.
 template <class Number>
 __global__ void gather(GatherShape shape, const GatherImage* images, const std::uint8_t* source,
                        Number* output) {

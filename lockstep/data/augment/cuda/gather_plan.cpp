@@ -21,7 +21,7 @@ GatherAxis compact(const Axis& axis) {
           .high = static_cast<std::int32_t>(axis.high)};
 }
 
-// One image's way through the list; the native engine's Canvas without pixels.
+// The map of one image while it passes the list; the native engine's Canvas without pixels.
 class Map {
  public:
   Map(const ImageShape& source, PhiloxStream& random)
@@ -109,7 +109,8 @@ class Map {
   Axis columns_;
   std::optional<int> fill_;
   bool normalized_ = false;
-  int places_ = 0;  // operators that may erase: what can be executed does not depend on chance
+  int places_ =
+      0;  // count of operators that may erase: whether a list is valid must not depend on chance
   std::int32_t count_ = 0;
   GatherErasure erased_[kMostErasures] = {};
 };
@@ -133,7 +134,7 @@ GatherPlan::GatherPlan(const Augmentation& operators, const ImageShape& input, b
                           " channels, got ", output.channels, "; use --loader native"));
   }
   PhiloxStream random(0, 0, 0);
-  const Map map = walk(operators, input, random);  // refuses what cannot be executed
+  const Map map = walk(operators, input, random);  // throws if the list cannot be executed
   shape_.channels = static_cast<std::int32_t>(output.channels);
   shape_.source_height = static_cast<std::int32_t>(input.height);
   shape_.source_width = static_cast<std::int32_t>(input.width);

@@ -65,7 +65,7 @@ daliArgDesc_t describe(const lockstep_dali_argument& argument) {
   return description;
 }
 
-// DALI's texts have several lines, of which those from the stack trace on tell a user nothing.
+// DALI's texts have several lines. The lines from the stack trace on do not help a user.
 std::string one_line(const std::string& text) {
   std::string line;
   for (const char c : text.substr(0, text.find("Stacktrace"))) {
@@ -108,8 +108,8 @@ class Pipeline {
     check(daliPipelineRun(pipeline_));
   }
 
-  // The outputs themselves are given back at once, because that is a call of the pipeline, which
-  // may have failed later on; the tensor owns its memory.
+  // Copies the outputs and releases them at once: releasing is a call of the pipeline, which may
+  // fail later. The tensor owns its memory.
   lockstep_dali_output pop() {
     daliPipelineOutputs_h popped = nullptr;
     check(daliPipelinePopOutputs(pipeline_, &popped));
@@ -166,7 +166,7 @@ class Pipeline {
         values.push_back(describe(argument));
       }
     }
-    // An operator of the GPU after the processor's has its input copied by DALI.
+    // DALI copies the input of a GPU operator that follows a CPU operator.
     const bool takes_gpu = from_gpu || op.device == kLockstepDaliGpu;
     const daliIODesc_t input{from, takes_gpu ? DALI_STORAGE_GPU : DALI_STORAGE_CPU};
     const bool makes_gpu = op.device != kLockstepDaliCpu;
@@ -223,7 +223,7 @@ class Pipeline {
   PipelineHandle pipeline_;
 };
 
-// Runs `work`; an exception becomes a text, because none may cross the border.
+// Runs `work` and converts an exception to a text, because no exception may cross the border.
 template <class Work>
 int guarded(char* error, std::size_t error_size, const Work& work) {
   try {

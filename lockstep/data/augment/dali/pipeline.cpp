@@ -33,11 +33,11 @@ const lockstep_dali_functions_v1* load_functions() {
 
 const lockstep_dali_functions_v1* functions() {
   static const lockstep_dali_functions_v1* const loaded =
-      load_functions();  // a failure is tried anew
+      load_functions();  // a failure is retried at the next call
   return loaded;
 }
 
-// A plan in the border's terms, which point into the plan.
+// A plan as plain data for the module; its pointers point into the plan.
 class Graph {
  public:
   Graph(const DaliPlan& plan, const DaliPlanOptions& plan_options,

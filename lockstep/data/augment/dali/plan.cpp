@@ -21,8 +21,8 @@ std::vector<float> filled(float value) { return {value}; }
 
 }  // namespace
 
-// Follows the list; what moves pixels is held back until something else needs the image as it is
-// then.
+// Compiles the list. Operators that move pixels are held back until another operator needs their
+// result.
 class DaliPlanCompiler {
  public:
   DaliPlanCompiler(DaliPlan& plan, const Augmentation& operators, const ImageShape& input,
@@ -110,7 +110,7 @@ class DaliPlanCompiler {
            !std::holds_alternative<Normalize>(op);
   }
 
-  // How many operators that are.
+  // Returns the number of operators that belong to the border.
   std::size_t take_border(const Augmentation& operators) {
     const auto* pad = std::get_if<Pad>(&operators.front());
     if (pad == nullptr) return 0;
@@ -125,7 +125,7 @@ class DaliPlanCompiler {
     shape_.width = width;
   }
 
-  // One fill a Slice, and what a crop cut off must not come back.
+  // A Slice has only one fill, and pixels that a crop cut off must not come back.
   void begin_padding(std::uint8_t fill) {
     if (crops_ || (pads_ && fill != fill_)) settle();
     pads_ = true;
@@ -148,7 +148,7 @@ class DaliPlanCompiler {
     plan_.operators_.push_back({std::move(schema), std::move(arguments)});
   }
 
-  // EXIF's orientation is ignored, as our decoder and torchvision's ImageFolder ignore it.
+  // EXIF's orientation is ignored, as in our decoder and torchvision's ImageFolder.
   void decode() {
     if (encoded_) add("decoders__Image", {{"adjust_orientation", false}});
     encoded_ = false;
@@ -196,7 +196,7 @@ class DaliPlanCompiler {
     release();
   }
 
-  // To a size that is 0 where each image has its own.
+  // Resizes to the given size; a side of 0 means that each image has its own size.
   void resize(int height, int width) {
     if (pads_ || crops_) slice();
     decode();
@@ -245,8 +245,8 @@ class DaliPlanCompiler {
     release();
   }
 
-  // Before Normalize it is done after it all the same where nothing moves it any more: there its
-  // value need not be a whole byte.
+  // If nothing moves the erased area any more, an erasure before Normalize is executed after it:
+  // there its value need not be a whole byte.
   void erase(const Operator& op, float value) {
     const DaliPlan::Erasing erasing{op, feed("anchor", false, 2), feed("extent", false, 2)};
     if (!normalized_ && !geometry_follows_) {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// What a Geometry does to one image.
+// Applies a Geometry to the size of one image.
 class Window {
  public:
   Window(const ImageShape& image, PhiloxStream& random)
@@ -97,7 +97,7 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
   ImageShape shape{image.channels, image.height + 2 * border_.pixels,
                    image.width + 2 * border_.pixels};
   if (border_.pixels > 0) check_made("padding", image, shape);
-  // One number, or two: rows and columns.
+  // Writes one number, or two: rows and columns.
   const auto put = [&](int input, DaliNumber first, DaliNumber second = {}) {
     if (input < 0) return;
     const auto count = inputs_[static_cast<std::size_t>(input)].count;

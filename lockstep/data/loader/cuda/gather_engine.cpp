@@ -114,7 +114,7 @@ class MapFill {
   std::vector<Batch> slots_;
 };
 
-// On the device: gathers by the maps of a batch, which are there.
+// Makes batches on the device from maps that are already there.
 class Gather final : public BatchKernel {
  public:
   Gather(torch::Tensor source, std::shared_ptr<const GatherPlan> plan, const LoaderOptions& options,
@@ -152,7 +152,7 @@ class Gather final : public BatchKernel {
   const LaunchGather launch_;
 };
 
-// Brings maps to the device and, unless the caller does, gathers by them.
+// Copies maps to the device and, unless the caller does it, gathers by them.
 class GatherEngine final : public LoaderEngine {
  public:
   GatherEngine(std::unique_ptr<LoaderEngine> maps, const LoaderOptions& options,
@@ -189,7 +189,8 @@ class GatherEngine final : public LoaderEngine {
 
   const std::shared_ptr<const Gather> gather_;
   bool is_deferred_ = false;
-  std::unique_ptr<LoaderEngine> stage_;  // last: its thread ends before what it uses
+  std::unique_ptr<LoaderEngine>
+      stage_;  // last member: its thread ends before the state it uses is destroyed
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// In place of engine_cuda.cpp where LibTorch is a CPU build.
+// Replaces engine_cuda.cpp if LibTorch is a CPU build.
 #include <lockstep/core/error.h>
 #include <lockstep/data/loader/loader_engine.h>
 
