@@ -14,7 +14,8 @@ namespace {
 
 using torch::Tensor;
 
-// What a hook remembers of each bucket. A rebuild may leave fewer: what was of the others goes.
+// A hook's state for each bucket. If a rebuild leaves fewer buckets, the state of the others is
+// dropped.
 template <class Value>
 class OfBuckets {
  public:
@@ -28,7 +29,7 @@ class OfBuckets {
   std::map<std::size_t, Value> values_;
 };
 
-// pieces: one of each rank, one after the other, on the CPU. The mean comes to lie in the first.
+// `pieces` has one piece of each rank, in rank order, on the CPU. The mean is written to the first.
 void average_pieces(const Tensor& pieces, int count) {
   const std::int64_t length = pieces.numel() / count;
   auto* data = static_cast<std::byte*>(pieces.data_ptr());
@@ -41,8 +42,8 @@ void average_pieces(const Tensor& pieces, int count) {
          data_type_of(pieces.scalar_type()), ReduceOp::kAverage);
 }
 
-// The mean of 16-bit values. The group's all_reduce over Gloo sends them as float32. So that only
-// 16 bits travel, each rank gets its share of all ranks' values, averages it and gives it to all.
+// Averages 16-bit values. The group's all_reduce over Gloo sends them as float32. To send only 16
+// bits, each rank receives its share of all ranks' values, averages it and sends it to all.
 class MeanOf16Bits {
  public:
   explicit MeanOf16Bits(ProcessGroup group) : group_(std::move(group)) {}
@@ -84,7 +85,7 @@ class CompressedHook {
     compressed.is_last = bucket.is_last;
     compressed.buffer.copy_(bucket.buffer);
     std::shared_ptr<Work> reduction = hook_(compressed);
-    // Which PhasedWork would take for done.
+    // PhasedWork would take null for completed.
     if (!reduction) {
       throw ConfigError("a communication hook returned no Work; return a completed one instead");
     }
@@ -118,7 +119,7 @@ class CompressedHook {
   OfBuckets<GradBucket> compressed_;
 };
 
-// A CommHook may be copied; what it remembers must not.
+// A CommHook may be copied, but its state must be shared.
 template <class Hook>
 CommHook shared(Hook hook) {
   return [state = std::make_shared<Hook>(std::move(hook))](GradBucket& bucket) {

@@ -55,14 +55,14 @@ class Seeds {
   std::int64_t drawn_ = 0;
 };
 
-// One that overflowed is not: it must be drawn again, wherever it comes to lie.
+// A Q that overflowed is unknown: it must be drawn again, in whatever bucket it is.
 bool q_is_known(const Tensor& q) { return q.defined() && q.isfinite().all().item<bool>(); }
 
-// What belongs to one parameter, wherever its bucket lies.
+// The state of one parameter, independent of its bucket.
 struct Remembered {
-  Tensor parameter;  // so that its address stays its name
-  Tensor q;          // [columns, rank]; undefined where nothing is known
-  Tensor error;      // [rows, columns]; undefined as q
+  Tensor parameter;  // held, so that its address stays a unique key
+  Tensor q;          // [columns, rank]; undefined if unknown
+  Tensor error;      // [rows, columns]; undefined if unknown
 };
 
 }  // namespace
@@ -96,7 +96,7 @@ class PowerSgd::State {
   Seeds seeds_;
   StepCounter steps_;
   std::int64_t before_ = 0, after_ = 0;
-  std::map<std::size_t, BucketPtr> buckets_;  // by their index
+  std::map<std::size_t, BucketPtr> buckets_;  // by bucket index
   std::unordered_map<const c10::TensorImpl*, Remembered> remembered_;
 };
 
@@ -118,7 +118,7 @@ std::shared_ptr<Work> PowerSgd::State::reduce(GradBucket& grad_bucket) {
                  group = group_]() mutable -> std::shared_ptr<Work> {
     const torch::NoGradGuard second_no_grad;
     if (!bucket->compute_q(gradients))
-      return nullptr;  // on all ranks, whose first messages are equal
+      return nullptr;  // on all ranks, because their first messages are equal
     auto decompress = [bucket, gradients]() -> std::shared_ptr<Work> {
       const torch::NoGradGuard decompress_no_grad;
       bucket->finish(gradients);
@@ -148,8 +148,8 @@ PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bu
   return known = made;
 }
 
-// Takes over what is known of the bucket's parameters, from another layout or a loaded state, and
-// makes them remember the new bucket's memory.
+// Fills the new bucket with the known state of its parameters, from another layout or a loaded
+// state, and makes the parameters refer to the new bucket's memory.
 void PowerSgd::State::remember(PowerSgdBucket& made, const GradBucket& grad_bucket) {
   made.q_is_known = options_.warm_start;
   for (PowerSgdBucket::Batch& batch : made.batches()) {
@@ -169,7 +169,7 @@ void PowerSgd::State::remember(PowerSgdBucket& made, const GradBucket& grad_buck
   }
 }
 
-// All ranks draw the same. PyTorch seeds its generator once for a bucket.
+// All ranks draw the same numbers. PyTorch seeds its generator once per bucket.
 void PowerSgd::State::fill_q(PowerSgdBucket& bucket) {
   const auto generator = at::detail::createCPUGenerator(seeds_.next());
   for (const PowerSgdBucket::Batch& batch : bucket.batches()) {

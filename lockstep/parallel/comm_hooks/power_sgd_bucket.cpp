@@ -9,7 +9,7 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::int64_t kAlignment = 64;  // in elements: Q begins at a cache line in any type
+constexpr std::int64_t kAlignment = 64;  // in elements: Q begins at a cache line for any dtype
 
 Tensor all_finite_on_device(const Tensor& tensor) { return tensor.isfinite().all(); }
 
@@ -82,7 +82,7 @@ PowerSgdBucket::PowerSgdBucket(const GradBucket& bucket, const PowerSgdOptions& 
     }
     p_elements_ += rows * rank;
     q_elements_ += columns * rank;
-    // Matrices of one shape follow each other, as PyTorch's do, so that random numbers are the
+    // Matrices of one shape are consecutive, as in PyTorch, so that the random numbers are the
     // same.
     const auto same_shape = [&](const Batch& batch) {
       return batch.rows == rows && batch.columns == columns;
@@ -122,15 +122,14 @@ void PowerSgdBucket::begin(const std::vector<Tensor>& gradients) {
     std::vector<Tensor> matrices;
     for (const std::size_t i : batch.members) matrices.push_back(as_matrix(gradients[i]));
     if (options_.use_error_feedback) {
-      batch.input =
-          batch.error;  // becomes the gradient with the error, and at the end the new error
+      batch.input = batch.error;  // holds the gradient plus the error, and finally the new error
       for (std::size_t j = 0; j < matrices.size(); ++j) {
         batch.input[static_cast<std::int64_t>(j)].add_(matrices[j]);
       }
     } else {
       batch.input = matrices.size() == 1 ? matrices[0].unsqueeze(0) : torch::stack(matrices);
     }
-    // By QR: a Q that became zero, because the gradient was, must not stay so.
+    // By QR, because a Q that became zero with its gradient must not stay zero.
     orthogonalize(batch.q, /*epsilon=*/0);
     at::bmm_out(batch.p, batch.input, batch.q);
   }
@@ -157,7 +156,7 @@ bool PowerSgdBucket::compute_q(const std::vector<Tensor>& gradients) {
 }
 
 void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
-  // In float16 Q may overflow where neither the gradients nor P do.
+  // In float16 Q may overflow even if neither the gradients nor P do.
   if (is_on_device()) {
     is_finite_.logical_and_(all_finite_on_device(second_message));
     decompress(gradients);
@@ -169,7 +168,7 @@ void PowerSgdBucket::finish(const std::vector<Tensor>& gradients) {
   }
 }
 
-// Gradients become P Q^T, errors what they lack.
+// Gradients become P Q^T, errors the remainder.
 void PowerSgdBucket::decompress(const std::vector<Tensor>& gradients) {
   for (Batch& batch : batches_) {
     const Tensor q_transposed = batch.q.transpose(1, 2);
@@ -188,7 +187,7 @@ void PowerSgdBucket::decompress(const std::vector<Tensor>& gradients) {
   }
 }
 
-// What begin_anew() does, where only the device knows whether it must be done.
+// Does what begin_anew() does, if only the device knows whether it is necessary.
 void PowerSgdBucket::undo_on_device(const std::vector<Tensor>& gradients) {
   second_message.copy_(torch::where(is_finite_, second_message, former_q_));
   for (Batch& batch : batches_) {
@@ -201,7 +200,7 @@ void PowerSgdBucket::undo_on_device(const std::vector<Tensor>& gradients) {
   is_finite_.reset();
 }
 
-// One value that is not finite would stay in Q and in the error for ever.
+// Resets the state: a single non-finite value would stay in Q and in the error forever.
 void PowerSgdBucket::begin_anew(const std::vector<Tensor>& gradients) {
   for (Batch& batch : batches_) {
     if (batch.error.defined()) batch.error.zero_();

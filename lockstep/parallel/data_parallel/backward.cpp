@@ -96,9 +96,8 @@ class DataParallelBackward final : public torch::autograd::Node {
   variable_list combined(std::vector<ReplicaTask>& tasks) const;
   torch::Tensor rows_joined(std::size_t target, const std::vector<variable_list>& by_part) const;
 
-  std::vector<GatheredTensor>
-      outputs_;      // the outputs with a graph, in the order of this node's inputs
-  StepGraph graph_;  // its targets are this node's next edges
+  std::vector<GatheredTensor> outputs_;  // with a graph, in the order of this node's inputs
+  StepGraph graph_;                      // its targets are this node's next edges
   std::shared_ptr<ThreadTeam> team_;
   std::vector<torch::Device> devices_;
   bool is_released_ = false;

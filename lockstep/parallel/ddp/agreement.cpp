@@ -11,13 +11,13 @@ namespace {
 
 void append(std::ostringstream& out, const char* kind, const std::string& name,
             const torch::Tensor& tensor) {
-  // Strides too: tensors travel as the memory they are, whatever the order of their dimensions.
+  // Includes the strides: tensors are sent in memory order, whatever the order of their dimensions.
   out << kind << " '" << name << "' " << tensor.scalar_type() << ' ' << tensor.sizes();
   if (!tensor.is_contiguous()) out << " with strides " << tensor.strides();
   out << (tensor.requires_grad() || *kind == 'b' ? "" : " (frozen)") << '\n';
 }
 
-// One line for each tensor, in the order in which the ranks will use them.
+// One line per tensor, in the order in which the ranks will use them.
 std::string signature(const torch::nn::Module& module, const std::string& options) {
   std::ostringstream out;
   out << options;
@@ -54,7 +54,7 @@ std::string first_difference(const std::string& first, const std::string& second
 void verify_agreement(const torch::nn::Module& module, const std::string& options,
                       const std::string& problem, ProcessGroup& group) {
   const std::string mine = signature(module, options);
-  // Hashes first: the texts travel only when there is something to explain.
+  // Exchanges hashes first: the full texts are sent only if there is a difference to explain.
   const auto said = group.all_gather_object(problem.empty() ? str(std::hash<std::string>{}(mine))
                                                             : "!" + problem);
   for (int rank = 0; rank < group.size(); ++rank) {

@@ -14,7 +14,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Te
     std::size_t bytes;
   };
   std::vector<std::vector<std::size_t>> buckets;
-  std::map<torch::ScalarType, Open> open;  // the bucket that is being filled, for each dtype
+  std::map<torch::ScalarType, Open> open;  // the bucket being filled, for each dtype
   for (const std::size_t index : order) {
     if (!alone.empty() && alone[index]) {
       buckets.push_back({index});

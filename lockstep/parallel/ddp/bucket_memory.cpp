@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Gradients begin at cache lines, so that their SIMD loops are aligned and never share one.
+// Gradients begin at cache lines, so that SIMD loops over them are aligned and share no line.
 constexpr std::int64_t kAlignmentBytes = 64;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
@@ -22,14 +22,14 @@ std::int64_t padded_elements(const torch::Tensor& tensor) {
                     kAlignmentBytes / static_cast<std::int64_t>(tensor.element_size()));
 }
 
-// The parameter's own strides, so that autograd and the optimizer walk both alike.
+// The parameter's own strides, so that autograd and the optimizer traverse both in the same order.
 std::vector<std::int64_t> gradient_strides(const torch::Tensor& parameter) {
   if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
   return torch::empty_like(parameter, torch::MemoryFormat::Contiguous).strides().vec();
 }
 
-// Every rank's slice is a piece of the whole: slices of whole pages lie one after the other in the
-// segment that the ranks map.
+// Each rank's slice is one piece of the tensor: slices of whole pages lie one after the other in
+// the segment that the ranks map.
 torch::Tensor allocate_shared(ProcessGroup& group, std::int64_t elements, torch::ScalarType dtype) {
   const torch::Tensor own = group.allocate({elements / group.size()}, dtype);
   const std::vector<torch::Tensor> slices = group.peer_views(own);
@@ -49,7 +49,7 @@ std::int64_t total_unit(const GradBucket& bucket, ProcessGroup& group, Parameter
   return bytes / element * group.size();
 }
 
-// A tensor of this place in `flat`. detach(): zero_grad() refuses what autograd knows as a view.
+// A tensor at this place in `flat`, detached, because zero_grad() refuses views known to autograd.
 torch::Tensor view_of(const torch::Tensor& flat, at::IntArrayRef sizes, at::IntArrayRef strides,
                       std::int64_t offset) {
   return flat.as_strided(sizes, strides, flat.storage_offset() + offset).detach();
@@ -96,8 +96,7 @@ void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory me
   if (!shared || group.rank() == 0) {
     for (std::size_t i = 0; i < views.size(); ++i) views[i].copy_(bucket.parameters[i]);
   }
-  // Until then the others' parameters may be those that rank 0 still reads, or they would read too
-  // early.
+  // Otherwise a rank could overwrite parameters that rank 0 still reads, or read them too early.
   if (shared) group.barrier();
   for (std::size_t i = 0; i < views.size(); ++i) bucket.parameters[i].set_data(views[i]);
   bucket.flat_parameters = flat;

@@ -21,7 +21,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The time in [begin, end] during which a bucket was under way. Buckets start in their order.
+// The time in [begin, end] during which any bucket was in progress. Buckets start in order.
 double busy_ms(const StepTimes& step, Clock::time_point begin, Clock::time_point end) {
   Clock::duration busy{};
   Clock::time_point covered = begin;
@@ -44,7 +44,7 @@ std::vector<double> values_of(const std::string& bytes) {
   return values;
 }
 
-// All ranks have measured the same steps, unless one's recorder began later: the last ones count.
+// All ranks have measured the same last steps; a recorder that began later has fewer of them.
 std::vector<RankStatistics> compare_ranks(const std::vector<std::vector<double>>& computes) {
   std::size_t shared = computes.front().size();
   for (const auto& times : computes) shared = std::min(shared, times.size());

@@ -15,7 +15,7 @@ ReducedGradients::ReducedGradients(const std::vector<NamedParameter>& parameters
         entries_.emplace(parameter.unsafeGetTensorImpl(), Entry{name, parameter});
     if (!is_new || !parameter.requires_grad()) continue;
     Entry& entry = place->second;
-    // Autograd calls it before it adds the gradient.
+    // Autograd calls the hook before it adds the gradient.
     entry.hook = parameter.register_hook([&entry](const torch::Tensor&) {
       if (!entry.left_over()) entry.reduced = false;
     });

@@ -23,14 +23,14 @@ std::string some_of(const std::vector<std::string>& names) {
              names.size() - kShown, " more");
 }
 
-// Whether a backward runs inside of a node of another one, as checkpointing does it.
+// Whether a backward runs inside a node of another one, as in checkpointing.
 bool inside_of_a_node() { return torch::autograd::get_current_node() != nullptr; }
 
 }  // namespace
 
 // --- A backward
 
-// An error leaves this rank's backward half-way: the others must not wait for the rest.
+// If an error interrupts this rank's backward, the others must not wait for the rest of it.
 template <class Function>
 void Reducer::State::ending_group_on_error(Function&& function) {
   try {
@@ -38,7 +38,7 @@ void Reducer::State::ending_group_on_error(Function&& function) {
   } catch (const std::exception& error) {
     group_.abort(first_line(error));
     throw;
-  } catch (...) {  // autograd passes only std::exception on
+  } catch (...) {  // autograd propagates only std::exception
     const Error error(
         str("rank ", group_.rank(), ": a communication hook threw what is no std::exception"));
     group_.abort(error.what());
@@ -58,7 +58,7 @@ void Reducer::State::accept_gradient(Slot& slot) {
   ++slot.calls;
   if (slot.calls == 1 && !order_known_)
     arrived_.push_back(static_cast<std::size_t>(&slot - slots_.data()));
-  if (learns()) return;  // nothing starts before all is known
+  if (learns()) return;  // no reduction starts before the graph is known
   check_call(slot);
   if (slot.calls < slot.expected_calls) return;
   slot.gradient().defined() ? mark_ready(slot) : mark_unused(slot);
@@ -66,9 +66,9 @@ void Reducer::State::accept_gradient(Slot& slot) {
   help();
 }
 
-// Autograd makes a new tensor for the gradient when there is none (after zero_grad()); its values
-// move into the bucket, and from then on the parameter's gradient is the view. Functions may also
-// return no gradient at all.
+// Autograd makes a new tensor for the gradient if there is none (after zero_grad()); its values are
+// copied to the bucket, and the view becomes the parameter's gradient. Functions may also return no
+// gradient at all.
 void Reducer::State::keep_in_bucket(Slot& slot) {
   torch::Tensor& gradient = slot.gradient();
   if (!gradient.defined() || gradient.is_same(slot.view)) return;
@@ -118,8 +118,8 @@ void Reducer::State::check_place(const Slot& slot, const torch::Tensor& tensor,
 void Reducer::State::expect_backward() {
   forward_seen_ = true;
   if (torch::GradMode::is_enabled()) {
-    // Backwards of forwards under no_sync() are told by their graphs alone: they may never begin
-    // here. Nor does a backward begin where all parameters are frozen, as a critic's while its
+    // Backwards of forwards under no_sync() are recognised only by their graphs, so they may never
+    // begin here. Nor does a backward begin if all parameters are frozen, like a critic's while its
     // generator trains.
     const bool trains = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
       return slot.parameter.tensor.requires_grad();
@@ -144,8 +144,8 @@ void Reducer::State::follow_backward() {
   });
 }
 
-// The present backward runs inside of a node of another one. The nodes that this one leads to run
-// in that one's graph, which is reached in no other way.
+// The current backward runs inside a node of another one. The nodes that follow run in the outer
+// backward's graph, which cannot be reached in any other way.
 class Reducer::State::OuterHook final : public torch::autograd::FunctionPreHook {
  public:
   explicit OuterHook(std::weak_ptr<State> owner) : owner_(std::move(owner)) {}
@@ -202,7 +202,7 @@ void Reducer::State::begin(bool within_backward) {
         within_backward ? parameters_in_graph(tensors_) : std::vector<bool>(slots_.size(), false);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!used[i]) mark_unused(slots_[i]);
-      // What accumulated before, without communication, counts too.
+      // Gradients accumulated earlier without communication also count.
       if (slots_[i].gradient().defined()) used[i] = true;
     }
     used_->start(used);
@@ -215,8 +215,8 @@ void Reducer::State::begin(bool within_backward) {
   start_full_buckets();
 }
 
-// A graph replays what one backward did on the device. What a backward decides on the host would be
-// decided once and for all.
+// A graph replays what one backward did on the device. Decisions that backward takes on the host
+// would be fixed at the capture.
 void Reducer::State::require_capturable() const {
   const auto refuse = [&](const char* problem) {
     throw ConfigError(lockstep::str("rank ", group_.rank(),
@@ -241,7 +241,7 @@ void Reducer::State::require_capturable() const {
   if (!reason.empty()) refuse(reason.c_str());
 }
 
-// Nothing more comes for it in this backward: it gives what it has, or zeros.
+// No more gradients will arrive for it in this backward: it contributes what it has, or zeros.
 void Reducer::State::mark_unused(Slot& slot) {
   slot.unused = true;
   mark_ready(slot);
@@ -308,15 +308,15 @@ std::shared_ptr<Work> Reducer::State::start(std::size_t index) {
   return work;
 }
 
-// Shared memory has no thread of its own; this moves what the peers have made possible. A stream
-// needs no help, and asking it how far it is costs time, and is illegal while a graph is captured.
+// Shared memory has no thread of its own, so this makes progress on what the peers have enabled. A
+// stream needs no help, and querying it takes time and is illegal while a graph is captured.
 void Reducer::State::help() {
   if (group_.runs_on_stream()) return;
   while (ended_ < works_.size() && works_[ended_]->is_completed()) times.end(ended_++);
 }
 
 void Reducer::State::on_backward_end() {
-  if (!in_backward_) return;  // a backward inside of this one saw the end
+  if (!in_backward_) return;  // a nested backward has already ended it
   const bool complete = !learns() && works_.size() == buckets.size();
   if (!complete && inside_of_a_node()) return follow_outer_backward();
   if (!complete && !learns()) fail_for_missing_gradients();
@@ -342,7 +342,8 @@ void Reducer::State::finish() {
   if (rebuilds) rebuild();
 }
 
-// The first backward with static_graph: who received how many gradients, here and anywhere.
+// At the first backward with static_graph: the number of gradients of each parameter, on this rank,
+// and which parameters are used on any rank.
 void Reducer::State::learn_graph() {
   std::vector<bool> used;
   bool took_part = false;
@@ -358,8 +359,7 @@ void Reducer::State::learn_graph() {
   start_full_buckets();
 }
 
-// Gradients that this rank did not compute, but others did, and those that had no place in a
-// buffer.
+// Sets gradients that only other ranks computed, and those that had no place in a buffer.
 void Reducer::State::take_results() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];

@@ -67,7 +67,7 @@ void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
       slot.bucket = bucket.index;
       if (slot.sparse) continue;
       slot.view = bucket.gradients[i];
-      // When buckets are rebuilt, the gradients keep their values.
+      // Gradients keep their values when buckets are rebuilt.
       if (slot.gradient().defined()) keep_in_bucket(slot);
     }
     buckets.push_back(std::move(bucket));
@@ -75,10 +75,10 @@ void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
   }
 }
 
-// All ranks are at the end of the same backward. Ranks may have seen different orders.
+// All ranks are at the end of the same backward, but may have seen different orders.
 void Reducer::State::rebuild() {
   std::vector<std::int64_t> order;
-  if (arrived_.size() < slots_.size()) {  // a rank without a backward of its own
+  if (arrived_.size() < slots_.size()) {  // on a rank without its own backward
     for (const std::size_t index : reverse_order(slots_.size())) {
       if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end())
         arrived_.push_back(index);
@@ -103,8 +103,9 @@ void Reducer::State::rebuild() {
 
 // --- Hooks
 
-// A tensor has one place for such a hook. A hook of ours there belongs to an earlier wrapper of the
-// same module, which ours replaces; refuse_other_hooks() found no other.
+// A tensor has room for only one such hook. A Lockstep hook found here belongs to an earlier
+// wrapper of the same module, which this one replaces; refuse_other_hooks() has excluded all
+// others.
 void Reducer::State::add_hooks() {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     auto hook = std::make_unique<ReducerHook>(weak_from_this(), [weak = weak_from_this(), index] {

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// `tensor`, [..., n, ...], with `n` grown to `size` by zeros.
+// Returns `tensor`, [..., n, ...], with dimension n padded with zeros to `size`.
 torch::Tensor padded(const torch::Tensor& tensor, std::int64_t dim, std::int64_t size) {
   auto shape = tensor.sizes().vec();
   shape[static_cast<std::size_t>(dim)] = size;
@@ -28,14 +28,14 @@ torch::Tensor empty_of(const torch::Tensor& like, std::int64_t sparse_dim) {
       ._coalesced_(true);
 }
 
-// What travels, and where it arrives.
+// The tensors that are sent and those that receive.
 struct Exchange {
   torch::Tensor own;     // coalesced
-  torch::Tensor counts;  // of each rank its indices and its sparse dimensions
+  torch::Tensor counts;  // for each rank, its number of indices and of sparse dimensions
   Tensors indices, values;
 };
 
-// A rank without indices has what sparse dimensions the others have.
+// A rank without indices adopts the others' number of sparse dimensions.
 void agree_on_dimensions(Exchange& exchange) {
   const torch::Tensor counts = exchange.counts.cpu();
   std::int64_t agreed = 0;

@@ -32,8 +32,8 @@ void StepRecorder::measure_on(torch::Device device) {
 
 void StepRecorder::begin(std::size_t buckets) {
   is_on_device_ = device_ && !is_capturing();
-  if (unknown_ == kSteps) resolve_oldest();  // in the place of this step; it ended long ago
-  if (device_) marks_[next_].clear();        // of a step that ended with an exception
+  if (unknown_ == kSteps) resolve_oldest();  // this step takes its place; it ended long ago
+  if (device_) marks_[next_].clear();        // left by a step that ended with an exception
   StepTimes& step = current();
   step.begin = last_end_;
   step.buckets.assign(buckets, {});
@@ -69,14 +69,14 @@ void StepRecorder::note(Clock::time_point BucketTimes::* time, std::size_t bucke
 void StepRecorder::reduced() {
   note(&StepTimes::reduced);
   if (!is_on_device_) finish(current());
-  if (is_on_device_ || unknown_ > 0) ++unknown_;  // a captured step waits for those before it
+  if (is_on_device_ || unknown_ > 0) ++unknown_;  // a captured step waits for earlier ones
   ++unaligned_;
   ++steps_;
   next_ = (next_ + 1) % kSteps;
-  kept_ = std::min(kept_ + 1, kSteps - 1);  // one place is the next step's
+  kept_ = std::min(kept_ + 1, kSteps - 1);  // one place is for the next step
 }
 
-// Called when all times of the step but those of buckets that nobody has seen end are known.
+// Called when all times of the step are known, except for buckets whose end was not observed.
 void StepRecorder::finish(StepTimes& step) {
   for (BucketTimes& bucket : step.buckets) {
     if (bucket.end == Clock::time_point{}) bucket.end = step.reduced;
@@ -87,8 +87,8 @@ void StepRecorder::finish(StepTimes& step) {
 
 // --- Times of a device
 
-// Neighbouring moments are told exactly; far ones are not, for they are a float apart. So the
-// anchor moves along.
+// The time between nearby moments is exact, but not between distant ones, because it is a float.
+// The anchor is therefore moved along.
 void StepRecorder::resolve_oldest() {
   StepTimes& step = step_before(unknown_);
   std::vector<Mark>& marks = marks_[static_cast<std::size_t>(&step - ring_.data())];
@@ -118,7 +118,7 @@ void StepRecorder::settle() {
   unaligned_ = 0;
 }
 
-// The device's clock and the host's do not go alike, and the first moment was recorded before the
+// The clocks of the device and the host drift apart, and the first moment was recorded before the
 // device reached it.
 void StepRecorder::follow_host_clock() {
   StreamClock::Moment here = device_->record();

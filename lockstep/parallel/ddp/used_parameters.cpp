@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// A copy from the host would wait for the device. Mostly all parameters are used, and what is not
-// lies together.
+// Filled in ranges, because a copy from the host would wait for the device. Usually all parameters
+// are used, and unused ones are adjacent.
 void fill_on_device(const std::vector<bool>& used, const torch::Tensor& flags) {
   flags.fill_(1);
   for (std::size_t begin = 0; begin < used.size();) {
@@ -31,10 +31,10 @@ std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& paramete
   std::vector<bool> used(parameters.size(), false);
   if (nodes == nullptr) return used;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    // Without an accumulator the parameter is in no graph at all.
+    // A parameter without an accumulator is in no graph.
     const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameters[i]);
     if (!accumulator || nodes->count(&*accumulator) == 0) continue;
-    // backward(..., inputs) runs only the nodes on the way to these.
+    // backward(..., inputs) runs only the nodes that lead to these inputs.
     if (limits != nullptr && !limits->empty()) {
       const auto found = limits->find(&*accumulator);
       if (found == limits->end() || !found->second.should_execute()) continue;

@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Module::parameters() copies all names and makes a map of them at each call. This looks at the
-// parameters where they are registered, to which derived classes have access.
+// Module::parameters() copies all names into a map at each call. This accesses the parameters where
+// they are registered, which only derived classes can do.
 struct Registered : torch::nn::Module {
   static const torch::OrderedDict<std::string, torch::Tensor>& in(const torch::nn::Module& module) {
     return module.*(&Registered::parameters_);

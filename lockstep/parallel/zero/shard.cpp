@@ -12,17 +12,16 @@
 namespace lockstep {
 namespace {
 
-// The bytes of each tensor that a pass works on: the buffer stays in the second level of the cache
-// while the others stream by, and the calls of LibTorch's kernels, some 10 us a piece, hardly count
-// beside the work. Measured from 32 KiB to 1 MiB: half as much costs a tenth, twice as much gains
+// The bytes of each tensor processed in one pass: the buffer stays in the level-2 cache while the
+// others stream by, and the calls of LibTorch's kernels, about 10 us each, are small compared to
+// the work. Measured from 32 KiB to 1 MiB: half this size costs a tenth more, twice this size gains
 // nothing.
 constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 
-// `destination` becomes the mean of all ranks' gradients in `range`: in the order of the ranks, by
-// the arithmetic of all_reduce on shared memory. LibTorch's threads share the work. They are
-// reached by a TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template
-// that is serial in files compiled without OpenMP, as ours are. A contiguous destination is one
-// row.
+// Sets `destination` to the mean of all ranks' gradients in `range`, in rank order, with the
+// arithmetic of all_reduce on shared memory. LibTorch's threads share the work through a
+// TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template that is
+// serial in files compiled without OpenMP, such as this one. A contiguous destination is one row.
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
   const auto type = data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());

@@ -81,7 +81,7 @@ void ShardedState::scatter(const NamedTensors& whole, int root) {
   const torch::NoGradGuard no_grad;
   const bool is_root = group_.rank() == root;
   const ByName by_name = is_root ? ByName(whole.begin(), whole.end()) : ByName();
-  // The others must not wait for data that does not come.
+  // The other ranks must not wait for data that will not come.
   const std::string error = group_.broadcast_object(is_root ? why_not(by_name) : "", root);
   if (!error.empty()) throw CheckpointError(error);
   for (std::size_t s = 0; s < state_names_.size(); ++s) {
@@ -111,7 +111,7 @@ void ShardedState::scatter_steps(const ByName& whole, int root) {
   }
 }
 
-// Empty where `whole` is what this optimizer has.
+// Empty if `whole` matches this optimizer's state.
 std::string ShardedState::why_not(const ByName& whole) const {
   std::set<std::string> expected;
   std::string error;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Adam with eps = 0 makes 0 / 0 of the padding between parameters.
+// False for Adam with eps = 0, which computes 0 / 0 in the padding between parameters.
 bool keeps_zeros(UpdateRule& rule) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor parameter = torch::zeros({1});
@@ -91,7 +91,7 @@ void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
   }
 }
 
-// Slices and state for the buckets as they lie now.
+// Adapts slices and state to the current layout of the buckets.
 void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   if (state_ && layout_ == buckets.front().layout) return;
   const NamedTensors before = used_ ? state_->gather(0) : NamedTensors();
@@ -130,21 +130,21 @@ std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_
   }
   if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
   reduced_.insert(bucket);
-  // Other buckets would have other slices.
+  // If the layout can still change, so can the slices: all-reduce instead.
   if (!layout_is_final) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
   const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
   return group_.async_reduce_scatter_tensor(narrowed(bucket.buffer, slice), bucket.buffer,
                                             ReduceOp::kAverage);
 }
 
-// A barrier, which counts as communication: ranks wait in it for later ones.
+// A barrier that counts as communication, because ranks wait in it for slower ones.
 void ShardedStep::meet() {
   const SecondsScope scope(communication_seconds_);
   group_.barrier();
 }
 
-// A rank's slice of its own buffer is read by nobody else, and the others' slices of it are read
-// until the second barrier.
+// Only this rank reads its slice of its own buffer; the others read their slices of it until the
+// second barrier.
 void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
   meet();
   for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
@@ -176,8 +176,8 @@ void ShardedStep::step(const std::vector<GradBucket>& buckets) {
   used_ = true;
 }
 
-// The last buckets hold the first layers, which the next forward needs first. A bucket travels
-// while the next one is updated.
+// Goes from the last bucket to the first: the last buckets hold the first layers, which the next
+// forward needs first. A bucket is sent while the next one is updated.
 void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
   std::vector<WorkPtr> gathers;
   for (std::size_t b = buckets.size(); b-- > 0;) {
@@ -189,8 +189,8 @@ void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
   for (const auto& gather : gathers) gather->wait();
 }
 
-// The barriers: all gradients are there and nobody computes with the parameters any more; all
-// parameters are new and nobody reads gradients any more.
+// After the first barrier all gradients are complete and no rank uses the parameters any more;
+// after the second all parameters are updated and no rank reads gradients any more.
 void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   const bool reduced = !reduced_.empty();
   meet();
@@ -209,7 +209,7 @@ void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!bucket.parameters[i].grad().defined()) continue;
       if (rules_[0].counts_steps()) ++steps[i];
-      // Autograd must know that what it saved is no more: it saw nobody write these.
+      // Autograd did not see this write, so it must be told that saved values are invalid.
       bucket.parameters[i].unsafeGetTensorImpl()->bump_version();
     }
   }
