@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 // Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2),
-// with AMSGrad (Reddi et al., 2018): they differ only in what weight decay does.
+// with AMSGrad (Reddi et al., 2018). They differ only in weight decay.
 template <class Options>
 class AdamRule final : public UpdateRule {
  public:
@@ -53,7 +53,7 @@ class AdamRule final : public UpdateRule {
   }
 
  private:
-  // `lr` is a number or a tensor; `number_for` gives the number of the step beside a parameter.
+  // `lr` is a number or a tensor; `number_for` returns the step number for a parameter's device.
   template <class Rate, class NumberFor>
   void update_by(const Rate& lr, const NumberFor& number_for,
                  const std::optional<torch::Tensor>& found_inf, const Tensors& parameters,
@@ -79,7 +79,7 @@ class AdamRule final : public UpdateRule {
 
   static void require_beta(const char* name, double beta) {
     OptionCheck(kDecoupled ? "AdamW" : "Adam").in_range(name, beta, 0, 1);
-    // The correction of the bias divides by 1 - beta^step.
+    // The bias correction divides by 1 - beta^step.
     if (beta < 1) return;
     throw ConfigError(
         lockstep::str(kDecoupled ? "AdamW: " : "Adam: ", name, " must be below 1, got 1"));

@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-// Keeps a norm of zero from dividing; PyTorch's value.
+// Avoids a division by a norm of zero; PyTorch's value.
 constexpr double kEpsilon = 1e-6;
 
-// All gradients. A sparse one becomes its coalesced form.
+// All gradients; sparse ones are coalesced first.
 Tensors coalesced_gradients(const Tensors& parameters) {
   Tensors gradients;
   for (const auto& parameter : distinct(parameters)) {
@@ -25,8 +25,8 @@ Tensors coalesced_gradients(const Tensors& parameters) {
   return gradients;
 }
 
-// Each of `tensors` once; of a sparse one the values of its coalesced form, or of the form that it
-// has: all uses of a row are there scaled alike.
+// Each of `tensors` once. For a sparse tensor its values, coalesced or as they are: in either case
+// all uses of a row are scaled equally.
 Tensors distinct_values(const Tensors& tensors, bool coalesced) {
   Tensors values = distinct(tensors);
   for (torch::Tensor& tensor : values) {
@@ -36,7 +36,7 @@ Tensors distinct_values(const Tensors& tensors, bool coalesced) {
 }
 
 // The norm of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite,
-// and the gradients zero. Otherwise the types are those of PyTorch's norms.
+// and the gradients would become zero. Otherwise the types are those of PyTorch's norms.
 Tensors norms_of(const Tensors& tensors, double norm_type) {
   Tensors of_16_bits, others;
   for (const auto& tensor : tensors) {
@@ -73,7 +73,7 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
   const torch::NoGradGuard no_grad;
   if (gradients.empty()) return;
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
-  // A pass over all gradients to multiply by one; on a GPU it costs less than to look.
+  // Skips a multiplication by one. On a GPU the multiplication costs less than the check.
   if (coefficient.is_cpu() && !is_capturing() && coefficient.item<double>() == 1.0) return;
   at::_foreach_mul_(distinct_values(gradients, /*coalesced=*/false), coefficient);
 }

@@ -23,7 +23,7 @@ DeviceCounts::DeviceCounts(const std::vector<bool>& takes_part, const std::int64
   }
 }
 
-// The kernels take the number as a float32, which counts by ones up to 2^24 only.
+// Kernels take the number as float32, which represents all integers only up to 2^24.
 void DeviceCounts::advance(const torch::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
   for (const Count& count : counts_) {

@@ -19,7 +19,7 @@ const std::byte* begin_of(const torch::Tensor& tensor) {
 
 const std::byte* end_of(const torch::Tensor& tensor) { return begin_of(tensor) + tensor.nbytes(); }
 
-// From the end of `tensor` to the next multiple of 64 bytes.
+// The padding from the end of `tensor` to the next multiple of 64 bytes.
 FlatRuns::Padding padding_after(const torch::Tensor& tensor) {
   const std::byte* end = end_of(tensor);
   std::uint64_t value_bits = ~std::uint64_t{0};
@@ -39,7 +39,7 @@ bool may_take_along(const FlatRuns::Padding& padding, const torch::Tensor& tenso
          padding.begin + padding.bytes <= storage_end && padding.is_zero();
 }
 
-// `next` follows `last`, at once or after the padding that a flat bucket has.
+// Whether `next` follows `last`, directly or after the padding of a flat bucket.
 bool adjacent(const torch::Tensor& last, const torch::Tensor& next) {
   if (!last.storage().is_alias_of(next.storage())) return false;
   if (begin_of(next) == end_of(last)) return true;
@@ -110,7 +110,7 @@ FlatRuns::FlatRuns(const Tensors& parameters) : addresses_(addresses_of(paramete
     const torch::Tensor& first = parameters[run.front()];
     const torch::Tensor& last = parameters[run.back()];
     std::int64_t bytes = end_of(last) - begin_of(first);
-    // Whole vectors to the end spare the kernels' callers the rest.
+    // Complete vectors up to the end avoid separate handling of the remainder.
     const Padding padding = padding_after(last), of_gradient = padding_after(last.grad());
     if (padding.bytes == of_gradient.bytes && may_take_along(padding, last) &&
         may_take_along(of_gradient, last.grad())) {

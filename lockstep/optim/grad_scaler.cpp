@@ -31,7 +31,7 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     throw ConfigError(
         "GradScaler: unscale_() was called twice in a step; call update() after each");
   }
-  // By device and type: the kernel takes tensors of one of each.
+  // By device and type, because the kernel takes tensors of a single device and type.
   std::map<std::pair<std::string, torch::ScalarType>, Tensors> by_place;
   for (const auto& gradient : distinct(gradients)) {
     if (gradient.scalar_type() == torch::kHalf) {
@@ -42,7 +42,7 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     by_place[{gradient.device().str(), gradient.scalar_type()}].push_back(
         gradient.is_sparse() ? gradient._values() : gradient);
   }
-  // The reciprocal of a float may lie beyond float.
+  // The reciprocal of a float may exceed the range of float.
   const torch::Tensor inverse = scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32);
   found_inf_.zero_();
   for (auto& [place, tensors] : by_place) {
@@ -53,7 +53,7 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     }
     torch::Tensor found = torch::zeros_like(found_inf_, torch::TensorOptions(device));
     at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse.to(device));
-    // The kernels of optimizers look for exactly 1.
+    // The optimizers' kernels test for exactly 1.
     found_inf_.add_(found.to(found_inf_.device())).clamp_max_(1);
   }
   if (const auto& agree = reduction_ ? reduction_ : reduction; agree) agree(found_inf_);

@@ -14,7 +14,7 @@ bool allows_sparse_gradients(const OptimizerOptions& options) {
   return sgd != nullptr && sgd->momentum == 0 && sgd->weight_decay == 0;
 }
 
-// Adam divides by eps where nothing was ever seen, as between the parameters of a run.
+// Adam divides by eps where all gradients were zero, such as in the padding of a run.
 bool keeps_zeros(const OptimizerOptions& options) {
   const auto* adam = std::get_if<AdamOptions>(&options);
   const auto* adamw = std::get_if<AdamWOptions>(&options);
@@ -25,7 +25,7 @@ bool is_sparse(const torch::Tensor& gradient) {
   return gradient.defined() && gradient.layout() != torch::kStrided;
 }
 
-// The kernels walk through memory, so the layouts must agree.
+// The kernels process memory in order, so the layouts must agree.
 torch::Tensor laid_out_like(const torch::Tensor& parameter, const torch::Tensor& tensor) {
   if (tensor.strides() == parameter.strides()) return tensor;
   return torch::empty_like(parameter, tensor.options()).copy_(tensor);
@@ -71,13 +71,13 @@ void GroupStep::step(const torch::Tensor& found_inf) {
   const torch::NoGradGuard no_grad;
   if (lr_.defined()) return step_on_device(found_inf);
   if (runs_ && runs_->fit(parameters_) && same_steps()) return step_runs();
-  // The state stays where it is: `states_` are views of the runs'.
+  // The state stays in place: `states_` are views of the runs' state.
   runs_.reset();
   step_each();
   if (allows_runs_) look_for_runs();
 }
 
-// The dense gradients of `members`, which all have one, with their parameters and states.
+// The dense gradients of `members`, which all have one, with their parameters and state.
 GroupStep::Pieces GroupStep::pieces_of(const Indices& members) {
   Pieces pieces;
   pieces.states.resize(states_.size());
@@ -85,7 +85,7 @@ GroupStep::Pieces GroupStep::pieces_of(const Indices& members) {
     pieces.parameters.push_back(parameters_[i]);
     pieces.gradients.push_back(laid_out_like(parameters_[i], parameters_[i].grad()));
     for (std::size_t s = 0; s < states_.size(); ++s) {
-      // The parameter may have got another memory format since.
+      // The parameter's memory format may have changed since.
       states_[s][i] = laid_out_like(parameters_[i], states_[s][i]);
       pieces.states[s].push_back(states_[s][i]);
     }
@@ -124,8 +124,8 @@ void GroupStep::step_runs() {
   touch_members();
 }
 
-// Autograd must know that what it saved is no more; the kernel told it of each run's first member
-// alone.
+// Raises the versions of all members, so that autograd knows that saved values are invalid; the
+// kernel raised only that of each run's first member.
 void GroupStep::touch_members() {
   for (const Indices& members : runs_->members()) {
     for (const std::size_t i : members) {
@@ -134,8 +134,8 @@ void GroupStep::touch_members() {
   }
 }
 
-// One call of the rule takes one number of steps, so all members of the runs must have made as
-// many.
+// One call of the rule takes a single step number, so all members of the runs must have made
+// equally many steps.
 bool GroupStep::same_steps() const {
   if (!rule_->counts_steps()) return true;
   if (counts_) return counts_->counts().size() == 1;
@@ -192,7 +192,7 @@ void GroupStep::step_on_device(const torch::Tensor& found_inf) {
   if (allows_runs_) look_for_runs();
 }
 
-// Where other parameters have gradients than before, the counts are divided anew.
+// Regroups the counts if other parameters have gradients than before.
 void GroupStep::follow_gradients() {
   std::vector<bool> takes_part;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -41,7 +41,7 @@ class SgdRule final : public UpdateRule {
     options_.momentum = momentum;
   }
 
-  // Momentum starts as zero, which makes the first step like every other.
+  // Momentum starts as zero, so the first step needs no special case.
   void update(const Tensors& parameters, const Tensors& gradients,
               const std::vector<Tensors>& states, std::int64_t /*step*/) override {
     update_by(options_.lr, {}, parameters, gradients, states);

@@ -12,8 +12,8 @@ bool same_kind(const torch::Tensor& a, const torch::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-// LibTorch's kernels process memory by vectors of at most this size and the remaining elements of a
-// tensor one by one, without fused multiply-adds, so that they are rounded in another way.
+// LibTorch's kernels process memory in vectors of at most this size. They process the remaining
+// elements of a tensor one by one, without fused multiply-adds, which rounds differently.
 constexpr std::size_t kVectorBytes = 64;
 
 struct Tail {
@@ -32,7 +32,7 @@ std::vector<Tail> find_tails(const Tensors& tensors) {
   return tails;
 }
 
-// All tails as one tensor, each filled up to a vector.
+// Concatenates all tails, each padded to a whole vector.
 torch::Tensor gather(const std::vector<Tail>& tails, const Tensors& tensors) {
   const std::size_t elements = tails.size() * kVectorBytes / tensors[0].element_size();
   torch::Tensor gathered =
@@ -56,8 +56,8 @@ void scatter(const torch::Tensor& gathered, const std::vector<Tail>& tails,
   }
 }
 
-// Lets the kernel do the tails as vectors, so that an element's value does not depend on where a
-// tensor ends. What the kernel itself makes of them is overwritten.
+// Makes the kernel process the tails as vectors, so that an element's value does not depend on
+// where a tensor ends. The kernel's own results for the tails are overwritten.
 void call_in_vectors(const Tensors& parameters, const Tensors& gradients,
                      const std::vector<Tensors>& states, const KernelCall& kernel) {
   const std::vector<Tail> tails =
