@@ -75,8 +75,8 @@ using OnnxForward =
 /// data cannot find that data.
 /// find it.
 ///
-/// ConfigError for options out of range, for operators without a lowering, of which it lists all
-/// with their places, and for what a trace cannot see. DataError when the file cannot be written.
+/// ConfigError for options out of range, for operators without a lowering (it lists all of them with
+/// their places), and for anything that a trace cannot see. DataError if the file cannot be written.
 /// Uses the tracer of the calling thread; no other thread may use the module meanwhile.
 OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                        const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
