@@ -40,7 +40,7 @@ void AppendFile::append(std::string_view record) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
-      // A part of a record would make readers refuse the file, or the records that follow.
+      // Part of a record would make readers reject the file, or the records that follow.
       if (rest.size() < record.size() && ftruncate(fd_, static_cast<off_t>(size_)) != 0) {
         throw DataError(str("cannot write ", path_.string(), ": ", errno_text(reason),
                             "; it ends with a part of a record behind byte ", size_));

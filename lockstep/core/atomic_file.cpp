@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Not mkstemp: that makes private files, and to learn the umask that others should follow one must
-// change it for all threads.
+// mkstemp is not used: it makes private files, and reading the umask for wider permissions would
+// mean changing it for all threads.
 AtomicFile::AtomicFile(const std::filesystem::path& path)
     : path_(path), temporary_(temporary_beside(path)), process_(getpid()) {
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Before the names of folders that are being made, and after it before those that are on their way
-// out.
+// A prefix marks folders that are being written, and a suffix of the same text marks folders that
+// are being removed.
 constexpr std::string_view kUnfinished = ".tmp-";
 constexpr std::string_view kRemoved = "removed-";
 constexpr std::string_view kSetAside = "replaced-";
@@ -45,13 +45,12 @@ void remove_tree(const fs::path& path) {
   if (error) refuse_folder("remove", path, error.message());
 }
 
-// Gives the folder `fresh` the name of the folder `path`, and returns the name that the old one has
-// then.
+// Gives the folder `fresh` the name of the folder `path`, and returns the new name of the old one.
 fs::path change_places(const fs::path& fresh, const fs::path& path) {
   if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     return fresh;
   }
-  // A file system without an exchange says one of these; all else is a failure.
+  // These errors mean a file system without an exchange; any other is a failure.
   if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
     refuse_folder("write", path, errno_text(errno));
   }
@@ -60,13 +59,13 @@ fs::path change_places(const fs::path& fresh, const fs::path& path) {
   if (rename(path.c_str(), aside.c_str()) != 0) refuse_folder("write", path, errno_text(errno));
   if (rename(fresh.c_str(), path.c_str()) == 0) return aside;
   const int failure = errno;
-  // When this fails, too, recover_folders() tries it again.
+  // If this fails too, recover_folders() tries it again.
   static_cast<void>(rename(aside.c_str(), path.c_str()));
   refuse_folder("write", path, errno_text(failure));
 }
 
-// The name of the folder that AtomicFolder or remove_folder() has left as `left`; empty for the
-// names of others.
+// The original name of the folder that AtomicFolder or remove_folder() left as `left`; empty for
+// other names.
 std::string name_behind(const std::string& left) {
   if (!left.starts_with(kUnfinished)) return {};
   const std::string name = left.substr(kUnfinished.size());
@@ -144,7 +143,7 @@ void recover_folders(const fs::path& parent,
   }
 }
 
-// Some network file systems cannot flush a folder, and keep it in order themselves.
+// Some network file systems cannot flush a folder, and keep it consistent themselves.
 void flush_names(const fs::path& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) refuse_folder("flush", folder, errno_text(errno));

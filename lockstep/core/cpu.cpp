@@ -24,8 +24,8 @@ double processor_seconds_of(int who) {
 
 double processor_seconds() { return processor_seconds_of(RUSAGE_SELF); }
 
-// Nanoseconds on a processor, nanoseconds ready without one, and the number of turns: three zeros
-// where the kernel keeps no account (Documentation/scheduler/sched-stats.rst).
+// The file holds nanoseconds on a processor, nanoseconds ready without one, and the number of time
+// slices; three zeros if the kernel does not account (Documentation/scheduler/sched-stats.rst).
 std::optional<double> processor_wait_seconds() {
   double ran = 0;
   double waited = 0;

@@ -22,8 +22,8 @@ struct CloseDirectory {
   throw DataError(str("cannot read ", path.string(), ": ", errno_text(error_number)));
 }
 
-// Follows links. One that leads nowhere is no folder; one that cannot be followed for another
-// reason might be.
+// Follows links. A dangling link is not a folder; a link that cannot be followed for another reason
+// might be one.
 bool is_folder(DIR* directory, const dirent& entry, const std::filesystem::path& parent) {
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
   struct stat info{};
@@ -39,7 +39,7 @@ DirectoryNames list_directory(const std::filesystem::path& directory) {
   if (!stream) refuse(directory, errno);
   DirectoryNames names;
   for (;;) {
-    errno = 0;  // the end and a failure differ in nothing else
+    errno = 0;  // only errno distinguishes the end from a failure
     const dirent* const entry = readdir(stream.get());
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
 
-// The first line that is not blank, without blanks around it.
+// The first line that is not blank, trimmed.
 std::string_view first_text(std::string_view text) {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -27,7 +27,7 @@ std::string_view first_text(std::string_view text) {
   return {};
 }
 
-// LibTorch and Gloo say where in their sources a check failed: "[enforce fail at loop.cc:48] ".
+// Removes LibTorch's and Gloo's source position of a failed check: "[enforce fail at loop.cc:48] ".
 std::string_view without_place(std::string_view line) {
   const auto end = line.starts_with("[enforce fail at ") ? line.find("] ") : std::string_view::npos;
   return end == std::string_view::npos ? line : line.substr(end + 2);
@@ -49,7 +49,7 @@ int exit_code(const std::exception& error) {
 std::string first_line(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const std::string_view line = without_place(first_text(error.what()));
-  // LibTorch's allocator throws a long text; only the number of bytes in it is of use.
+  // LibTorch's allocator throws a long text; only its number of bytes is useful.
   constexpr std::string_view kAsked = "can't allocate memory: you tried to allocate ";
   if (const auto at = line.find(kAsked); at != std::string_view::npos) {
     const std::string_view bytes = line.substr(at + kAsked.size());

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Closes on scope exit; release() hands the descriptor over.
+// Closes the descriptor at the end of the scope; release() gives up ownership.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -35,7 +35,7 @@ class Descriptor {
   int fd_;
 };
 
-// Removes the files `prefix`PID-NUMBER of processes that are no more.
+// Removes the files `prefix`PID-NUMBER of processes that no longer exist.
 void remove_abandoned(const std::filesystem::path& prefix) {
   const std::string name_prefix = prefix.filename().string();
   std::error_code error;
@@ -47,7 +47,7 @@ void remove_abandoned(const std::filesystem::path& prefix) {
     const std::string rest = name.substr(name_prefix.size());
     pid_t process = 0;
     int length = 0;
-    // To the end: what follows a host's name may be the rest of another, longer one.
+    // Matches to the end, because a host's name may be the beginning of another's.
     if (std::sscanf(rest.c_str(), "%d-%*u%n", &process, &length) != 1 || process <= 0 ||
         static_cast<std::size_t>(length) != rest.size()) {
       continue;
@@ -61,7 +61,7 @@ struct PlainFile {
   std::size_t size = 0;
 };
 
-// A pipe is not waited for.
+// Does not wait for a pipe.
 PlainFile open_plain_file(const std::filesystem::path& path) {
   PlainFile file{Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))};
   if (file.descriptor.get() < 0) {
@@ -136,7 +136,7 @@ void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
     const ssize_t count = read(file.descriptor.get(), content.data() + done, content.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw DataError(str("cannot read ", path.string(), ": ", errno_text(errno)));
-    if (count == 0) break;  // cut short since it was opened
+    if (count == 0) break;  // truncated since it was opened
     done += static_cast<std::size_t>(count);
   }
   content.resize(done);
@@ -144,12 +144,12 @@ void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
 
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};
-  // With the host: a folder may be shared, and what runs elsewhere has no number here.
+  // Includes the host: in a shared folder, process numbers of other hosts are unknown here.
   const std::string prefix = str(path.string(), ".tmp-", host_name(), "-");
   remove_abandoned(prefix);
   std::filesystem::path name;
   std::error_code ignored;
-  do {  // again where a process that was killed had our number
+  do {  // retries if a killed process had the same number
     name = str(prefix, getpid(), "-", counter++);
   } while (std::filesystem::exists(std::filesystem::symlink_status(name, ignored)));
   return name;

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// 0 or the errno of the failure.
+// Returns 0, or the errno of the failure.
 int try_to_lock(int fd) {
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EINTR) return errno;
@@ -23,7 +23,7 @@ int try_to_lock(int fd) {
   return 0;
 }
 
-// The first line of the file, which its holder wrote, as far as it can be shown.
+// The first line of the file, which its holder wrote, made printable.
 std::string holder_of(int fd) {
   std::array<char, 200> buffer{};
   const ssize_t count = pread(fd, buffer.data(), buffer.size(), 0);
@@ -35,7 +35,7 @@ std::string holder_of(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
-// The next process shows this text in its error message. The lock works without it.
+// Other processes show this text in their error message. The lock works without it.
 void write_holder(int fd) {
   const std::string text = str("process ", getpid(), " on ", host_name(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, text.data(), text.size(), 0) < 0) {
@@ -43,7 +43,7 @@ void write_holder(int fd) {
   }
 }
 
-// A file that another user left can often only be read; that suffices for a lock.
+// Another user's file often permits only reading, which suffices for a lock.
 int open_lock(const char* path) {
   const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   return fd < 0 && errno == EACCES ? open(path, O_RDONLY | O_CLOEXEC) : fd;
@@ -70,7 +70,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
   }
 }
 
-// Closed, not unlocked: that would end the lock of the processes that inherited it.
+// Closes without unlocking, which would also release the lock of processes that inherited it.
 FileLock::~FileLock() {
   if (fd_ >= 0) close(fd_);
 }

@@ -19,7 +19,7 @@ constexpr int kSuccess = 0;  // NVML_SUCCESS
 
 using NvmlDevice = void*;
 
-struct NvmlUtilization {  // nvmlUtilization_t: per cent
+struct NvmlUtilization {  // nvmlUtilization_t: percent
   unsigned gpu = 0;
   unsigned memory = 0;
 };
@@ -36,7 +36,7 @@ void find_symbol(void* library, const char* name, Function*& function, bool& all
   all_found = all_found && function != nullptr;
 }
 
-// The functions of NVML that we use.
+// The NVML functions in use.
 struct Nvml {
   int (*init)() = nullptr;
   int (*count)(unsigned*) = nullptr;
@@ -69,8 +69,8 @@ const std::optional<Nvml>& nvml() {
   return library;
 }
 
-// The devices that CUDA shows this process, in its order. CUDA stops at the first entry of
-// CUDA_VISIBLE_DEVICES that means no GPU.
+// The devices that are visible to CUDA in this process, in its order. CUDA stops at the first entry
+// of CUDA_VISIBLE_DEVICES that is not a GPU.
 std::vector<NvmlDevice> visible_devices(const Nvml& library) {
   unsigned count = 0;
   if (library.count(&count) != kSuccess) return {};
@@ -88,7 +88,7 @@ std::vector<NvmlDevice> visible_devices(const Nvml& library) {
     }
     return devices;
   }
-  const std::string visible = text;  // none, where it is empty
+  const std::string visible = text;  // no device if empty
   for (std::size_t at = 0; at < visible.size();) {
     const std::size_t comma = std::min(visible.find(',', at), visible.size());
     const std::string entry = visible.substr(at, comma - at);
@@ -120,7 +120,7 @@ std::optional<GpuUsage> gpu_usage(int index) {
       nvml()->memory(device, &memory) != kSuccess) {
     return std::nullopt;
   }
-  // Some GPUs do not tell their power, which then is 0.
+  // Some GPUs do not report their power, which is then 0.
   if (nvml()->power(device, &milliwatts) != kSuccess) milliwatts = 0;
   constexpr double kPercent = 0.01;
   constexpr double kMilli = 0.001;

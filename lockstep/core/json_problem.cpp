@@ -17,8 +17,8 @@ std::string_view without_library(std::string_view text) {
   return end == std::string_view::npos ? text : text.substr(end + 2);
 }
 
-// What stands between `before` and `after` in `text`; nothing where one of them is missing.
-// An empty `after` is the end of the text.
+// The text between `before` and `after` in `text`; nothing if one of them is missing. An empty
+// `after` is the end of the text.
 std::optional<std::string_view> between(std::string_view text, std::string_view before,
                                         std::string_view after) {
   const auto begin = text.find(before);
@@ -34,7 +34,7 @@ bool is_syntax_error(std::string_view text) {
   return text.starts_with(kLibrary) && without_library(text).starts_with(kSyntax);
 }
 
-// What was looked into must have been one of these.
+// The container type that was expected instead of `type`.
 const char* container_other_than(std::string_view type) {
   if (type == "array") return "object";
   return type == "object" ? "array" : "object or array";

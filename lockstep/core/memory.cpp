@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number behind `name` in a file of lines such as "MemTotal: 24680 kB", "active_file 8".
+// The number after `name` in a file of lines such as "MemTotal: 24680 kB", "active_file 8".
 std::int64_t field(const fs::path& file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -24,14 +24,14 @@ std::int64_t field(const fs::path& file, const std::string& name) {
   return 0;
 }
 
-// Nothing where the file is missing or says "max".
+// Nothing if the file is missing or says "max".
 std::optional<std::int64_t> number(const fs::path& file) {
   std::ifstream in(file);
   std::int64_t value = 0;
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-// What the kernel takes back when the group reaches its limit is not counted as used.
+// Memory that the kernel reclaims when the group reaches its limit does not count as used.
 void apply_limits(const fs::path& group, HostMemory& memory) {
   if (const auto limit = number(group / "memory.max")) {
     const fs::path stat = group / "memory.stat";
@@ -48,7 +48,7 @@ void apply_limits(const fs::path& group, HostMemory& memory) {
   }
 }
 
-// "/a/b" of the line "0::/a/b".
+// "/a/b" from the line "0::/a/b".
 std::string own_group(const fs::path& root) {
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
@@ -68,12 +68,12 @@ HostMemory host_memory(const fs::path& root) {
   HostMemory memory{.total = field(info, "MemTotal:") * 1024,
                     .available = field(info, "MemAvailable:") * 1024,
                     .free_swap = field(info, "SwapFree:") * 1024};
-  // Each group is within the limits of those above it.
+  // Each group is also subject to the limits of those above it.
   const fs::path groups = root / "sys/fs/cgroup";
   for (fs::path group = own_group(root); !group.empty(); group = group.parent_path()) {
     apply_limits(groups / group, memory);
   }
-  apply_limits(groups, memory);  // which in a container is its own group
+  apply_limits(groups, memory);  // in a container this is its own group
   return memory;
 }
 

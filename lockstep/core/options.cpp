@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// 16777216, not 1.67772e+07.
+// Prints 16777216, not 1.67772e+07.
 std::string text_of(double value) {
   constexpr double kExact = 1e15;
   const bool whole = std::abs(value) < kExact && value == std::floor(value);

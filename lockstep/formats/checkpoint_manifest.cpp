@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Keeps the order of the entries, which is that of the header's example.
+// Keeps the order of the entries, as in the header's example.
 using ManifestJson = nlohmann::ordered_json;
 
 constexpr const char* kManifestFormat = "lockstep checkpoint folder 1";
@@ -45,7 +45,7 @@ ManifestJson json_of(const CheckpointManifest& manifest) {
   return json;
 }
 
-// Reads what has the right checksum. Throws nlohmann's exceptions for what has other types.
+// Reads a text whose checksum is correct. Throws nlohmann's exceptions for wrong types.
 class ManifestReader {
  public:
   ManifestReader(const ManifestJson& json, const std::string& name) : json_(json), name_(name) {}
@@ -99,7 +99,7 @@ class ManifestReader {
 };
 
 ManifestJson parse_manifest_json(std::string_view text, const std::string& name) {
-  // To write a value out takes the more stack the deeper it is.
+  // Writing a value takes more stack the deeper it is.
   const auto bound_depth = [&](int depth, ManifestJson::parse_event_t, const ManifestJson&) {
     if (depth <= kManifestDepth) return true;
     throw CheckpointError(str(name, " is damaged: it is nested too deeply"));
@@ -147,7 +147,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& name
                                      kManifestFormat, "'"));
     }
     const CheckpointManifest manifest = reader.read();
-    // What JSON does not care about, such as a blank, is damage as well.
+    // Differences that JSON ignores, such as a blank, are damage too.
     if (serialize_manifest(manifest) != text) {
       reader.fail("its text is another than the one that was written");
     }

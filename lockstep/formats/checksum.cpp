@@ -1,6 +1,6 @@
 #include <lockstep/formats/checksum.h>
 
-// Compiled in here: nothing to link or to install beside the program.
+// XXH3 is compiled in here, so nothing has to be linked or installed with the program.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -10,7 +10,7 @@ struct LabelByte {
   std::int64_t classes;
 };
 
-// Records that begin with `labels`.
+// Parses records that begin with `labels`.
 CifarRecords parse(std::span<const std::byte> bytes, std::int64_t expected_count,
                    std::span<const LabelByte> labels, const char* format, std::string_view name) {
   const auto record_bytes = static_cast<std::int64_t>(labels.size()) + kCifarPixelBytes;

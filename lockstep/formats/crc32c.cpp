@@ -9,7 +9,7 @@
 namespace lockstep {
 
 std::uint32_t crc32c(std::string_view bytes) {
-  // ISA-L takes an int for the length, and older versions a pointer to what they do not change.
+  // ISA-L takes the length as an int, and older versions take a non-const pointer.
   constexpr std::size_t kPiece = std::size_t{1} << 30;
   std::uint32_t crc = 0xFFFFFFFF;
   while (!bytes.empty()) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 10;
 constexpr std::size_t kTrailerBytes = 8;
-// Deflate's densest code is 2 bits for a match of 258 bytes.
+// Deflate's densest code takes 2 bits for a match of 258 bytes.
 constexpr std::size_t kMaximumExpansion = 1032;
 
 std::uint32_t little_endian_32(std::span<const std::byte, 4> bytes) {
@@ -29,8 +29,8 @@ struct FreeDecompressor {
 
 }  // namespace
 
-// No large pages here: they unpack MNIST 15 ms faster when the kernel has some free, and 60 ms
-// slower when it must first make room for them.
+// Large pages are not used: they unpack MNIST 15 ms faster if the kernel has some free, but 60 ms
+// slower if it must first make room for them.
 ByteBuffer::ByteBuffer(std::size_t size)
     : data_(static_cast<std::byte*>(std::malloc(size == 0 ? 1 : size))), size_(size) {
   if (!data_) throw std::bad_alloc();

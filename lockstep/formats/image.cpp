@@ -18,7 +18,7 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
          });
 }
 
-// A format that others read. A file often has it under the extension .jpg or .png.
+// A format that other programs read. Such a file often has the extension .jpg or .png.
 struct ForeignFormat {
   const char* name;  // with its article
   std::size_t offset;

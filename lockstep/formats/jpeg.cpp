@@ -29,9 +29,9 @@ constexpr int kMaximumScans = 100;
 // The densest Huffman-coded image has one bit for the DC value of a block. With components sampled
 // 4x1, 1x4 and 1x1 the nine blocks of an MCU cover 32x32 pixels: 910 pixels a byte.
 constexpr std::int64_t kMaximumJpegPixelsPerByte = 1024;
-// libjpeg gives as many rows at a time as a component's vertical sampling factor, at most 4.
+// libjpeg returns up to a component's vertical sampling factor of rows at a time, at most 4.
 constexpr int kRowsAtOnce = 4;
-// Smooth upsampling by two looks at the chroma sample on each side.
+// Smooth upsampling by two reads the chroma sample on each side.
 constexpr int kUpsamplingMargin = 2;
 
 // a * b / 255, rounded, without a division.
@@ -42,7 +42,7 @@ int product_of_255ths(int a, int b) {
 
 void copy_cmyk(const JSAMPLE* from, int count, std::uint8_t* to) {
   for (int i = 0; i < count; ++i, from += 4, to += 3) {
-    // Adobe stores 255 - ink, so that the fourth value is white's share.
+    // Adobe stores 255 - ink, so the fourth value is the share of white.
     const int white = from[3];
     for (int c = 0; c < 3; ++c) {
       to[c] =
@@ -53,8 +53,8 @@ void copy_cmyk(const JSAMPLE* from, int count, std::uint8_t* to) {
 
 }  // namespace
 
-// libjpeg reports errors by a function that must not return. It is left by longjmp, which may not
-// pass over an object with a destructor: whatever runs between run() and libjpeg has none.
+// libjpeg reports errors by a function that must not return. The function exits by longjmp, which
+// must not skip a destructor: code between run() and libjpeg has no objects with one.
 struct JpegDecoder::State {
   explicit State(const ImageDecoderOptions& wanted);
   ~State() { jpeg_destroy_decompress(&codec); }
@@ -80,7 +80,7 @@ struct JpegDecoder::State {
   std::string name;
   ImageHeader header;
   bool reading_header = false;
-  bool fresh = false;  // the header was read and nothing after it
+  bool fresh = false;  // only the header has been read
   std::vector<JSAMPLE> rows;
 
  private:
@@ -121,7 +121,7 @@ void JpegDecoder::State::warn(j_common_ptr codec, int level) {
   if (level >= 0) return;  // a trace, not a warning
   const State& state = of(codec);
   const int code = codec->err->msg_code;
-  // Neither changes a pixel, nor do stray bytes between the markers of the header.
+  // These two warnings, and stray bytes between the markers of the header, change no pixel.
   const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
                         (code == JWRN_EXTRANEOUS_DATA && state.reading_header);
   if (!harmless && !state.options.tolerate_damage) leave(codec);
@@ -136,7 +136,7 @@ void JpegDecoder::State::count_scans(j_common_ptr codec) {
 
 void JpegDecoder::State::fail() {
   const std::size_t left = codec.src == nullptr ? 0 : codec.src->bytes_in_buffer;
-  // At the end libjpeg reads a marker of its own making.
+  // At the end, libjpeg reads a marker that it made up.
   const std::size_t at = left > bytes.size() ? bytes.size() : bytes.size() - left;
   jpeg_destroy_decompress(&codec);
   fresh = false;
@@ -147,8 +147,8 @@ void JpegDecoder::State::fail() {
 void JpegDecoder::State::read_header() {
   fresh = false;
   reading_header = true;
-  // Made anew, since libjpeg keeps the tables of one image for the next: a file that lacks some
-  // would look as the file before it wants.
+  // Created anew, since libjpeg keeps the tables of one image for the next: a file that lacks
+  // tables would be decoded with those of the previous file.
   jpeg_destroy_decompress(&codec);
   run([&] {
     jpeg_create_decompress(&codec);
@@ -167,15 +167,16 @@ void JpegDecoder::State::set_output(int eighths) {
   codec.scale_denom = 8;
   codec.dct_method = JDCT_ISLOW;
   codec.do_fancy_upsampling = TRUE;
-  // It guesses the coefficients that a progressive image leaves out from the blocks around, also
-  // from those outside of a region.
+  // Block smoothing guesses the missing coefficients of a progressive image from the neighbouring
+  // blocks, also from blocks outside of a region.
   codec.do_block_smoothing = FALSE;
   codec.out_color_space = codec.num_components == 4 ? JCS_CMYK : JCS_RGB;
 }
 
 // libjpeg-turbo (2.1.5) counts a cropped row of chroma in samples of the full size. At a smaller
-// scale it transforms chroma at twice the scale where that spares upsampling by two both ways;
-// where upsampling remains after that (4:1:0, which nobody writes), the count is wrong.
+// scale it transforms chroma at twice the scale if that saves upsampling by two in both directions.
+// If upsampling is still needed after that (4:1:0, which is practically unused), the count is
+// wrong.
 bool JpegDecoder::State::can_crop() const {
   return codec.scale_num == 8 || codec.max_h_samp_factor * codec.max_v_samp_factor <= 4;
 }
@@ -219,7 +220,7 @@ void JpegDecoder::State::read_region(const ImageRegion& region, int width, int h
       }
       done += got;
     }
-    // Bytes that are left over, or a missing end, show that what came before was damaged.
+    // Extra bytes, or a missing end, show that the data before were damaged.
     if (to_the_end) jpeg_finish_decompress(&codec);
   });
 }
@@ -243,7 +244,7 @@ const ImageHeader& JpegDecoder::open(std::span<const std::byte> bytes, std::stri
     throw DataError(str(name, ": cannot decode JPEG: ", header.channels,
                         " channels of unknown meaning, expected grey, colour or CMYK"));
   }
-  // Arithmetic coding needs less than a bit for a block.
+  // Arithmetic coding takes less than a bit per block.
   check_image_size(header, state.options, bytes.size(),
                    codec.arith_code != FALSE ? INT_MAX : kMaximumJpegPixelsPerByte, name);
   state.header = header;

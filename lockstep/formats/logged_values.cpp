@@ -30,7 +30,7 @@ Histogram histogram_of(std::span<const Number> values, int bins) {
   Histogram histogram;
   if (!any) return histogram;
   const auto bin_width_halved = [&] { return greatest / bins / 2 - least / bins / 2; };
-  if (!(bin_width_halved() > 0)) {  // a single value stands in the middle of the range
+  if (!(bin_width_halved() > 0)) {  // a single value is in the middle of the range
     const double margin = std::max(std::abs(least), 1.0) / 2;
     least -= margin;
     greatest += margin;

@@ -131,7 +131,7 @@ void PackReader::parse_names() {
   std::span<const std::byte> rest = bytes_.subspan(sizeof(PackHeader), names_bytes_);
   const std::size_t expected = static_cast<std::size_t>(info_.num_classes) + 1;
   std::vector<std::string> names;
-  // Many names without a letter would take more memory than the file.
+  // Many empty names would take more memory than the file.
   while (!rest.empty() && names.size() <= expected) {
     std::uint32_t length = 0;
     if (rest.size() < sizeof(length)) refuse("its names end within a length");

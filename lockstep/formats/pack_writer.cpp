@@ -78,7 +78,7 @@ void PackWriter::add(const PackRecord& record) {
                      (info_.kind == PackKind::kFiles || length == info_.channels * height * width),
                  path_, ": record ", written_, " of ", length, " bytes, ", height, "x", width,
                  " pixels, class ", label);
-  // The shape of the first stays that of all until one differs.
+  // The shape of the first record is that of all until one differs.
   if (written_ == 0) {
     header_.height = static_cast<std::uint32_t>(height);
     header_.width = static_cast<std::uint32_t>(width);

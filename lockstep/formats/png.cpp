@@ -15,22 +15,21 @@
 namespace lockstep {
 namespace {
 
-// Deflate's densest code is 2 bits for a match of 258 bytes; the densest pixels have one bit.
+// Deflate's densest code takes 2 bits for a match of 258 bytes; the densest pixels have one bit.
 constexpr std::int64_t kMaximumPngPixelsPerByte = 1032 * 8;
-constexpr png_uint_32 kMaximumPngSide = 65'535;  // what JPEG's headers and packs hold
+constexpr png_uint_32 kMaximumPngSide = 65'535;  // the limit of JPEG's headers and of packs
 
-// Whatever gives neither size nor colour is passed over unread: a text or a colour profile may be
-// compressed to a bomb. libpng takes them by their names, five bytes each.
+// Chunks that affect neither size nor colour are skipped unread: a text or a colour profile may be
+// a decompression bomb. libpng takes the names of chunks as five bytes each.
 constexpr png_byte kIgnoredChunks[] = "tRNS";
 
-// libpng's words for image data that are left over when all rows are complete.
+// libpng's messages for surplus image data after the last row.
 constexpr const char* kSurplus[] = {"Too much image data", "Extra compressed data",
                                     "Too many IDATs found"};
 
 }  // namespace
 
-// As in jpeg.cpp: libpng's errors leave by longjmp, which may not pass over an object with a
-// destructor.
+// As in jpeg.cpp: libpng's errors exit by longjmp, which must not skip a destructor.
 struct PngDecoder::State {
   explicit State(const ImageDecoderOptions& wanted) : options(wanted) {}
   ~State() { close(); }
@@ -57,8 +56,8 @@ struct PngDecoder::State {
   std::size_t used = 0;
   std::string name;
   ImageHeader header;
-  bool fresh = false;    // the header was read and nothing after it
-  bool ended = false;    // more was asked for than the file holds
+  bool fresh = false;    // only the header has been read
+  bool ended = false;    // libpng asked for more than the file holds
   bool surplus = false;  // the file holds more data than pixels
   std::string remark;
   std::vector<png_byte> rows;
@@ -83,8 +82,8 @@ void PngDecoder::State::leave(png_structp codec, png_const_charp text) {
   std::longjmp(state.on_error, 1);
 }
 
-// Also called for what libpng takes for a benign error once pixels are read. In the pixels' own
-// chunks only surplus data are benign; a wrong checksum of the pixels is not.
+// Also called for errors that libpng considers benign once pixels are read. In the chunks of the
+// pixels only surplus data are benign; a wrong checksum is not.
 void PngDecoder::State::warn(png_structp codec, png_const_charp text) {
   for (const char* surplus : kSurplus) {
     if (std::strstr(text, surplus) == nullptr) continue;
@@ -122,7 +121,7 @@ void PngDecoder::State::read_header() {
   if (info == nullptr) throw std::bad_alloc();
   png_set_read_fn(codec, this, read);
   run([&] {
-    png_set_benign_errors(codec, 0);  // none of them is benign in the chunks that are read
+    png_set_benign_errors(codec, 0);  // no error is benign in the chunks that are read
     png_set_keep_unknown_chunks(codec, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_keep_unknown_chunks(codec, PNG_HANDLE_CHUNK_NEVER, kIgnoredChunks, 1);
     png_set_user_limits(codec, kMaximumPngSide, kMaximumPngSide);
@@ -182,7 +181,7 @@ void PngDecoder::State::read_interlaced(const ImageRegion& region, std::uint8_t*
   }
 }
 
-// All pixels are read: where the file merely ends now, they are right.
+// All pixels are read: if the file merely ends now, they are correct.
 void PngDecoder::State::read_end() {
   const bool complete = returns([&] { png_read_end(codec, nullptr); });
   if (!complete && !ended) fail();

@@ -46,7 +46,7 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 15> kElementBytes
     {"F64", 8},
 }};
 
-// element_bytes times the product of `shape`; nothing when that overflows or a side is negative.
+// element_bytes times the product of `shape`; nothing if that overflows or a side is negative.
 std::optional<std::size_t> bytes_of(std::size_t element_bytes,
                                     const std::vector<std::int64_t>& shape) {
   std::size_t total = element_bytes;
@@ -68,7 +68,7 @@ std::string checksum_text(std::span<const std::byte> bytes) {
   return text;
 }
 
-// The checksum covers what the header says, not its spelling: another program may write it anew.
+// The checksum covers the header's content, not its spelling: another program may rewrite it.
 std::string header_checksum(Json header) {
   header[kMetadataKey].erase(kHeaderChecksum);
   const std::string text = header.dump();
@@ -85,7 +85,7 @@ class Parser {
     if (header.contains(kMetadataKey)) result.metadata = read_metadata(header[kMetadataKey]);
     const SafetensorsMetadata checksums = take_checksums(result.metadata);
     result.has_checksums = !checksums.empty();
-    // First, so that no other complaint is about what a damaged header says.
+    // First, so that no other error is reported about the content of a damaged header.
     if (result.has_checksums) check(checksums, kHeaderChecksum, "header", header_checksum(header));
     for (const auto& [key, entry] : header.items()) {
       if (key != kMetadataKey) result.tensors.emplace(key, read_tensor(key, entry));
@@ -123,7 +123,7 @@ class Parser {
     return parse_json({begin, static_cast<std::size_t>(length)});
   }
 
-  // nlohmann keeps the last of two equal keys; here the second one is an error.
+  // nlohmann keeps the last of two equal keys; here a duplicate is an error.
   Json parse_json(std::string_view text) const {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -224,7 +224,7 @@ class Parser {
     return numbers;
   }
 
-  // The format allows no overlap and no byte that belongs to nobody: nothing can hide in a file.
+  // The format allows no overlap and no unused bytes, so that nothing can hide in a file.
   void check_layout() {
     std::sort(ranges_.begin(), ranges_.end());
     std::uint64_t end = 0;

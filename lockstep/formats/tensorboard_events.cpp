@@ -20,7 +20,7 @@ namespace {
 
 using Message = protozero::pbf_writer;
 
-// Numbers of fields and values of enumerations, from the .proto files that the header names.
+// Field numbers and enumeration values, from the .proto files that the header lists.
 namespace tb {
 enum EventField : protozero::pbf_tag_type {
   kWallTime = 1,
@@ -193,8 +193,8 @@ void TensorBoardFile::add_histogram(const LogMoment& moment, std::string_view na
                  "a histogram of ", counts.size(), " bins and ", edges.size(), " edges");
   double count = 0;
   for (const double each : counts) count += each;
-  // A bucket ends at its limit. The first one is empty and says where the second begins, and there
-  // must be one even where there are no values.
+  // A bucket ends at its limit. The first bucket is empty and states where the second begins. It
+  // must exist even if there are no values.
   std::vector<double> limits = edges;
   std::vector<double> buckets(1, 0.0);
   buckets.insert(buckets.end(), counts.begin(), counts.end());

@@ -21,7 +21,7 @@ constexpr std::size_t kPieceHeader = 7;
 
 enum PieceType : char { kWholePiece = 1, kFirstPiece = 2, kMiddlePiece = 3, kLastPiece = 4 };
 
-// Numbers of the fields of wandb_internal.proto.
+// Field numbers of wandb_internal.proto.
 namespace wandb {
 enum RecordField : protozero::pbf_tag_type {
   kNumber = 1,
@@ -52,7 +52,7 @@ enum FileField : protozero::pbf_tag_type { kPath = 1 };
 enum ExitField : protozero::pbf_tag_type { kExitCode = 1, kRuntime = 2 };
 }  // namespace wandb
 
-// The words of Python's json module, by which wandb's client writes and reads them.
+// The spellings of Python's json module, which wandb's client writes and reads.
 constexpr NumberWords kWandbNumberWords{"NaN", "Infinity", "-Infinity"};
 
 void append_bytes_of(std::string& to, std::uint32_t value, int bytes) {
@@ -99,7 +99,7 @@ void add_timestamp(WandbMessage& to, protozero::pbf_tag_type field, double time)
 std::string wandb_frame(std::string_view record, std::uint64_t offset) {
   std::string frame;
   std::size_t room = kWandbBlock - static_cast<std::size_t>(offset % kWandbBlock);
-  if (room < kPieceHeader) {  // no piece begins there
+  if (room < kPieceHeader) {  // too short for the header of a piece
     frame.append(room, '\0');
     room = kWandbBlock;
   }
@@ -203,7 +203,7 @@ void WandbFile::end_run(int exit_code, double time) {
     exit.add_int32(wandb::kRuntime, runtime);
   }
   write_record(record_);
-  // wandb's own client ends with these two, which `wandb sync` of older versions waits for.
+  // wandb's own client ends with these two records. `wandb sync` of older versions waits for them.
   for (const wandb::RecordField field : {wandb::kFinal, wandb::kFooter}) {
     {
       WandbMessage record(record_);

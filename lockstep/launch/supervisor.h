@@ -84,9 +84,8 @@ class Supervisor {
   bool sent_to_all_ = false;  ///< The ranks have got it too.
   bool hurry_ = false;        ///< The user asks (again) while stopping.
   std::optional<Clock::time_point> stopped_at_;
-  Clock::duration waited_{
-      0};  ///< for the ranks' end, without the time for which this process was stopped
-  std::string late_text_;  ///< Which ranks did not join in time; empty if all did.
+  Clock::duration waited_{0};  ///< Wait for the ranks' end, without time while we were stopped.
+  std::string late_text_;      ///< Which ranks did not join in time; empty if all did.
   int first_late_ = -1;
 };
 

@@ -10,7 +10,7 @@
 namespace lockstep::torch_file {
 namespace {
 
-// Keys may be shared, and be long: a file of some bytes must not ask for names of gigabytes.
+// Keys may be shared and long: a small file must not request gigabytes of names.
 constexpr std::size_t kMaximumNamesPerByte = 64;
 constexpr std::string_view kUntyped = "UntypedStorage";
 
@@ -19,7 +19,7 @@ class TensorCollector {
   TensorCollector(std::size_t pickle_bytes, std::string_view name)
       : most_name_bytes_(kMaximumNamesPerByte * pickle_bytes), name_(name) {}
 
-  // Recursive: a pickle's depth is bounded, and so is what it would be written out.
+  // Recursive: both a pickle's depth and its size when written out are bounded.
   void visit(const PickleValue& value, const std::string& path) {
     if (const auto* dict = std::get_if<PickleDict>(&value.content)) {
       for (const auto& [key, item] : dict->items) {
@@ -46,7 +46,7 @@ class TensorCollector {
     throw CheckpointError(str(name_, ": ", values...));
   }
 
-  // Other keys than texts and numbers have values that are no weights, or share a name.
+  // Keys other than texts and numbers have values that are not weights, or share a name.
   static std::string key_text(const PickleValue& key) {
     if (const auto* text = std::get_if<std::string>(&key.content)) return *text;
     if (const auto* number = std::get_if<std::int64_t>(&key.content)) return str(*number);

@@ -7,9 +7,9 @@
 namespace lockstep::torch_file {
 namespace {
 
-constexpr std::size_t kMaximumDimensions = 64;  // what PyTorch's own kernels take
+constexpr std::size_t kMaximumDimensions = 64;  // the limit of PyTorch's own kernels
 
-// Values by their names, which no call gives.
+// Names that are values themselves, not the results of calls.
 constexpr std::array<std::string_view, 12> kStorages = {
     "FloatStorage", "DoubleStorage", "HalfStorage",         "BFloat16Storage",
     "LongStorage",  "IntStorage",    "ShortStorage",        "CharStorage",
@@ -84,7 +84,8 @@ class Arguments {
     return result;
   }
 
-  // A dictionary of hooks or of bits such as "conj": what the reader does not know must be absent.
+  // A dictionary of hooks or of bits such as "conj". Unknown entries are not supported, so it must
+  // be empty.
   void expect_empty(std::size_t index, const char* what) const {
     const auto* dict = std::get_if<PickleDict>(&(*items_)[index]->content);
     const bool empty = (dict != nullptr && dict->items.empty()) ||
@@ -104,7 +105,7 @@ PickleNodeRef fresh(decltype(PickleValue::content) content) {
   return node;
 }
 
-// Callers know that the arguments of a call are nodes of the reader.
+// Precondition: the arguments of a call are nodes of the reader.
 PickleNodeRef node_of(const PickleRef& value) {
   return std::const_pointer_cast<PickleNode>(std::static_pointer_cast<const PickleNode>(value));
 }
@@ -129,7 +130,7 @@ PickleTensor tensor_of(const Arguments& arguments) {
   return tensor;
 }
 
-// torch 0.3 and before.
+// For torch 0.3 and earlier.
 PickleNodeRef call_rebuild_tensor(const Arguments& arguments) {
   arguments.expect_count(4, 4);
   return fresh(tensor_of(arguments));
@@ -158,7 +159,7 @@ PickleNodeRef call_rebuild_tensor_v3(const Arguments& arguments) {
   return fresh(std::move(tensor));
 }
 
-// The tensor itself: what a parameter has beside it does not concern its values.
+// Returns the tensor itself: the other attributes of a parameter do not affect its values.
 PickleNodeRef call_rebuild_parameter(const Arguments& arguments) {
   arguments.expect_count(3, 4);
   arguments.get<PickleTensor>(0, "a tensor");
@@ -192,7 +193,7 @@ PickleNodeRef call_device(const Arguments& arguments) {
   return fresh(std::move(device));
 }
 
-// Python writes bytes, which protocol 2 does not have, as the text of those characters.
+// Protocol 2 has no bytes: Python writes them as a text of the characters with these codes.
 PickleNodeRef call_latin1(const Arguments& arguments) {
   if (arguments.count() == 0) return fresh(PickleBytes{});
   arguments.expect_count(2, 2);
@@ -241,7 +242,7 @@ const Function* function_of(std::string_view name) {
   return found == kFunctions.end() ? nullptr : found;
 }
 
-// Without the module; empty when it is no type of storage.
+// The type without its module; empty if it is not a type of storage.
 std::string_view storage_type(std::string_view name) {
   if (name == kUntypedStorage) return name.substr(name.rfind('.') + 1);
   if (!name.starts_with(kTorch) || !contains(kStorages, name.substr(kTorch.size()))) return {};

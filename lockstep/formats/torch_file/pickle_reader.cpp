@@ -15,12 +15,13 @@ namespace lockstep {
 namespace torch_file {
 namespace {
 
-constexpr int kProtocol = 2;  // what torch.save writes, and the last one without frames
+constexpr int kProtocol = 2;  // the protocol of torch.save, and the last one without frames
 constexpr std::uint64_t kMaximumWeightPerByte = 16;
-constexpr std::size_t kMaximumNameBytes = 200;  // of a module or of what is in it
-constexpr std::size_t kDimensionsPerValue = 8;  // whose sizes and strides take as much memory
+constexpr std::size_t kMaximumNameBytes = 200;  // for a module or for a name in it
+constexpr std::size_t kDimensionsPerValue =
+    8;  // sizes and strides of that number take the memory of a value
 
-// Opcodes that are refused, by the names of Python's pickletools.
+// Unsupported opcodes, with their names in Python's pickletools.
 constexpr std::array<std::pair<std::uint8_t, const char*>, 24> kRefusedOpcodes{{
     {'i', "INST"},
     {'o', "OBJ"},
@@ -82,7 +83,7 @@ class PickleReader {
   }
 
  private:
-  // What an opcode alone, or with the bytes after it, puts on the stack.
+  // Opcodes that push a value, given by the opcode alone or with the bytes after it.
   bool build_plain(std::uint8_t opcode) {
     switch (opcode) {
       case 'N':
@@ -110,7 +111,7 @@ class PickleReader {
       case 'X':
         push_new(text(little_endian(4)));
         return true;
-      case 'U':  // a text of Python 2
+      case 'U':  // a Python 2 text
         push_new(text(little_endian(1)));
         return true;
       default:
@@ -157,7 +158,7 @@ class PickleReader {
     }
   }
 
-  // The memo, names, calls, and what lies outside of the pickle.
+  // Opcodes for the memo, names, calls, and references outside of the pickle.
   bool refer(std::uint8_t opcode) {
     switch (opcode) {
       case 'q':
@@ -275,7 +276,7 @@ class PickleReader {
     return node;
   }
 
-  // The number of values behind the mark, which the caller takes.
+  // Pops the mark and returns the number of values after it, which the caller pops.
   std::size_t pop_mark() {
     if (marks_.empty()) place_.fail("the opcode needs a mark that is not there");
     const std::size_t count = stack_.size() - marks_.back();
@@ -294,7 +295,7 @@ class PickleReader {
     return values;
   }
 
-  // Before `part` becomes a part of `whole`.
+  // Call before `part` becomes a part of `whole`.
   void attach(const PickleNodeRef& part, PickleNode& whole) {
     if (part.get() == &whole) place_.fail("a value would contain itself");
     part->is_part = true;
@@ -321,7 +322,7 @@ class PickleReader {
     push(std::move(node));
   }
 
-  // The list or dictionary on the top of the stack, to be changed.
+  // The list or dictionary at the top of the stack, for modification.
   template <class Container>
   Container& changeable(const char* expected) {
     PickleNode& node = *top();
@@ -378,7 +379,7 @@ class PickleReader {
   void recall(std::uint64_t index) {
     const auto found = memo_.find(static_cast<std::uint32_t>(index));
     if (found == memo_.end()) place_.fail("the memo has no entry ", index);
-    // Nothing new but a place on the stack, which the byte of the opcode pays for.
+    // Costs only an entry of the stack, which the byte of the opcode pays for.
     stack_.push_back(found->second);
   }
 
@@ -405,7 +406,7 @@ class PickleReader {
     push(std::move(result));
   }
 
-  // Python puts attributes beside the items of a state dict ("_metadata"). They are not kept.
+  // Python stores attributes beside the items of a state dict ("_metadata"). They are dropped.
   void set_attributes() {
     const PickleNodeRef attributes = pop();
     if (!std::holds_alternative<PickleDict>(attributes->content) || !top()->is_ordered_dict) {

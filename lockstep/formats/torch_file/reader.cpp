@@ -55,7 +55,7 @@ class ArchiveReader {
     throw CheckpointError(str(name_, ": ", values...));
   }
 
-  // All entries lie in one folder, whose name is that of the file when it was written.
+  // All entries are in one folder, which has the name that the file had when it was written.
   void name_records() {
     const std::string_view first = entries_.empty() ? std::string_view() : entries_.front().name;
     const std::size_t root = first.find('/');
@@ -109,7 +109,7 @@ class ArchiveReader {
          "little-endian one");
   }
 
-  // False where torch.save was told to leave them out: then all are 0.
+  // False if torch.save was told to omit them: then all are 0.
   bool check_crcs() const {
     const bool has_checksums = std::any_of(entries_.begin(), entries_.end(),
                                            [](const ZipEntry& entry) { return entry.crc != 0; });

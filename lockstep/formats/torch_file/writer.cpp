@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::string_view kRoot = "archive";  // as torch.save calls it in a buffer
 constexpr std::size_t kMaximumTensorNameBytes =
-    100'000;  // far beyond any, and below pickle's bound
+    100'000;  // far beyond any real tensor, and below pickle's limit
 
-// The storages of tensors under the keys that they get in the file, in the order of the tensors.
+// The storages of tensors and their keys in the file, in the order of the tensors.
 class StorageKeys {
  public:
-  // The key of the storage of `tensor`, which is in tensors that view it the same.
+  // The key of the storage of `tensor`; tensors that view one storage with the same type share it.
   std::string key_of(const std::string& name, const TorchTensor& tensor, const TensorType& type) {
     const std::size_t next = storages_.size();
     if (!tensor.storage.empty()) {
@@ -79,7 +79,7 @@ void write_numbers(PickleWriter& pickle, const std::vector<std::int64_t>& number
   pickle.end_tuple();
 }
 
-// As Tensor.__reduce_ex__() of torch/_tensor.py describes it.
+// Follows the description by Tensor.__reduce_ex__() of torch/_tensor.py.
 void write_tensor(PickleWriter& pickle, const TorchTensor& tensor, const TensorType& type,
                   const std::string& key) {
   const bool untyped = type.storage.empty();
@@ -139,7 +139,7 @@ void write_archive(const TorchTensors& tensors,
   ZipWriter zip(write);
   zip.add(path("data.pkl"), pickle);
   // Without ".format_version", which would promise that contents lie where PyTorch's own writer
-  // puts them: a reader may then compute their places instead of looking for them.
+  // puts them: a reader may then compute their positions instead of looking them up.
   zip.add(path("byteorder"), "little");
   for (std::size_t i = 0; i < keys.storages().size(); ++i) {
     zip.add(path("data/", i), keys.storages()[i]);

@@ -14,7 +14,7 @@
 namespace lockstep::torch_file {
 namespace {
 
-// Reads on from a place that the caller has checked.
+// Reads consecutive fields, from a position that the caller has checked.
 class ZipFields {
  public:
   explicit ZipFields(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -50,7 +50,7 @@ struct ZipDirectory {
   bool operator==(const ZipDirectory&) const = default;
 };
 
-// An entry as the directory has it.
+// An entry of the directory.
 struct ZipHeader {
   std::string name{};
   std::uint16_t flags = 0;
@@ -123,7 +123,7 @@ class ZipReader {
     return directory;
   }
 
-  // The directory as the zip64 records say, and where those begin; nothing where there are none.
+  // The directory according to the zip64 records, and their position; nothing if there are none.
   std::optional<std::pair<ZipDirectory, std::size_t>> find_directory_64(std::size_t end_at) const {
     if (end_at < kLocator64Bytes + kEnd64Bytes) return std::nullopt;
     const std::size_t locator_at = end_at - kLocator64Bytes;
@@ -149,7 +149,7 @@ class ZipReader {
     return std::pair(directory, end64_at);
   }
 
-  // The 32-bit record repeats what fits into it and says that the rest does not.
+  // The 32-bit record repeats the numbers that fit into it and marks the others.
   ZipDirectory agreed(const ZipDirectory& plain, const ZipDirectory& exact) const {
     const auto agrees = [](std::uint64_t value, std::uint64_t wanted, std::uint64_t marker) {
       return value == wanted || value == marker;
@@ -191,7 +191,7 @@ class ZipReader {
     return header;
   }
 
-  // The 64-bit numbers that the header refers to.
+  // Reads the 64-bit numbers that the header refers to.
   void read_extra(std::span<const std::byte> bytes, ZipHeader& header) const {
     ZipFields fields(bytes);
     while (fields.left() >= 4) {

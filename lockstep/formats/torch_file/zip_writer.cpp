@@ -9,12 +9,13 @@ namespace {
 
 constexpr std::uint16_t kPaddingField = 0x4246;  // "FB", torch.save's own
 constexpr std::uint64_t kFieldHeaderBytes = 4;
-constexpr std::uint64_t kVersion = 45;       // of zip64
-constexpr std::uint64_t kTime = 0x00210000;  // 1 January 1980, always: equal tensors, equal files
+constexpr std::uint64_t kVersion = 45;  // of zip64
+constexpr std::uint64_t kTime =
+    0x00210000;  // 1 January 1980, always: equal tensors give equal files
 
 std::uint64_t in_32_bits(std::uint64_t value) { return std::min(value, kIn64Bits); }
 
-// The extra field with those of the numbers that do not fit into 32 bits; empty if all do.
+// The extra field with the numbers that do not fit into 32 bits; empty if all fit.
 std::string zip64_field(std::initializer_list<std::uint64_t> numbers) {
   ZipRecord values;
   for (const std::uint64_t number : numbers) {
@@ -67,7 +68,7 @@ void ZipWriter::finish() {
     write(header.text() + entry.name + extra);
   }
   const std::uint64_t end = at_;
-  ZipRecord record;  // zip64's always, as torch.save writes it
+  ZipRecord record;  // always a zip64 field, as torch.save writes it
   record.u32(kEnd64Signature).u64(kEnd64Bytes - 12).u16(kVersion).u16(kVersion).u32(0).u32(0);
   record.u64(entries_.size()).u64(entries_.size()).u64(end - begin).u64(begin);
   record.u32(kLocator64Signature).u32(0).u64(end).u32(1);
