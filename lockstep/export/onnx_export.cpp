@@ -12,12 +12,13 @@
 namespace lockstep {
 namespace {
 
-// What tracing could change, put back at the end: forward() may write to buffers.
+// Restores what tracing may change, including buffers to which forward() writes.
 class UnchangedModule {
  public:
   explicit UnchangedModule(torch::nn::Module& module) {
     modes_.emplace_back(&module, module.is_training());
-    // modules() with the module itself needs a shared pointer to it, which its owner may not have.
+    // Listing the module itself too would need a shared pointer to it, which its owner may not
+    // have.
     for (const auto& each : module.modules(/*include_self=*/false)) {
       modes_.emplace_back(each.get(), each->is_training());
     }
@@ -27,7 +28,7 @@ class UnchangedModule {
     module.eval();
   }
   ~UnchangedModule() {
-    // train() changes the modules inside as well, which follow here and are put right then.
+    // train() also changes the submodules, which come later in this list and are restored then.
     for (const auto& [module, training] : modes_) {
       if (module->is_training() != training) module->train(training);
     }
@@ -52,7 +53,7 @@ class UnchangedModule {
 
 onnx::NamedParameters named_parameters_of(const torch::nn::Module& module) {
   onnx::NamedParameters parameters;
-  std::set<const void*> seen;  // tied parameters have the name of the first
+  std::set<const void*> seen;  // tied parameters get the name of the first
   const auto add = [&](const auto& named) {
     for (const auto& item : named) {
       if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {

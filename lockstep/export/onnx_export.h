@@ -73,11 +73,10 @@ using OnnxForward =
 /// one, and an interruption leaves one of them with its external data. After the export the
 /// external data of the old model is removed: a reader that opened the old model but not yet its
 /// data cannot find that data.
-/// find it.
 ///
-/// ConfigError for options out of range, for operators without a lowering (it lists all of them with
-/// their places), and for anything that a trace cannot see. DataError if the file cannot be written.
-/// Uses the tracer of the calling thread; no other thread may use the module meanwhile.
+/// ConfigError for options out of range, for operators without a lowering (it lists all of them
+/// with their places), and for anything that a trace cannot see. DataError if the file cannot be
+/// written. Uses the tracer of the calling thread; no other thread may use the module meanwhile.
 OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                        const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
                        const OnnxExportOptions& options = {});

@@ -11,7 +11,7 @@ void lower_activation(Operation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor(0)});
 }
 
-// What dropout is without training.
+// Outside of training, dropout is the identity.
 void lower_dropout(Operation& op, const Operator&) {
   if (op.flag(2)) {
     op.reject("dropout is on although the module is in eval mode; give it training = false");
@@ -58,7 +58,7 @@ void lower_celu(Operation& op, const Operator&) {
   op.result("Celu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
 }
 
-// x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) for erf().
+// x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) instead of erf().
 void lower_gelu(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
@@ -128,7 +128,7 @@ void lower_threshold(Operation& op, const Operator&) {
   op.result("Where", {above, x, op.tensor_as(2, type)});
 }
 
-// One slope for each channel: ONNX broadcasts from the last dimension.
+// One slope per channel, reshaped because ONNX broadcasts from the last dimension.
 void lower_prelu(Operation& op, const Operator&) {
   const std::int64_t slopes = op.fixed(op.sizes(1).at(0), "the number of slopes");
   const std::int64_t rank = op.rank(0);

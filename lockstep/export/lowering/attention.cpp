@@ -7,7 +7,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// The mask that hides later positions, as an addend.
+// An additive mask that hides later positions.
 std::string causal_mask(Operation& op, std::int64_t queries, std::int64_t keys) {
   const at::Tensor hidden = at::ones({queries, keys}, at::kBool).triu(1);
   const at::Tensor mask = at::zeros({queries, keys}, at::kFloat)
@@ -36,7 +36,7 @@ void lower_attention(Operation& op, const Operator&) {
   std::vector<std::int64_t> order;
   for (std::size_t d = 0; d < rank; ++d) order.push_back(static_cast<std::int64_t>(d));
   std::swap(order[rank - 1], order[rank - 2]);
-  // Half of the scale on each side, as LibTorch does, keeps float16 in its range.
+  // As in LibTorch, the square root of the scale on each side keeps float16 in its range.
   const std::string root = op.graph().scalar(std::sqrt(scale), type);
   const std::string scaled_query = op.add("Mul", {op.tensor(0), root});
   const std::string scaled_key = op.add("Mul", {op.transpose(op.tensor(1), order), root});

@@ -1,4 +1,4 @@
-// Comparisons, truth values and choices between two tensors.
+// Comparisons, booleans and choices between two tensors.
 #include <limits>
 
 #include <lockstep/export/lowering/operators.h>
@@ -6,8 +6,8 @@
 namespace lockstep::onnx {
 namespace {
 
-// The type in which LibTorch compares two arguments: a number, or a tensor without dimensions, only
-// counts where it is of a higher kind than the tensor.
+// The type in which LibTorch compares two arguments: a number, or a tensor without dimensions,
+// affects it only if it is of a higher kind (boolean, integer, floating) than the tensor.
 at::ScalarType compared_type(const Operation& op) {
   const at::ScalarType left = op.type(0);
   if (!op.is_tensor(1)) {
@@ -25,7 +25,7 @@ at::ScalarType compared_type(const Operation& op) {
 void lower_comparison(Operation& op, const Operator& entry) {
   at::ScalarType type = compared_type(op);
   const bool orders = std::string_view(entry.onnx) != "Equal";
-  if (type == at::kBool && orders) type = at::kInt;  // ONNX orders no truth values
+  if (type == at::kBool && orders) type = at::kInt;  // ONNX cannot order booleans
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 

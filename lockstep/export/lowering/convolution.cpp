@@ -4,7 +4,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// The arguments of a convolution, which are the same for all of LibTorch's spellings.
+// The arguments of a convolution, common to all of LibTorch's variants.
 struct ConvolutionArguments {
   std::vector<std::int64_t> stride;
   std::vector<std::int64_t> padding;
@@ -14,7 +14,7 @@ struct ConvolutionArguments {
   std::int64_t groups = 1;
 };
 
-// One number stands for all dimensions.
+// A single number applies to all dimensions.
 std::vector<std::int64_t> for_each_dimension(std::vector<std::int64_t> values, std::size_t count) {
   if (values.size() == 1) values.resize(count, values.front());
   return values;
@@ -47,7 +47,8 @@ void emit_convolution(Operation& op, ConvolutionArguments arguments) {
 }
 
 // _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups),
-// with flags of the libraries behind it. All of LibTorch's convolutions are recorded as this one.
+// followed by flags for the backend libraries. All of LibTorch's convolutions are recorded as this
+// one.
 void lower_convolution(Operation& op, const Operator&) {
   emit_convolution(op, {.stride = op.integers(3),
                         .padding = op.integers(4),
@@ -57,8 +58,8 @@ void lower_convolution(Operation& op, const Operator&) {
                         .groups = op.integer(8)});
 }
 
-// _convolution_mode(input, weight, bias, stride, "same" or "valid", dilation, groups). "same" of an
-// even kernel is one more at the end, which only pads of their own can say.
+// _convolution_mode(input, weight, bias, stride, "same" or "valid", dilation, groups). For an even
+// kernel, "same" pads one more at the end, which only explicit pads can express.
 void lower_convolution_mode(Operation& op, const Operator&) {
   const Extents& weight = op.sizes(1);
   const std::size_t spatial = weight.size() - 2;

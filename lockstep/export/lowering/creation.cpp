@@ -1,5 +1,5 @@
-// Tensors made of sizes alone. Those of fixed sizes are computed when the model is exported
-// (translate.cpp); here are those that follow the batch, or fill another tensor's place.
+// Tensors made from sizes alone. Those of fixed sizes are computed at export time (translate.cpp);
+// here are those that follow the batch, or that overwrite another tensor.
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -27,8 +27,8 @@ void lower_new_full(Operation& op, const Operator&) {
   fill_with(op, op.tensor_as(2, op.result_type()));
 }
 
-// arange(end), arange(start, end), arange(start, end, step), each with four more arguments that say
-// what kind of tensor. The number of elements is the result's.
+// arange(end), arange(start, end), arange(start, end, step), each followed by four arguments for
+// the kind of tensor. The number of elements is taken from the result.
 void lower_arange(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double start = op.arguments() > 5 ? op.number(0) : 0;

@@ -1,4 +1,4 @@
-// Arithmetic on single elements.
+// Element-wise arithmetic.
 #include <cmath>
 #include <numbers>
 
@@ -11,13 +11,13 @@ void lower_unary(Operation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, op.result_type())});
 }
 
-// Float functions of whole numbers give floats: the result's type is that to compute in.
+// Float functions of integers return floats: the computation uses the result's type.
 void lower_binary(Operation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-// `name` times argument `i`, which is 1 where it is left out.
+// `name` times argument `i`, which defaults to 1.
 std::string times_alpha(Operation& op, const std::string& name, std::size_t i) {
   const at::ScalarType type = op.result_type();
   const double alpha = op.number_or(i, 1);
@@ -42,7 +42,7 @@ void lower_mul(Operation& op, const Operator&) {
 
 std::string floor_of(Operation& op, const std::string& name) { return op.add("Floor", {name}); }
 
-// ONNX's division of whole numbers cuts off, LibTorch's "floor" goes down.
+// ONNX's integer division truncates, whereas LibTorch's "floor" rounds down.
 std::string floored_quotient(Operation& op, at::ScalarType type) {
   const std::string a = op.tensor_as(0, type);
   const std::string b = op.tensor_as(1, type);
@@ -69,7 +69,7 @@ void lower_floor_divide(Operation& op, const Operator&) {
   op.bind(floored_quotient(op, op.result_type()));
 }
 
-// The sign of the divisor: ONNX's Mod for whole numbers. Floats need the quotient.
+// The result has the sign of the divisor, like ONNX's Mod for integers. Floats need the quotient.
 void lower_remainder(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string a = op.tensor_as(0, type);
@@ -85,7 +85,7 @@ void lower_fmod(Operation& op, const Operator&) {
 
 void lower_pow(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  // onnxruntime computes x * x for Pow(x, 2), and so does LibTorch.
+  // onnxruntime computes Pow(x, 2) as x * x, and so does LibTorch.
   op.result("Pow", {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
@@ -98,7 +98,7 @@ void lower_rsqrt(Operation& op, const Operator&) {
   op.result("Reciprocal", {op.add("Sqrt", {op.tensor_as(0, op.result_type())})});
 }
 
-// log2(x) and its like: the natural logarithm times a constant.
+// log2(x) and similar: the natural logarithm times a constant.
 void lower_scaled_log(Operation& op, double factor) {
   const at::ScalarType type = op.result_type();
   const std::string log = op.add("Log", {op.tensor_as(0, type)});
@@ -143,9 +143,9 @@ void lower_scale_by(Operation& op, double factor) {
 void lower_deg2rad(Operation& op, const Operator&) { lower_scale_by(op, std::numbers::pi / 180); }
 void lower_rad2deg(Operation& op, const Operator&) { lower_scale_by(op, 180 / std::numbers::pi); }
 
-// The angle of (x, y), from atan(y / x) and the half plane. The sign of a zero counts, as in C's
-// atan2(): it is seen in 1 / x, whose own zeros come from infinities. At the origin y / 1 has the
-// sign of y and no NaN.
+// The angle of (x, y), from atan(y / x) and the half plane. As in C's atan2(), the sign of a zero
+// counts: it is visible in 1 / x, whose own zeros come from infinities. At the origin, y / 1 has
+// the sign of y and is not NaN.
 void lower_atan2(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string y = op.tensor_as(0, type);
@@ -187,7 +187,7 @@ void lower_lerp(Operation& op, const Operator&) {
   op.result("Add", {start, op.add("Mul", {op.tensor_as(2, type), way})});
 }
 
-// Clip takes numbers only; tensors as bounds need Max and Min.
+// Clip accepts only numbers; tensor bounds need Max and Min.
 void lower_bounds(Operation& op, std::optional<std::size_t> low, std::optional<std::size_t> high) {
   const at::ScalarType type = op.result_type();
   std::string name = op.tensor_as(0, type);

@@ -9,11 +9,11 @@
 namespace lockstep::onnx {
 namespace {
 
-// Constants of at most this size are compared by value, larger ones by the tensor that they are.
+// Constants up to this size are compared by value, larger ones by tensor identity.
 constexpr std::size_t kMostBytesCompared = 256;
 
-// Float16 ends at 65504: what lies beyond, such as a mask of -1e9, becomes its end, and not
-// infinity.
+// The float16 range ends at 65504: values beyond it, such as a mask of -1e9, are clamped to it
+// instead of becoming infinite.
 at::Tensor to_half(const at::Tensor& tensor) {
   constexpr double kLargest = 65504;
   return at::where(tensor.isfinite(), tensor.clamp(-kLargest, kLargest), tensor).to(at::kHalf);
@@ -151,8 +151,8 @@ std::string GraphBuilder::sizes(const Extents& extents) {
   return parts.size() == 1 ? parts.front() : add("Concat", parts, {{"axis", 0}});
 }
 
-// To Reshape a size of 0 is that of the input's dimension, unless allowzero says that it is 0,
-// beside which there must be no -1.
+// For Reshape, a size of 0 means the input's size in that dimension, unless allowzero makes it a
+// literal 0, which then excludes a -1.
 std::string GraphBuilder::reshape(const std::string& name, const Extents& extents) {
   std::vector<std::int64_t> numbers;
   int following = 0;

@@ -1,4 +1,4 @@
-// Elements chosen by indices, and windows over images.
+// Selection of elements by indices, and windows over images.
 #include <algorithm>
 
 #include <ATen/TensorIndexing.h>
@@ -38,7 +38,7 @@ void lower_take(Operation& op, const Operator&) {
   op.result("Gather", {flat, op.tensor(1)}, {{"axis", 0}});
 }
 
-// The dimensions of x[i, j] that are indexed, which must follow each other.
+// The indexed dimensions of x[i, j], which must be consecutive.
 struct IndexedDimensions {
   Names indices;
   std::vector<const torch::jit::Value*> values;
@@ -63,8 +63,8 @@ IndexedDimensions indexed_dimensions(Operation& op) {
   return result;
 }
 
-// index(x, [None, i, j]): the indexed dimensions go to the front, where GatherND takes their
-// indices side by side, and the result's go back to the place of the first one.
+// index(x, [None, i, j]): moves the indexed dimensions to the front, where GatherND takes their
+// indices side by side, and moves the result's dimensions back to the place of the first one.
 void lower_index(Operation& op, const Operator&) {
   const IndexedDimensions indexed = indexed_dimensions(op);
   if (indexed.indices.empty()) return op.bind(op.tensor(0));
@@ -130,7 +130,7 @@ void lower_one_hot(Operation& op, const Operator&) {
   op.bind(op.cast(hot, at::kBool, at::kLong));
 }
 
-// The indices along a dimension that windows of `size` take: [size, windows].
+// The indices that windows of `size` select along a dimension: [size, windows].
 at::Tensor window_indices(std::int64_t size, std::int64_t windows, std::int64_t stride,
                           std::int64_t dilation) {
   return (at::arange(size, at::kLong) * dilation).unsqueeze(1) +
@@ -168,7 +168,7 @@ void lower_im2col(Operation& op, const Operator&) {
     const std::int64_t size = op.fixed(op.sizes(0)[d + 2], "an image's size") + 2 * padding[d];
     const std::int64_t windows = (size - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1;
     const at::Tensor indices = window_indices(kernel[d], windows, stride[d], dilation[d]);
-    // The first Gather makes two dimensions of one.
+    // The first Gather splits one dimension into two.
     x = op.add("Gather", {x, op.graph().constant(indices, "")},
                {{"axis", static_cast<std::int64_t>(d == 0 ? 2 : 4)}});
   }

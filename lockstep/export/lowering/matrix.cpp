@@ -4,7 +4,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// A factor of Gemm, which transposes by itself: weight.t() stays the parameter that it was.
+// A factor of Gemm, which can transpose it: weight.t() uses the original parameter.
 struct GemmFactor {
   std::string name;
   bool transposed = false;
@@ -54,7 +54,7 @@ void lower_linear(Operation& op, const Operator&) {
   op.bind(op.has(2) ? op.add("Add", {product, op.tensor(2)}) : product);
 }
 
-// beta * input + alpha * product, as of baddbmm(input, a, b, beta, alpha).
+// beta * input + alpha * product, as in baddbmm(input, a, b, beta, alpha).
 void lower_add_product(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const auto scaled = [&](const std::string& name, std::size_t i) {
@@ -77,7 +77,7 @@ void lower_outer(Operation& op, const Operator&) {
   op.result("Mul", {op.unsqueeze(op.tensor(0), {1}), op.unsqueeze(op.tensor(1), {0})});
 }
 
-// Letters without spaces; LibTorch numbers none of them otherwise.
+// ONNX takes the same equation, without spaces.
 void lower_einsum(Operation& op, const Operator&) {
   std::string equation = op.text(0);
   std::erase(equation, ' ');

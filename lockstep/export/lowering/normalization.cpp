@@ -9,14 +9,14 @@ at::Tensor or_filled(const std::optional<at::Tensor>& tensor, const at::Tensor& 
   return tensor ? tensor->to(at::kDouble) : at::full_like(like, value, at::kDouble);
 }
 
-// An affine argument that may be None: the tensor itself, or as many ones or zeros.
+// An affine argument that may be None: the tensor itself, or `count` ones or zeros.
 std::string affine_or(Operation& op, std::size_t i, std::int64_t count, double value) {
   if (op.has(i)) return op.tensor(i);
   return op.graph().constant(at::full({count}, value, at::kFloat), "");
 }
 
-// Batch normalisation after a convolution is a convolution with other weights:
-// (w x + b - mean) / sqrt(var + eps) * gamma + beta.
+// Folds batch normalisation into the preceding convolution by changing its weights: (w x + b -
+// mean) / sqrt(var + eps) * gamma + beta.
 bool fold_into_convolution(Operation& op) {
   const torch::jit::Value* const input = op.node().input(0);
   const torch::jit::Node& source = *input->node();
@@ -109,9 +109,8 @@ void lower_rms_norm(Operation& op, const Operator&) {
   op.bind(op.has(2) ? op.add("Mul", {normal, op.tensor(2)}) : normal);
 }
 
-// group_norm(input, num_groups, weight, bias, eps, cudnn): each group is an instance of its own.
-// ONNX's GroupNormalization has a scale for each group, and no longer for each channel, until
-// opset 21.
+// group_norm(input, num_groups, weight, bias, eps, cudnn): each group is normalised like an
+// instance. ONNX's GroupNormalization had a scale per group, not per channel, before opset 21.
 void lower_group_norm(Operation& op, const Operator&) {
   const Extents& sizes = op.sizes(0);
   const std::int64_t groups = op.integer(1);

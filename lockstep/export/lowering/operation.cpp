@@ -26,8 +26,8 @@ at::ScalarType scalar_type_of(const Value* value) {
   return *type->scalarType();
 }
 
-// A number, also in a tensor without dimensions. One that follows the batch is known in the
-// recorded run only, and would be baked in.
+// A number, possibly in a tensor without dimensions. A number that follows the batch is known only
+// in the recorded run, and would become a constant of the model.
 c10::IValue known_value(const Value* value, const Trace& trace, const Operands& operands) {
   if (trace.following.contains(value)) throw Unsupported(kFollowsTheBatch);
   const auto operand = operands.find(value);
@@ -47,7 +47,7 @@ c10::Scalar scalar_in(const Value* value, const Trace& trace, const Operands& op
   throw Unsupported(str("an argument is ", known.tagKind(), " where a number was expected"));
 }
 
-// The members of a list that is spelled out or constant.
+// The members of a constant list, or of one made from single values.
 template <class Member>
 std::vector<Member> members_of(const Value* list, const std::function<Member(const Value*)>& member,
                                const std::function<Member(const c10::IValue&)>& constant) {

@@ -27,7 +27,7 @@ const std::map<std::string_view, const Operator*>& operator_table() {
   return table;
 }
 
-// Overloads whose arguments stand for something else than those of the others.
+// Overloads whose arguments differ in meaning from those of the others.
 constexpr std::pair<std::string_view, std::string_view> kOtherOverloads[] = {
     {"norm", "ScalarOpt_dtype"},
     {"round", "decimals"},

@@ -4,7 +4,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// LibTorch lists (before, after) from the last dimension on; ONNX lists all befores, then all
+// LibTorch lists (before, after) pairs from the last dimension on; ONNX lists all befores, then all
 // afters.
 std::vector<std::int64_t> onnx_pads(const std::vector<std::int64_t>& pads, std::size_t rank) {
   std::vector<std::int64_t> result(2 * rank, 0);
@@ -21,7 +21,7 @@ std::string padded(Operation& op, const char* mode, const std::string& value) {
   return op.add("Pad", {op.tensor(0), op.graph().integers(pads), value}, {{"mode", mode}});
 }
 
-// The end of each dimension before it, and its beginning behind it.
+// Circular padding: the end of each dimension before it, and its beginning after it.
 std::string wrapped(Operation& op) {
   const std::size_t rank = op.sizes(0).size();
   const auto pads = onnx_pads(op.integers(1), rank);

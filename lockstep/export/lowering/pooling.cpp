@@ -1,4 +1,4 @@
-// Pooling over windows of fixed and of adaptive size.
+// Pooling over windows of fixed and adaptive size.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::size_t kNoArgument = std::numeric_limits<std::size_t>::max();
 
-// Arguments that all poolings share.
+// Arguments common to all poolings.
 struct Windows {
   std::vector<std::int64_t> kernel;
   std::vector<std::int64_t> stride;
   std::vector<std::int64_t> padding;
   std::vector<std::int64_t> dilation;
-  std::vector<std::int64_t> end_padding;  // behind the image; at least `padding`
+  std::vector<std::int64_t> end_padding;  // after the image; at least `padding`
   bool has_batch = true;
 };
 
@@ -25,16 +25,16 @@ std::vector<std::int64_t> for_each_spatial(std::vector<std::int64_t> values, std
   return values;
 }
 
-// The digit in "max_pool2d".
+// The digit in a name such as "max_pool2d".
 std::size_t spatial_dimensions(const Operation& op) {
   const std::string name = op.node().kind().toUnqualString();
   const auto digit = name.find_first_of("123");
   return static_cast<std::size_t>(name.at(digit) - '0');
 }
 
-// The padding behind the image for which whole windows are those of ceil_mode, whose last one may
-// reach beyond the padding. ONNX's attribute of that name is not used: its inference of shapes
-// counts a window that would begin behind the image, which LibTorch and onnxruntime leave out.
+// The padding after the image with which whole windows cover the same positions as ceil_mode, whose
+// last window may extend beyond the padding. ONNX's ceil_mode attribute is not used: its shape
+// inference counts a window that would begin after the image, which LibTorch and onnxruntime omit.
 std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Windows& windows) {
   const std::size_t first = op.sizes(0).size() - windows.kernel.size();
   std::vector<std::int64_t> padding = windows.padding;
@@ -47,7 +47,7 @@ std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Wi
   return padding;
 }
 
-// The arguments `dilation`, which an average has none of, and `ceil_mode` differ in their places.
+// `dilation` (absent for averages) and `ceil_mode` are the indices of these arguments.
 Windows windows_of(const Operation& op, std::size_t dilation, std::size_t ceil_mode) {
   const std::size_t spatial = spatial_dimensions(op);
   Windows windows;
@@ -69,12 +69,12 @@ std::vector<std::int64_t> pads_of(const Windows& windows) {
   return pads;
 }
 
-// onnxruntime refuses padding as wide as the kernel, which dilated windows may have.
+// onnxruntime refuses padding as wide as the kernel, which is valid for dilated windows.
 bool is_wide(const Windows& windows, std::size_t d) {
   return windows.end_padding[d] >= windows.kernel[d];
 }
 
-// Takes such padding from `windows`, and returns `x` with it.
+// Moves such padding from `windows` to a separate operation, and returns the padded `x`.
 std::string widely_padded(Operation& op, const std::string& x, Windows& windows) {
   const std::size_t spatial = windows.kernel.size();
   std::vector<std::int64_t> pads(2 * (spatial + 2), 0);
@@ -108,7 +108,7 @@ void lower_max_pool(Operation& op, const Operator&) {
   op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
 }
 
-// LibTorch counts an index within its channel's image, ONNX within the whole tensor.
+// LibTorch's indices are relative to a channel's image, ONNX's to the whole tensor.
 void lower_max_pool_with_indices(Operation& op, const Operator&) {
   const Windows windows = windows_of_max_pool(op);
   if (!windows.has_batch) op.reject("an input without a batch dimension");
@@ -132,7 +132,7 @@ void lower_avg_pool(Operation& op, const Operator&) {
   for (const std::int64_t size : windows.kernel) window *= size;
   const bool padded = std::any_of(windows.padding.begin(), windows.padding.end(),
                                   [](std::int64_t size) { return size != 0; });
-  // A divisor of its own is a factor on the mean over whole windows.
+  // A user-defined divisor is a factor on the mean over whole windows.
   const bool has_divisor = op.has(6);
   if (ceil_mode && (padded || has_divisor)) {
     op.reject("ceil_mode together with padding or divisor_override");
@@ -151,8 +151,8 @@ void lower_avg_pool(Operation& op, const Operator&) {
   op.bind(windows.has_batch ? pooled : op.squeeze(pooled, {0}));
 }
 
-// Windows of adaptive size along one dimension: output o covers floor(o n / m) to ceil((o+1) n /
-// m). Means and maxima of boxes can be computed one dimension after the other.
+// Adaptive windows along one dimension: output o covers floor(o n / m) to ceil((o+1) n / m). Means
+// and maxima of boxes can be computed one dimension after the other.
 std::string pool_dimension(Operation& op, const char* reduction, const std::string& x,
                            std::int64_t axis, std::int64_t size, std::int64_t count) {
   if (size == count) return x;
@@ -167,9 +167,9 @@ std::string pool_dimension(Operation& op, const char* reduction, const std::stri
 }
 
 struct AdaptivePooling {
-  const char* over_all;   // the whole image
-  const char* over_even;  // windows of one size
-  const char* reduction;  // windows of different sizes
+  const char* over_all;   // for the whole image
+  const char* over_even;  // for windows of equal size
+  const char* reduction;  // for windows of different sizes
 };
 
 void lower_adaptive(Operation& op, const AdaptivePooling& pooling) {

@@ -1,4 +1,4 @@
-// LSTM, GRU and plain recurrent layers, each as one node of ONNX.
+// LSTM, GRU and plain recurrent layers, each as one ONNX node.
 #include <string_view>
 
 #include <lockstep/export/lowering/operators.h>
@@ -6,7 +6,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// What tells the kinds apart. `gates` is the order of ONNX's gates in LibTorch's.
+// The differences between the kinds. `gates` lists ONNX's gates as indices of LibTorch's.
 struct RecurrentKind {
   const char* onnx;
   std::vector<std::int64_t> gates;
@@ -37,7 +37,7 @@ RecurrentArguments recurrent_arguments(const Operation& op) {
   return arguments;
 }
 
-// The rows of a weight or bias, gate by gate, in ONNX's order.
+// The rows of a weight or bias, reordered gate by gate to ONNX's order.
 at::Tensor in_onnx_order(const at::Tensor& rows, const std::vector<std::int64_t>& gates) {
   const auto parts = rows.chunk(static_cast<std::int64_t>(gates.size()), 0);
   std::vector<at::Tensor> ordered;
@@ -45,7 +45,7 @@ at::Tensor in_onnx_order(const at::Tensor& rows, const std::vector<std::int64_t>
   return at::cat(ordered, 0);
 }
 
-// W, R and B of one layer, with the directions in their first dimension.
+// W, R and B of one layer, with the directions as the first dimension.
 Names layer_weights(Operation& op, const RecurrentKind& kind, const RecurrentArguments& arguments,
                     std::int64_t layer) {
   const std::size_t each = arguments.has_biases ? 4 : 2;
@@ -75,7 +75,7 @@ Names layer_weights(Operation& op, const RecurrentKind& kind, const RecurrentArg
   return names;
 }
 
-// Names of the first states of all layers, empty where they are zeros, which is ONNX's default.
+// Names of the initial states of all layers; empty if they are zeros, ONNX's default.
 Names first_states(Operation& op, const RecurrentKind& kind) {
   const torch::jit::Value* const argument = op.node().input(1);
   std::vector<const torch::jit::Value*> states = {argument};
@@ -116,7 +116,7 @@ void emit_recurrent(Operation& op, const RecurrentKind& kind, Attributes attribu
     Names inputs = {x};
     for (const std::string& name : layer_weights(op, kind, arguments, layer))
       inputs.push_back(name);
-    inputs.emplace_back();  // all sequences are whole
+    inputs.emplace_back();  // no sequence lengths: all sequences are complete
     for (const std::string& state : states) {
       const std::int64_t begin = layer * arguments.directions;
       const bool whole = arguments.layers == 1 || state.empty();
@@ -140,7 +140,7 @@ void lower_lstm(Operation& op, const Operator&) {
 }
 
 // LibTorch's gates are reset, update, new; ONNX's are update, reset, new. LibTorch applies the
-// reset gate behind the product with the hidden state.
+// reset gate after the product with the hidden state.
 void lower_gru(Operation& op, const Operator&) {
   emit_recurrent(op, {.onnx = "GRU", .gates = {1, 0, 2}}, {{"linear_before_reset", 1}});
 }

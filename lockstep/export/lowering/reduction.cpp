@@ -1,4 +1,4 @@
-// Sums, means, extremes, statistics and orders along dimensions.
+// Sums, means, extremes, statistics and sorting along dimensions.
 #include <cmath>
 #include <numeric>
 
@@ -13,7 +13,7 @@ std::vector<std::int64_t> all_axes(const Operation& op) {
   return axes;
 }
 
-// The dimensions in argument `i`, a number or a list; all of them for None and for an empty list.
+// The dimensions in argument `i`, a number or a list; None and an empty list mean all dimensions.
 std::vector<std::int64_t> axes_in(const Operation& op, std::size_t i) {
   if (!op.has(i)) return all_axes(op);
   std::vector<std::int64_t> axes = op.integers(i);
@@ -22,13 +22,13 @@ std::vector<std::int64_t> axes_in(const Operation& op, std::size_t i) {
   return axes;
 }
 
-// A reduction over nothing leaves the tensor as it is.
+// A reduction over no dimensions returns the tensor unchanged.
 std::string reduced(Operation& op, const char* onnx, const std::string& x,
                     const std::vector<std::int64_t>& axes, bool keep) {
   return axes.empty() ? x : op.reduce(onnx, x, axes, keep);
 }
 
-// sum(x, dtype) and sum(x, dims, keepdim, dtype); so for mean and prod.
+// sum(x, dtype) and sum(x, dims, keepdim, dtype); also mean and prod.
 void lower_sum(Operation& op, const Operator& entry) {
   const std::string x = op.tensor_as(0, op.result_type());
   const bool over_all = op.arguments() <= 2;
@@ -83,7 +83,7 @@ void lower_index_of_extreme(Operation& op, const Operator& entry) {
   op.bind(keep ? op.reshape(index, op.result_sizes()) : index);
 }
 
-// all(x), all(x, dims, keepdim): the least of truth values as numbers, or the largest.
+// all(x), all(x, dims, keepdim): the minimum or maximum of booleans as numbers.
 void lower_truth(Operation& op, const Operator& entry) {
   const std::string truth = op.tensor_as(0, at::kBool);
   const std::string numbers = op.cast(truth, at::kBool, at::kInt);
@@ -94,13 +94,13 @@ void lower_truth(Operation& op, const Operator& entry) {
   op.bind(op.cast(result, at::kInt, at::kBool));
 }
 
-// Both are widened.
+// Both values are widened().
 struct Moments {
   std::string mean;
   std::string variance;
 };
 
-// var(x, unbiased), and var(x, dims, correction, keepdim), where True stands for a correction of 1.
+// var(x, unbiased), and var(x, dims, correction, keepdim), where True means a correction of 1.
 Moments moments_of(Operation& op) {
   const at::ScalarType type = op.result_type();
   const bool over_all = op.arguments() <= 2;
@@ -144,7 +144,7 @@ void lower_std_mean(Operation& op, const Operator&) {
   bind_narrowed(op, moments.mean, 1);
 }
 
-// norm(x, p) over all, norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
+// norm(x, p), norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
 void lower_norm(Operation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double p = op.number_or(1, 2);

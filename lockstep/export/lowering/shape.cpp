@@ -1,4 +1,4 @@
-// What moves elements and computes none: views, transpositions, concatenation, parts.
+// Operations that only move elements: views, transpositions, concatenation, parts.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -12,12 +12,12 @@ constexpr std::int64_t kBeyondTheEnd = std::numeric_limits<std::int64_t>::max();
 
 void lower_identity(Operation& op, const Operator&) { op.bind(op.tensor(0)); }
 
-// to() and its like: the type of the result says it all.
+// to() and similar: the type of the result determines the conversion.
 void lower_conversion(Operation& op, const Operator&) {
   op.bind(op.tensor_as(0, op.result_type()));
 }
 
-// The sizes of the result are known from the trace, with those that follow the batch.
+// The sizes of the result come from the trace, including those that follow the batch.
 void lower_view(Operation& op, const Operator&) {
   op.bind(op.reshape(op.tensor(0), op.result_sizes()));
 }
@@ -60,7 +60,7 @@ void lower_permute(Operation& op, const Operator&) {
   op.bind(op.transpose(op.tensor(0), order));
 }
 
-// The named dimensions go to their places, the others fill the rest in their order.
+// The named dimensions move to their destinations; the others fill the rest in order.
 void lower_movedim(Operation& op, const Operator&) {
   const std::int64_t rank = op.rank(0);
   const auto sources = op.integers(1);
@@ -87,7 +87,7 @@ void lower_repeat(Operation& op, const Operator&) {
   Extents times = op.extents(1);
   Extents sizes = op.sizes(0);
   std::string x = op.tensor(0);
-  if (times.size() < sizes.size()) {  // tile() alone; repeat() wants all
+  if (times.size() < sizes.size()) {  // only for tile(); repeat() requires all dimensions
     times.insert(times.begin(), sizes.size() - times.size(), static_extent(1));
   }
   if (sizes.size() < times.size()) {
@@ -97,7 +97,7 @@ void lower_repeat(Operation& op, const Operator&) {
   op.result("Tile", {x, op.graph().sizes(times)});
 }
 
-// repeat_interleave(x, repeats, dim): a new dimension behind, expanded and merged.
+// repeat_interleave(x, repeats, dim): adds a dimension after `dim`, expands and merges it.
 void lower_repeat_interleave(Operation& op, const Operator&) {
   if (!op.has(1) || op.is_tensor(1)) op.reject("repeats must be a number");
   const std::int64_t repeats = op.integer(1);
@@ -117,7 +117,7 @@ void lower_repeat_interleave(Operation& op, const Operator&) {
   op.bind(op.reshape(op.add("Expand", {apart, op.graph().sizes(sizes)}), op.result_sizes()));
 }
 
-// Lists of tensors convert to the type of the result, each member by itself.
+// Each member of a list of tensors is converted separately to the type of the result.
 Names members_as_result(Operation& op) {
   Names names = op.tensors(0);
   const torch::jit::Node& list = *op.node().input(0)->node();
@@ -147,7 +147,7 @@ void lower_stack(Operation& op, const Operator&) {
   op.result("Concat", apart, {{"axis", axis}});
 }
 
-// Consecutive parts of the sizes that the trace shows: split(), chunk() and their like.
+// Consecutive parts with the sizes in the trace: split(), chunk() and similar.
 void lower_parts(Operation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(2, 0), op.rank(0));
   const auto members = op.list_sizes();
@@ -188,7 +188,7 @@ void lower_slice(Operation& op, const Operator&) {
   const Extent size = op.sizes(0).at(static_cast<std::size_t>(axis));
   const Extent result = op.result_sizes().at(static_cast<std::size_t>(axis));
   const bool to_end = end == static_extent(kBeyondTheEnd);
-  // x.slice(0, 0, 100) takes all of the recorded batches, and would cut a larger one.
+  // x.slice(0, 0, 100) takes all rows of the recorded batches, but would cut a larger one.
   if (!size.is_static() && result == size && end.is_static() && end.size > 0 && !to_end) {
     op.reject(str("a fixed end, ", end.size, ", of a dimension that follows the batch"));
   }
@@ -248,7 +248,7 @@ void lower_pixel_shuffle(Operation& op, const Operator&) {
   op.result("DepthToSpace", {op.tensor(0)}, {{"blocksize", op.integer(1)}, {"mode", "CRD"}});
 }
 
-// ONNX's SpaceToDepth puts the place in a block before the channel, LibTorch behind it.
+// ONNX's SpaceToDepth puts the position in a block before the channel, LibTorch after it.
 void lower_pixel_unshuffle(Operation& op, const Operator&) {
   if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
   const Extents& sizes = op.sizes(0);

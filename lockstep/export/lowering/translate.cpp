@@ -34,7 +34,7 @@ at::ScalarType scalar_type_in(const Value& value) {
   return value.type()->expectRef<c10::TensorType>().scalarType().value_or(at::kFloat);
 }
 
-// Where and why an operator cannot be exported; several places share a reason.
+// Where and why operators cannot be exported; several places may share a reason.
 class Refusals {
  public:
   void add(const std::string& operation, const std::string& reason, const std::string& place) {
@@ -153,7 +153,7 @@ class Translator {
     }
   }
 
-  // So that the operations behind one that failed are judged by themselves.
+  // Lets the operations after a failed one be judged independently.
   void bind_placeholders(const Node& node) {
     for (const Value* output : node.outputs()) {
       Operand& operand = operands_[output];
@@ -179,7 +179,7 @@ class Translator {
     }
   }
 
-  // The tracer joins several outputs to a tuple.
+  // The tracer joins several outputs into a tuple.
   std::vector<const Value*> output_values() const {
     std::vector<const Value*> values;
     for (const Value* output : trace_.recording.graph->outputs()) {
@@ -207,8 +207,8 @@ class Translator {
     }
   }
 
-  // Gives the value its name as an output of the model, by a node where it has another one that
-  // must stay.
+  // Gives the value its name as an output of the model, through an extra node if the value has
+  // another name that must stay.
   void name_output(const std::string& name, const std::string& output) {
     Graph& graph = builder_.graph();
     const bool is_output =

@@ -1,4 +1,4 @@
-// Images in other sizes.
+// Resizing of images.
 #include <cmath>
 #include <numeric>
 
@@ -7,7 +7,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// What tells the modes of Resize apart.
+// The differences between the modes of Resize.
 struct ResizeMode {
   const char* mode;
   const char* coordinates;
@@ -15,9 +15,9 @@ struct ResizeMode {
   bool antialias = false;
 };
 
-// The factors that the caller gave, if any: LibTorch computes coordinates with them where they do
-// not lead to whole sizes. upsample_bilinear2d(x, size, align_corners, [factors]) has a list of
-// them, or one argument for each dimension.
+// The factors that the caller gave, if any: LibTorch uses them for coordinates if they do not lead
+// to whole sizes. upsample_bilinear2d(x, size, align_corners, [factors]) takes a list of them, or
+// one argument for each dimension.
 std::vector<double> given_factors(const Operation& op, std::size_t i, std::size_t spatial) {
   std::vector<double> factors;
   if (op.is_list(i)) return op.numbers(i);
@@ -31,7 +31,7 @@ void emit_resize(Operation& op, const ResizeMode& mode, std::size_t factors_at) 
   const std::size_t spatial = sizes.size() - 2;
   const auto factors = given_factors(op, factors_at, spatial);
   std::vector<float> scales = {1, 1};
-  bool exact = true;  // the factors are those of the sizes
+  bool exact = true;  // the factors equal the ratios of the sizes
   for (std::size_t d = 0; d < spatial; ++d) {
     const auto from = static_cast<double>(op.fixed(sizes[d + 2], "an image's size"));
     const auto to = static_cast<double>(op.fixed(result[d + 2], "an image's size"));
@@ -45,10 +45,10 @@ void emit_resize(Operation& op, const ResizeMode& mode, std::size_t factors_at) 
   if (mode.antialias) {
     if (op.opset() < 18) op.reject("antialias needs opset 18 or newer");
     attributes.emplace_back("antialias", 1);
-    attributes.emplace_back("exclude_outside", 1);  // weights beyond the border count for nothing
+    attributes.emplace_back("exclude_outside", 1);  // weights beyond the border are ignored
   }
   if (exact) {
-    // Sizes are exact, where a float32 factor could round a size down.
+    // Sizes are exact, whereas a float32 factor could round a size down.
     return op.result("Resize", {op.tensor(0), "", "", op.graph().sizes(result)}, attributes);
   }
   const std::string factor =
@@ -64,8 +64,8 @@ void lower_nearest_exact(Operation& op, const Operator&) {
   emit_resize(op, {"nearest", "half_pixel", "round_prefer_ceil"}, 2);
 }
 
-// ONNX's pytorch_half_pixel takes coordinate 0 where a side of the result is 1, as an early
-// interpolate() of PyTorch did; today's has the middle of the image there.
+// ONNX's pytorch_half_pixel uses coordinate 0 if a side of the result is 1, like early versions of
+// PyTorch's interpolate(); current versions use the middle of the image.
 const char* coordinates_of(const Operation& op) {
   return op.flag(2) ? "align_corners" : "half_pixel";
 }

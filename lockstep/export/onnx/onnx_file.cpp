@@ -14,7 +14,7 @@
 namespace lockstep::onnx {
 namespace {
 
-// The numbers of onnx.proto's fields.
+// The field numbers of onnx.proto.
 namespace field {
 enum Model : protozero::pbf_tag_type {
   kIrVersion = 1,
@@ -65,13 +65,13 @@ enum Shape : protozero::pbf_tag_type { kDimension = 1, kDimensionSize = 1, kDime
 }  // namespace field
 
 constexpr std::int32_t kLocationExternal = 1;
-// Readers map the file: aligned tensors can be used where they lie.
+// Readers map the file: aligned tensors can be used in place.
 constexpr std::int64_t kAlignment = 4096;
 
-// The first IR version that knows the opset.
+// The first IR version that supports the opset.
 int ir_version(int opset) { return opset >= 19 ? 9 : 8; }
 
-// Where a tensor's values lie in the file of external data.
+// The place of a tensor's values in the file of external data.
 struct ExternalPlace {
   std::string file{};
   std::int64_t offset = 0;
@@ -146,8 +146,7 @@ void write_value_info(protozero::pbf_writer& parent, protozero::pbf_tag_type tag
   protozero::pbf_writer tensor(type, field::kTensorType);
   tensor.add_int32(field::kElementType, static_cast<std::int32_t>(value.type));
   if (value.dimensions.empty()) {
-    // A writer that nothing is written to leaves nothing behind, and without it the rank is
-    // unknown.
+    // A message without content writes nothing, and without a shape the rank would be unknown.
     tensor.add_message(field::kShape, "", 0);
     return;
   }
@@ -206,7 +205,7 @@ std::filesystem::path data_file_of(const std::filesystem::path& path, const Mode
   Checksum checksum;
   for (const TensorData& tensor : model.graph.initializers) {
     if (!is_external(tensor)) continue;
-    const std::uint64_t size = tensor.bytes.size();  // where the next one lies follows from it
+    const std::uint64_t size = tensor.bytes.size();  // determines where the next one lies
     checksum.add(std::as_bytes(std::span(&size, 1)));
     checksum.add(tensor.bytes);
   }
@@ -217,7 +216,7 @@ std::filesystem::path data_file_of(const std::filesystem::path& path, const Mode
   return path.string() + '.' + digits + std::string(kDataEnding);
 }
 
-// Whether data_file_of() gives such a name to a file beside a model called `model`.
+// Whether data_file_of() may have produced this name for a file beside a model called `model`.
 bool is_data_file(std::string_view name, std::string_view model) {
   if (!name.starts_with(model) || !name.ends_with(kDataEnding) ||
       name.size() != model.size() + 1 + kChecksumDigits + kDataEnding.size()) {
@@ -228,7 +227,7 @@ bool is_data_file(std::string_view name, std::string_view model) {
   return name.front() == '.' && name.find_first_not_of(kHexDigits, 1) == std::string_view::npos;
 }
 
-// Also what a killed process left of a file that was not complete.
+// Also removes incomplete files left by a killed process.
 void remove_former_data(const std::filesystem::path& path, const std::filesystem::path& kept) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   std::error_code ignored;

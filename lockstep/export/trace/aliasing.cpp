@@ -14,7 +14,7 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Values that may share memory have one root, the first of them.
+// Maps values that may share memory to a common root, the first of them.
 using Roots = std::unordered_map<const Value*, const Value*>;
 
 const Value* root_of(const Roots& roots, const Value* value) {
@@ -22,7 +22,7 @@ const Value* root_of(const Roots& roots, const Value* value) {
   return found == roots.end() ? value : found->second;
 }
 
-// Returns the argument that the result may be a view of; null for a result of its own memory.
+// Returns the argument that the result may be a view of; null if the result has its own memory.
 const Value* viewed(const Node& node) {
   static const std::set<std::string> kSameInEvalMode = {"aten::dropout", "aten::feature_dropout",
                                                         "aten::alpha_dropout",
@@ -49,7 +49,7 @@ const Value* written(const Node& node) {
   return nullptr;
 }
 
-// Whether `value` is used behind `node`, also as a result of the graph.
+// Whether `value` is used after `node`, including as a result of the graph.
 bool is_used_behind(const Value& value, const Node& node) {
   return std::any_of(value.uses().begin(), value.uses().end(), [&](const torch::jit::Use& use) {
     return use.user != &node && use.user->isAfter(&node);

@@ -19,7 +19,7 @@ std::vector<const Node*> nodes_in_order(const Recording& recording) {
   return nodes;
 }
 
-// Values numbered in the order in which they are made.
+// Numbers values in the order in which they are made.
 class Numbering {
  public:
   explicit Numbering(const Recording& recording) {
@@ -71,7 +71,7 @@ c10::IValue constant_of(const Node& node) {
   return torch::jit::toIValue(node.output()).value_or(c10::IValue());
 }
 
-// The line through (batch, size) of the first two runs, if the third one is on it.
+// The line through (batch, size) of the first two runs, if the third run is also on it.
 std::optional<Extent> line_through(std::int64_t batch, std::int64_t size,
                                    const std::vector<BatchProbe>& probes,
                                    const std::vector<std::int64_t>& sizes) {
@@ -183,7 +183,7 @@ std::vector<BakedConstant> differing_constants(const Recording& first,
                        .text = constant_text(value),
                        .value = nodes[i]->output()});
     }
-    if (!baked.empty()) break;  // each place once
+    if (!baked.empty()) break;  // each place only once
   }
   return baked;
 }

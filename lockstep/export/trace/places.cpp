@@ -33,7 +33,7 @@ Places places_of(const torch::jit::Graph& graph, std::size_t inputs,
   std::string last;
   for (const Node* node : graph.nodes()) {
     const NamedParameters::value_type* used = nullptr;
-    bool only_parameters = true;  // and constants, as in weight.t(): it is made before its use
+    bool only_parameters = true;  // or constants, as in weight.t(), which is made before its use
     for (const Value* input : node->inputs()) {
       const auto found = parameter_of.find(input);
       if (found != parameter_of.end()) {

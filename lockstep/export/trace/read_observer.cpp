@@ -43,7 +43,7 @@ ReadObserver::~ReadObserver() {
 
 void ReadObserver::on_read(const at::Tensor& tensor) {
   const auto& state = torch::jit::tracer::getTracingState();
-  // Inside of LibTorch's operations, which check their arguments, nothing is traced.
+  // Calls inside LibTorch's operations, which check their arguments, are not traced.
   if (state == nullptr || !state->hasValue(tensor)) return;
   if (depends_on_inputs(state->getValue(tensor))) reads_.push_back(last_parameter());
 }

@@ -13,8 +13,8 @@ namespace {
 
 using torch::jit::Stack;
 
-// The inputs, then the parameters: the tracer knows a tensor by its identity, and so names those of
-// the module that forward() uses.
+// The inputs, then the parameters: the tracer identifies tensors by identity, so this names the
+// module's tensors that forward() uses.
 Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   Stack stack;
   for (const at::Tensor& input : inputs) stack.emplace_back(input.clone());
@@ -22,7 +22,7 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   return stack;
 }
 
-// The tracer's complaints in words that name the remedy.
+// Explains the tracer's errors and names the remedy.
 [[noreturn]] void explain(const std::exception& error) {
   const std::string text = error.what();
   if (text.find("Cannot insert a Tensor that requires grad") != std::string::npos) {
@@ -38,8 +38,8 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
   throw;
 }
 
-// The tracer writes the type in view(dtype) down as a whole number, and no form of aten::view takes
-// one: it ends in an assertion that names neither the place nor the form.
+// The tracer records the type in view(dtype) as an integer, and no overload of aten::view takes
+// one: this would end in an assertion that names neither the place nor the overload.
 void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters) {
   const Places places = places_of(graph, inputs, parameters);
@@ -71,7 +71,7 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     const auto [state, ignored] = torch::jit::tracer::trace(
         stack_of(inputs, parameters), run, [](const at::Tensor&) { return std::string(); });
     recording.graph = state->graph;
-    // A later run may write to memory that this one has returned.
+    // Copied, because a later run may write to memory that this run returned.
     for (at::Tensor& output : recording.outputs) {
       if (output.defined()) output = output.clone();
     }
@@ -96,7 +96,7 @@ Tensors replay(const Recording& recording, const Tensors& inputs,
       outputs.push_back(value.toTensor());
       continue;
     }
-    // The tracer joins several outputs to a tuple.
+    // The tracer joins several outputs into a tuple.
     for (const auto& element : value.toTupleRef().elements()) {
       outputs.push_back(element.toTensor());
     }

@@ -20,7 +20,7 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Operations of LibTorch may add in another order for another memory layout.
+// LibTorch's operations may add in a different order for a different memory layout.
 constexpr double kReplayTolerance = 1e-4;
 
 constexpr const char* kOutsideOfLibTorch =
@@ -34,8 +34,8 @@ bool is_same(const at::Tensor& a, const at::Tensor& b) {
                       /*equal_nan=*/true);
 }
 
-// A value by its operation's position in the graph and its own among the operation's results. Two
-// recordings of the same operations have the same positions.
+// A value, as the position of its operation in the graph and its index among the operation's
+// results. Two recordings of the same operations have the same positions.
 using Position = std::pair<std::size_t, std::size_t>;
 using Results = std::map<Position, at::Tensor>;
 
@@ -48,7 +48,8 @@ std::size_t position_of(const Node& node) {
   return position;
 }
 
-// The results of all operations. Each is copied at once, because a later operation may write to it.
+// The results of all operations, each copied immediately, because a later operation may overwrite
+// it.
 Results results_of(const Recording& operations, const Tensors& inputs,
                    const NamedParameters& parameters) {
   const Recording copied = {.graph = operations.graph->copy()};
@@ -65,7 +66,7 @@ Results results_of(const Recording& operations, const Tensors& inputs,
     }
   }
   const Tensors all = replay(copied, inputs, parameters);
-  const std::size_t outputs = all.size() - positions.size();  // of the model
+  const std::size_t outputs = all.size() - positions.size();  // outputs of the model
   Results results;
   for (std::size_t i = 0; i < positions.size(); ++i) results[positions[i]] = all[outputs + i];
   return results;
@@ -75,8 +76,8 @@ Results results_of(const Recording& operations, const Tensors& inputs,
 class ResultObserver;
 thread_local ResultObserver* current_result_observer = nullptr;
 
-// While it lives, it compares the result of each operation that is traced on this thread with
-// `expected`. One at a time on a thread.
+// While it lives, compares the result of each operation traced on this thread with `expected`. Only
+// one observer per thread.
 class ResultObserver {
  public:
   explicit ResultObserver(const Results& expected) : expected_(expected) {
@@ -92,7 +93,7 @@ class ResultObserver {
   ResultObserver(const ResultObserver&) = delete;
   ResultObserver& operator=(const ResultObserver&) = delete;
 
-  // The position of the first operation whose result differed.
+  // The position of the first operation whose result differs.
   std::optional<std::size_t> first_difference() const { return first_difference_; }
 
  private:
@@ -105,7 +106,7 @@ class ResultObserver {
 
   void compare(const std::vector<c10::IValue>& outputs) {
     const auto& state = torch::jit::tracer::getTracingState();
-    // Inside of LibTorch's operations, which call others, nothing is traced.
+    // Operations called inside LibTorch's operations are not traced.
     if (state == nullptr || first_difference_) return;
     const at::DisableRecordFunctionGuard unobserved;
     const at::tracer::impl::NoTracerDispatchMode untraced;
@@ -128,7 +129,7 @@ class ResultObserver {
   at::CallbackHandle callback_;
 };
 
-// What was written behind the tracer's back shows in the next operation that reads it.
+// A write that the tracer did not see shows in the next operation that reads the value.
 std::string first_difference_in_words(const Recording& operations, const Run& run,
                                       const Forward& forward, const NamedParameters& parameters) {
   const Results expected = results_of(operations, run.inputs, parameters);
@@ -149,7 +150,7 @@ Tensors replay_or_refuse(const Recording& operations, const Run& run,
                          const NamedParameters& parameters) {
   try {
     return replay(operations, run.inputs, parameters);
-  } catch (const std::exception&) {  // such as a constant whose size has changed since
+  } catch (const std::exception&) {  // such as a constant whose size has since changed
     throw ConfigError(str("export_onnx: the recorded operations cannot be computed again with ",
                           run.condition, ", although forward() could: ", kOutsideOfLibTorch));
   }

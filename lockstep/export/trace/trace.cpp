@@ -35,7 +35,7 @@ std::vector<std::int64_t> resolved_batch_dimensions(const Tensors& inputs,
   return dimensions;
 }
 
-// The batch that all inputs agree on; 0 where none has one.
+// The batch size on which all inputs agree; 0 if no input has a batch.
 std::int64_t batch_of(const Tensors& inputs, const std::vector<std::int64_t>& dimensions) {
   std::int64_t batch = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -63,8 +63,8 @@ std::string places_in_words(const std::vector<BakedConstant>& baked, const Place
   return join(texts, "; ");
 }
 
-// LibTorch's own modules read the batch from their inputs: MultiheadAttention for its views, the
-// recurrent ones for their first state.
+// LibTorch's own modules read the batch size from their inputs: MultiheadAttention for its views,
+// the recurrent modules for their initial state.
 bool is_in_attention(const Place& place, const NamedParameters& parameters) {
   const auto has = [&](const std::string& name) {
     return std::any_of(parameters.begin(), parameters.end(),
@@ -80,7 +80,7 @@ bool is_in_attention(const Place& place, const NamedParameters& parameters) {
 }
 
 // Operations that take the number as a size. The parameters do not show where attention ends, and
-// the user's arithmetic behind it is not attention's.
+// the user's arithmetic after it is not part of attention.
 bool takes_sizes(const Node& node) {
   static const std::set<std::string> kShapes = {"aten::view",   "aten::reshape", "aten::unflatten",
                                                 "aten::expand", "aten::repeat",  "aten::zeros"};
@@ -115,8 +115,8 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
           "x.view({x.size(0), -1}), or set follow_batch, or export with dynamic_batch = false"));
 }
 
-// A run that forward() refuses (a check of its own) is replaced by one with the example's values in
-// another order.
+// If forward() refuses the values of a run (its own check), the run is replaced by one with the
+// example's values in another order.
 Recording record_other_values(const Forward& forward, const Tensors& inputs, int number,
                               const NamedParameters& parameters, Tensors& given) {
   given = with_other_values(inputs, number);
@@ -170,22 +170,22 @@ std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& 
   return runs;
 }
 
-// What forward() does behind the tracer's back it may do in any of the runs. They are repeated
-// behind the last of them: a tensor of the module's that forward() fills is a constant of all
-// recordings, and holds what the last run has written.
+// forward() may act unseen by the tracer in any of the runs, so all are checked. They are repeated
+// after the last run: a tensor of the module that forward() fills is a constant in all recordings,
+// and holds what the last run has written.
 void require_results_of_all_runs(const Forward& forward, const Tensors& inputs,
                                  const NamedParameters& parameters, const std::vector<Run>& values,
                                  const std::vector<Run>& batches, const Trace& trace) {
-  // Random operations have no lowering: the translation names them.
+  // Random operations have no lowering: the translation reports them.
   if (is_random(*trace.recording.graph)) return;
   const Run first = {.condition = "the example", .inputs = inputs, .recording = trace.recording};
   require_same_results(trace.recording, first, forward, parameters);
   for (const Run& run : values) require_same_results(trace.recording, run, forward, parameters);
-  // Where constants follow the batch, only the run's own recording has those of its batch.
+  // If constants follow the batch, only the run's own recording has the constants for its batch.
   for (const Run& run : batches) require_same_results(run.recording, run, forward, parameters);
 }
 
-// A branch that none of the runs took leaves no other mark.
+// A branch that no run took leaves no other trace.
 void require_no_reads(const Recording& recording) {
   std::vector<std::string> texts;
   for (const std::string& parameter : recording.reads) {
