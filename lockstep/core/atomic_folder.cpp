@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A prefix marks folders that are being written, and a suffix of the same text marks folders that
-// are being removed.
+// The prefix of temporary names: NAME follows it while a folder is being written. A second prefix
+// stands in between for an old folder that is being removed or replaced.
 constexpr std::string_view kUnfinished = ".tmp-";
 constexpr std::string_view kRemoved = "removed-";
 constexpr std::string_view kSetAside = "replaced-";

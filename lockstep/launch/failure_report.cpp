@@ -63,7 +63,8 @@ void send_report(int fd, const FailureReport& report) {
   std::string message(sizeof(header), '\0');
   std::memcpy(message.data(), &header, sizeof(header));
   message += text;
-  // The launcher reads after our end: what does not fit into a small pipe must not block us.
+  // The launcher reads after this process ends: a report that exceeds a small pipe must not block
+  // it.
   fcntl(fd, F_SETFL, O_NONBLOCK);
   for (std::size_t sent = 0; sent < message.size();) {
     const ssize_t count = write(fd, message.data() + sent, message.size() - sent);

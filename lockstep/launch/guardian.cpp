@@ -20,12 +20,12 @@
 namespace lockstep {
 namespace {
 
-// SIGCHLD may be taken by another thread of the program; then the next look finds the end.
+// Another thread of the program may take SIGCHLD; then the next poll detects the end.
 constexpr Milliseconds kGuardLookInterval{200};
-// After SIGKILL only the kernel's own clean-up is awaited.
+// After SIGKILL the wait is only for the kernel's clean-up.
 constexpr Milliseconds kDescendantsKillTimeout{1000};
 
-// What the guardian leaves for the launcher, in memory that both map.
+// The guardian's result for the launcher, in memory that both map.
 class ResultSlot {
  public:
   ResultSlot() {
@@ -72,7 +72,7 @@ class ResultSlot {
 
  private:
   enum class State { kEmpty, kResult, kException };
-  // Cut off where it does not fit: a report of a rank is at most half as long.
+  // Truncated if it does not fit: a rank's report is at most half as long.
   struct Text {
     std::size_t size = 0;
     char characters[64 * 1024];
@@ -98,7 +98,8 @@ class ResultSlot {
 [[noreturn]] void run_guardian(pid_t launcher, ResultSlot& slot,
                                const std::function<LaunchResult(pid_t)>& supervise) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // A name of its own, so that `killall lockstep` or `pkill lockstep` does not strike both at once.
+  // Has a name of its own, so that `killall lockstep` or `pkill lockstep` does not kill both at
+  // once.
   prctl(PR_SET_NAME, "rank-guardian");
   setpgid(0, 0);
   try {
@@ -149,7 +150,7 @@ LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
     throw Error(str("cannot start the process that looks after the ranks: ", errno_text(errno)));
   }
   if (guardian == 0) run_guardian(launcher, slot, supervise);
-  relay.close_pipes();  // only the guardian hands them on
+  relay.close_pipes();  // only the guardian passes them to the ranks
   int status = 0;
   while (waitpid(guardian, &status, WNOHANG) == 0) {
     const auto signal = inbox.next(kGuardLookInterval);

@@ -30,16 +30,17 @@
 namespace lockstep {
 namespace {
 
-// How long the ranks' last output may take to be read; the relay goes on by itself after that.
+// How long to wait until the ranks' last output is read; after that the relay continues on its own.
 constexpr Milliseconds kPatience{10000};
-constexpr Milliseconds kHaste{1000};  // a failed or interrupted job shall end soon
+constexpr Milliseconds kHaste{1000};  // a failed or interrupted job should end soon
 
 void flush_standard_streams() {
   std::cout.flush();
   std::fflush(nullptr);
 }
 
-// Closed by the launcher when it no longer needs them, and by every rank that is not their owner.
+// The launcher closes the ends when it no longer needs them; every rank closes those of other
+// ranks.
 struct Pipe {
   int read_end = -1;
   int write_end = -1;
@@ -51,7 +52,7 @@ Pipe open_pipe() {
   return {ends[0], ends[1]};
 }
 
-// Static destructors are skipped: they belong to the launcher, and LibTorch's may wait for threads.
+// Skips static destructors: they belong to the launcher, and LibTorch's may wait for threads.
 [[noreturn]] void run_rank(const std::function<void()>& rank_main, int report_fd) {
   int code = 0;
   try {
@@ -65,7 +66,7 @@ Pipe open_pipe() {
   _exit(code);
 }
 
-// The ranks of one launch: forks them, and closes what the launcher holds of them.
+// The ranks of one launch: forks them, and closes the launcher's descriptors for them.
 class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
@@ -91,10 +92,10 @@ class Ranks {
                       ": ", errno_text(error)));
     }
     if (pid == 0) {
-      // The parent may have ended before the request to die with it was made.
+      // The parent may have ended before PR_SET_PDEATHSIG was set.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      setpgid(0, process_group_);  // the terminal's, which a guardian has left
+      setpgid(0, process_group_);  // the terminal's group, which a guardian has left
       relay.connect(local_rank);
       close(pipe.read_end);
       for (const RankProcess& other : processes_) close(other.report_fd);
@@ -156,9 +157,9 @@ LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()
   LaunchOptions options = given;
   if (options.nnodes == 1 && options.master_addr == "127.0.0.1")
     options.master_addr = own_loopback();
-  seconds_since_command_start();  // the ranks inherit our start
+  seconds_since_command_start();  // the ranks inherit the launcher's start
   warn_of_threads();
-  flush_standard_streams();  // else every rank would write what is still in the buffers
+  flush_standard_streams();  // otherwise every rank would write the buffered text again
   Ranks ranks(options);
   SignalInbox inbox;
   OutputRelay relay(options);

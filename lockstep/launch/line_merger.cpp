@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kLineEnds = "\r\n";
 
-// The first `searched` characters of `text` hold no complete line. A carriage return at the end may
-// be the first half of "\r\n".
+// The size of the complete lines in `text`, whose first `searched` characters hold none. A carriage
+// return at the end may be the first half of "\r\n".
 std::size_t size_of_complete_lines(std::string_view text, std::size_t searched) {
   if (text.ends_with('\n')) return text.size();
   text.remove_suffix(text.empty() ? 0 : 1);
@@ -18,7 +18,7 @@ std::size_t size_of_complete_lines(std::string_view text, std::size_t searched) 
   return end == std::string_view::npos ? 0 : begin + end + 1;
 }
 
-// The size of the first line of `text`, its end included.
+// The size of the first line of `text`, including its end.
 std::size_t size_of_line(std::string_view text) {
   const std::size_t end = text.find_first_of(kLineEnds);
   if (end == std::string_view::npos) return text.size();

@@ -26,7 +26,7 @@ int bind_socket(int family, const sockaddr* address, socklen_t length) {
   return -1;
 }
 
-// Bound, but not listening.
+// Binds a socket without listening.
 int bind_to(const std::string& address, std::uint16_t port) {
   sockaddr_in four{};
   if (inet_pton(AF_INET, address.c_str(), &four.sin_addr) == 1) {
@@ -68,7 +68,7 @@ MeetingPoint::MeetingPoint(const LaunchOptions& options)
         listens_ ? listen_on(options.master_addr, port_) : reserve_port(options.master_addr, port_);
     port_ = bound_port(fd_);
   } catch (const CommError& error) {
-    throw ConfigError(error.what());  // nobody else is involved yet: what was given is wrong
+    throw ConfigError(error.what());  // no other rank is involved yet: the given address is wrong
   }
 }
 

@@ -25,15 +25,15 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kChunkSize = 64 * 1024;
-constexpr int kChunksOfAPipe = 16;  // Linux lets a pipe hold 1 MiB
+constexpr int kChunksOfAPipe = 16;  // Linux permits 1 MiB in a pipe
 
 void close_if_open(int& fd) {
   if (fd >= 0) close(fd);
   fd = -1;
 }
 
-// Whether the ranks' output on `fd` passes through the relay. A terminal shows what each rank
-// writes at once, in colour; /dev/null needs no order.
+// Whether the ranks' output on `fd` passes through the relay. A terminal shows each rank's output
+// at once, in colour; /dev/null needs no order.
 bool is_merged(const LaunchOptions& options, int fd) {
   struct stat status{};
   if (fstat(fd, &status) != 0) return false;
@@ -42,7 +42,7 @@ bool is_merged(const LaunchOptions& options, int fd) {
          !S_ISCHR(status.st_mode);
 }
 
-// As after `program >file 2>&1`: then one pipe keeps the order of what a rank writes to both.
+// True for example after `program >file 2>&1`: then one pipe keeps the order of both streams.
 bool is_one_file(int first, int second) {
   struct stat one{};
   struct stat other{};
@@ -71,14 +71,14 @@ struct Source {
   Output* output;
 };
 
-// False when nobody reads `fd` any more. What cannot be written for another reason, as on a full
-// disk, is lost, as it would be to the rank.
+// Returns false if `fd` has no reader any more. Text that cannot be written for another reason, as
+// on a full disk, is lost, as it would be for the rank.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = write(fd, text.data(), text.size());
     if (count >= 0) {
       text.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN) {  // somebody has made the caller's output non-blocking
+    } else if (errno == EAGAIN) {  // another process has made the caller's output non-blocking
       pollfd ready{fd, POLLOUT, 0};
       poll(&ready, 1, -1);
     } else if (errno != EINTR) {
@@ -93,7 +93,7 @@ struct Pipework {
   std::vector<Source> sources;
   int error = 0;
 
-  // Returns the end that the rank gets.
+  // Returns the rank's end.
   int open_to(Output& output, std::size_t writer) {
     int ends[2];
     if (error != 0 || !is_done(pipe2(ends, O_CLOEXEC))) return -1;
@@ -138,7 +138,7 @@ class Relay {
   }
 
  private:
-  // A relay that lingers must not keep a listening socket or a file of the caller open.
+  // A lingering relay must not keep a listening socket or a file of the caller open.
   void close_everything_else() const {
     std::vector<int> kept = {STDOUT_FILENO, STDERR_FILENO, control_};
     for (const Source& source : sources_) kept.push_back(source.fd);
@@ -157,12 +157,12 @@ class Relay {
   std::vector<pollfd> wait() const {
     std::vector<pollfd> ready;
     for (const Source& source : sources_) ready.push_back({source.fd, POLLIN, 0});
-    ready.push_back({control_, POLLIN, 0});  // poll() passes over -1
+    ready.push_back({control_, POLLIN, 0});  // poll() skips -1
     while (poll(ready.data(), ready.size(), -1) < 0 && errno == EINTR) continue;
     return ready;
   }
 
-  // False when there is nothing more to read now.
+  // Returns false if there is nothing more to read now.
   bool pass_on(Source& source) {
     if (source.fd < 0) return false;
     char buffer[kChunkSize];
@@ -177,15 +177,15 @@ class Relay {
     return count > 0;
   }
 
-  // Nobody reads it: its writers get SIGPIPE, as without us.
+  // The output has no reader: its writers get SIGPIPE, as they would without the relay.
   void close_output(const Output& output) {
     for (Source& source : sources_) {
       if (source.output == &output) close_if_open(source.fd);
     }
   }
 
-  // All ranks have ended. What they have written is passed on, although a process that they left in
-  // the background may still hold their pipes.
+  // All ranks have ended. Passes on the text they have written, although a process that they left
+  // in the background may still hold their pipes.
   void drain() {
     for (Source& source : sources_) {
       for (int chunk = 0; chunk < kChunksOfAPipe && pass_on(source); ++chunk) continue;

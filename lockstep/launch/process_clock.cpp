@@ -21,7 +21,7 @@ double start_of_this_process() {
   const double now = seconds_since_boot();
   std::ifstream file("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // Field 2, the program's name in parentheses, may hold blanks and parentheses itself.
+  // Field 2, the program's name in parentheses, may itself contain blanks and parentheses.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return now;
   std::istringstream fields(text.substr(name_end + 1));

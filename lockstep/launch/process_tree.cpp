@@ -20,8 +20,8 @@ struct Process {
 Process read_process(const std::filesystem::path& folder) {
   std::ifstream file(folder / "stat");
   std::string text;
-  std::getline(file, text, '\0');  // of one that ends just now even the reading may fail
-  // "PID (NAME) STATE PARENT ...", where the name may hold blanks and parentheses itself.
+  std::getline(file, text, '\0');  // reading fails if the process is just ending
+  // "PID (NAME) STATE PARENT ...", where the name may itself contain blanks and parentheses.
   const auto name_end = text.rfind(')');
   Process process;
   if (name_end == std::string::npos) return process;  // it has just ended

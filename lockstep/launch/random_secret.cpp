@@ -11,7 +11,7 @@ namespace lockstep {
 
 std::string random_secret() {
   std::array<unsigned char, 32> bytes{};
-  // So few bytes come at once, or not at all.
+  // A request of this size is served completely or not at all.
   ssize_t got = 0;
   do {
     got = getrandom(bytes.data(), bytes.size(), 0);

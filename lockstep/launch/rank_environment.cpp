@@ -12,7 +12,7 @@ namespace {
 
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
-// An id that all hosts of a job compute alike.
+// An id that is the same on all hosts of a job.
 std::string run_id(const JobEnvironment& job) {
   const LaunchOptions& options = job.options;
   if (options.nnodes == 1) return str("lockstep-", job.launcher);
@@ -53,7 +53,7 @@ void write_rank_environment(const JobEnvironment& job, int local_rank,
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   unsetenv("TORCHELASTIC_ERROR_FILE");
   unsetenv("LOCKSTEP_LISTEN_FD");
-  // Written after the fork, so it is in no command line.
+  // Set after the fork, so that it appears in no command line.
   if (job.secret) set_variable("LOCKSTEP_SECRET", *job.secret);
   if (local_rank == 0 && meeting_point.listen_fd() >= 0) {
     set_variable("LOCKSTEP_LISTEN_FD", std::to_string(meeting_point.listen_fd()));

@@ -12,15 +12,17 @@
 namespace lockstep {
 namespace {
 
-// A training step allocates and frees the same activations over and over. With its defaults glibc
-// returns them to the kernel and faults them in again: 600 to 1,265 page faults, 1 to 3 ms a step
-// of the MNIST net. Whatever the threshold, blocks above 32 MiB have mappings of their own and are
-// given back at once, unless mappings are forbidden: ResNet-50 on 128 images of 128x128 takes 3.0 s
-// a step in the place of 4.2 s then. The heap's gaps between blocks of many sizes cost a third more
-// memory. All threads share the one heap that can grow without bound: glibc's others have parts of
-// 64 MiB, map what is larger, and unmap parts that become empty (two replicas on threads: 3.0 s
-// instead of 3.6 s). The end of the heap is never returned either: with a threshold of 1 GiB, below
-// the activations of that batch, every second run of ResNet-50 took 4.1 s a step.
+// A training step allocates and frees the same activations repeatedly. By default glibc returns
+// them to the kernel and faults them in again: 600 to 1,265 page faults, 1 to 3 ms a step of the
+// MNIST net. Therefore:
+//   * Mappings are forbidden. Otherwise blocks above 32 MiB are mapped separately and returned at
+//     once, whatever the threshold: ResNet-50 on 128 images of 128x128 takes 3.0 s a step instead
+//     of 4.2 s. The heap's gaps between blocks of many sizes cost a third more memory.
+//   * All threads share the one heap that can grow without bound. glibc's other heaps have parts of
+//     64 MiB, map larger blocks, and unmap empty parts (two replicas on threads: 3.0 s instead of
+//     3.6 s).
+//   * The end of the heap is never returned: with a threshold of 1 GiB, below the activations of
+//     that batch, every second run of ResNet-50 took 4.1 s a step.
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_MAX, 0);
@@ -35,7 +37,8 @@ bool bound_by_scheduler(const WorkerEnvironment& worker) {
 }
 
 // A scheduler either binds each rank to processors of its own, or lets all ranks of the host share
-// one set. Sets that fit into the machine once per rank are taken for the former.
+// one set. If the machine has room for one such set per rank, the processors count as the rank's
+// own.
 bool has_own_processors(int visible, int local_world_size) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return static_cast<long>(visible) * local_world_size <= online;

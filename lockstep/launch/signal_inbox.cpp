@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Marks a signal that another inbox passes on; the lowest bit says whether a terminal sent it.
+// Marks a signal forwarded by another inbox; the lowest bit says whether a terminal sent it.
 constexpr int kPassedOn = 0x10c5ed0;
 
 bool is_from_terminal(const signalfd_siginfo& info) {
@@ -27,7 +27,7 @@ bool is_ignored(int signal) {
 }  // namespace
 
 SignalInbox::SignalInbox() {
-  // With SIGCHLD ignored the kernel would reap the ranks, and their exit codes with them.
+  // If SIGCHLD were ignored, the kernel would reap the ranks and discard their exit codes.
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &action, &former_child_action_);
@@ -48,7 +48,7 @@ SignalInbox::SignalInbox() {
 }
 
 SignalInbox::~SignalInbox() {
-  // A second Ctrl-C that arrived meanwhile must not strike once signals are let through again.
+  // A second Ctrl-C that arrived meanwhile must not take effect when signals are unblocked.
   while (next(Milliseconds(0))) {
   }
   restore_in_child();

@@ -16,15 +16,15 @@
 namespace lockstep {
 namespace {
 
-// How long a failure that looks like the echo of another waits for the other to appear. A failing
-// rank leaves its group, which its peers notice, while it still unwinds.
+// How long to wait for the cause of a failure that looks like a consequence of another. A failing
+// rank leaves its group, which its peers notice, while it is still unwinding.
 constexpr Milliseconds kEchoWindow{400};
-// After SIGKILL only the kernel's own clean-up is awaited; a process stuck in it is given up.
+// After SIGKILL the wait is only for the kernel's clean-up; a process stuck in it is given up.
 constexpr Milliseconds kKillTimeout{1000};
-// SIGCHLD may be taken by another thread of the program; then the next look finds the end.
+// Another thread of the program may take SIGCHLD; then the next poll detects the end.
 constexpr Milliseconds kLookInterval{200};
-// A stopped rank cannot notice its own deadline. The others can, and their errors say more: the
-// launcher gives them time for it, and for a start on a slow machine.
+// A stopped rank cannot notice its own deadline. The other ranks can, and their errors are more
+// specific: the launcher gives them time for it, and for a start on a slow machine.
 constexpr Milliseconds kStoppedMargin{2000};
 constexpr Milliseconds kJoinMargin{5000};
 
@@ -86,26 +86,26 @@ void Supervisor::reap() {
     rank.ended = true;
     rank.ended_at = Clock::now();
     rank.report = receive_report(rank.report_fd);
-    // Somebody else in this program waited for our child: what it ended with is lost, but it has
-    // ended; its report, if any, says how.
+    // Other code in this program waited for our child: its exit status is lost, but it has ended.
+    // Its report, if any, gives the reason.
     if (reaped < 0) rank.wait_status = rank.report ? W_EXITCODE(rank.report->exit_code, 0) : 0;
   }
   if (ranks_exec_) reap_orphans();
 }
 
-// What ranks started and left becomes our child (OrphanKeeper).
+// Processes that ranks started and left become children of this process (OrphanKeeper).
 void Supervisor::reap_orphans() {
   siginfo_t ended{};
   while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
     for (const RankProcess& rank : ranks_) {
-      if (!rank.ended && rank.pid == ended.si_pid) return;  // ended since reap() looked
+      if (!rank.ended && rank.pid == ended.si_pid) return;  // ended after reap() looked
     }
     waitpid(ended.si_pid, nullptr, WNOHANG);
     ended = {};
   }
 }
 
-// SIGCHLDs merge while unread: each one means "look at all children".
+// Unread SIGCHLDs merge into one, so each one means "check all children".
 void Supervisor::receive(Milliseconds timeout) {
   const auto signal = inbox_.next(timeout);
   if (!signal || signal->number == SIGCHLD || is_abandoned()) {
@@ -135,7 +135,7 @@ void Supervisor::kill_all() {
   const Deadline deadline(kKillTimeout);
   while (!nothing_runs() && !deadline.expired()) {
     receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
-    if (ranks_exec_) signal_running(SIGKILL);  // what was just being started
+    if (ranks_exec_) signal_running(SIGKILL);  // for processes that were just being started
   }
 }
 
@@ -146,21 +146,21 @@ void Supervisor::stop_running() {
   bool orphans_asked = false;
   while (!nothing_runs() && !deadline.expired() && !hurry_ && !is_abandoned()) {
     receive(std::min(kLookInterval, std::chrono::ceil<Milliseconds>(deadline.remaining())));
-    // What a shell started in the background ignores SIGINT.
+    // Processes that a shell started in the background ignore SIGINT.
     if (all_ended() && !orphans_asked) signal_running(SIGTERM);
     orphans_asked = all_ended();
   }
   kill_all();
 }
 
-// A failure that another one may have caused.
+// Whether another failure may have caused this one.
 bool Supervisor::is_echo(const RankProcess& failure) const {
   return (failure.report && failure.report->communication) || died_of(failure, SIGINT) ||
          died_of(failure, SIGTERM) || died_of(failure, SIGHUP);
 }
 
-// The failure that came first, causes before echoes. What ends after we asked it to is no failure,
-// unless it says a reason of its own: it was unwinding already.
+// The failure that came first, causes before consequences. A rank that ends after we asked it to
+// has not failed, unless it reports a reason of its own: then it was already unwinding.
 const RankProcess* Supervisor::first_failure() const {
   const RankProcess* first = nullptr;
   for (const RankProcess& rank : ranks_) {
@@ -180,7 +180,7 @@ void Supervisor::wait_for_news() {
   waited_ += std::min<Clock::duration>(Clock::now() - begin, 2 * kLookInterval);
 }
 
-// Stopped ranks are why the others wait, so only they are named where there are any.
+// The other ranks wait for stopped ranks, so if there are any, only these are named.
 bool Supervisor::note_late() {
   if (join_timeout_.count() == 0 || waited_ < join_timeout_ + kStoppedMargin) return false;
   std::vector<int> missing, stopped;
@@ -232,7 +232,7 @@ int Supervisor::exit_code_of(const RankProcess& failure) const {
 LaunchResult Supervisor::result() const {
   LaunchResult result;
   const RankProcess* failure = first_failure();
-  // Ctrl-C reaches the ranks as well as the launcher, in any order.
+  // Ctrl-C reaches both the ranks and the launcher, in any order.
   int interrupted_by = stop_signal_;
   if (interrupted_by == 0 && failure != nullptr && died_of(*failure, SIGINT))
     interrupted_by = SIGINT;

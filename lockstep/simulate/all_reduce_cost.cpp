@@ -14,7 +14,7 @@ double between(double bytes, const Network& network) {
 }
 double within(double bytes, const Network& network) { return network.within_host.seconds(bytes); }
 
-// A ring or a chain of ranks is as fast as the slowest of its links.
+// A ring or a chain of ranks is as fast as its slowest link.
 double slower_link(double bytes, const RankPlaces& places, const Network& network) {
   const double crossing = places.hosts() > 1 ? between(bytes, network) : 0;
   const double inside = places.ranks_per_host > 1 ? within(bytes, network) : 0;

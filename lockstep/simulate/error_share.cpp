@@ -3,9 +3,9 @@
 namespace lockstep {
 
 double error_share(Wire wire, bool has_small_buckets) {
-  if (wire == Wire::kSharedMemory) return 0.15;  // of 47 predictions
-  if (has_small_buckets) return 0.26;            // of 9
-  return wire == Wire::kOneHost ? 0.15 : 0.12;   // of 44 and 62
+  if (wire == Wire::kSharedMemory) return 0.15;  // from 47 predictions
+  if (has_small_buckets) return 0.26;            // from 9
+  return wire == Wire::kOneHost ? 0.15 : 0.12;   // from 44 and 62
 }
 
 SecondsInterval interval_around(double seconds, double share, double late_seconds) {

@@ -42,7 +42,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return least == most ? str(least) : str(least, " to ", most);
 }
 
-// Whether all ranks share a host, whatever --ranks-per-host says.
+// Whether all ranks share a host, regardless of --ranks-per-host.
 bool is_within_host(const Network& network) { return network.wire != Wire::kNetwork; }
 
 std::optional<std::string> shared_processors(const StepProfile& profile, const Network& network,
@@ -57,7 +57,7 @@ std::optional<std::string> shared_processors(const StepProfile& profile, const N
              ": ranks that share processors take longer than predicted");
 }
 
-// The ranks of `ranks` whose all-reduce is not measured but made of messages.
+// The ranks of `ranks` whose all-reduce is modelled from messages, not measured.
 std::vector<int> modelled_ranks(const MeasuredNetwork& measured, const std::vector<int>& ranks) {
   std::vector<int> others;
   std::ranges::copy_if(ranks, std::back_inserter(others),
@@ -65,8 +65,8 @@ std::vector<int> modelled_ranks(const MeasuredNetwork& measured, const std::vect
   return others;
 }
 
-// Sizes that the measurement does not have: of whole buckets on its own number of ranks, of a
-// ring's messages on others.
+// Sizes outside of the measurement: whole buckets with the measured number of ranks, a ring's
+// messages with other numbers.
 std::optional<std::string> sizes_beyond(const StepProfile& profile, const Network& network,
                                         const std::vector<int>& ranks,
                                         const SimulationOptions& options) {

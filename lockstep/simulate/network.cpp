@@ -25,7 +25,7 @@ struct NamedLink {
 };
 
 // Ethernet carries data at 94% of its line rate (1,460 of 1,538 bytes of a frame). Latencies are
-// those of TCP between two hosts under one switch, kernel and library included; NVLink is one
+// those of TCP between two hosts on one switch, including kernel and library. NVLink is one
 // direction of an A100's, as NCCL reaches it.
 constexpr double kPayload = 0.94;
 constexpr double kGigabit = 1e9 / 8;
@@ -39,7 +39,7 @@ MessageCost cost_of(const NamedLink& link) {
   return MessageCost::of(link.alpha_seconds, link.bytes_per_second);
 }
 
-// "18,2.4". False for another text.
+// Parses "18,2.4". Returns false for another text.
 bool parse_alpha_beta(const std::string& text, double& alpha_us, double& gigabytes) {
   const char* const end = text.data() + text.size();
   const auto [comma, error] = std::from_chars(text.data(), end, alpha_us);
@@ -77,7 +77,7 @@ void add(const NetworkJson& row, MeasuredPoints& to) {
   to.taken.push_back({bytes, kMicro * row.at("taken_us").get<double>()});
 }
 
-// See read_network(): a ring's message.
+// The cost of a message in a ring, see read_network().
 MessageCost message_of(const MessageCost& all_reduce, int ranks) {
   std::vector<MessageCost::Point> points;
   for (const MessageCost::Point& point : all_reduce.points()) {
@@ -131,7 +131,7 @@ void check_sizes(const std::filesystem::path& file, const std::string& collectiv
                       "comm --sizes)"));
 }
 
-// A collective that was not measured is made of the others.
+// A collective that was not measured is derived from the others.
 void check_sizes(const std::filesystem::path& file, const MeasuredNetwork& measured) {
   check_sizes(file, "all_reduce", measured.all_reduce);
   if (measured.reduce_scatter) check_sizes(file, "reduce_scatter", *measured.reduce_scatter);

@@ -6,15 +6,15 @@
 namespace lockstep {
 namespace {
 
-// The cap of the run, or more: all buckets but the last one have reached it, and the first one has
-// a cap of its own. Infinite where no bucket tells.
+// An upper bound for the cap of the run: all buckets but the last have reached the cap, and the
+// first has a cap of its own. Infinite if no bucket remains.
 double recorded_cap(const std::vector<ProfileBucket>& recorded) {
   double cap = std::numeric_limits<double>::infinity();
   for (std::size_t i = 1; i + 1 < recorded.size(); ++i) cap = std::min(cap, recorded[i].bytes);
   return cap;
 }
 
-// The bucket as equal parameters, whose gradients arrive evenly after `before`.
+// Divides the bucket into equal parameters, whose gradients arrive evenly after `before`.
 std::vector<ProfileBucket> divided(const ProfileBucket& bucket, double before) {
   std::vector<ProfileBucket> parameters;
   const auto count = static_cast<double>(bucket.parameters);
@@ -27,8 +27,8 @@ std::vector<ProfileBucket> divided(const ProfileBucket& bucket, double before) {
   return parameters;
 }
 
-// What is not divided again: recorded buckets, or their parameters where the caps are smaller than
-// the run's.
+// The pieces that are not divided further: recorded buckets, or their parameters if the caps are
+// smaller than the run's.
 std::vector<ProfileBucket> pieces_of(const std::vector<ProfileBucket>& recorded,
                                      const BucketSizes& sizes) {
   const double run_cap = recorded_cap(recorded);
@@ -36,7 +36,7 @@ std::vector<ProfileBucket> pieces_of(const std::vector<ProfileBucket>& recorded,
   double before = 0;
   for (std::size_t i = 0; i < recorded.size(); ++i) {
     const ProfileBucket& bucket = recorded[i];
-    // The first bucket is above its cap by as much as its last parameter.
+    // The first bucket exceeds its cap by up to its last parameter.
     const double cap = i == 0 ? 2 * sizes.first_cap_bytes : sizes.cap_bytes;
     if (bucket.parameters > 1 && bucket.bytes > cap && cap < run_cap / 2) {
       const auto parameters = divided(bucket, before);

@@ -6,22 +6,22 @@
 namespace lockstep {
 namespace {
 
-// Where the replay stands.
+// The state of the replay.
 struct Moment {
   double time = 0;      // since backward began
-  double computed = 0;  // of backward's computing
+  double computed = 0;  // part of backward's computing
 };
 
-// Backward until it has computed `until`, without transfers.
+// Runs backward without transfers until it has computed `until`.
 void compute_to(double until, Moment& now) {
   now.time += std::max(0.0, until - now.computed);
   now.computed = std::max(now.computed, until);
 }
 
-// The transfer from its beginning to its end, beside what is left of backward. Returns when
-// backward ended, if it did so meanwhile.
+// Runs a transfer from its beginning to its end, beside the rest of backward. Returns the time when
+// backward ended, if it ended meanwhile.
 double transfer(const BucketTransfer& bucket, double compute_seconds, Moment& now) {
-  double left = 1;  // of the transfer
+  double left = 1;  // remaining share of the transfer
   double ended = -1;
   if (now.computed < compute_seconds && bucket.beside_seconds > 0) {
     const double speed = 1 - bucket.taken_seconds / bucket.beside_seconds;

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// The point below which a standard normal variable lies with this probability, from 1/2 on.
-// Bisection of erfc needs no tables.
+// The quantile of the standard normal distribution for a probability from 1/2 on. Bisection of erfc
+// needs no tables.
 double normal_quantile(double probability) {
   double low = 0, high = 10;
   constexpr int kSteps = 60;
@@ -37,7 +37,7 @@ BucketTransfer measured_transfer(const MeasuredCollective& collective, double by
   return {.alone_seconds = alone, .beside_seconds = beside, .taken_seconds = taken};
 }
 
-// Transfers of half an all-reduce: what it consists of.
+// The transfer of half an all-reduce: a reduce-scatter or an all-gather.
 BucketTransfer half_of(BucketTransfer transfer) {
   transfer.alone_seconds /= 2;
   transfer.beside_seconds /= 2;
@@ -45,7 +45,7 @@ BucketTransfer half_of(BucketTransfer transfer) {
   return transfer;
 }
 
-// The costs of one setting.
+// The costs under one set of options.
 class Costs {
  public:
   Costs(const Network& network, int ranks, const SimulationOptions& options)
@@ -82,7 +82,7 @@ class Costs {
   const bool measured_;
 };
 
-// Several small messages, which wait longer than they travel where a thread must wake up for each.
+// Several small messages wait longer than they travel if a thread must wake up for each.
 bool has_small_buckets(const StepProfile& profile, int buckets, const SimulationOptions& options) {
   constexpr double kSmallBytes = 64 * 1024;
   return buckets > 1 && profile.bytes() * options.bytes_factor / buckets < kSmallBytes;
@@ -97,7 +97,7 @@ double step_of_one_rank(const StepProfile& profile, const SimulationOptions& opt
   return profile.compute_seconds() - (options.waits_for_data ? 0 : profile.data_seconds);
 }
 
-// Gradients, and with zero1 parameters, that travel in a step. Adds what it takes to `step`.
+// The gradients, and with zero1 the parameters, that travel in a step. Adds their time to `step`.
 void communicate(const StepProfile& profile, const Costs& costs, const SimulationOptions& options,
                  PredictedStep& step) {
   const bool sharded = options.strategy == "zero1";
@@ -170,7 +170,7 @@ double expected_largest_deviation(int ranks) {
 PredictedStep predict_step(const StepProfile& profile, const Network& network, int ranks,
                            const SimulationOptions& options) {
   PredictedStep step{.ranks = ranks, .algorithm = "none"};
-  // Computing alone varies as much as steps over shared memory, which are little else.
+  // Steps of pure computing vary like steps over shared memory, which are little else.
   double share = error_share(Wire::kSharedMemory, false);
   double late_seconds = 0;
   if (options.communicates && ranks > 1) {

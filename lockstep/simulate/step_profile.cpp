@@ -14,7 +14,7 @@ namespace {
 
 using ProfileJson = nlohmann::ordered_json;
 
-// The members that are seconds, by their names.
+// The members in seconds, by name.
 constexpr std::pair<const char*, double StepProfile::*> kSeconds[] = {
     {"data_seconds", &StepProfile::data_seconds},
     {"forward_seconds", &StepProfile::forward_seconds},

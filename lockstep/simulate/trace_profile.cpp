@@ -30,29 +30,31 @@ struct TracedSpan {
   double end = 0;
 };
 
-// A reduction of a bucket, or of a part of its time.
+// A reduction of a bucket, or a part of its time.
 struct TracedReduction {
   TracedSpan span{};
   double bytes = 0;
   std::int64_t parameters = 1;
 };
 
-// What the trace has of one rank.
+// The spans of one rank in the trace.
 struct RankEvents {
   std::map<int, std::string> tracks{};
   std::vector<TracedSpan> steps{};      // of the training loop
   std::vector<TracedSpan> data{};       // waits for batches
   std::vector<TracedSpan> pauses{};     // evaluations, checkpoints: no training
-  std::vector<TracedSpan> backward{};   // calls of it
+  std::vector<TracedSpan> backward{};   // calls of backward
   std::vector<TracedSpan> gradients{};  // first gradient to last
   std::vector<TracedSpan> exposed{};
   std::vector<TracedSpan> optimizer{};
-  std::map<int, std::vector<TracedReduction>> reductions{};  // by bucket; with waits for their turn
+  std::map<int, std::vector<TracedReduction>>
+      reductions{};  // by bucket, including waits for their turn
 };
 
 // One step of one rank; times in seconds.
 struct TracedStep {
-  // To the next step's beginning. Below 0 there is none, or something else lies between.
+  // The time to the beginning of the next step. Below 0 if there is none, or other work lies
+  // between.
   double period = -1;
   double data = 0;
   double forward = 0;
@@ -145,7 +147,7 @@ const TracedSpan* last_within(const std::vector<TracedSpan>& spans, double from,
   return last;
 }
 
-// When the bucket of these spans was ready in the step: the first of them that begins there.
+// When the bucket of these spans was ready in the step: the first span that begins there.
 std::optional<double> ready_within(const std::vector<TracedReduction>& spans, double from,
                                    double to) {
   std::optional<double> ready;
@@ -156,7 +158,7 @@ std::optional<double> ready_within(const std::vector<TracedReduction>& spans, do
   return ready;
 }
 
-// The waits for batches that begin in [from, to), together.
+// The total of the waits for batches that begin in [from, to).
 double waited_within(const RankEvents& rank, double from, double to) {
   double waited = 0;
   for (const TracedSpan& wait : rank.data) {
@@ -165,7 +167,7 @@ double waited_within(const RankEvents& rank, double from, double to) {
   return waited;
 }
 
-// A step is left out where something of it is missing, as of the one that the trace begins in.
+// Returns nothing if a part of the step is missing, as in the step in which the trace begins.
 std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const TracedSpan& span = rank.steps[index];
   const TracedSpan* const backward = last_within(rank.backward, span.begin, span.end);
@@ -173,7 +175,7 @@ std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   const TracedSpan* const optimizer = last_within(rank.optimizer, span.begin, span.end);
   if (!backward || !gradients || !optimizer) return std::nullopt;
   const TracedSpan* const exposed = last_within(rank.exposed, gradients->begin, span.end);
-  // A step that accumulates batches waits for all but the first of them within its span.
+  // A step that accumulates batches waits within its span for all but the first batch.
   const double waited = waited_within(rank, span.begin, backward->begin);
   TracedStep step{.forward = backward->begin - span.begin - waited,
                   .backward = gradients->end - backward->begin,
@@ -204,7 +206,7 @@ double quantile_of(std::vector<double> values, double fraction) {
 
 using StepsOfRanks = std::vector<std::vector<TracedStep>>;
 
-// The median over the steps that have the value, the mean over the ranks.
+// The median over the steps that have the value, then the mean over the ranks.
 template <class Value>
 double typical(const StepsOfRanks& ranks, const Value& value, double fraction = 0.5) {
   double sum = 0;
@@ -228,9 +230,9 @@ std::optional<double> data_of(const TracedStep& step) {
   return step.data;
 }
 
-// Ranks begin a step together, up to what they do between the end of a reduction and there. The
-// median, because an interruption that comes once in many steps is in no median of the other times
-// either.
+// Ranks begin a step together, except for their work between the end of a reduction and that point.
+// Takes the median, because an interruption that occurs once in many steps does not appear in the
+// other medians either.
 double straggler_seconds(const StepsOfRanks& ranks) {
   std::size_t shared = ranks.front().size();
   for (const auto& steps : ranks) shared = std::min(shared, steps.size());
@@ -289,7 +291,7 @@ void add_buckets(const StepsOfRanks& steps, const RankEvents& rank, StepProfile&
   }
 }
 
-// `to` with what the trace has.
+// Returns `to` with the values from the trace.
 StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   const std::map<int, RankEvents> ranks = events_of(trace);
   const StepsOfRanks steps = steps_of(ranks);
@@ -329,7 +331,7 @@ StepProfile profile_of_record(const TraceJson& run) {
   profile.ranks = run.at("world_size").get<int>();
   profile.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(profile.ranks, 1);
   profile.threads_per_rank = std::max<std::int64_t>(run.value("threads_per_rank", 1), 1);
-  // On a GPU it is not the processors that the ranks would share.
+  // On a GPU, the processors are not the resource that ranks would share.
   if (run.value("device", "") == "cpu") profile.processors = run.value("usable_processors", 0);
   if (profile.strategy == "zero1") throw DataError(kRunOfZero1);
   if (profile.strategy != "ddp") {
@@ -339,7 +341,7 @@ StepProfile profile_of_record(const TraceJson& run) {
   return profile;
 }
 
-// What `read` makes of a file; what it throws names the file.
+// Returns the result of `read` for a file; errors name the file.
 template <class Read>
 auto checked(const std::filesystem::path& file, const Read& read) {
   const TraceJson json = read_file(file);
@@ -347,7 +349,7 @@ auto checked(const std::filesystem::path& file, const Read& read) {
     return read(json);
   } catch (const TraceJson::exception& error) {
     throw DataError(json_refusal(file.string(), kNotOurs, error));
-  } catch (const std::logic_error& error) {  // of a number
+  } catch (const std::logic_error& error) {  // an unreadable number
     throw DataError(json_refusal(file.string(), kNotOurs, error));
   } catch (const DataError& error) {
     throw DataError(str(file.string(), ": ", error.what()));
@@ -356,7 +358,7 @@ auto checked(const std::filesystem::path& file, const Read& read) {
 
 StepProfile profile_of_trace(const std::filesystem::path& file, StepProfile profile) {
   const std::string name = file.stem().string();
-  // `bench step` names its traces by their strategies, which the traces themselves do not tell.
+  // `bench step` puts the strategy in the name of a trace; the trace itself does not state it.
   if (profile.strategy.empty() && name.starts_with("zero1")) {
     throw DataError(str(file.string(), ": ", kRunOfZero1));
   }

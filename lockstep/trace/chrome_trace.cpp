@@ -26,7 +26,7 @@ Json name_event(const char* what, int rank, std::size_t track, const std::string
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
 }
 
-// The events of one rank.
+// Writes the events of one rank.
 class RankEvents {
  public:
   RankEvents(const RankTrace& rank, const Collectives& collectives, Json& events)
@@ -83,7 +83,8 @@ class RankEvents {
                        {"args", {{span.name, std::stoll(value)}}}});
   }
 
-  // Clocks are known up to their uncertainty, so that the last rank may seem to come after the end.
+  // Clocks are only known up to their uncertainty, so the last rank may appear to begin after the
+  // end.
   void add_collective(const Span& span, const MatchedCollective& collective) {
     const Clock::time_point begin = begin_of(span);
     const Clock::time_point end = end_of(span);
@@ -96,7 +97,7 @@ class RankEvents {
     Json flow{{"ph", is_last ? "s" : "f"}, {"name", span.name}, {"cat", "collective"},
               {"id", collective.number},   {"pid", rank_.rank}, {"tid", track_of(span)},
               {"ts", microseconds(last)}};
-    if (!is_last) flow["bp"] = "e";  // it ends at the span around it
+    if (!is_last) flow["bp"] = "e";  // bind the flow's end to the enclosing span
     events_.push_back(std::move(flow));
   }
 

@@ -17,7 +17,7 @@ ClockOffset clock_offset(const std::vector<BarrierTimes>& rank_0,
     least = std::max(least, rank_0[i].entered_ns - own[i].left_ns);
     most = std::min(most, rank_0[i].left_ns - own[i].entered_ns);
   }
-  // Clocks that run at different speeds may leave no interval.
+  // Clocks of different speeds may leave no interval.
   if (least > most) std::swap(least, most);
   const std::int64_t middle = least + (most - least) / 2;
   const bool may_be_equal = least <= 0 && 0 <= most;

@@ -9,8 +9,8 @@ Clock::time_point on_rank_0(Clock::time_point time, const ClockOffset& clock) {
 
 namespace {
 
-// Whether all ranks wait for this span's rank if it comes last: a message waits for its sender
-// only.
+// Whether all ranks wait for this span's rank if it comes last. A message waits only for its
+// sender.
 bool can_be_waited_for(const Span& span) {
   return span.category != kMessageCategory || span.name == kSendName;
 }

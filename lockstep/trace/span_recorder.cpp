@@ -25,12 +25,12 @@ struct RecordedSpan {
   Clock::time_point end{};
 };
 
-// The spans of one thread. That thread writes them; whoever stops the recording reads them.
+// The spans of one thread, which writes them. The thread that stops the recording reads them.
 struct SpanRing {
   std::mutex mutex;
   std::string track;
   std::vector<RecordedSpan> spans;  // grows up to the capacity
-  std::size_t next = 0;             // where the ring is full, the oldest
+  std::size_t next = 0;             // the oldest span, if the ring is full
 };
 
 struct SpanRings {
@@ -40,7 +40,7 @@ struct SpanRings {
   std::uint64_t recording = 0;  // counts the recordings
 };
 
-// Never destroyed: threads may outlive the statics.
+// Never destroyed: threads may outlive static objects.
 SpanRings& all_rings() {
   static auto* const rings = new SpanRings;
   return *rings;
@@ -48,14 +48,14 @@ SpanRings& all_rings() {
 
 struct OwnRing {
   std::string track;
-  std::uint64_t recording = 0;  // for which `ring` was made
+  std::uint64_t recording = 0;  // the recording that `ring` was made for
   std::size_t capacity = 0;
   std::shared_ptr<SpanRing> ring;
 };
 
 thread_local OwnRing own;
 
-// The number of the recording that goes on or went on last, known to threads without the lock.
+// The number of the current or last recording, which threads read without the lock.
 std::atomic<std::uint64_t> current_recording{0};
 
 SpanRing& own_ring() {

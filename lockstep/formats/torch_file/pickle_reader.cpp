@@ -18,8 +18,7 @@ namespace {
 constexpr int kProtocol = 2;  // the protocol of torch.save, and the last one without frames
 constexpr std::uint64_t kMaximumWeightPerByte = 16;
 constexpr std::size_t kMaximumNameBytes = 200;  // for a module or for a name in it
-constexpr std::size_t kDimensionsPerValue =
-    8;  // sizes and strides of that number take the memory of a value
+constexpr std::size_t kDimensionsPerValue = 8;  // their sizes and strides take a value's memory
 
 // Unsupported opcodes, with their names in Python's pickletools.
 constexpr std::array<std::pair<std::uint8_t, const char*>, 24> kRefusedOpcodes{{
