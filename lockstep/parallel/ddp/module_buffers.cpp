@@ -11,8 +11,7 @@ ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group
     : group_(std::move(group)) {
   const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, Block> by_type;
-  std::set<const torch::TensorImpl*>
-      seen;  // a module that is registered twice lists its buffers twice
+  std::set<const torch::TensorImpl*> seen;  // a module registered twice lists its buffers twice
   for (const auto& item : module.named_buffers()) {
     const torch::Tensor& buffer = item.value();
     if (!seen.insert(buffer.unsafeGetTensorImpl()).second || buffer.numel() == 0) continue;

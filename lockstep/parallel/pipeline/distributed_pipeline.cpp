@@ -140,8 +140,7 @@ class DistributedPipeline::Impl {
                      std::optional<std::int64_t> samples) {
     pipeline::StepBatch batch;
     try_locally([&] {
-      pipeline::refuse_to_reduce_ties(*tied_,
-                                      options_);  // a frozen shared weight may have been unfrozen
+      pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may have been unfrozen
       batch = cut(x, true, samples);
       batch.loss = loss;
       if (!has_last()) return;

@@ -79,8 +79,7 @@ class Pipeline::Impl {
   }
 
   torch::Tensor step(const PipelineLoss& loss, const Tensors& x, const torch::Tensor& y) {
-    pipeline::refuse_to_reduce_ties(*tied_,
-                                    options_);  // a frozen shared weight may have been unfrozen
+    pipeline::refuse_to_reduce_ties(*tied_, options_);  // a shared weight may have been unfrozen
     pipeline::StepBatch batch = cut(x, true);
     batch.loss = loss;
     std::vector<std::int64_t> sizes;
@@ -211,8 +210,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   pipeline::Timeline timeline_;
-  std::shared_ptr<ThreadTeam>
-      threads_;  // last, so that the threads end before the members that they use
+  std::shared_ptr<ThreadTeam> threads_;  // last: the threads must end before other members
 };
 
 Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,

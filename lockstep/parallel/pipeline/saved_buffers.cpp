@@ -15,8 +15,7 @@ void SavedBuffers::restore() const {
     // without raising theirs. On GPUs the workers of one device share a stream, and comparing
     // values would wait for it.
     if (buffers_[i].is_cpu() && buffers_[i].equal(values_[i])) continue;
-    buffers_[i].variable_data().copy_(
-        values_[i]);  // variable_data() has a separate version counter
+    buffers_[i].variable_data().copy_(values_[i]);  // this has a separate version counter
   }
 }
 

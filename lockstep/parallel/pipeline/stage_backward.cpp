@@ -180,8 +180,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   for (const NodePtr& node : nodes) {
     const bool known = std::find(ends.begin(), ends.end(), node) != ends.end();
     if (known || !is_gradient_sink(*node)) continue;
-    captures.push_back(
-        {node, 0});  // a sink attached by the module: captured only so that it is computed
+    captures.push_back({node, 0});  // attached by the module: captured only to be computed
     ends.push_back(node);
   }
   const NodeSet to_inputs = nodes_leading_to(nodes, ends);
