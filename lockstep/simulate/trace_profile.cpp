@@ -47,8 +47,7 @@ struct RankEvents {
   std::vector<TracedSpan> gradients{};  // first gradient to last
   std::vector<TracedSpan> exposed{};
   std::vector<TracedSpan> optimizer{};
-  std::map<int, std::vector<TracedReduction>>
-      reductions{};  // by bucket, including waits for their turn
+  std::map<int, std::vector<TracedReduction>> reductions{};  // by bucket; including waits
 };
 
 // One step of one rank; times in seconds.

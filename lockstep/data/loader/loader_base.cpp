@@ -145,8 +145,7 @@ struct LoaderBase::State {
   std::int64_t skipped = 0;
   Stopwatch waited;
   LoadedBatch loaded;
-  const std::unique_ptr<LoaderEngine>
-      engine;  // last member: its threads end before the state they use is destroyed
+  const std::unique_ptr<LoaderEngine> engine;  // last: its threads use the other members
 };
 
 LoaderBase::LoaderBase(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,

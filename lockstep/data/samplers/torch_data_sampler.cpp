@@ -17,8 +17,8 @@ struct TorchDataSampler::State {
   std::int64_t first = 0;  // start of the next pass
   std::vector<std::int64_t> indices;
   std::size_t place = 0;  // position in the current pass
-  bool walks =
-      false;  // whether `place` is a position in `epoch`; else the next pass begins at `first`
+  // Whether `place` is a position in `epoch`; else the next pass begins at `first`.
+  bool walks = false;
 };
 
 TorchDataSampler::TorchDataSampler(std::shared_ptr<const lockstep::Sampler> sampler)

@@ -109,8 +109,8 @@ class Map {
   Axis columns_;
   std::optional<int> fill_;
   bool normalized_ = false;
-  int places_ =
-      0;  // count of operators that may erase: whether a list is valid must not depend on chance
+  // The number of operators that may erase: whether a list is valid must not depend on chance.
+  int places_ = 0;
   std::int32_t count_ = 0;
   GatherErasure erased_[kMostErasures] = {};
 };

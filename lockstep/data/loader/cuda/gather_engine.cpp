@@ -189,8 +189,7 @@ class GatherEngine final : public LoaderEngine {
 
   const std::shared_ptr<const Gather> gather_;
   bool is_deferred_ = false;
-  std::unique_ptr<LoaderEngine>
-      stage_;  // last member: its thread ends before the state it uses is destroyed
+  std::unique_ptr<LoaderEngine> stage_;  // last: its thread uses the other members
 };
 
 }  // namespace
