@@ -74,10 +74,10 @@ struct TaskOptions {
 inline constexpr const char* kModelChoice = "model";
 inline constexpr const char* kImageSizeChoice = "image_size";
 
-/// Share of a folder's images that are validated on, where nobody says otherwise.
+/// Share of a folder's images used for validation, unless specified otherwise.
 inline constexpr double kValidationFraction = 0.2;
 
-/// Share of a folder's images used for validation, unless specified otherwise.
+/// The model that a recipe trains, and its image size; absent: the recipe's default.
 struct RecipeChoices {
   std::optional<std::string> model{};
   std::optional<std::int64_t> image_size{};  ///< pixels of a side of the model's images
