@@ -37,7 +37,7 @@ namespace lockstep {
 
 /// All ranks must give the same options.
 struct DdpOptions {
-  double bucket_cap_mb = 25;       ///< MiB of gradients in each bucket
+  double bucket_cap_mb = 25;       ///< MiB of gradients at which a bucket is full
   double first_bucket_cap_mb = 1;  ///< MiB in the first bucket, so that communication starts early
   /// Copies rank 0's buffers to all ranks before each forward, unless the graph of an earlier
   /// forward may still need them: of several forwards before one backward, only the first copies
@@ -90,8 +90,8 @@ class DdpCore {
   /// Collective if the module has buffers and DdpOptions::broadcast_buffers is set.
   void broadcast_buffers();
 
-  /// Seconds of communication since construction that backward did not hide. On a device whose
-  /// clock measures this, steps count only up to the last settle_times().
+  /// Seconds of communication since construction that backward did not hide. On a device this is
+  /// device time, and covers only the steps before the last settle_times().
   double communication_seconds() const;
   /// Waits for the device until the times of all steps are known. No-op on a CPU.
   void settle_times();
