@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// The mean over the ranks, as DistributedDataParallel without a hook.
+/// Averages gradients over the ranks, like DistributedDataParallel without a hook.
 CommHook all_reduce_hook(ProcessGroup group);
 
-/// Every rank keeps its own gradients. What is left of a step's time is not communication; with
-/// this hook users also reduce by themselves after backward.
+/// Every rank keeps its own gradients. Use it to measure a step without communication, or to reduce
+/// the gradients in your own code after backward.
 CommHook noop_hook();
 
 /// Averages gradients over the ranks in 16 bits: half of the bytes, and about 3 (float16) or 2
