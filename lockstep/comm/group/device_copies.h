@@ -28,8 +28,8 @@ c10::Event start_copies_to_host(const TensorPairs& copies);
 /// executed: then nobody may copy between it and the host, nor wait for what is under way there.
 bool is_captured(torch::Device device);
 
-/// Of copies for copy_results(): the device whose current stream will hold them. Nothing where all
-/// are done at once.
+/// The device whose current stream will hold these copies for copy_results(). Nothing if all are
+/// done at once.
 std::optional<torch::Device> device_of_results(const TensorPairs& copies);
 
 /// What the current stream of the device holds when it is called.

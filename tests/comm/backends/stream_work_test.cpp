@@ -50,8 +50,8 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-// A rank of a group, of two if nothing else is said, of which the other is whatever writes into the store: give one that
-// lives a LivePeer.
+// A rank of a group, by default of two. The other rank is whatever writes into the store; a
+// LivePeer is one that lives.
 struct StreamRank {
   explicit StreamRank(int rank = 0, AdapterOptions options = {},
                       StorePointer store = c10::make_intrusive<c10d::HashStore>(), int size = 2)
@@ -595,7 +595,7 @@ TEST(StreamWork, OfAGroupGoesOnAfterAWaitThatACaptureMayNotMake) {
   work->wait(seconds(60));
 }
 
-// --- What is left when a group goes ---------------------------------------------------------------
+// --- What is left when a group goes ---
 
 // How an operation ends that is under way when its group goes.
 std::exception_ptr end_of_what_is_left(std::unique_ptr<StreamRank> rank) {

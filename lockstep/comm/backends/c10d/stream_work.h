@@ -15,7 +15,8 @@ namespace lockstep::c10d_adapter {
 
 /// A wait() without a timeout makes the current stream wait, not the caller, unless the operation
 /// is a barrier. While the current stream is captured into a graph, waiting for what began before
-/// is a ConfigError, unless a stream waited already and there is no timeout. Safe to use from several threads.
+/// is a ConfigError, unless a stream waited already and there is no timeout. Safe to use from
+/// several threads.
 class StreamWork final : public Work, public StreamOrdered {
  public:
   /// `finish` queues on the current stream what turns the library's result into what was asked for.
