@@ -1,5 +1,6 @@
 # Run by `cmake --install`: installs the headers of lockstep/public_headers.txt, and those that they include.
 # Variables: SOURCE_DIR (the project), INCLUDE_DIR (where to, below the prefix unless it is absolute).
+cmake_policy(VERSION 3.24)  # installation scripts have the oldest policies
 file(STRINGS ${SOURCE_DIR}/lockstep/public_headers.txt open REGEX "^lockstep/")
 set(headers "")
 while(open)

@@ -24,6 +24,7 @@
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/cpu.h>
@@ -94,8 +95,10 @@ Finding gpus() {
 }
 
 Finding backends() {
-  std::vector<std::string> names{"shm", "gloo", "hierarchical"};
-  if (nccl_available()) names.push_back("nccl");
+  std::vector<std::string> names;
+  for (const std::string& name : backend_names()) {
+    if (name != "auto" && (name != "nccl" || nccl_available())) names.push_back(name);
+  }
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
 }
 

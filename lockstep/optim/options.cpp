@@ -1,7 +1,10 @@
 #include <lockstep/optim/options.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+
+#include <lockstep/core/options.h>
 
 namespace lockstep {
 namespace {
@@ -33,12 +36,39 @@ struct ToSettings {
   Settings operator()(const AdamWOptions& options) const { return adam_settings("adamw", options); }
 };
 
+struct NamedOptimizer {
+  const char* name;
+  OptimizerOptions defaults;
+};
+
+const std::vector<NamedOptimizer>& named_optimizers() {
+  static const std::vector<NamedOptimizer> all = {
+      {"sgd", SgdOptions{}}, {"adam", AdamOptions{}}, {"adamw", AdamWOptions{}}};
+  return all;
+}
+
 }  // namespace
 
 std::string exact_text(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
+}
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const NamedOptimizer& each : named_optimizers()) all.emplace_back(each.name);
+    return all;
+  }();
+  return names;
+}
+
+OptimizerOptions default_optimizer(const std::string& name) {
+  OptionCheck("Optimizer").one_of("name", name, optimizer_names());
+  const auto& all = named_optimizers();
+  return std::find_if(all.begin(), all.end(), [&](const auto& each) { return name == each.name; })
+      ->defaults;
 }
 
 std::map<std::string, std::string> to_settings(const OptimizerOptions& options) {

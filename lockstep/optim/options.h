@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -33,6 +34,12 @@ struct AdamWOptions {
 };
 
 using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
+
+/// "sgd", "adam", "adamw".
+const std::vector<std::string>& optimizer_names();
+
+/// PyTorch's defaults of the optimizer of this name; ConfigError for another name.
+OptimizerOptions default_optimizer(const std::string& name);
 
 /// Text that keeps all bits of `value`: equal bits give equal texts.
 std::string exact_text(double value);

@@ -1,6 +1,8 @@
 #include <lockstep/optim/update_rule.h>
 
 #include <limits>
+#include <string>
+#include <variant>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -135,6 +137,14 @@ TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
     EXPECT_TRUE(torch::allclose(mixed[5].to(torch::kFloat64), alone[0], 1e-3, 1e-3)) << c.golden;
     run({});
   }
+}
+
+TEST(OptimizerNames, MakeTheRuleOfTheirName) {
+  for (const std::string& name : optimizer_names()) {
+    EXPECT_EQ(make_update_rule(default_optimizer(name))->name(), name);
+  }
+  EXPECT_EQ(optimizer_names().size(), std::variant_size_v<OptimizerOptions>);
+  EXPECT_THROW(default_optimizer("rmsprop"), ConfigError);
 }
 
 TEST(UpdateRule, FollowsANewLearningRate) {

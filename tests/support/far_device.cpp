@@ -563,6 +563,9 @@ std::vector<std::string> waits() {
   return all_waits;
 }
 int current_device() { return current_index; }
+c10::Stream new_stream(int index) {
+  return c10::impl::VirtualGuardImpl(kType).getNewStream(device(index), 0);
+}
 
 void move_to(torch::nn::Module& module, torch::Device device) {
   struct Metadata : c10::TensorImpl {

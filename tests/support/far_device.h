@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Stream.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
@@ -37,6 +38,9 @@ std::vector<std::string> waits();
 
 /// The current device of the calling thread.
 int current_device();
+
+/// A stream of the device of that number that nobody else has.
+c10::Stream new_stream(int index = 0);
 
 /// Gives the module's parameters and buffers memory of the far device, where Module::to() cannot:
 /// to LibTorch a tensor of the host never becomes one of this type. Call it before any backward.

@@ -5,6 +5,7 @@
 #include <lockstep/bench/options.h>
 #include <lockstep/bench/sizes.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -115,7 +116,7 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   BenchCommSettings settings;
   const OptionCheck check(kBenchComm);
   settings.collectives = resolve_collectives(arguments.collective);
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
+  check.one_of("--backend", arguments.backend, backend_names());
   settings.backend = arguments.backend;
   settings.worker = worker_environment();
   settings.world_size =

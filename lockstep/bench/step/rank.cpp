@@ -26,8 +26,8 @@ namespace {
 
 constexpr double kRoundSeconds = 0.2;
 constexpr std::int64_t kMostSteps = 50;
-constexpr std::int64_t kFurtherWarmUps = 20;
-constexpr int kWarmUps = 2;  // the reducer rebuilds its buckets after the first step
+constexpr std::int64_t kFurtherWarmUpSteps = 20;
+constexpr int kWarmUpSteps = 2;  // the reducer rebuilds its buckets after the first step
 
 std::string trace_name(const StepVariant& variant) {
   std::ostringstream name;
@@ -86,7 +86,7 @@ class StepMeasurement {
   std::int64_t warm_up() {
     double slowest = 0;
     for (const auto& way : ways_) {
-      for (int i = 0; i < kWarmUps; ++i) slowest = time_steps(*way, 1).step_ms / 1e3;
+      for (int i = 0; i < kWarmUpSteps; ++i) slowest = time_steps(*way, 1).step_ms / 1e3;
     }
     const auto fitting =
         static_cast<std::int64_t>(std::min<double>(kRoundSeconds / slowest, kMostSteps));
@@ -94,7 +94,7 @@ class StepMeasurement {
                                    ? settings_.steps
                                    : agree(start_line_, std::max<std::int64_t>(fitting, 1));
     if (steps > 1) {
-      for (const auto& way : ways_) time_steps(*way, std::min(steps, kFurtherWarmUps));
+      for (const auto& way : ways_) time_steps(*way, std::min(steps, kFurtherWarmUpSteps));
     }
     return steps;
   }

@@ -6,6 +6,7 @@
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/options.h>
 
 namespace lockstep {
 namespace {
@@ -85,7 +86,7 @@ void resolve_common(const BenchStepArguments& arguments, int default_rounds,
   settings.backend = arguments.backend;
   check.one_of("--precision", arguments.precision, {"32", "bf16"});
   settings.precision = arguments.precision;
-  check.one_of("--optimizer", arguments.optimizer, {"sgd", "adam", "adamw"});
+  check.one_of("--optimizer", arguments.optimizer, optimizer_names());
   settings.optimizer = arguments.optimizer;
   settings.rounds = arguments.rounds.value_or(default_rounds);
   check.in_range("--rounds", settings.rounds, 1, 1e6);

@@ -5,6 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/trace/span_recorder.h>
@@ -170,9 +171,8 @@ void Replica::backward(const std::function<torch::Tensor(const torch::Tensor&)>&
 }
 
 OptimizerOptions optimizer_options(const std::string& name) {
-  if (name == "adam") return AdamOptions{};
-  if (name == "adamw") return AdamWOptions{};
-  return SgdOptions{.lr = 0.01, .momentum = 0.5};
+  if (name == "sgd") return SgdOptions{.lr = 0.01, .momentum = 0.5};
+  return default_optimizer(name);
 }
 
 std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work) {

@@ -27,10 +27,12 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/loader/loader.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/trace/chrome_trace.h>
 #include <lockstep/trace/span_recorder.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -68,7 +70,7 @@ struct BenchLoaderRow {
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
   std::vector<LoaderEngineKind> engines;
   for (const std::string& word : words_of(text)) {
-    OptionCheck(kBenchLoader).one_of("--loader", word, {"native", "cuda", "dali"});
+    OptionCheck(kBenchLoader).one_of("--loader", word, loader_engine_names());
     engines.push_back(parse_loader_engine(word));
   }
   return engines;
@@ -210,7 +212,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
 void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kBenchLoader);
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
-  check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
+  check.one_of("--precision", arguments.precision, precision_names());
   parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
   const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
   const ImageReader::Decoding decoding = parse_decoding_option(kBenchLoader, arguments.decoding);

@@ -8,6 +8,7 @@
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/loader/loader_options.h>
 
 namespace lockstep {
 namespace {
@@ -189,7 +190,7 @@ TableAxes parse_axes(const BenchTableArguments& arguments, const TableMachine& m
           .ranks = arguments.ranks ? parse_counts("--ranks", *arguments.ranks, 1, kMostRanks)
                                    : usual_ranks(machine, on_gpus),
           .strategies = parse_names("--strategies", arguments.strategies, strategy_names()),
-          .loaders = parse_names("--loaders", arguments.loaders, {"native", "cuda", "dali"}),
+          .loaders = parse_names("--loaders", arguments.loaders, loader_engine_names()),
           .kernels = parse_kernels(arguments, recipe),
           .peer_workers = parse_peer_workers(arguments)};
 }

@@ -23,6 +23,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/data/augment/operator_name.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 
 namespace lockstep {
@@ -79,7 +80,7 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
 }
 
 void run(PreviewArguments& arguments) {
-  OptionCheck(kDataPreview).one_of("--loader", arguments.engine, {"native", "cuda", "dali"});
+  OptionCheck(kDataPreview).one_of("--loader", arguments.engine, loader_engine_names());
   arguments.options.engine = parse_loader_engine(arguments.engine);
   arguments.choice.decoding = parse_decoding_option(kDataPreview, arguments.decoding);
   check_decoding(kDataPreview, arguments.choice.decoding, arguments.options.engine);

@@ -10,12 +10,15 @@
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/train/train_limits.h>
 #include <lockstep/cli/train/train_schedule.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/optim/update_rule.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -231,10 +234,8 @@ void apply(const TrainArguments& arguments, Adam& adam) {
 OptimizerOptions choose_optimizer(const std::optional<std::string>& name,
                                   const OptimizerOptions& of_recipe) {
   if (!name) return of_recipe;
-  OptionCheck("train").one_of("--optimizer", *name, {"sgd", "adam", "adamw"});
-  OptimizerOptions chosen = SgdOptions{};
-  if (*name == "adam") chosen = AdamOptions{};
-  if (*name == "adamw") chosen = AdamWOptions{};
+  OptionCheck("train").one_of("--optimizer", *name, optimizer_names());
+  const OptimizerOptions chosen = default_optimizer(*name);
   return chosen.index() == of_recipe.index() ? of_recipe : chosen;
 }
 
@@ -345,7 +346,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
         "train: --cycle-momentum needs an optimizer with momentum; give --momentum "
         "above 0, or --optimizer adam or adamw");
   }
-  check.one_of("--precision", arguments.precision, {"32", "bf16", "16"});
+  check.one_of("--precision", arguments.precision, precision_names());
   settings.precision = parse_precision(arguments.precision);
   if (arguments.no_fused_kernels && !settings.recipe->has_fused_kernels) {
     throw ConfigError(lockstep::str("train: --no-fused-kernels changes nothing for ",
@@ -508,8 +509,8 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical", "nccl"});
-  check.one_of("--loader", arguments.loader, {"native", "cuda", "dali"});
+  check.one_of("--backend", arguments.backend, backend_names());
+  check.one_of("--loader", arguments.loader, loader_engine_names());
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
   settings.mix = parse_mix_option("train", arguments.mix);
   settings.loader = parse_loader_engine(arguments.loader);

@@ -40,9 +40,9 @@ struct ProcessGroupOptions {
   bool nan_check = false;
   /// How long a host may answer nothing before a group over Gloo takes its ranks for dead, in place
   /// of waiting for `timeout`. A rank that is silent while its host answers, because it is stopped
-  /// or has no processor, is waited for. Zero: hosts are always waited for. Over NCCL, whose
-  /// connections tell nothing, a rank that has been silent for this time counts as dead, stopped or
-  /// not. Absent: LOCKSTEP_HOST_TIMEOUT, else 10 s.
+  /// or has no processor, is waited for. Zero: hosts are always waited for. Over NCCL, where there
+  /// is no connection whose state could be queried, a rank that has been silent for this time
+  /// counts as dead, stopped or not. Absent: LOCKSTEP_HOST_TIMEOUT, else 10 s.
   std::optional<std::chrono::milliseconds> host_timeout{};
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,

@@ -167,6 +167,13 @@ std::string Watchdog::State::departed(std::uint64_t number) const {
   return any ? absence() : "";
 }
 
+std::string Watchdog::State::left(int peer) const {
+  const Lock lock(mutex_);
+  const Peer& gone = peers_[static_cast<std::size_t>(peer)];
+  const bool is_over = gone.gone_since && Clock::now() - *gone.gone_since >= kDepartureGrace;
+  return is_over && gone.status.left ? departure(peer) : "";
+}
+
 std::string Watchdog::State::lost_store(std::chrono::milliseconds limit) const {
   const Lock lock(mutex_);
   const int host = options_.store_rank;
@@ -262,6 +269,7 @@ void Watchdog::throw_if_ended() const { state_->throw_if_ended(); }
 std::string Watchdog::explanation(std::optional<int> peer) { return state_->explanation(peer); }
 std::string Watchdog::store_trouble() const { return state_->store_trouble(); }
 std::string Watchdog::departed(std::uint64_t number) const { return state_->departed(number); }
+std::string Watchdog::left(int peer) const { return state_->left(peer); }
 std::string Watchdog::lost_store(std::chrono::milliseconds limit) const {
   return state_->lost_store(limit);
 }

@@ -34,12 +34,13 @@ struct WatchdogOptions {
   /// How long a peer may be silent before its host is asked for an answer; without one the peer is
   /// dead or cut off, and the group ends. Zero: no host is asked.
   std::chrono::milliseconds host_timeout{0};
-  /// How long a peer may be silent where no connection to it can be asked for: then it counts as
-  /// dead, and the group ends. Zero: silence alone ends nothing.
+  /// How long a peer may be silent where there is no connection whose state could be queried: then
+  /// it counts as dead, and the group ends. Zero: silence alone ends nothing.
   std::chrono::milliseconds silence_limit{0};
   /// This host's address, at which peers check that the host answers. If empty, peers cannot check.
   std::string own_address{};
-  /// Called once, on the watchdog's thread, when the group has ended: wakes what waits.
+  /// Called once, on the watchdog's thread, when the group has ended, unless leave() was called
+  /// before: wakes what waits.
   std::function<void()> ended{};
   /// Called on the watchdog's thread when this rank leaves, the store being alive: deletes its
   /// keys.
@@ -57,7 +58,7 @@ class Watchdog {
   /// what blocks in it holds up no status; one that cannot be cloned is used itself. (Not before:
   /// a connection takes tens of milliseconds, and many groups live shorter.)
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int rank, int size, WatchdogOptions options);
-  /// leave(), where nobody has called it.
+  /// Leaves as leave() does, unless leave() was called.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -91,6 +92,8 @@ class Watchdog {
   /// As missing(), for collective `number` that has not failed: names a rank whose connection has
   /// been closed for a second and that has not called it.
   std::string departed(std::uint64_t number) const;
+  /// As departed(), for a message to or from `peer`: that rank has been gone for a second.
+  std::string left(int peer) const;
   /// As departed(), for the rank that serves the store, where there is no connection whose state
   /// could be queried: says that the store has been gone, or has not answered, for `limit`. An
   /// operation that needs that rank will not end. Empty otherwise.

@@ -106,6 +106,7 @@ class Watchdog::State {
   std::string explanation(std::optional<int> peer);
   std::string store_trouble() const;
   std::string departed(std::uint64_t number) const;
+  std::string left(int peer) const;
   std::string lost_store(std::chrono::milliseconds limit) const;
   void hurry();
   void wait_for_news(std::chrono::milliseconds timeout);

@@ -22,12 +22,27 @@ void CallLog::number(Collective& call) noexcept {
   call.number = (message ? messages_ : collectives_).fetch_add(1, std::memory_order_relaxed);
 }
 
+namespace {
+
+bool is_config_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ConfigError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 FlightRecorder::Id CallLog::created(const Collective& call, bool begun) noexcept {
   return recorder_->created(group_, call.number, call.description, begun);
 }
 
 std::exception_ptr CallLog::failed(FlightRecorder::Id id, std::exception_ptr error) noexcept {
   recorder_->failed(id);
+  if (is_config_error(error)) return error;
   dump_once();
   return told_.exchange(true) ? error : with_place_of_dump(error);
 }

@@ -35,7 +35,8 @@ class CallLog {
   void completed(FlightRecorder::Id id, int source) noexcept { recorder_->completed(id, source); }
 
   /// Notes the failure. At the group's first one the recorder is written, and the result is
-  /// `error`, of the same type, that says where; else `error` as it is.
+  /// `error`, of the same type, that says where; else `error` as it is. A ConfigError is that of a
+  /// wrong call, after which the group goes on: none of the group's failures.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
   /// As failed(), for a call that nobody waits for any more: the group's first failure is logged,
   /// and the next failed() returns where the recorder was written.

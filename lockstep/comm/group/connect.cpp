@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/backends/nccl/nccl.h>
 #include <lockstep/comm/backends/single/single_backend.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/comm/diagnostics/fingerprints.h>
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/choose_backend.h>
@@ -124,7 +125,7 @@ std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options) {
 
 void check_options(const ProcessGroupOptions& options, const std::string& call) {
   const OptionCheck check(call);
-  check.one_of("backend", options.backend, {"auto", "shm", "gloo", "nccl", "hierarchical"});
+  check.one_of("backend", options.backend, backend_names());
   check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
   // Read when the group is connected: a wrong text is better told before ranks wait for each other.
   environment_flag("LOCKSTEP_NAN_CHECK");

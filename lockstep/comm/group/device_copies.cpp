@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
@@ -45,9 +47,7 @@ c10::Event start_copies_to_host(const TensorPairs& copies) {
   const torch::NoGradGuard no_grad;
   const torch::Device device = copies.front().second.device();
   const c10::Stream own = copy_stream_of(device);
-  c10::Event computed(device.type());
-  computed.record(current_stream_of(device));
-  computed.block(own);
+  mark_stream(device).block(own);
   const c10::StreamGuard guard(own);
   for (const auto& [host, source] : copies) {
     // Tensors of one call nearly always are on one device. Another one's stream knows nothing of
@@ -59,19 +59,29 @@ c10::Event start_copies_to_host(const TensorPairs& copies) {
   return arrived;
 }
 
+bool is_captured(torch::Device device) { return is_capturing() || nccl::is_captured(device); }
+
+std::optional<torch::Device> device_of_results(const TensorPairs& copies) {
+  for (const auto& [target, source] : copies) {
+    if (!target.is_cpu() && source.is_cpu() && source.is_pinned()) return target.device();
+  }
+  return std::nullopt;
+}
+
+c10::Event mark_stream(torch::Device device) {
+  c10::Event mark(device.type());
+  mark.record(current_stream_of(device));
+  return mark;
+}
+
 std::optional<c10::Event> copy_results(const TensorPairs& copies) {
   const torch::NoGradGuard no_grad;
-  std::optional<torch::Device> device;
+  const auto device = device_of_results(copies);
   for (const auto& [target, source] : copies) {
-    const bool queues = !target.is_cpu() && source.is_cpu() && source.is_pinned() &&
-                        (!device || *device == target.device());
-    if (queues) device = target.device();
+    const bool queues = device == target.device() && source.is_cpu() && source.is_pinned();
     torch::Tensor(target).copy_(source, /*non_blocking=*/queues);
   }
-  if (!device) return std::nullopt;
-  c10::Event arrived(device->type());
-  arrived.record(current_stream_of(*device));
-  return arrived;
+  return device ? std::optional(mark_stream(*device)) : std::nullopt;
 }
 
 void let_stream_wait(const c10::Event& event) { event.block(current_stream_of(event.device())); }

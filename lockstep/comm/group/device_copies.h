@@ -24,6 +24,17 @@ void set_current_device(torch::Device device);
 /// the caller holds the tensors.
 c10::Event start_copies_to_host(const TensorPairs& copies);
 
+/// Whether what the calling thread gives to `device` is being captured in a graph instead of
+/// executed: then nobody may copy between it and the host, nor wait for what is under way there.
+bool is_captured(torch::Device device);
+
+/// The device whose current stream will hold these copies for copy_results(). Nothing if all are
+/// done at once.
+std::optional<torch::Device> device_of_results(const TensorPairs& copies);
+
+/// What the current stream of the device holds when it is called.
+c10::Event mark_stream(torch::Device device);
+
 /// Fills each first tensor from its second. Copies from pinned memory to a device are queued in the
 /// current stream; the result is complete when they are. Nothing where all were done at once.
 std::optional<c10::Event> copy_results(const TensorPairs& copies);

@@ -58,7 +58,10 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
   }
 }
 
-ProcessGroup::Impl::~Impl() = default;
+// What was called before the group was dropped is given to the transport, as without a device.
+ProcessGroup::Impl::~Impl() {
+  staged_->finish(membership.options.timeout, [this] { backend->throw_if_ended(); });
+}
 
 // --- Calls
 // -------------------------------------------------------------------------------------------
@@ -87,9 +90,6 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
       copy_results(prepared.copies);
     log->completed(id(), -1);
     return true;
-  } catch (const ConfigError&) {
-    membership.recorder->failed(id());  // a wrong call; the group goes on
-    throw;
   } catch (...) {
     std::rethrow_exception(log->failed(id(), std::current_exception()));
   }
@@ -124,9 +124,6 @@ auto ProcessGroup::Impl::noting(std::span<const FlightRecorder::Id> ids, Functio
     auto result = hand_over();
     for (const auto id : ids) log->started(id);
     return result;
-  } catch (const ConfigError&) {
-    for (const auto id : ids) membership.recorder->failed(id);  // a wrong call; the group goes on
-    throw;
   } catch (...) {
     std::exception_ptr error = std::current_exception();
     for (const auto id : ids) error = log->failed(id, error);
@@ -141,16 +138,13 @@ ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int ta
   return {noting({&id, 1}, [&] { return hand_over(prepared.call, tag); }), id};
 }
 
-// The group may have gone when the data has come: then nobody wants the result.
 std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int tag,
                                                        FlightRecorder::Id id) {
   StagedStarts::Call call;
-  call.start = [weak = weak_from_this(), collective = prepared.call, tag,
-                id]() mutable -> std::shared_ptr<Work> {
-    const auto self = weak.lock();
-    if (!self) return nullptr;
-    auto work = self->hand_over(collective, tag);
-    self->log->started(id);
+  // The destructor has the queue finished before anything of the group goes.
+  call.start = [this, collective = prepared.call, tag, id]() mutable {
+    auto work = hand_over(collective, tag);
+    log->started(id);
     return work;
   };
   call.loads = std::move(prepared.loads);

@@ -25,9 +25,20 @@ GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared
       copies_(std::move(copies)),
       log_(std::move(log)),
       id_(id),
+      device_(device_of_results(copies_)),
+      called_(device_ ? std::optional(mark_stream(*device_)) : std::nullopt),
       log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
 
+// Results come from the host, which no graph can replay.
+void GroupWork::check_stream() const {
+  if (!device_ || !is_captured(*device_)) return;
+  throw ConfigError(lockstep::str("wait: an operation on ", *device_,
+                                  " began before this thread's stream was captured in a graph, "
+                                  "which cannot wait for it; wait for it before the capture"));
+}
+
 void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
+  check_stream();
   // What goes on in a stream has not ended by its first wait, and each caller's stream must wait.
   const auto wait_again = [&] {
     if (log_hears_later_) work_->wait(timeout);
@@ -42,6 +53,9 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   if (has_ended()) return wait_again();  // another thread may have waited meanwhile
   try {
     work_->wait(timeout);
+  } catch (const ConfigError&) {
+    if (!work_->error()) throw;  // this wait is wrong, the operation goes on
+    fail(std::current_exception());
   } catch (...) {
     fail(std::current_exception());
   }
@@ -58,6 +72,7 @@ bool GroupWork::has_ended() {
 
 bool GroupWork::is_completed() {
   if (is_known()) return true;
+  if (device_ && is_captured(*device_)) return false;
   const std::unique_lock turn(work_mutex_, std::try_to_lock);
   if (!turn) return false;  // somebody waits for it just now
   if (is_known()) return true;
@@ -87,6 +102,7 @@ std::exception_ptr GroupWork::finish() {
   if (state_ != State::kRunning) return error_;
   if (!copies_.empty()) {
     try {
+      if (called_) let_stream_wait(*called_);
       arrived_ = copy_results(copies_);
     } catch (...) {
       error_ = log_->failed(id_, std::current_exception());

@@ -16,8 +16,10 @@
 namespace lockstep {
 
 /// Copies results to where the caller wants them, once, and tells the log how it ended. Results for
-/// a device are queued in the current stream of the thread that finds the operation complete; the
-/// stream of every thread that calls wait() waits for them. Safe to use from several threads.
+/// a device are queued in the current stream of the thread that finds the operation complete,
+/// behind what the stream of the thread that made this holds; the stream of every thread that calls
+/// wait() waits for them. While a graph captures streams of that device, wait() is a ConfigError,
+/// and is_completed() false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
   /// `runs_on_stream`: the backend's. The log hears of the end of a StreamOrdered Work on the
@@ -33,6 +35,7 @@ class GroupWork final : public Work {
  private:
   enum class State { kRunning, kDone, kFailed };
   bool has_ended();
+  void check_stream() const;
   bool is_known() const;
   std::exception_ptr finish();
   void fail(std::exception_ptr error);
@@ -41,9 +44,11 @@ class GroupWork final : public Work {
   TensorPairs copies_;
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
-  const bool log_hears_later_;   // from the Work
-  std::timed_mutex work_mutex_;  // one thread at a time asks the backend's Work
-  mutable std::mutex mutex_;     // guards what follows
+  const std::optional<torch::Device> device_;  // to which results are copied from the host
+  const std::optional<c10::Event> called_;     // what its stream held at the call
+  const bool log_hears_later_;                 // from the Work
+  std::timed_mutex work_mutex_;                // one thread at a time asks the backend's Work
+  mutable std::mutex mutex_;                   // guards what follows
   State state_ = State::kRunning;
   std::exception_ptr error_;
   std::optional<c10::Event> arrived_;  // the results, on their device

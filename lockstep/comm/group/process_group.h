@@ -63,7 +63,8 @@ class ProcessGroup {
   /// helps nobody.
   bool runs_on_stream() const;
   /// Why a CUDA graph cannot record and replay this group's operations, as the end of a sentence;
-  /// empty where it can.
+  /// empty where it can. While a stream is captured, calls with tensors of a device that go through
+  /// the host, and waits for what began before the capture, are a ConfigError.
   std::string why_not_capturable() const;
 
   // --- Collectives: one tensor in, or out, on each rank ------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -85,6 +86,12 @@ class StagedStarts::Handle final : public Work {
     while (!has_started()) {
       bool moved = queue_->advance();
       if (has_started()) return;
+      if (queue_->is_held_by_capture()) {
+        throw ConfigError(lockstep::str("wait: ", name_,
+                                        " is on its way to the host since before a graph was "
+                                        "captured, which cannot wait for it; wait for it before "
+                                        "the capture"));
+      }
       if (queue_->progress_) moved = queue_->progress_->advance(queue_.get()) || moved;
       if (moved) {
         last_moved = Clock::now();
@@ -154,7 +161,35 @@ std::shared_ptr<Work> StagedStarts::push(Call call) {
   return handle;
 }
 
+void StagedStarts::finish(std::chrono::milliseconds limit,
+                          const std::function<void()>& check) noexcept {
+  const Deadline deadline(limit);
+  const auto start = Clock::now();
+  try {
+    while (!empty() && !deadline.expired()) {
+      if (advance()) continue;
+      check();
+      if (Clock::now() - start < kBusyWait) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kStagingPause);
+      }
+    }
+  } catch (const std::exception&) {
+    // The group has ended: nobody waits for the rest.
+  }
+  std::deque<std::shared_ptr<Entry>> rest;
+  {
+    const std::scoped_lock lock(mutex_);
+    rest.swap(entries_);
+    waiting_.fetch_sub(rest.size(), std::memory_order_release);
+  }
+  while (!empty()) std::this_thread::sleep_for(kStagingPause);  // another thread starts one
+}
+
 bool StagedStarts::advance() noexcept {
+  // The last reference to a handle may be that to its group, which then finishes this queue.
+  std::vector<std::shared_ptr<Handle>> handles;
   if (empty() || is_starting_.exchange(true, std::memory_order_acquire)) return false;
   bool moved = false;
   while (const auto entry = take_first_ready()) {
@@ -167,11 +202,20 @@ bool StagedStarts::advance() noexcept {
       error = std::current_exception();
     }
     // The caller may have dropped the handle: the operation goes on, for the sake of the peers.
-    if (const auto handle = entry->handle.lock()) handle->started(std::move(work), error);
+    if (auto handle = entry->handle.lock()) {
+      handle->started(std::move(work), error);
+      handles.push_back(std::move(handle));
+    }
     waiting_.fetch_sub(1, std::memory_order_release);
   }
   is_starting_.store(false, std::memory_order_release);
   return moved;
+}
+
+bool StagedStarts::is_held_by_capture() {
+  const std::scoped_lock lock(mutex_);
+  return !entries_.empty() && entries_.front()->arrived &&
+         is_captured(entries_.front()->arrived->device());
 }
 
 std::shared_ptr<StagedStarts::Entry> StagedStarts::take_first_ready() {
@@ -180,7 +224,7 @@ std::shared_ptr<StagedStarts::Entry> StagedStarts::take_first_ready() {
   const auto& arrived = entries_.front()->arrived;
   std::string failure;
   try {
-    if (arrived && !arrived->query()) return nullptr;
+    if (arrived && (is_captured(arrived->device()) || !arrived->query())) return nullptr;
   } catch (const std::exception& error) {
     failure = entry_failure(entries_.front()->call, error);
   }

@@ -46,7 +46,11 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
   /// Queues the copies, and the call behind the earlier ones.
   std::shared_ptr<Work> push(Call call);
 
-  /// Starts the calls whose data is there.
+  /// Starts all calls, waiting for their data at most `limit`, and not after `check` has thrown.
+  /// Forgets those that it could not start. Afterwards no function of a call's is called any more.
+  void finish(std::chrono::milliseconds limit, const std::function<void()>& check) noexcept;
+
+  /// Starts the calls whose data is there. While a graph captures their device, nobody may ask it.
   bool advance() noexcept override;
   bool needs_a_hand() override { return !empty(); }
 
@@ -58,6 +62,7 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
     std::weak_ptr<Handle> handle;
   };
   std::shared_ptr<Entry> take_first_ready();
+  bool is_held_by_capture();
 
   const std::shared_ptr<Progress> progress_;
   std::once_flag joins_progress_;

@@ -17,8 +17,13 @@ std::string to_string(LoaderEngineKind kind) {
   return "native";
 }
 
+const std::vector<std::string>& loader_engine_names() {
+  static const std::vector<std::string> names = {"native", "cuda", "dali"};
+  return names;
+}
+
 LoaderEngineKind parse_loader_engine(const std::string& name) {
-  OptionCheck("Loader").one_of("engine", name, {"native", "cuda", "dali"});
+  OptionCheck("Loader").one_of("engine", name, loader_engine_names());
   if (name == "cuda") return LoaderEngineKind::kCuda;
   return name == "dali" ? LoaderEngineKind::kDali : LoaderEngineKind::kNative;
 }

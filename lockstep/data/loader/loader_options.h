@@ -45,6 +45,7 @@ struct LoaderOptions {
 
 /// "native", "cuda", "dali".
 std::string to_string(LoaderEngineKind kind);
+const std::vector<std::string>& loader_engine_names();
 /// Throws a ConfigError for another word.
 LoaderEngineKind parse_loader_engine(const std::string& name);
 

@@ -20,8 +20,13 @@ std::string to_string(Precision precision) {
   throw InternalError("Trainer: a precision without a name");
 }
 
+const std::vector<std::string>& precision_names() {
+  static const std::vector<std::string> names = {"32", "bf16", "16"};
+  return names;
+}
+
 Precision parse_precision(const std::string& name) {
-  OptionCheck("Trainer").one_of("precision", name, {"32", "16", "bf16"});
+  OptionCheck("Trainer").one_of("precision", name, precision_names());
   if (name == "32") return Precision::k32;
   return name == "16" ? Precision::kFp16 : Precision::kBf16;
 }

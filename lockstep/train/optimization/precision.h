@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -20,6 +21,7 @@ enum class Precision {
 
 /// "32", "16" or "bf16".
 std::string to_string(Precision precision);
+const std::vector<std::string>& precision_names();
 /// The inverse; ConfigError for another word.
 Precision parse_precision(const std::string& name);
 

@@ -75,12 +75,23 @@ class StreamLibrary final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>&, int, int) override {
     return begin();
   }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
+    return begin();
+  }
+  /// What is started until endCoalescing() has no work of its own.
+  void startCoalescing() override { collects = true; }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    collects = false;
+    return begin();
+  }
   /// Its kernels stop, and nothing tells that from an end.
   void abort() override {
     aborted = true;
     for (const WorkPointer& work : works()) work->end();
   }
-  void shutdown() override {}
+  void shutdown() override {
+    if (!shutdown_failure.empty()) throw std::runtime_error(shutdown_failure);
+  }
 
   /// In the order of their starts.
   std::vector<WorkPointer> works() const {
@@ -95,9 +106,12 @@ class StreamLibrary final : public c10d::Backend {
   }
 
   std::atomic<bool> aborted = false;
+  std::string shutdown_failure;  ///< set it before the group leaves
+  std::atomic<bool> collects = false;
 
  private:
   c10::intrusive_ptr<c10d::Work> begin() {
+    if (collects) return nullptr;
     const std::scoped_lock lock(mutex_);
     if (!refusal_.empty()) throw std::runtime_error(std::exchange(refusal_, ""));
     works_.push_back(c10::make_intrusive<StreamLibraryWork>());

@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <latch>
 #include <optional>
@@ -49,15 +50,15 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-// A rank of a group of two, of which the other is whatever writes into the store: give one that
-// lives a LivePeer.
+// A rank of a group, by default of two. The other rank is whatever writes into the store; a
+// LivePeer is one that lives.
 struct StreamRank {
   explicit StreamRank(int rank = 0, AdapterOptions options = {},
-                      StorePointer store = c10::make_intrusive<c10d::HashStore>())
+                      StorePointer store = c10::make_intrusive<c10d::HashStore>(), int size = 2)
       : store(std::move(store)),
-        library(c10::make_intrusive<StreamLibrary>(rank, 2)),
+        library(c10::make_intrusive<StreamLibrary>(rank, size)),
         caller(c10d_adapter::make(library, this->store, with_defaults(std::move(options))), rank,
-               2) {}
+               size) {}
 
   static AdapterOptions with_defaults(AdapterOptions options) {
     options.library = c10d_adapter::Library::kNccl;
@@ -66,6 +67,9 @@ struct StreamRank {
   }
 
   std::shared_ptr<Work> start() { return caller.start(CallKind::kAllReduce, {}, torch::ones({4})); }
+  std::shared_ptr<Work> recv(int source) {
+    return caller.backend->recv(torch::ones({4}), source, 0);
+  }
   Watchdog& watchdog() { return *caller.backend->watchdog(); }
   /// What the next call throws; empty while the group lives.
   std::string end() {
@@ -210,6 +214,35 @@ TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
   EXPECT_EQ(device->questions, 0);
 }
 
+TEST(StreamWork, AThreadThatCapturesMayNotWaitForWhatBeganBefore) {
+  const auto device = std::make_shared<CapturedDevice>();
+  StreamRank rank(0, {.device_queries = device});
+  const auto work = rank.start();
+  const auto barrier = rank.caller.start(CallKind::kBarrier, {}, {});
+  device->capturing = true;
+  for (const std::optional<milliseconds> timeout :
+       {std::optional<milliseconds>(), {milliseconds(1)}}) {
+    EXPECT_THAT([&] { work->wait(timeout); },
+                testing::ThrowsMessage<ConfigError>(
+                    "rank 0: wait: all_reduce[float32, 4] (operation 0) began before this thread's "
+                    "stream was captured in a graph, which cannot wait for it; wait for it before "
+                    "the capture"));
+    EXPECT_THROW(barrier->wait(timeout), ConfigError);
+  }
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 0);
+  EXPECT_EQ(work->error(), nullptr);
+  device->capturing = false;
+  EXPECT_EQ(rank.end(), "");
+  work->wait();
+  device->capturing = true;
+  work->wait();  // nothing is left to wait for: the stream did before
+  EXPECT_THROW(work->wait(milliseconds(1)), ConfigError);
+  device->capturing = false;
+  for (const auto& each : rank.library->works()) each->end();
+  barrier->wait();
+  EXPECT_EQ(rank.end(), "");
+}
+
 // --- Ends of the group ---------------------------------------------------------------------------
 
 TEST(StreamWorkFailure, OfAnOperationThatNobodyWaitsForEndsTheGroup) {
@@ -295,21 +328,22 @@ TEST(StreamWorkDeath, NobodyIsDeadWhoSaysThatItLives) {
   rank.library->work(0)->end();
 }
 
-TEST(StreamWorkDeath, OfTheStoreThatDoesNotAnswerIsNamed) {
-  // Answers until it is told to be mute.
-  class MuteStore final : public c10d::HashStore {
-   public:
-    using c10d::HashStore::set;
-    void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
-      if (mute) {
-        released.wait();
-        return;
-      }
-      c10d::HashStore::set(key, value);
+// Answers until it is told to be mute.
+class MuteStore final : public c10d::HashStore {
+ public:
+  using c10d::HashStore::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    if (mute) {
+      released.wait();
+      return;
     }
-    std::atomic<bool> mute = false;
-    std::latch released{1};
-  };
+    c10d::HashStore::set(key, value);
+  }
+  std::atomic<bool> mute = false;
+  std::latch released{1};
+};
+
+TEST(StreamWorkDeath, OfTheStoreThatDoesNotAnswerIsNamed) {
   const auto store = c10::make_intrusive<MuteStore>();
   {
     StreamRank rank(1, {.host_timeout = seconds(1)}, store);
@@ -336,6 +370,42 @@ TEST(StreamWorkDeath, APeerThatLeftWithoutTheOperationIsNamed) {
             "all_reduce[float32, 4] (operation 0)");
 }
 
+TEST(StreamWorkDeath, OfTheStoreDoesNotEndAMessageThatDoesNotNeedItsRank) {
+  const auto store = c10::make_intrusive<MuteStore>();
+  {
+    StreamRank rank(1, {.host_timeout = seconds(1)}, store, 3);
+    store->mute = true;
+    const auto start = Clock::now();
+    rank.recv(2)->wait();
+    EXPECT_TRUE(comes_true([&] { return seconds_since(start) > 3 || !rank.end().empty(); }));
+    EXPECT_EQ(rank.end(), "");
+  }
+  store->released.count_down();
+}
+
+TEST(StreamWorkDeath, OfTheStoreEndsABatchThatNeedsItsRank) {
+  const auto store = c10::make_intrusive<MuteStore>();
+  {
+    StreamRank rank(1, {.host_timeout = seconds(1)}, store, 3);
+    store->mute = true;
+    rank.caller.backend->batch(
+        {{CallKind::kRecv, torch::ones({4}), 2, 0}, {CallKind::kRecv, torch::ones({4}), 0, 0}});
+    EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+    EXPECT_THAT(rank.end(), StartsWith("CommError: rank 0 died or is stopped (its store has not "));
+  }
+  store->released.count_down();
+}
+
+TEST(StreamWorkDeath, APeerThatLeftWithoutItsMessageIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  write_status_of(*store, 1, "7 -1 0 1 -1 has called nothing yet");
+  StreamRank rank(0, {.host_timeout = seconds(1)}, store);
+  rank.recv(1)->wait();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_EQ(rank.end(),
+            "CommError: rank 1 left the group while rank 0 was in recv[float32, 4, from rank 1]");
+}
+
 TEST(StreamWorkDeadline, EndsWhatNobodyWaitsFor) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const Watchdog peer(store, 1, 2, {.beat = milliseconds(20)});
@@ -354,13 +424,46 @@ TEST(StreamWorkDeadline, OfAnOperationBeginsWhenThoseBeforeItHaveEnded) {
   rank.start()->wait();
   rank.start()->wait();
   const auto start = Clock::now();
-  comes_true([&] { return seconds_since(start) > 1.5; });
+  EXPECT_TRUE(comes_true([&] { return seconds_since(start) > 1; }));
   rank.library->work(0)->end();
-  comes_true([&] { return seconds_since(start) > 2.5 || !rank.end().empty(); });
-  if (rank.library->work(0)->questions > 0) {
-    EXPECT_EQ(rank.end(), "");
+  const auto ended = Clock::now();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_GE(seconds_since(ended), 2);
+  EXPECT_THAT(rank.end(), HasSubstr("(operation 1)"));
+}
+
+// A lock of the driver holds up who asks it.
+struct HeldUpDevice final : c10d_adapter::DeviceQueries {
+  bool has_ended(c10d::Work& work) override {
+    released.wait();
+    return work.isCompleted();
   }
-  rank.library->work(1)->end();
+  std::latch released{1};
+};
+
+TEST(StreamWorkDeadline, DoesNotEndWhatHasEndedWhileTheQuestionIsHeldUp) {
+  const auto device = std::make_shared<HeldUpDevice>();
+  StreamRank rank(0,
+                  {.timeout = seconds(1), .host_timeout = seconds(60), .device_queries = device});
+  const LivePeer peer(rank);
+  const auto work = rank.start();
+  work->wait();
+  const auto start = Clock::now();
+  EXPECT_TRUE(comes_true([&] { return seconds_since(start) > 3 || !rank.end().empty(); }));
+  rank.library->work(0)->end();
+  device->released.count_down();
+  EXPECT_TRUE(work->is_completed());
+  EXPECT_EQ(rank.end(), "");
+}
+
+TEST(StreamWorkDeadline, EndsWhatADeviceThatDoesNotAnswerHolds) {
+  const auto device = std::make_shared<HeldUpDevice>();
+  StreamRank rank(0, {.timeout = seconds(1), .host_timeout = seconds(1), .device_queries = device});
+  const LivePeer peer(rank);
+  rank.start()->wait();
+  EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
+  EXPECT_THAT(rank.end(), StartsWith("TimeoutError: rank 0 waited 1 s in all_reduce"));
+  device->released.count_down();
 }
 
 // --- The flight recorder -------------------------------------------------------------------------
@@ -475,6 +578,81 @@ TEST(StreamWorkFailure, WritesTheStuckOperationAndTellsWhereAtTheNextCall) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce[float32, 5] (operation 1) over nccl"),
                                     HasSubstr("; flight recorder in " + file.string())));
   }
+}
+
+TEST(StreamWork, OfAGroupGoesOnAfterAWaitThatACaptureMayNotMake) {
+  const testing_support::TemporaryDirectory folder;
+  const auto device = std::make_shared<CapturedDevice>();
+  StreamRank rank(0, {.device_queries = device});
+  ProcessGroup group = group_of(rank, folder.path() / "dumps");
+  const auto work = group.async_all_reduce(torch::ones({4}));
+  device->capturing = true;
+  EXPECT_THROW(work->wait(), ConfigError);
+  device->capturing = false;
+  EXPECT_EQ(work->error(), nullptr);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "dumps"));
+  rank.library->work(0)->end();
+  work->wait(seconds(60));
+}
+
+// --- What is left when a group goes ---
+
+// How an operation ends that is under way when its group goes.
+std::exception_ptr end_of_what_is_left(std::unique_ptr<StreamRank> rank) {
+  std::promise<std::exception_ptr> end;
+  {
+    const auto work = rank->start();
+    dynamic_cast<StreamOrdered&>(*work).on_end(
+        [&](const std::exception_ptr& error) { end.set_value(error); });
+  }
+  rank.reset();
+  auto future = end.get_future();
+  if (future.wait_for(seconds(60)) != std::future_status::ready) {
+    return std::make_exception_ptr(Error("nobody was told"));
+  }
+  return future.get();
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& caught) {
+    return caught.what();
+  } catch (const std::exception& caught) {
+    return str("no CommError: ", caught.what());
+  }
+}
+
+TEST(StreamWorkFailure, OfAGroupThatEndsWhileItGoesIsThatOfWhatIsLeft) {
+  Watchdog* watchdog = nullptr;
+  auto rank = std::make_unique<StreamRank>(
+      0, AdapterOptions{.forget_keys = [&] { watchdog->abort("enough"); }});
+  watchdog = rank->caller.backend->watchdog();
+  const auto library = rank->library;
+  EXPECT_EQ(text_of(end_of_what_is_left(std::move(rank))), "enough");
+  EXPECT_TRUE(comes_true([&] { return library->aborted.load(); }));
+}
+
+TEST(StreamWorkFailure, OfTheShutdownIsThatOfWhatIsLeft) {
+  auto rank = std::make_unique<StreamRank>();
+  rank->library->shutdown_failure = "NCCL error: remote process exited";
+  EXPECT_EQ(
+      text_of(end_of_what_is_left(std::move(rank))),
+      "rank 0: all_reduce[float32, 4] (operation 0) over nccl was under way when this rank left "
+      "the group, which failed: NCCL error: remote process exited");
+}
+
+TEST(StreamWork, FreesWhatHasEndedWhenAHandleIsWaitedForOrDropped) {
+  StreamRank rank;
+  rank.start();
+  const auto later = rank.start();
+  rank.library->work(0)->end();
+  // One reference is the double's, and work() makes another.
+  EXPECT_TRUE(comes_true([&] {
+    later->wait();
+    return rank.library->work(0).use_count() == 2;
+  })) << rank.library->work(0).use_count();
 }
 
 // --- The library's words -------------------------------------------------------------------------

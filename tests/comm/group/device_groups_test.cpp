@@ -4,17 +4,21 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/group/profile.h>
+#include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/far_device.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -22,6 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::no_errors;
 using torch::Tensor;
 namespace far_device = testing_support::far_device;
@@ -192,6 +197,108 @@ TEST_P(DeviceGroups, GoOnWhileAnotherGroupIsWaitedFor) {
             no_errors(2));
 }
 
+// What a stream still does with a tensor comes before what another thread or stream receives in it.
+TEST_P(DeviceGroups, ReceiveBehindTheStreamThatCalled) {
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            const int rank = group.rank();
+                            if (rank == 0) {
+                              group.send(far(values(3), rank), 1, 4);
+                              return group.broadcast(far(values(5), rank), 0);
+                            }
+                            const auto earlier =
+                                torch::zeros({6}, torch::TensorOptions().pinned_memory(true));
+                            const auto calls = [&](const Tensor& tensor, auto&& call) {
+                              const c10::StreamGuard guard(far_device::new_stream(rank));
+                              tensor.copy_(earlier, /*non_blocking=*/true);
+                              return std::pair(call(tensor), guard.current_stream());
+                            };
+                            const Tensor message = far(torch::ones({6}), rank);
+                            const Tensor shared = far(torch::ones({6}), rank);
+                            const auto [recv, first] = calls(
+                                message, [&](const Tensor& to) { return group.irecv(to, 0, 4); });
+                            const auto [broadcast, second] = calls(shared, [&](const Tensor& to) {
+                              return group.async_broadcast(to, 0);
+                            });
+                            recv->wait();
+                            while (!broadcast->is_completed()) std::this_thread::yield();
+                            expect_equal("recv", message, values(3));
+                            expect_equal("broadcast", shared, values(5));
+                            first.synchronize();
+                            second.synchronize();
+                            expect_equal("recv, later", message, values(3));
+                            expect_equal("broadcast, later", shared, values(5));
+                          }),
+            no_errors(2));
+}
+
+TEST_P(DeviceGroups, SendWhatIsOnItsWayWhenTheGroupIsDropped) {
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            const int rank = group.rank();
+                            if (rank == 0) return void(group.isend(far(values(3), 0), 1, 4));
+                            Tensor tensor = torch::zeros({6});
+                            group.recv(tensor, 0, 4);
+                            EXPECT_TRUE(torch::equal(tensor, values(3)));
+                          }),
+            no_errors(2));
+}
+
+TEST_P(DeviceGroups, RefuseToBeCaptured) {
+  EXPECT_EQ(
+      run_far_group(
+          2, GetParam(),
+          [](ProcessGroup group) {
+            const int rank = group.rank();
+            const Tensor before = far(values(rank), rank);
+            const Tensor tensor = far(values(rank), rank);
+            const auto work = group.async_all_reduce(before);
+            group.barrier();
+            {
+              const CaptureScope capturing;
+              const std::string refusal = str("on far:", rank,
+                                              " goes through the host, which a captured stream "
+                                              "cannot wait for; use NCCL, with a "
+                                              "GPU for each rank, or call it outside the capture");
+              EXPECT_EQ(message_of<ConfigError>([&] { group.all_reduce(tensor); }),
+                        str("rank ", rank, ": all_reduce: tensor ", refusal));
+              EXPECT_EQ(message_of<ConfigError>([&] { group.irecv(tensor, 1 - rank); }),
+                        str("rank ", rank, ": recv: tensor ", refusal));
+              EXPECT_THAT(message_of<ConfigError>([&] { work->wait(); }),
+                          HasSubstr("began before this thread's stream was captured in a graph"));
+              EXPECT_FALSE(work->is_completed());
+              group.barrier();
+            }
+            group.barrier();
+            work->wait();
+            expect_equal("what began before", before, values(0) + values(1));
+            group.all_reduce(tensor);
+            expect_equal("what came after", tensor, values(0) + values(1));
+          }),
+      no_errors(2));
+}
+
+TEST_P(DeviceGroups, ACaptureMayNotWaitForDataThatIsOnItsWay) {
+  EXPECT_EQ(run_far_group(2, GetParam(),
+                          [](ProcessGroup group) {
+                            Tensor tensor = torch::zeros({6});
+                            if (group.rank() == 1) {
+                              group.recv(tensor, 0, 4);
+                              EXPECT_TRUE(torch::equal(tensor, values(3)));
+                              return;
+                            }
+                            const auto work = group.isend(far(values(3), 0), 1, 4);
+                            {
+                              const CaptureScope capturing;
+                              EXPECT_THAT(message_of<ConfigError>([&] { work->wait(); }),
+                                          HasSubstr("what rank 0 gives to send"));
+                              EXPECT_FALSE(work->is_completed());
+                            }
+                            work->wait();
+                          }),
+            no_errors(2));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceGroups, testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -216,6 +323,27 @@ TEST(DeviceGroupsFailure, OfTheGroupIsHeardWhileDataIsOnItsWay) {
     group.async_all_reduce(tensor)->wait(std::chrono::minutes(5));
   });
   EXPECT_THAT(errors[0], HasSubstr("enough"));
+}
+
+// A wrong call is no failure of the group, whose first one tells where the recorder was written.
+TEST(DeviceGroupsFailure, OfAWrongCallIsItsOwn) {
+  const auto errors = run_far_group(2, "gloo", [](ProcessGroup group) {
+    if (group.rank() == 0) {
+      const auto work = group.isend(far(values(0), 0), 1, 1 << 30);
+      EXPECT_THAT(message_of<ConfigError>([&] { work->wait(); }),
+                  HasSubstr("tags of this backend must be below"));
+      EXPECT_NE(work->error(), nullptr);
+      EXPECT_TRUE(work->is_completed());
+    }
+    const Tensor tensor = far(values(group.rank()), group.rank());
+    group.all_reduce(tensor);
+    expect_equal("all_reduce", tensor, values(0) + values(1));
+    group.barrier();
+    if (group.rank() == 0) group.abort("enough");
+    group.barrier();
+    group.barrier();
+  });
+  EXPECT_THAT(errors, testing::Each(HasSubstr("enough; flight recorder in ")));
 }
 
 TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {

@@ -265,7 +265,7 @@ TEST(Secret, IsMissedInTheStoreOfALauncher) {
   variables.set("LOCKSTEP_SECRET", std::nullopt);
   const CapturedLog log;
   const int fd = listen_on("127.0.0.1", 0);
-  const auto store = tcp_store(0, fd);
+  const auto store = testing_support::tcp_store(0, fd);
   auto environment = environment_of(0, 2, fd);
   environment.master_addr = "0.0.0.0";
   environment.agent_store = true;

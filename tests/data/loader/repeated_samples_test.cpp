@@ -17,7 +17,7 @@ namespace lockstep::testing_support {
 namespace {
 
 // `count` images of 3x8x8 with labels 0, 1, ...
-ImageDataset photos(std::int64_t count) {
+ImageDataset patterned_photos(std::int64_t count) {
   auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * 193), 3));
   for (std::int64_t i = 0; i < count; ++i) (*bytes)[i * 193] = static_cast<char>(i);
   ImageShard shard;
@@ -61,7 +61,7 @@ std::vector<Shown> epoch_of(const ImageDataset& dataset, const S& sampler,
 }
 
 TEST(RepeatedSamples, AreAugmentedAnewEachTime) {
-  const ImageDataset dataset = photos(4);
+  const ImageDataset dataset = patterned_photos(4);
   // Image 2 alone, 32 times.
   const WeightedRandomSampler only({0, 0, 1, 0}, {.num_samples = 32});
   const std::vector<Shown> images = epoch_of(dataset, only, {.batch_size = 5});
@@ -76,7 +76,7 @@ TEST(RepeatedSamples, AreAugmentedAnewEachTime) {
 }
 
 TEST(RepeatedSamples, OfAllSamplersAreAugmentedAnew) {
-  const ImageDataset dataset = photos(3);
+  const ImageDataset dataset = patterned_photos(3);
   const auto expect_all_differ = [&](const auto& sampler) {
     SCOPED_TRACE(sampler.describe());
     const std::vector<Shown> images = epoch_of(dataset, sampler, {.batch_size = 4});
@@ -90,7 +90,7 @@ TEST(RepeatedSamples, OfAllSamplersAreAugmentedAnew) {
 }
 
 TEST(RepeatedSamples, GoOnInMidEpochAsIfTheyHadNotStopped) {
-  const ImageDataset dataset = photos(6);
+  const ImageDataset dataset = patterned_photos(6);
   const WeightedRandomSampler sampler({1, 1, 8, 1, 4, 1}, {.num_samples = 40, .seed = 5});
   Loader before(dataset, sampler, kRepeatedAugmentation, {.batch_size = 4, .threads = 2});
   const std::vector<Batch> whole = read_epoch(before, 3);
@@ -107,7 +107,7 @@ TEST(RepeatedSamples, GoOnInMidEpochAsIfTheyHadNotStopped) {
 
 // With fewer images than ranks the padding shows some again, on another rank.
 TEST(RepeatedSamples, AreCountedOverAllRanks) {
-  const ImageDataset dataset = photos(3);
+  const ImageDataset dataset = patterned_photos(3);
   std::set<Shown> all;
   for (int rank = 0; rank < 8; ++rank) {
     const DistributedSampler sampler(3, {.rank = rank, .world_size = 8, .shuffle = false});
@@ -122,7 +122,7 @@ TEST(RepeatedSamples, AreCountedOverAllRanks) {
 // 18 of 48 images were taken, by ranks of any number. Of five ranks each shows 6 of the others,
 // exactly as one rank would.
 TEST(RestoredLoader, ShowsTheSamePixelsOnAnyNumberOfRanks) {
-  const ImageDataset dataset = photos(48);
+  const ImageDataset dataset = patterned_photos(48);
   const auto sampler_of = [](int rank, int ranks) {
     return DistributedSampler(48, {.rank = rank, .world_size = ranks, .seed = 6});
   };

@@ -34,8 +34,8 @@ struct AdapterOptions {
   /// This rank's other operations, which progress while it waits here; null if there are none.
   std::shared_ptr<Progress> progress{};
   std::string own_address{};  ///< as in WatchdogOptions
-  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for no connection
-  /// can be asked for it. Zero: peers are waited for.
+  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for there is no
+  /// connection whose state could be queried. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
   /// Answers for the device in whose streams the library runs. Gloo's operations never ask it.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();

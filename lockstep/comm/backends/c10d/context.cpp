@@ -19,6 +19,16 @@ constexpr std::chrono::hours kNotWaitedFor{24};
 // How long a destructor waits for the library's threads once their connections are closed.
 constexpr std::chrono::milliseconds kEndLimit{500};
 
+// The error of an operation that was under way when the library's group could not be shut down.
+std::exception_ptr left_over(const std::string& name, const Call& call,
+                             const std::string& failure) {
+  return std::make_exception_ptr(
+      CommError(lockstep::str(name, ": ", call.text(),
+                              " over nccl was under way when this rank left the group, which "
+                              "failed: ",
+                              failure)));
+}
+
 }  // namespace
 
 Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
@@ -59,7 +69,7 @@ Context::~Context() { is_gloo() ? leave_gloo() : leave_streams(); }
 // connections does not end that operation the group is left to the end of the process: no
 // destructor of ours waits for a peer.
 void Context::leave_gloo() {
-  const bool failed = has_ended();
+  const bool failed = end() != nullptr;
   watchdog_.reset();
   probes_.clear();
   if (failed && !broken_) break_connections();  // the watchdog had no time to
@@ -77,16 +87,21 @@ void Context::leave_gloo() {
 // Its shutdown ends well only when the peers leave, too; and after a failure LibTorch's watchdog
 // sleeps for a minute, which the destructor waits for.
 void Context::leave_streams() {
-  if (has_ended()) carry_out_end();
+  if (end()) carry_out_end();
   auto rest = in_flight_->stop();
   watchdog_->leave();  // the thread, which still uses this, ends
-  auto leave = [backend = std::move(backend_), rest = std::move(rest),
-                failed = broken_.load()]() mutable {
+  const auto reason = end();
+  if (reason) carry_out_end();  // it came while this rank left
+  auto leave = [name = own_name(), backend = std::move(backend_), rest = std::move(rest),
+                reason]() mutable {
+    std::string failure;
     try {
-      if (!failed) backend->shutdown();
-      for (const auto& operation : rest) operation->end(nullptr);
-    } catch (const std::exception&) {
-      // A peer failed meanwhile; nobody is left to be told.
+      if (!reason) backend->shutdown();
+    } catch (const std::exception& error) {
+      failure = essence(error.what());  // a peer failed meanwhile
+    }
+    for (const auto& operation : rest) {
+      operation->end(failure.empty() ? reason : left_over(name, operation->call(), failure));
     }
     rest.clear();
     backend.reset();
@@ -94,12 +109,13 @@ void Context::leave_streams() {
   ClosingThreads::instance().run(std::move(leave), kEndLimit);
 }
 
-bool Context::has_ended() const {
+// The group's error, once it has ended.
+std::exception_ptr Context::end() const {
   try {
     watchdog_->throw_if_ended();
-    return false;
+    return nullptr;
   } catch (const CommError&) {
-    return true;
+    return std::current_exception();
   }
 }
 
@@ -193,13 +209,20 @@ void Context::check_departed(const Call& call) {
   }
 }
 
-// Connections of NCCL's cannot be asked, and its kernels wait for a peer for ever.
+// NCCL has no connection whose state could be queried, and its kernels wait for a peer for ever.
 void Context::check_in_flight(const Call& call, Clock::time_point since) {
   check_departed(call);
   const auto waited = Clock::now() - since;
   const auto patience = options_.host_timeout;
   if (patience.count() > 0 && waited >= patience) {
-    const std::string reason = watchdog_->lost_store(patience);
+    // A message needs its peer alone. Who sent it and left may have done its part; by now it would
+    // be here.
+    const bool is_message = !call.number;
+    const int peer = call.description.root;
+    std::string reason = is_message ? watchdog_->left(peer) : "";
+    if (reason.empty() && (!is_message || peer == options_.store_rank)) {
+      reason = watchdog_->lost_store(patience);
+    }
     if (!reason.empty()) {
       end_group(lockstep::str(reason, " while ", own_name(), " was in ", call.text()));
     }

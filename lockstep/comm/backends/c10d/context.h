@@ -64,6 +64,8 @@ class Context {
   /// The group has ended: what was interrupted stays so.
   bool is_broken() const { return broken_; }
 
+  std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
+
   /// Runs the call of the library that starts an operation. A failure ends the group.
   WorkHandle start(const Call& call, const std::function<WorkHandle()>& function);
   /// The operation has ended.
@@ -90,7 +92,7 @@ class Context {
   /// Throws when a peer has been gone for so long that `call` will not end.
   void check_departed(const Call& call);
   /// Throws when `call`, which has been the first in its stream since `since`, will not end: it is
-  /// over the group's timeout, or a peer that it needs is gone. Ends the group then.
+  /// over the group's timeout, or a peer that it needs is gone or left. Ends the group then.
   void check_in_flight(const Call& call, Clock::time_point since);
   /// What the library said of `call` is its end and the group's: throws the reason once it is
   /// known.
@@ -105,14 +107,13 @@ class Context {
   void carry_out_end();
 
  private:
-  std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
   bool disconnected(int rank);
   bool is_closed(int rank);
   void nudge();
   void break_connections();
   void wait_for_watchdog();
   void judge_in_flight();
-  bool has_ended() const;
+  std::exception_ptr end() const;
   void leave_gloo();
   void leave_streams();
   bool all_ended();

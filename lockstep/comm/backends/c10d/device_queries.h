@@ -12,7 +12,7 @@ class DeviceQueries {
   virtual ~DeviceQueries() = default;
 
   /// Whether the calling thread's current stream is being captured into a graph. What is started
-  /// now will run when the graph does, and has no end of its own that could be asked for.
+  /// now will run when the graph does, and has no end of its own that could be queried.
   virtual bool is_capturing() { return false; }
 
   /// Whether the device has ended `work`, well or not. Does not wait for the device, but a lock of

@@ -1,6 +1,7 @@
 #include <lockstep/comm/backends/c10d/in_flight.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <lockstep/comm/backends/c10d/library_error.h>
@@ -12,6 +13,9 @@ namespace {
 // Between two questions of the thread. What it finds stands in status and flight recorder only.
 constexpr std::chrono::milliseconds kLeastPause{1};
 constexpr std::chrono::milliseconds kMostPause{50};
+// A question that waits so long for an answer says nothing about the operation, where the options
+// do not say how long a host may be silent.
+constexpr std::chrono::seconds kHeldUp{10};
 
 }  // namespace
 
@@ -22,12 +26,11 @@ std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
 }
 
 InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
-  std::vector<Operation> ended;  // freed without the lock
+  free_ended();
   const auto ticket = context_.watchdog().started(call.description, call.number);
   auto operation = std::make_shared<StreamOperation>(std::move(handle), std::move(call), ticket);
   {
     const Lock lock(mutex_);
-    ended.swap(ended_);
     if (failure_) {
       operation->end(failure_);
       return operation;
@@ -39,6 +42,12 @@ InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
     if (was_empty) changed_.notify_all();
   }
   return operation;
+}
+
+void InFlight::free_ended() {
+  std::vector<Operation> ended;  // without the lock
+  const Lock lock(mutex_);
+  ended.swap(ended_);
 }
 
 bool InFlight::ask(StreamOperation& operation) {
@@ -93,7 +102,7 @@ void InFlight::look_at(StreamOperation& operation) {
   try {
     std::string failure;
     try {
-      if (!context_.device().has_ended(operation.library_work())) return judge();
+      if (!answer_for(operation)) return judge_first();
       const auto error = operation.library_work().exception();
       if (!error) return complete(operation);
       failure = essence(error);
@@ -120,17 +129,50 @@ void InFlight::complete(StreamOperation& operation) {
   if (!operation.error()) context_.watchdog().completed(operation.ticket());
 }
 
+// The thread judges by itself after each answer: an operation that has ended is not over time.
 void InFlight::judge() {
-  Operation first;
+  const auto limit = context_.options().host_timeout;
+  {
+    const Lock lock(mutex_);
+    if (!asking_since_ || Clock::now() - *asking_since_ <
+                              (limit.count() > 0 ? limit : std::chrono::milliseconds(kHeldUp))) {
+      return;
+    }
+  }
+  judge_first();
+}
+
+// With all that the library runs together with the first.
+void InFlight::judge_first() {
+  std::vector<Operation> together;
   Clock::time_point since;
   {
     const Lock lock(mutex_);
     if (operations_.empty() || failure_) return;
-    first = operations_.front();
+    const c10d::Work* const work = &operations_.front()->library_work();
+    std::copy_if(operations_.begin(), operations_.end(), std::back_inserter(together),
+                 [&](const Operation& each) { return &each->library_work() == work; });
     since = first_since_;
   }
-  if (first->has_ended()) return;
-  context_.check_in_flight(first->call(), since);
+  for (const Operation& each : together) {
+    if (!each->has_ended()) context_.check_in_flight(each->call(), since);
+  }
+}
+
+bool InFlight::answer_for(StreamOperation& operation) {
+  const auto note = [&](std::optional<Clock::time_point> since) {
+    const Lock lock(mutex_);
+    asking_since_ = since;
+  };
+  note(Clock::now());
+  try {
+    const bool ended = context_.device().has_ended(operation.library_work());
+    note(std::nullopt);
+    return ended;
+  } catch (...) {
+    note(std::nullopt);
+    throw;
+  }
 }
 
 void InFlight::forget_ended() {

@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -34,9 +35,12 @@ class InFlight {
   /// Asks the device for one operation, for a caller who waits for it or wants to know. True once
   /// it is known how it ended. A failure is looked into by the thread.
   bool ask(StreamOperation& operation);
-  /// Ends the group where nothing can be expected any more of the first operation: it is over its
-  /// deadline, or a peer will not come. Does not ask the device.
+  /// For the watchdog's thread: ends the group where nothing can be expected any more of the first
+  /// operation, it is over its deadline or a peer will not come, and the thread that asks the
+  /// device has not heard an answer for long. Does not ask it.
   void judge();
+  /// Frees what has ended: its tensors may be the last that hold their memory.
+  void free_ended();
   /// All operations have failed, and later ones, too.
   void fail(std::exception_ptr error);
   /// Stops asking. Returns what has not ended.
@@ -46,7 +50,9 @@ class InFlight {
   using Lock = std::unique_lock<std::mutex>;
 
   void run();
+  void judge_first();
   void look_at(StreamOperation& operation);
+  bool answer_for(StreamOperation& operation);
   void explain(StreamOperation& operation, const std::string& text);
   void complete(StreamOperation& operation);
   bool is_behind_failed(const StreamOperation& operation);
@@ -56,10 +62,11 @@ class InFlight {
   Context& context_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Operation> operations_;  // in the order of their starts
-  Clock::time_point first_since_{};   // when all before the first had ended
-  std::vector<Operation> ended_;      // their tensors are freed by callers, not by the thread
-  std::exception_ptr failure_;        // of all
+  std::deque<Operation> operations_;               // in the order of their starts
+  Clock::time_point first_since_{};                // when all before the first had ended
+  std::optional<Clock::time_point> asking_since_;  // the thread, while it waits for an answer
+  std::vector<Operation> ended_;  // their tensors are freed by callers, not by the thread
+  std::exception_ptr failure_;    // of all
   bool stop_ = false;
   std::thread thread_;
 };

@@ -34,6 +34,10 @@ StreamWork::StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call
       operation_(put_in_flight(*context_, handle_, call_)),
       finish_(std::move(finish)) {}
 
+StreamWork::~StreamWork() {
+  if (operation_) context_->in_flight().free_ended();
+}
+
 std::exception_ptr StreamWork::error() const {
   const std::scoped_lock lock(mutex_);
   if (error_) return error_;
@@ -62,13 +66,22 @@ void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   {
     const std::scoped_lock lock(mutex_);
     if (error_) std::rethrow_exception(error_);
-    keeping_error([&] {
-      context_->watchdog().throw_if_ended();
-      join_stream(blocks);
-    });
+    keeping_error([&] { context_->watchdog().throw_if_ended(); });
+    check_capture(blocks);
+    keeping_error([&] { join_stream(blocks); });
   }
+  if (operation_) context_->in_flight().free_ended();
   if (!blocks) return;
   keeping_error([&] { wait_for_device(timeout.value_or(context_->options().timeout)); });
+}
+
+// With the lock. A graph must not wait for what is not a part of it, nor may who captures it.
+void StreamWork::check_capture(bool blocks) const {
+  if (!operation_ || (joined_ && !blocks) || !context_->device().is_capturing()) return;
+  throw ConfigError(lockstep::str(
+      context_->own_name(), ": wait: ", call_.text(),
+      " began before this thread's stream was captured in a graph, which cannot wait for it; wait "
+      "for it before the capture"));
 }
 
 // With the lock, in each wait: every caller has a stream of its own. LibTorch's wait for a barrier

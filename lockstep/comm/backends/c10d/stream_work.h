@@ -14,19 +14,23 @@
 namespace lockstep::c10d_adapter {
 
 /// A wait() without a timeout makes the current stream wait, not the caller, unless the operation
-/// is a barrier. Safe to use from several threads.
+/// is a barrier. While the current stream is captured into a graph, waiting for what began before
+/// is a ConfigError, unless a stream waited already and there is no timeout. Safe to use from
+/// several threads.
 class StreamWork final : public Work, public StreamOrdered {
  public:
   /// `finish` queues on the current stream what turns the library's result into what was asked for.
   StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
              std::function<void()> finish);
 
+  ~StreamWork() override;
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
   bool is_completed() override;
   std::exception_ptr error() const override;
   void on_end(std::function<void(std::exception_ptr)> listener) override;
 
  private:
+  void check_capture(bool blocks) const;
   void join_stream(bool blocks);
   void wait_for_device(std::chrono::milliseconds limit);
   bool is_barrier() const { return call_.description.kind == CallKind::kBarrier; }

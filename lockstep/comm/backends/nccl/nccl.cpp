@@ -28,10 +28,7 @@ class CudaQueries final : public c10d_adapter::DeviceQueries {
  public:
   explicit CudaQueries(torch::Device device) : device_(device) {}
 
-  bool is_capturing() override {
-    const c10::cuda::CUDAGuard guard(device_);
-    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-  }
+  bool is_capturing() override { return is_captured(device_); }
 
   bool has_ended(c10d::Work& work) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -78,6 +75,12 @@ std::string device_identity(torch::Device device) {
     text += kDigits[static_cast<unsigned char>(byte) & 15];
   }
   return text;
+}
+
+bool is_captured(torch::Device device) {
+  if (!device.is_cuda()) return false;
+  const c10::cuda::CUDAGuard guard(device);
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,

@@ -20,6 +20,10 @@ bool is_available();
 /// What tells a GPU from all others in the world; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
+/// Whether the calling thread's current stream of a GPU is being captured into a CUDA graph. False
+/// for other devices, and in builds without NCCL.
+bool is_captured(torch::Device device);
+
 /// How a group's communicator comes about.
 struct Communicator {
   /// Its kernels run in a stream of high priority, before those of a backward that are queued.

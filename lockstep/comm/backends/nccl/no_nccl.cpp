@@ -8,6 +8,8 @@ bool is_available() { return false; }
 
 std::string device_identity(torch::Device) { return ""; }
 
+bool is_captured(torch::Device) { return false; }
+
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const WorkerEnvironment&,
                                  torch::Device, std::chrono::milliseconds, const std::vector<int>&,
                                  std::chrono::milliseconds, const Communicator&) {

@@ -1,0 +1,13 @@
+// The names of the transports that a group may be asked to use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The values of ProcessGroupOptions::backend: "auto", then each transport. A build without NCCL
+/// knows its name, too, and refuses it when a group is made.
+const std::vector<std::string>& backend_names();
+
+}  // namespace lockstep
