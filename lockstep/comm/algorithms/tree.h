@@ -6,8 +6,8 @@
 // sent, γ per byte added: C + 2H - 1 steps, in which
 //
 //   every rank  sends at most n bytes up and 2n down, and receives as much the other way;
-//   time        at most (C + 2H - 1) (3α + 3 (n/C) β + 2 (n/C) γ), the bound of a rank with a parent
-//               and two children. C = 1: about 4H (α + nβ) + 2H nγ, because at each level two
+//   time        at most (C + 2H - 1) (3α + 3 (n/C) β + 2 (n/C) γ), for a rank with a parent and
+//               two children. C = 1: about 4H (α + nβ) + 2H nγ, because at each level two
 //               messages share the link of the rank above.
 //
 // Latency grows with log2 N as in halving-doubling, for any N, and each rank has at most three
