@@ -43,8 +43,7 @@ struct ProcessGroupOptions {
   /// waiting for `timeout`. A rank that is silent while its host answers, because it is stopped or
   /// gets no processor time, is waited for. Zero: a silent host is waited for until `timeout`. Over
   /// NCCL, which has no connection whose state could be queried, a rank that has been silent for
-  /// this time counts as dead, even if it is only stopped. Absent: LOCKSTEP_HOST_TIMEOUT, else 10
-  /// s.
+  /// this time counts as dead, even if only stopped. Absent: LOCKSTEP_HOST_TIMEOUT, else 10 s.
   std::optional<std::chrono::milliseconds> host_timeout{};
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
