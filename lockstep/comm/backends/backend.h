@@ -33,8 +33,8 @@ struct Message {
 
 /// A transport of a process group. Ranks are ranks in the group. ProcessGroup has already checked
 /// everything that can be checked on one rank. All ranks must start collectives in the same order.
-/// Several threads of a rank may call, one at a time and in an order that all ranks share. A backend
-/// keeps the tensors of an operation alive until the operation has ended.
+/// Several threads of a rank may call, one at a time and in an order that all ranks share. A
+/// backend keeps the tensors of an operation alive until the operation has ended.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -46,13 +46,13 @@ class Backend {
   /// an operation may continue after wait(), its Work is StreamOrdered.
   virtual bool runs_on_stream() const { return false; }
 
-  /// Starts any collective; `call.algorithm` is kAuto or kNative. Throws on invalid arguments. Later
-  /// failures are reported by the returned Work.
+  /// Starts any collective; `call.algorithm` is kAuto or kNative. Throws on invalid arguments.
+  /// Later failures are reported by the returned Work.
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;
 
   /// start() and wait() in one call. With a transport as fast as shared memory, creating a Work
-  /// would take a large part of the time of a small call. `meanwhile` is called once, when the peers
-  /// have what they need from this rank, unless an error occurs first.
+  /// would take a large part of the time of a small call. `meanwhile` is called once, when the
+  /// peers have what they need from this rank, unless an error occurs first.
   virtual void run(const Collective& call, const std::function<void()>& meanwhile) {
     const auto work = start(call);
     meanwhile();
