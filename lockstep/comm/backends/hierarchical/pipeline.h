@@ -19,7 +19,7 @@ namespace lockstep::hierarchical {
 using WorkPtr = std::shared_ptr<Work>;
 using Start = std::function<WorkPtr()>;
 
-/// What this rank does for one piece of a collective; what it has no part in is empty.
+/// The stages of this rank for one piece of a collective; stages without this rank are empty.
 struct Piece {
   Start up;      ///< on the local group
   Start across;  ///< on the leaders' group, once up is complete
@@ -51,15 +51,15 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   explicit Pipeline(const Parts& parts);
 
   WorkPtr start(std::shared_ptr<Operation> operation);
-  /// Until every operation has started all that it has to start on the local group: then others may
-  /// use it.
+  /// Waits until every operation has started all its stages on the local group, which others may
+  /// then use.
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;
   bool needs_a_hand() override;
 
   void wait(Operation& operation, std::chrono::milliseconds timeout);
-  /// Moves everything; whether `operation` has ended.
+  /// Advances all operations. Returns whether `operation` has ended.
   bool test(Operation& operation);
   std::exception_ptr error_of(const Operation& operation);
 

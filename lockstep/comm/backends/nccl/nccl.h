@@ -17,16 +17,16 @@ namespace lockstep::nccl {
 
 bool is_available();
 
-/// What tells a GPU from all others in the world; empty in builds without NCCL.
+/// A globally unique identifier of a GPU; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
 /// Whether the calling thread's current stream of a GPU is being captured into a CUDA graph. False
 /// for other devices, and in builds without NCCL.
 bool is_captured(torch::Device device);
 
-/// How a group's communicator comes about.
+/// How a group's communicator is created.
 struct Communicator {
-  /// Its kernels run in a stream of high priority, before those of a backward that are queued.
+  /// Whether its kernels run in a high-priority stream, ahead of queued kernels of a backward pass.
   bool high_priority = false;
   /// A group over NCCL that has all these ranks and from whose communicator this one is split: all
   /// of its ranks call connect() or leave_split() at the same time, and none of its operations may
