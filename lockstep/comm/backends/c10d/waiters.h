@@ -15,7 +15,7 @@ namespace lockstep::c10d_adapter {
 class Waiters {
  public:
   Waiters() = default;
-  /// Waits for the jobs: whoever owns this makes them end first.
+  /// Waits for the jobs; the owner must make them end first.
   ~Waiters();
   Waiters(const Waiters&) = delete;
   Waiters& operator=(const Waiters&) = delete;

@@ -31,7 +31,7 @@ struct Parts {
   /// All ranks, over the network, for messages between hosts and operations without stages. With
   /// Gloo, its watchdog detects ranks that died or stopped on another host.
   std::shared_ptr<Backend> flat;
-  /// What this process has under way in all groups; may be null.
+  /// The operations that this process has under way in all groups; may be null.
   std::shared_ptr<Progress> progress;
   std::chrono::milliseconds timeout{0};
 };
