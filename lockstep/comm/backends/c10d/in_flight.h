@@ -33,11 +33,11 @@ class InFlight {
   /// Adds an operation that the library has just started.
   Operation add(WorkHandle handle, Call call);
   /// Asks the device for one operation, for a caller who waits for it or wants to know. True once
-  /// it is known how it ended. A failure is looked into by the thread.
+  /// it is known how it ended. The thread investigates failures.
   bool ask(StreamOperation& operation);
-  /// For the watchdog's thread: ends the group where nothing can be expected any more of the first
-  /// operation, it is over its deadline or a peer will not come, and the thread that asks the
-  /// device has not heard an answer for long. Does not ask it.
+  /// For the watchdog's thread. Ends the group if the first operation has passed its deadline or a
+  /// peer will not join it, and the querying thread has had no answer from the device for long.
+  /// Does not query the device itself.
   void judge();
   /// Frees the operations that have ended; their tensors may hold the last reference to memory.
   void free_ended();

@@ -29,9 +29,9 @@ struct Piece {
   bool down_started = false;
 };
 
-/// A collective. All local starts of an operation precede those of the next one, on all ranks, and
-/// of an operation all ups precede all downs: so the order on the local group does not depend on
-/// time.
+/// A collective. On all ranks, the local starts of an operation precede those of the next one, and
+/// within an operation all ups precede all downs. The order on the local group is therefore
+/// independent of timing.
 struct Operation {
   CallDescription description;
   std::uint64_t number = 0;
@@ -92,7 +92,7 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   std::recursive_mutex mutex_;
   bool moving_ = false;
   std::deque<std::shared_ptr<Operation>> operations_;
-  // A stage failed: until the deadline somebody may say why on the network, which all ranks share.
+  // A stage failed. Until the deadline, a rank may report the reason on the network that all share.
   std::exception_ptr doubt_;
   std::optional<Deadline> doubt_until_;
   std::exception_ptr failure_;  // the group has ended

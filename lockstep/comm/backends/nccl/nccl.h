@@ -38,7 +38,7 @@ struct Communicator {
 /// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
 /// are those of gloo::connect. ConfigError in builds without NCCL. All ranks must come.
 ///
-/// What differs from other backends: a Work's wait() without a timeout makes the current stream
+/// Differences from other backends: a Work's wait() without a timeout makes the current stream
 /// wait, unless it is a barrier's. Whether the operation then ends on the device is watched: at the
 /// group's timeout, and when a peer has given no sign of life for `host_timeout`, the group ends,
 /// the kernels with it, and the next call throws. Messages ignore their tags: two ranks receive in
