@@ -20,7 +20,7 @@
 namespace lockstep_c10d {
 namespace {
 
-/// What outlives its backend when that is shut down at the end of the interpreter.
+/// State that outlives its backend when the backend is shut down at interpreter exit.
 struct Live {
   lockstep::ProcessGroup group;
   std::shared_ptr<ProgressThreads> progress;

@@ -90,7 +90,7 @@ void Operation::drive() noexcept {
   end(error);
 }
 
-// Called once, by whoever has claimed the operation, which stays claimed.
+// Called once, by the thread that has claimed the operation, which stays claimed.
 void Operation::end(const std::exception_ptr& error) {
   const auto translated = for_python(error);
   finish(translated);

@@ -61,7 +61,7 @@ TEST(Network, GivesUpAtTheDeadline) {
   EXPECT_LT(seconds_since(start), 2);
 }
 
-// Where packets are lost, `meanwhile` tells the user what is waited for.
+// If packets are lost, `meanwhile` lets the user know what the process waits for.
 TEST(Network, TriesAgainWhereNothingAnswers) {
   const testing_support::SilentPlace host;
   if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";
@@ -99,7 +99,7 @@ TEST(Network, ASignalDoesNotEndAWait) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-// What happens to one of some ten thousand connections to a port at which nobody listens yet.
+// This happens to about one in ten thousand connections to a port without a listener.
 TEST(Network, KnowsAConnectionToItself) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -121,7 +121,7 @@ TEST(Network, KnowsAConnectionToItself) {
   close(listener);
 }
 
-// A rank that a debugger holds for hours takes no connection; its host must answer all the same.
+// A rank that a debugger stops for hours accepts no connection, but its host must still answer.
 TEST(Doorbell, AnswersMoreVisitorsThanAQueueHolds) {
   const Doorbell bell("127.0.0.1");
   EXPECT_THAT(bell.place(), testing::StartsWith("127.0.0.1 "));

@@ -1,4 +1,4 @@
-// Executes the schedules of all ranks in one thread, and is strict about them.
+// Executes the schedules of all ranks in one thread and checks them strictly.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace lockstep::testing_support {
 
-/// Throws std::runtime_error that says rank and step when schedules deadlock, leave a message
+/// Throws std::runtime_error with the rank and step if schedules deadlock, leave a message
 /// unmatched, match messages of different sizes or steps, write where they read in the same step,
 /// or leave the tensor's bounds.
 template <class Value>
@@ -33,7 +33,8 @@ class ScheduleSimulator {
       ranks_.push_back({});
     }
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) enter(rank);
-    // A rank moves on when all transfers of its step are complete; when none can, they are stuck.
+    // A rank goes on when all transfers of its step are complete. If no rank can, they are
+    // deadlocked.
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < schedules_.size(); ++rank) moved = advance(rank) || moved;
@@ -48,7 +49,7 @@ class ScheduleSimulator {
   struct Message {
     std::size_t step;
     ScheduledRange range;
-    const Value* from;  // read when the receiver has come, as a rendezvous does
+    const Value* from;  // read when the receiver arrives (rendezvous)
     bool* taken;
   };
   struct RankState {
@@ -111,7 +112,7 @@ class ScheduleSimulator {
     state.received.resize(step.receives.size());
   }
 
-  // Messages of a pair are taken in the order in which they were sent.
+  // Messages of a pair are received in the order in which they were sent.
   bool receive(std::size_t rank) {
     RankState& state = ranks_[rank];
     const ScheduleStep& step = schedules_[rank][state.step];
@@ -145,7 +146,7 @@ class ScheduleSimulator {
     return true;
   }
 
-  // In the order of the ranks, this one's own at its place.
+  // Combines in rank order, with this rank's own elements at its position.
   void apply(std::size_t rank) {
     auto& arrived = ranks_[rank].arrived;
     std::stable_sort(arrived.begin(), arrived.end(),

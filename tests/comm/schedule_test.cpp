@@ -35,7 +35,8 @@ std::string name_of(Algorithm algorithm, const ScheduleRequest& request) {
              " elements, chunk ", request.chunk);
 }
 
-// Calls `check` for every algorithm, size and count, the latter around the number of ranks.
+// Calls `check` for every algorithm, number of ranks and element count. Several counts are close to
+// the number of ranks.
 void for_each_request(const std::function<void(Algorithm, const ScheduleRequest&)>& check) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const int size : sizes()) {
@@ -43,7 +44,7 @@ void for_each_request(const std::function<void(Algorithm, const ScheduleRequest&
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1,
                                       std::size_t{7}, std::size_t{100}, std::size_t{257}}) {
         for (const std::size_t chunk : {std::size_t{0}, std::size_t{1}, std::size_t{33}}) {
-          if (chunk == 1 && count > 10) continue;  // long, and nothing new
+          if (chunk == 1 && count > 10) continue;  // slow, and covers nothing new
           check(algorithm, {.size = size, .count = count, .chunk = chunk});
         }
       }
@@ -58,8 +59,8 @@ TEST(Schedule, GivesEveryRankTheSum) {
     for (int rank = 0; rank < request.size; ++rank) {
       std::vector<std::int64_t> values(request.count);
       for (std::size_t i = 0; i < values.size(); ++i) {
-        // One digit for each rank would overflow; products of two primes tell ranks and elements
-        // apart.
+        // One decimal digit per rank would overflow. Multiples of primes distinguish ranks and
+        // elements.
         values[i] = (rank + 1) * 1'000'003LL + static_cast<std::int64_t>(i) * 7919 * (rank + 3);
         sum[i] += values[i];
       }
@@ -73,7 +74,7 @@ TEST(Schedule, GivesEveryRankTheSum) {
   });
 }
 
-// Additions of floats in another order give other bits: all ranks must get those of one order.
+// Float additions in another order give different bits, so all ranks must use the same order.
 TEST(Schedule, GivesAllRanksTheSameBits) {
   for_each_request([](Algorithm algorithm, const ScheduleRequest& request) {
     std::vector<std::vector<float>> data;
@@ -97,7 +98,7 @@ TEST(Schedule, GivesAllRanksTheSameBits) {
   });
 }
 
-// The two algorithms that promise the order of a plain loop keep it even where order matters.
+// The two algorithms that promise the order of a plain loop keep it even if the order matters.
 TEST(Schedule, AddsInTheOrderOfTheRanks) {
   for (const Algorithm algorithm : {Algorithm::kReduceBroadcast, Algorithm::kAllToAll}) {
     std::vector<std::vector<std::string>> data;
@@ -122,7 +123,7 @@ TEST(Schedule, IsOnlyOfAlgorithmsOverPointToPoint) {
   EXPECT_THROW(make_schedule(Algorithm::kRing, {.rank = 2, .size = 2, .count = 1}), InternalError);
 }
 
-// What the tests above rely on: a schedule that is wrong does not get through the simulator.
+// The tests above rely on this: the simulator rejects a schedule that is wrong.
 TEST(ScheduleSimulator, FindsWhatIsWrong) {
   const auto error_of =
       [](const std::function<void(std::vector<CommSchedule>&)>& spoil) -> std::string {
@@ -152,12 +153,11 @@ TEST(ScheduleSimulator, FindsWhatIsWrong) {
               HasSubstr("overwrites what it sends"));
 }
 
-// --- The headers' formulas
-// ------------------------------------------------------------------------
+// --- The headers' formulas -----------------------------------------------------------------------
 
 struct Formula {
   Algorithm algorithm;
-  std::function<std::size_t(std::size_t n)> steps;      // of n ranks
+  std::function<std::size_t(std::size_t n)> steps;      // for n ranks
   std::function<std::size_t(std::size_t n)> most_sent;  // elements of the busiest rank, of n * 64
   std::function<std::size_t(std::size_t n)> total_sent;
 };
@@ -166,8 +166,7 @@ constexpr std::size_t kPerRank = 64;
 
 std::size_t log2_floor(std::size_t n) { return static_cast<std::size_t>(std::bit_width(n)) - 1; }
 
-// The count is kPerRank n, of which each of n parts has kPerRank and each of P parts kPerRank n /
-// P.
+// There are kPerRank * n elements: each of n parts has kPerRank, each of P parts kPerRank * n / P.
 const Formula kFormulas[] = {
     {Algorithm::kReduceBroadcast, [](auto n) { return n; },
      [](auto n) { return (n - 1) * kPerRank * n; },
@@ -240,13 +239,12 @@ TEST(Schedule, OfARingReceivesWhatItSends) {
   }
 }
 
-// --- Prediction
-// -----------------------------------------------------------------------------------
+// --- Prediction ----------------------------------------------------------------------------------
 
 struct Predicted {
   Algorithm algorithm;
   std::size_t ranks;
-  double alphas, bytes_sent, bytes_added;  // what the slowest rank pays for, of 4096 float32
+  double alphas, bytes_sent, bytes_added;  // cost of the slowest rank, for 4096 float32
 };
 
 const Predicted kPredicted[] = {
@@ -293,8 +291,7 @@ TEST(CostModel, PredictsNothingForNothing) {
       testing::ElementsAre(0.0));
 }
 
-// --- Traces
-// ---------------------------------------------------------------------------------------
+// --- Traces --------------------------------------------------------------------------------------
 
 TEST(Trace, TravelsAsText) {
   const Trace trace{10,

@@ -31,7 +31,7 @@ const std::vector<ReduceOp> kOps = {
     ReduceOp::kMin,       ReduceOp::kMax,        ReduceOp::kBitwiseAnd,
     ReduceOp::kBitwiseOr, ReduceOp::kBitwiseXor, ReduceOp::premultiplied_sum(0.5)};
 
-// The ranks of one group in this thread.
+// The ranks of one group, all in this thread.
 class Ranks {
  public:
   explicit Ranks(int size) : size_(size), loopback_(std::make_shared<Loopback>()) {
@@ -49,7 +49,7 @@ class Ranks {
                             trace);
   }
 
-  // Asks one after the other until all are done.
+  // Polls one rank after another until all are done.
   void run(Algorithm algorithm, std::vector<torch::Tensor>& tensors, ReduceOp op) {
     std::vector<std::shared_ptr<Work>> works;
     for (int rank = 0; rank < size_; ++rank) {
@@ -75,7 +75,7 @@ class Ranks {
   std::vector<std::shared_ptr<LoopbackBackend>> backends_;
 };
 
-// Small whole numbers: exact in every type and in every order of operations.
+// Small integers are exact in every type and for every order of operations.
 torch::Tensor values_of(int rank, std::int64_t count, torch::ScalarType type) {
   const auto numbers = (torch::arange(count) * 5 + rank * 3) % 7;
   if (type == torch::kBool) return numbers > 2;
@@ -127,7 +127,7 @@ TEST(ScheduleWork, ReducesEveryTypeByEveryOperation) {
           const torch::Tensor expected = expected_of(tensors, op, type);
           Ranks(size).run(algorithm, tensors, op);
           for (const torch::Tensor& tensor : tensors) {
-            // A fifth is no binary fraction.
+            // One fifth has no exact binary representation.
             ASSERT_TRUE(op == ReduceOp::kAverage ? torch::allclose(tensor, expected, 1e-2)
                                                  : torch::equal(tensor, expected))
                 << algorithm_name(algorithm) << " " << toString(type) << " "
@@ -189,7 +189,7 @@ TEST(ScheduleWork, WaitsOnThreads) {
   EXPECT_EQ(errors, no_errors(kSize));
 }
 
-// Messages of several operations between the same ranks are told apart by their tags.
+// Messages of several operations between the same ranks are distinguished by their tags.
 TEST(ScheduleWork, KeepsOperationsInFlightApart) {
   Ranks ranks(4);
   std::vector<std::shared_ptr<Work>> works;
@@ -200,7 +200,7 @@ TEST(ScheduleWork, KeepsOperationsInFlightApart) {
     }
   }
   for (int rank = 0; rank < 4; ++rank) {
-    // Each rank starts them in its own order.
+    // Each rank starts the operations in a different order.
     for (std::uint32_t i = 0; i < 5; ++i) {
       const std::uint32_t operation = (i + static_cast<std::uint32_t>(rank)) % 5;
       works.push_back(ranks.start(rank, kAlgorithms[operation],
@@ -260,7 +260,7 @@ TEST(ScheduleWork, KeepsADeadline) {
   Ranks ranks(2);
   const auto work = ranks.start(0, Algorithm::kTree, torch::ones({8}), ReduceOp::kSum);
   EXPECT_THROW(work->wait(std::chrono::milliseconds(10)), TimeoutError);
-  EXPECT_THROW(work->wait(), TimeoutError);  // still
+  EXPECT_THROW(work->wait(), TimeoutError);  // every wait fails
 }
 
 TEST(ScheduleWork, EndsTheGroupWhenItFailsByItself) {

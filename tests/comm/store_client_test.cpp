@@ -1,4 +1,4 @@
-// Our store and LibTorch's understand each other; and what ranks do with it before they have a
+// Lockstep's store and LibTorch's are compatible; and how ranks use the store before they have a
 // backend.
 #include <lockstep/comm/rendezvous/store_client.h>
 
@@ -54,7 +54,7 @@ static_assert(same(tcp_store::Waited::kCancelled, c10d::detail::WaitResponseType
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// What every store does, whoever serves it and whoever asks.
+// What every store does, for any combination of server and client.
 void use(c10d::Store& store, c10d::Store& other) {
   store.set("a", "1");
   EXPECT_EQ(other.get_to_str("a"), "1");
@@ -105,14 +105,14 @@ TEST(StoreServer, UnderstandsLibTorchsClient) {
   use(*theirs, *ours);
 }
 
-// As where rank 0 is stopped: the store takes queries and answers none.
+// Simulates a stopped rank 0: the store accepts queries and answers none.
 TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   const int fd = listen_on("127.0.0.1", 0);
   std::jthread silent([fd] {
     const int connection = accept(fd, nullptr, nullptr);
     char bytes[10];
     if (recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes)) {
-      send(connection, bytes + 6, 4, MSG_NOSIGNAL);  // to the greeting
+      send(connection, bytes + 6, 4, MSG_NOSIGNAL);  // answers the greeting
     }
     while (recv(connection, bytes, sizeof(bytes), 0) > 0) {
     }
@@ -131,8 +131,8 @@ TEST(TextExchange, EndsSoonAfterItsDeadlineWhereTheStoreIsSilent) {
   close(fd);
 }
 
-// LibTorch's stores have different errors for a wait that took too long. FileStore's, which comes
-// after a second, is the most general one.
+// LibTorch's stores report a wait that timed out with different errors. FileStore's, thrown after a
+// second, is the most general one.
 TEST(TextExchange, WaitsForALateRankInEveryStore) {
   const testing_support::TemporaryDirectory folder;
   const auto meet = [](const std::function<Store(int rank)>& store_of) {
@@ -173,10 +173,10 @@ TEST(TextExchange, TakesNoTextsOfAnotherProgram) {
             (std::vector<std::string>{"a", "b"}));
 }
 
-// Calls of this process, LibTorch's among them, since the last start_counting().
-std::atomic<int> names_looked_up = 0;   // of an address: getnameinfo()
-std::atomic<int> hosts_looked_up = 0;   // the addresses of a name: getaddrinfo()
-std::atomic<int> addresses_parsed = 0;  // getaddrinfo() of what is an address already
+// Counts the calls of this process, including LibTorch's, since the last start_counting().
+std::atomic<int> names_looked_up = 0;   // getnameinfo(): name of an address
+std::atomic<int> hosts_looked_up = 0;   // getaddrinfo(): addresses of a name
+std::atomic<int> addresses_parsed = 0;  // getaddrinfo() of a numeric address
 
 void start_counting() {
   names_looked_up = 0;
@@ -187,7 +187,7 @@ void start_counting() {
 }  // namespace
 }  // namespace lockstep
 
-// These two are in the place of the C library's, also for LibTorch.
+// These two functions replace the C library's, also for LibTorch.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size,
                            char* service, socklen_t service_size, int flags) {
   if ((flags & NI_NUMERICHOST) == 0) ++lockstep::names_looked_up;
@@ -200,7 +200,8 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
                            addrinfo** results) {
   static const auto real =
       reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
-  // With AI_NUMERICHOST no name is looked up. Without it, an address is not looked up either.
+  // With AI_NUMERICHOST no name is looked up. Without it, a numeric address is not looked up
+  // either.
   const bool only_addresses = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
   if (host != nullptr && !only_addresses) {
     addrinfo numeric{};
@@ -219,7 +220,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
 namespace lockstep {
 namespace {
 
-// A name server that does not answer would hold up each of them for seconds.
+// A name server that does not answer would delay each look-up for seconds.
 TEST(InitProcessGroup, LooksUpNoNamesWhereAnAddressWouldDo) {
   {
     const int fd = listen_on("127.0.0.1", 0);

@@ -1,4 +1,4 @@
-// The store of a rendezvous: what it serves, and that no call to it waits for ever.
+// The store of a rendezvous: what it serves, and that no call to it waits forever.
 #include <lockstep/comm/store/connection.h>
 #include <lockstep/comm/store/server.h>
 
@@ -86,12 +86,12 @@ TEST_F(Store, EndsAWaitAtItsDeadlineAndGoesOn) {
     EXPECT_FALSE(store_.wait({"k"}, milliseconds(1)));
   }
   other.set("k", "v");
-  EXPECT_TRUE(other.check({"k"}));  // so the store has it
+  EXPECT_TRUE(other.check({"k"}));  // ensures that the store has received it
   EXPECT_TRUE(store_.wait({"k"}, milliseconds(1)));
   EXPECT_THAT(store_.get({"k"}), ElementsAre("v"));
 }
 
-// A cancelled wait and the key that it waited for cross each other again and again.
+// The cancellation of a wait and the key that it waited for race repeatedly.
 TEST_F(Store, SortsOutAnswersThatCrossACancelledWait) {
   std::thread writer([port = port_] {
     Connection store(to(port));
@@ -121,7 +121,7 @@ TEST_F(Store, ServesManyAtOnce) {
   EXPECT_EQ(errors, testing_support::no_errors(kClients));
 }
 
-// One who breaks the protocol loses his connection; the others notice nothing.
+// A client that breaks the protocol is disconnected; the other clients are not affected.
 TEST_F(Store, DropsStrangers) {
   const std::string set_without_magic = Message(Query::kSet).add_text("a").add_text("b").bytes();
   const std::string greeting = Message(Query::kValidate).add(kMagic).bytes();
@@ -148,7 +148,7 @@ TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
   const Message ping = Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kMagic);
   ASSERT_EQ(send(client, ping.bytes().data(), ping.bytes().size(), MSG_NOSIGNAL),
             std::ssize(ping.bytes()));
-  // The descriptor does not block: MSG_WAITALL alone would not wait.
+  // The descriptor is non-blocking, so MSG_WAITALL alone would not wait.
   pollfd polled{client, POLLIN, 0};
   ASSERT_EQ(poll(&polled, 1, 30'000), 1);
   std::uint32_t answer = 0;
@@ -160,7 +160,7 @@ TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
   }
   shutdown(client, SHUT_RDWR);
   close(client);
-  EXPECT_EQ(store_.add("n", 1), 1);  // the store has seen before that the client has left
+  EXPECT_EQ(store_.add("n", 1), 1);  // by now the store has noticed the disconnect
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(milliseconds(300));
   const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
@@ -178,7 +178,7 @@ TEST(StoreConnection, SaysThatTheStoreHasGone) {
   for (int turn = 0; turn < 2; ++turn) EXPECT_THROW(store.check({"k"}), std::system_error);
 }
 
-// Listens as `serve` does to each connection, until the end of the test.
+// Accepts connections and runs `serve` on each, until the end of the test.
 class FakeStore {
  public:
   explicit FakeStore(std::function<void(int)> serve)
@@ -202,7 +202,7 @@ class FakeStore {
   std::thread thread_;
 };
 
-// What a store answers to a connection that greets it.
+// Answers the greeting of a new connection as a store does.
 bool answer_greeting(int connection) {
   char bytes[10];
   return recv(connection, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes) &&
@@ -219,7 +219,7 @@ std::string text_of(Call&& call) {
   return "no error";
 }
 
-// As where rank 0 is stopped before it serves: the kernel takes connections for it.
+// Simulates a rank 0 that is stopped before it serves: the kernel accepts connections for it.
 TEST(StoreConnection, DoesNotWaitForEverForASilentListener) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto start = Clock::now();
@@ -259,7 +259,7 @@ void answer(int connection, Value value) {
   send(connection, &value, sizeof(value), MSG_NOSIGNAL);
 }
 
-// Another thread's wait may take as long as it likes.
+// Another thread's wait does not use up the time limit of this thread's query.
 TEST(StoreConnection, CountsTheTimeForAnAnswerFromItsOwnQuery) {
   const std::size_t wait_size = Message(Query::kWait).add_texts({"k"}).bytes().size();
   const std::size_t check_size = Message(Query::kCheck).add_texts({"k"}).bytes().size();
@@ -280,7 +280,7 @@ TEST(StoreConnection, CountsTheTimeForAnAnswerFromItsOwnQuery) {
   waiter.join();
 }
 
-// For a stopped process the kernel of its host answers, but has no room for more.
+// The kernel of a stopped process's host answers, but has no buffer space for more data.
 TEST(StoreConnection, WaitsWhereTheStoreHasNoRoomWhileItsHostAnswers) {
   FakeStore fake([](int connection) {
     answer_greeting(connection);
@@ -313,7 +313,7 @@ TEST(StoreConnection, WaitsNoLongerThanItsLimit) {
   }
 }
 
-// The allocators of the sanitizers end a process that has no memory left.
+// The sanitizers' allocators abort a process that runs out of memory.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(StoreConnection, CannotBeUsedAfterAnAnswerForWhichThereIsNoMemory) {
   FakeStore fake([](int connection) {
@@ -347,7 +347,7 @@ TEST(StoreConnection, SaysWhatListensInsteadOfAStore) {
               HasSubstr("closes each connection without an answer"));
 }
 
-// The store of an attempt that failed ends; that of the next one comes in its place.
+// The store of a failed attempt ends, and the store of the next attempt takes its port.
 TEST(StoreConnection, TriesAgainWhereAStoreEnds) {
   int turn = 0;
   FakeStore second_time([&](int connection) {

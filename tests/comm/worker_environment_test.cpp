@@ -1,4 +1,4 @@
-// The variables are those that torchrun, Open MPI 4.1, Slurm 22.05 and Hydra were seen to set.
+// The variables that torchrun, Open MPI 4.1, Slurm 22.05 and Hydra were observed to set.
 #include <lockstep/comm/rendezvous/slurm.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/error.h>
@@ -65,14 +65,14 @@ const Variables kHydra{{"PMI_RANK", "1"},
                        {"MPI_LOCALRANKID", "1"},
                        {"MPI_LOCALNRANKS", "2"},
                        {"PMI_PORT", "node1:34567"}};
-// srun -N2 -n3, as its third task sees it
+// srun -N2 -n3, as seen by its third task
 const Variables kSrun{{"SLURM_JOB_ID", "1"},           {"SLURM_STEP_ID", "0"},
                       {"SLURM_PROCID", "2"},           {"SLURM_LOCALID", "0"},
                       {"SLURM_NODEID", "1"},           {"SLURM_NTASKS", "3"},
                       {"SLURM_STEP_NUM_TASKS", "3"},   {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
                       {"SLURM_TASKS_PER_NODE", "2,1"}, {"SLURM_STEP_NODELIST", "n[1-2]"},
                       {"SLURM_JOB_NODELIST", "n[1-2]"}};
-// srun -n2 on one node of a job of two
+// srun -n2 on one node of a two-node job
 const Variables kSrunOneNode = with(kSrun, {{"SLURM_PROCID", "1"},
                                             {"SLURM_LOCALID", "1"},
                                             {"SLURM_NODEID", "0"},
@@ -246,7 +246,7 @@ TEST(WorkerEnvironment, DerivesOnePortPerJob) {
 
 TEST(WorkerEnvironment, InheritsAListeningSocketOnRankZeroOnly) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(listen(fd, 1), 0);  // binds to a free port by itself
+  ASSERT_EQ(listen(fd, 1), 0);  // binds to a free port implicitly
   const Variables variables = with(kTorchrun, {{"LOCKSTEP_LISTEN_FD", std::to_string(fd)}});
   {
     const ScopedEnvironment environment(with(variables, {{"RANK", "0"}}));

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-// Rank r begins with its neighbour r + 1, so that at any time every rank is sent to by one other.
+// Each rank starts with its neighbour r + 1, so that at any time every rank receives from one peer.
 CommSchedule all_to_all_schedule(const ScheduleRequest& request) {
   CommSchedule schedule;
   for (const ScheduledRange& chunk : chunks_of(request)) {

@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
 
-// As library_reduces() of backends/c10d/reduction.h; a test compares them.
+// Mirrors library_reduces() of backends/c10d/reduction.h; a test compares them.
 bool gloo_reduces(DataType type, ReduceOp op) {
   if (type == DataType::kInt16) return false;
   const bool picks = op.kind == ReduceOp::Kind::kMin || op.kind == ReduceOp::Kind::kMax;
@@ -17,8 +17,9 @@ bool gloo_reduces(DataType type, ReduceOp op) {
 
 }  // namespace
 
-// What Gloo cannot reduce it gathers, and every rank adds all of it: faster than any of ours while
-// little is gathered. For what it can reduce, its own ring moves in smaller pieces than our steps.
+// For reductions that Gloo does not support, its backend gathers all inputs and every rank reduces
+// them. While the gathered data is small, that is faster than the algorithms over point-to-point.
+// For reductions that Gloo supports, its own ring works in smaller pieces than they do.
 Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
                            ReduceOp op) {
   if (backend != "gloo" || gloo_reduces(type, op)) return Algorithm::kNative;
@@ -30,10 +31,10 @@ std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int s
                           std::size_t element_bytes) {
   const auto peers = static_cast<std::size_t>(std::max(size - 1, 1));
   switch (algorithm) {
-    // What arrives from all peers together: 8 MiB, which fit into a cache.
+    // Limits the data received from all peers together to 8 MiB, which fits into a cache.
     case Algorithm::kAllToAll:
       return std::max(8 * kMiB / peers, 256 * kKiB) / element_bytes;
-    // Gloo's latency is thousands of times that of shared memory.
+    // Gloo's latency is thousands of times the latency of shared memory.
     case Algorithm::kTree:
       return (backend == "gloo" ? 4 * kMiB : 256 * kKiB) / element_bytes;
     default:

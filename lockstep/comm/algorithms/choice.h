@@ -1,4 +1,4 @@
-// Which all-reduce algorithm, and how finely it cuts: decided by what was measured. Without
+// Chooses the all-reduce algorithm and its chunk size from measurements. Does not depend on
 // LibTorch.
 #pragma once
 
@@ -11,12 +11,13 @@
 
 namespace lockstep {
 
-/// What kAuto stands for on this backend, for `bytes` of one rank's tensor: kNative, or one of ours
-/// where that is faster. The measurements that this follows are in docs/algorithms.md.
+/// The algorithm behind kAuto on this backend, for `bytes` of one rank's tensor: kNative, or one of
+/// the algorithms over point-to-point if that is faster. The underlying measurements are in
+/// docs/algorithms.md.
 Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
                            ReduceOp op);
 
-/// Elements of a chunk (ScheduleRequest::chunk); 0 for algorithms that have none.
+/// Number of elements per chunk (ScheduleRequest::chunk); 0 for algorithms without chunks.
 std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,
                           std::size_t element_bytes);
 

@@ -1,4 +1,4 @@
-// Combining pieces of tensors, wherever they live.
+// Combines pieces of tensors on any device.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,14 @@
 
 namespace lockstep {
 
-/// destination = sources[0] op sources[1] op ..., element by element and in that order. Tensors are
-/// flat, contiguous, of one size, type and device; the destination may be one of the sources. On
-/// the CPU through reduce() of reduce.h. On other devices, with LibTorch's operators on the current
-/// stream, only sum, product, min, max and the bitwise ones (InternalError).
+/// destination = sources[0] op sources[1] op ..., element by element and in that order. The tensors
+/// are flat, contiguous, and of one size, type and device; the destination may be one of the
+/// sources. Uses reduce() of reduce.h on the CPU. Other devices use LibTorch's operators on the
+/// current stream and support only sum, product, min, max and the bitwise operations; any other
+/// throws InternalError.
 void combine(const std::vector<torch::Tensor>& sources, torch::Tensor destination, ReduceOp op);
 
-/// Every element times `factor`.
+/// Multiplies every element by `factor`, in place.
 void scale_tensor(torch::Tensor tensor, double factor);
 
 }  // namespace lockstep

@@ -10,14 +10,14 @@
 namespace lockstep {
 namespace {
 
-// One transfer; -1 where a side has not come to it yet.
+// One transfer. A ready time is -1 until that side has reached the transfer.
 struct Transfer {
   int source;
   int destination;
   std::size_t bytes;
   double sender_ready = -1;
   double receiver_ready = -1;
-  std::size_t place = 0;  // among its sender's in the step
+  std::size_t place = 0;  // position among the sender's transfers of the step
 
   bool ready() const { return sender_ready >= 0 && receiver_ready >= 0; }
 };
@@ -25,7 +25,7 @@ struct Transfer {
 struct RankState {
   std::size_t step = 0;
   std::size_t open_transfers = 0;
-  double step_end = 0;  // of the transfers that are over
+  double step_end = 0;  // maximum over the finished transfers
   double send_free = 0;
   double receive_free = 0;
 };
@@ -52,8 +52,7 @@ class Prediction {
   }
 
  private:
-  // Step, source, destination and first element: what two ranks send each other in a step differs
-  // in that.
+  // Step, source, destination and first element, which together identify a transfer.
   using Key = std::tuple<std::size_t, int, int, std::size_t>;
 
   Transfer& transfer(std::size_t step, int source, int destination, ScheduledRange range) {
@@ -64,7 +63,7 @@ class Prediction {
     return found;
   }
 
-  // Registers what the rank now waits for; empty steps take no time.
+  // Registers the transfers that the rank now waits for; empty steps take no time.
   void enter_steps(std::size_t index) {
     RankState& state = ranks_[index];
     const CommSchedule& schedule = schedules_[index];

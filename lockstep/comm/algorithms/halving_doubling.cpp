@@ -5,8 +5,8 @@
 namespace lockstep {
 namespace {
 
-// The ranks that take part in the exchanges, numbered 0 to P-1: of each folded pair the odd one,
-// then all that have no partner.
+// The ranks that take part in the exchanges, numbered 0 to P-1: first the odd rank of each folded
+// pair, then all ranks without a partner.
 struct Fold {
   explicit Fold(int size)
       : active(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))),
@@ -21,7 +21,7 @@ struct Fold {
   int pairs;
 };
 
-// Parts [first, first + count) of P.
+// Parts [first, first + count) of the P parts.
 struct Parts {
   int first;
   int count;
@@ -32,7 +32,7 @@ ScheduledRange elements_of(const Parts& parts, std::size_t count, int active) {
   return {first, part_of(count, active, parts.first + parts.count - 1).end() - first};
 }
 
-// Before each exchange the two partners work on the same parts.
+// Before each exchange, both partners work on the same parts.
 void add_exchanges(CommSchedule& schedule, const ScheduleRequest& request, const Fold& fold) {
   const int number = fold.number_of(request.rank);
   const auto elements = [&](Parts parts) { return elements_of(parts, request.count, fold.active); };

@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-// A step for each sender: rank 0 then needs memory for one arrival only.
+// Each sender has its own step, so that rank 0 needs memory for only one incoming tensor.
 CommSchedule reduce_broadcast_schedule(const ScheduleRequest& request) {
   const ScheduledRange all{0, request.count};
   CommSchedule schedule(static_cast<std::size_t>(request.size));

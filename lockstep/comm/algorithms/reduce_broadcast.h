@@ -1,6 +1,6 @@
-// Reduce-then-broadcast: everybody sends everything to rank 0, which adds in the order of the ranks
-// and sends the sum back. The first thing one thinks of, and the oracle for the others: its
-// additions are those of a plain loop.
+// Reduce-then-broadcast: all ranks send everything to rank 0, which adds in rank order and sends
+// the sum back. This is the most obvious algorithm, and the reference for the others: it adds in
+// the order of a plain loop.
 //
 // Costs, for N ranks, n bytes, α per message, β per byte sent, γ per byte added: N steps, in which
 //
@@ -8,8 +8,8 @@
 //   others      send n and receive n bytes;
 //   time        2 (N-1) (α + nβ) + (N-1) nγ.
 //
-// The wire of rank 0 is the bottleneck: time grows with N while all other wires idle. Right for few
-// ranks and few bytes only.
+// Rank 0's link is the bottleneck: time grows with N while all other links idle. Suitable only for
+// few ranks and few bytes.
 #pragma once
 
 #include <lockstep/comm/algorithms/schedule.h>

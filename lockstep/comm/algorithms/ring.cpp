@@ -6,7 +6,7 @@ CommSchedule ring_schedule(const ScheduleRequest& request) {
   const int size = request.size;
   const int right = (request.rank + 1) % size;
   const int left = (request.rank - 1 + size) % size;
-  // The part that is `back` places behind this rank's own, around the ring.
+  // The part whose index is `back` less than this rank, modulo the number of ranks.
   const auto part = [&](int back) {
     return part_of(request.count, size, ((request.rank - back) % size + size) % size);
   };

@@ -1,6 +1,7 @@
-// Ring: the elements are cut into N parts. In the first N-1 steps (reduce-scatter) each rank sends
-// to its right neighbour a part that grows by each rank's share on its way; then rank r holds the
-// sum of part r. In N-1 further steps (all-gather) the sums go round once more.
+// Ring: the elements are split into N parts. In the first N-1 steps (reduce-scatter) each rank
+// sends a partial sum of one part to its right neighbour, which adds its own share; at the end rank
+// r holds the sum of part r. In N-1 further steps (all-gather) the sums travel around the ring once
+// more.
 //
 // Costs, for N ranks, n bytes, α per message, β per byte sent, γ per byte added: 2 (N-1) steps, in
 // which
@@ -9,8 +10,9 @@
 //   time        2 (N-1) α + 2 (N-1)/N nβ + (N-1)/N nγ.
 //
 // No all-reduce can send fewer bytes per rank (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", JPDC 2009), and neighbours need no fast crossing wires:
-// right for long messages. For short ones 2 (N-1) latencies are too many.
+// algorithms for clusters of workstations", JPDC 2009), and communication between neighbours needs
+// no fast links across the network. The ring suits long messages; for short ones 2 (N-1) latencies
+// are too many.
 #pragma once
 
 #include <lockstep/comm/algorithms/schedule.h>

@@ -1,7 +1,7 @@
-// What each rank does in an all-reduce over point-to-point alone, as data: who sends which elements
-// to whom in which step, and what becomes of what arrives. Without LibTorch and without
-// communication, so that a schedule can be executed (schedule_work.h), predicted (cost_model.h),
-// drawn and simulated.
+// Schedules: each rank's part in an all-reduce over point-to-point alone, as data. A schedule says
+// who sends which elements to whom in which step, and what happens to received data. It depends
+// neither on LibTorch nor on communication, so it can be executed (schedule_work.h), predicted
+// (cost_model.h), drawn and simulated.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct ScheduledRange {
   friend bool operator==(const ScheduledRange&, const ScheduledRange&) = default;
 };
 
-/// The `index`-th of `parts` parts of [0, count): all equal but for one element, some empty where
-/// there are fewer elements than parts.
+/// The `index`-th of `parts` parts of [0, count). Sizes differ by at most one element; some parts
+/// are empty if there are fewer elements than parts.
 ScheduledRange part_of(std::size_t count, int parts, int index);
 
 struct ScheduledSend {
@@ -29,8 +29,8 @@ struct ScheduledSend {
 };
 
 enum class OnArrival {
-  kReduce,     ///< combined with what this rank has there
-  kOverwrite,  ///< replaces it
+  kReduce,     ///< combine with this rank's elements of the range
+  kOverwrite,  ///< replace this rank's elements
 };
 
 struct ScheduledReceive {
@@ -39,44 +39,45 @@ struct ScheduledReceive {
   OnArrival then = OnArrival::kReduce;
 };
 
-/// All transfers of a step are under way together. The step is over when all are complete; only
-/// then are arrivals combined, those of the same range together with the rank's own elements and in
-/// the order of the ranks. Other ranges of a step do not overlap. A step may be empty.
+/// All transfers of a step run concurrently. When all of them are complete, the step combines the
+/// received data: pieces of the same range are combined with this rank's elements in rank order.
+/// Different ranges of a step do not overlap. A step may be empty.
 struct ScheduleStep {
   std::vector<ScheduledSend> sends{};
   std::vector<ScheduledReceive> receives{};
   bool empty() const { return sends.empty() && receives.empty(); }
 };
 
-/// A rank's steps, one after the other. All ranks have the same number of steps, and both sides of
-/// a transfer know it by the same step. No transfer is empty.
+/// A rank's steps in order. All ranks have the same number of steps, and a transfer belongs to the
+/// same step on both sides. No transfer is empty.
 using CommSchedule = std::vector<ScheduleStep>;
 
-/// Which schedule: that of `rank` of `size` for `count` elements.
+/// Selects the schedule of `rank` of `size` for `count` elements.
 struct ScheduleRequest {
   int rank = 0;
   int size = 1;
   std::size_t count = 0;
-  /// The tree and the all-to-all exchange work chunk by chunk: elements of one. 0: all in one.
+  /// Elements per chunk for the tree and the all-to-all exchange, which work chunk by chunk. 0: one
+  /// chunk.
   std::size_t chunk = 0;
 };
 
-/// Not for kAuto and kNative, which are no schedules (InternalError). One rank, or no element: no
-/// steps.
+/// Throws InternalError for kAuto and kNative, which have no schedule. There are no steps for one
+/// rank or for zero elements.
 CommSchedule make_schedule(Algorithm algorithm, const ScheduleRequest& request);
 
 /// The schedules of all ranks; request.rank is ignored.
 std::vector<CommSchedule> make_schedules(Algorithm algorithm, ScheduleRequest request);
 
-/// Elements that a rank sends, or receives, in all.
+/// The total number of elements that a rank sends or receives.
 std::size_t elements_sent(const CommSchedule& schedule);
 std::size_t elements_received(const CommSchedule& schedule);
 
-/// Building blocks of the algorithms: they leave out what is empty.
+/// Building blocks of the algorithms. Empty ranges are skipped.
 void add_send(ScheduleStep& step, int peer, ScheduledRange range);
 void add_receive(ScheduleStep& step, int peer, ScheduledRange range, OnArrival then);
 
-/// The chunks of a request, at least one unless there is no element.
+/// The chunks of a request: at least one, unless there are no elements.
 std::vector<ScheduledRange> chunks_of(const ScheduleRequest& request);
 
 }  // namespace lockstep

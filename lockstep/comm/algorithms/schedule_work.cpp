@@ -26,16 +26,16 @@ torch::Tensor piece(const torch::Tensor& flat, ScheduledRange range) {
                      static_cast<std::int64_t>(range.count));
 }
 
-// How the values of an operation are combined on their way, so that each is rounded once.
+// How values are combined during an operation such that each result is rounded once.
 struct Arithmetic {
-  bool widen = false;  ///< 16-bit floats travel and are added as float32
-  ReduceOp op;         ///< between values
-  double before = 1;   ///< factor of what a rank gives
-  double after = 1;    ///< factor of the result
+  bool widen = false;  ///< send and add 16-bit floats as float32
+  ReduceOp op;         ///< combines two values
+  double before = 1;   ///< factor applied to each rank's input
+  double after = 1;    ///< factor applied to the result
 };
 
 Arithmetic arithmetic_of(Algorithm algorithm, const torch::Tensor& flat, int size, ReduceOp op) {
-  // Where all values meet at once on every rank, reduce() does it all.
+  // If every rank receives all values at once, reduce() handles the whole operation.
   if (algorithm == Algorithm::kAllToAll && size > 1 && flat.is_cpu()) return {.op = op};
   Arithmetic arithmetic{.op = op};
   if (op.kind == ReduceOp::Kind::kAverage) arithmetic.after = 1.0 / size;
@@ -74,7 +74,7 @@ class ScheduleWork final : public Work,
     if (trace_ != nullptr) *trace_ = {.start_ns = now_ns(), .end_ns = 0, .events = {}};
   }
 
-  /// The first step. From here on it keeps itself alive.
+  /// Begins the first step. From here on the object keeps itself alive.
   void start() {
     self_ = shared_from_this();
     if (watchdog_ != nullptr) ticket_ = watchdog_->started(description(), operation_);
@@ -82,8 +82,8 @@ class ScheduleWork final : public Work,
     guarded([&] { begin_step(); });
   }
 
-  // Waits for one transfer after the other, and asks none whether it is complete: for Gloo to know
-  // that takes a thread.
+  // Waits for one transfer after another and does not poll for completion, because Gloo needs a
+  // thread to find out whether a transfer is complete.
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     const Waiting waiting(*this);
     std::optional<Deadline> deadline;
@@ -107,8 +107,8 @@ class ScheduleWork final : public Work,
     return finished_.load(std::memory_order_acquire) ? error_ : nullptr;
   }
 
-  // Reached also from within a transfer's own progress, on the same thread: then there is nothing
-  // to do.
+  // May also be called from within a transfer's own progress, on the same thread; then it is a
+  // no-op.
   bool advance() noexcept override {
     if (finished_.load(std::memory_order_acquire)) return false;
     const Turn turn(*this);
@@ -127,7 +127,8 @@ class ScheduleWork final : public Work,
     bool open = true;
   };
 
-  // The right to touch what is below; no lock, because whoever does not get it need not wait.
+  // The right to access the state below. It is not a lock, because a thread that does not get it
+  // need not wait.
   class Turn {
    public:
     explicit Turn(ScheduleWork& work)
@@ -144,7 +145,7 @@ class ScheduleWork final : public Work,
     const bool mine_;
   };
 
-  // Whoever waits for it moves it.
+  // Marks that a thread waits for the operation and therefore advances it.
   class Waiting {
    public:
     explicit Waiting(ScheduleWork& work) : work_(work) { ++work_.waiting_; }
@@ -168,7 +169,7 @@ class ScheduleWork final : public Work,
     return static_cast<std::int64_t>(most);
   }
 
-  // With the turn. What goes wrong is the operation's.
+  // Requires the turn. An exception becomes the operation's error.
   template <class Call>
   void guarded(Call&& call) noexcept {
     try {
@@ -178,7 +179,7 @@ class ScheduleWork final : public Work,
     }
   }
 
-  // With the turn. True when anything moved.
+  // Requires the turn. Returns true if there was progress.
   bool move() noexcept {
     bool moved = false;
     guarded([&] {
@@ -230,7 +231,7 @@ class ScheduleWork final : public Work,
     ++step_;
   }
 
-  // In the order of the ranks, this rank's own elements at its place.
+  // Combines in rank order, with this rank's own elements at its position.
   void combine_arrivals(const ScheduleStep& step, ScheduledRange range) {
     const std::int64_t start = trace_ != nullptr ? now_ns() : 0;
     std::vector<std::pair<int, torch::Tensor>> sources{{rank_, piece(working_, range)}};
@@ -258,7 +259,7 @@ class ScheduleWork final : public Work,
     if (step_ == schedule_.size()) return finish();
     const ScheduleStep& step = schedule_[step_];
     std::size_t offset = 0;
-    // Receives first: what arrives then finds its place waiting.
+    // Receives first, so that incoming data finds its destination ready.
     for (const ScheduledReceive& receive : step.receives) {
       torch::Tensor place;
       if (receive.then == OnArrival::kOverwrite) {
@@ -324,7 +325,7 @@ class ScheduleWork final : public Work,
                          ": ");
   }
 
-  // With the turn. The type of the error stays.
+  // Requires the turn. Keeps the type of the error.
   void fail(std::exception_ptr error) noexcept {
     try {
       std::rethrow_exception(error);
@@ -339,24 +340,26 @@ class ScheduleWork final : public Work,
     end();
   }
 
-  // The transfers did not fail, we did: the peers would wait for us.
+  // The failure is local rather than in a transfer, so without an abort the peers would wait for
+  // this rank.
   void give_up(const std::exception& error) noexcept {
     try {
       backend_->abort(where() + first_line(error));
     } catch (const std::exception&) {
-      // They find out at their deadline.
+      // The peers find out at their deadline.
     }
   }
 
-  // Null where this thread should look again: a step ended, or another thread is moving us.
+  // Null if the caller should try again: a step has ended, or another thread is advancing the
+  // operation.
   std::shared_ptr<Work> next_to_wait_for() {
     const Turn turn(*this);
     if (!turn) {
       std::this_thread::yield();
       return nullptr;
     }
-    // The sends, which come last, first: they are over when a message is on its way, and the trace
-    // should show when.
+    // Waits for the sends, which are at the end, first: they complete once a message is on its way,
+    // and the trace should show when.
     for (auto transfer = transfers_.rbegin(); transfer != transfers_.rend(); ++transfer) {
       if (transfer->open) return transfer->work;
     }
@@ -372,7 +375,7 @@ class ScheduleWork final : public Work,
     } catch (...) {
       error = std::current_exception();
     }
-    // Somebody else may have seen the end of this transfer and be further by now.
+    // Another thread may have seen this transfer complete and have gone on to later steps.
     for (;;) {
       const Turn turn(*this);
       if (!turn) {
@@ -396,13 +399,13 @@ class ScheduleWork final : public Work,
   const MessageTag tag_;
   const Arithmetic arithmetic_;
   const std::shared_ptr<Backend> backend_;
-  Watchdog* const watchdog_;  // the backend's, or null
+  Watchdog* const watchdog_;  // the backend's; may be null
   Watchdog::Ticket ticket_ = 0;
   Trace* const trace_;
 
-  std::atomic_flag busy_;  // guards what follows
+  std::atomic_flag busy_;  // guards the members below
   torch::Tensor working_;  // flat_, or its float32 copy
-  torch::Tensor scratch_;  // arrivals that are to be combined
+  torch::Tensor scratch_;  // received data to be combined
   CommSchedule schedule_;
   std::size_t step_ = 0;
   std::vector<Transfer> transfers_;

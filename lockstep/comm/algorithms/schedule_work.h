@@ -1,4 +1,4 @@
-// All-reduce over nothing but a backend's point-to-point: executes a schedule (schedule.h).
+// All-reduce over a backend's point-to-point alone: executes a schedule (schedule.h).
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@
 
 namespace lockstep {
 
-/// Starts an all-reduce, in place, by one of the algorithms over point-to-point. All ranks of the
-/// backend's group must call it with the same algorithm, `operation` (a number that grows with
-/// every such call on the group), size, type and operation. `flat` is one-dimensional and
-/// contiguous, and `op` is defined for its type (why_not_reducible).
+/// Starts an in-place all-reduce by one of the algorithms over point-to-point. All ranks of the
+/// backend's group must call it with the same algorithm, `operation`, size, type and `op`.
+/// `operation` is a number that grows with every such call on the group. `flat` is one-dimensional
+/// and contiguous, and `op` is defined for its type (why_not_reducible).
 ///
-/// All ranks get the same bits. float16 and bfloat16 are added in float32 and rounded once, for
-/// which most algorithms send float32. The average is the sum times 1/size.
+/// All ranks get bitwise equal results. float16 and bfloat16 are added in float32 and rounded once;
+/// most algorithms send float32 for that purpose. The average is the sum times 1/size.
 ///
-/// There is no thread: the Work moves when somebody waits for it or asks it, and, where `progress`
-/// is given, when that is advanced. It keeps itself alive until it has ended. When a transfer
-/// fails, so does the Work, with the same type of error. A wait without a timeout gives each
-/// transfer the group's.
+/// The Work has no thread: it makes progress when somebody waits for it or queries it, and when
+/// `progress`, if given, is advanced. It keeps itself alive until it has ended. If a transfer
+/// fails, the Work fails with the same type of error. In a wait without a timeout, each transfer
+/// has the group's timeout.
 ///
-/// `trace`, or that of this thread's TraceScope, is written until the Work has ended; it may be
+/// `trace`, or else this thread's TraceScope, is written until the Work has ended. `trace` may be
+/// null.
 /// null.
 std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Backend> backend,
                                        std::shared_ptr<Progress> progress, int rank, int size,

@@ -1,4 +1,4 @@
-// What really happened in an all-reduce over point-to-point, on one rank.
+// Records the events of an all-reduce over point-to-point on one rank.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace lockstep {
 
-/// Times are nanoseconds of the monotonic clock, which the processes of one host share.
+/// Times are in nanoseconds of the monotonic clock, which all processes of a host share.
 struct TraceEvent {
   enum class Kind { kSend, kReceive, kReduce };
   Kind kind = Kind::kSend;
   int step = 0;
-  int peer = -1;  ///< -1 of kReduce: all that arrived in the step
+  int peer = -1;  ///< -1 for kReduce, which combines all data received in the step
   ScheduledRange range{};
   std::size_t bytes = 0;
-  std::int64_t start_ns = 0;  ///< when the transfer was handed over
-  std::int64_t end_ns = 0;    ///< when this rank noticed that it was complete
+  std::int64_t start_ns = 0;  ///< when the transfer was started
+  std::int64_t end_ns = 0;    ///< when this rank noticed its completion
 };
 
 struct Trace {
@@ -27,12 +27,12 @@ struct Trace {
   std::vector<TraceEvent> events{};
 };
 
-/// As text, to send to another rank, and back.
+/// Convert a trace to text, to send it to another rank, and back.
 std::string to_text(const Trace& trace);
 Trace trace_from_text(const std::string& text);
 
-/// While it lives, the all-reduces that this thread starts over point-to-point are recorded in
-/// `trace`, which must outlive them. For one at a time.
+/// While it exists, the all-reduces over point-to-point that this thread starts are recorded in
+/// `trace`, which must outlive them. Records one all-reduce at a time.
 class TraceScope {
  public:
   explicit TraceScope(Trace& trace);
@@ -40,7 +40,7 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  /// The trace of this thread; null if there is none.
+  /// The current trace of this thread; null if there is none.
   static Trace* current();
 
  private:

@@ -12,7 +12,7 @@ int depth_of(int rank) {
 }  // namespace
 
 // A rank at depth d below the root of a tree of height H passes chunk c up in step c + H - d, and
-// down in step c + H + d: one step after it has received it.
+// down in step c + H + d, in both cases one step after it has received it.
 CommSchedule tree_schedule(const ScheduleRequest& request) {
   const std::vector<ScheduledRange> chunks = chunks_of(request);
   const int height = depth_of(request.size - 1);
@@ -23,7 +23,7 @@ CommSchedule tree_schedule(const ScheduleRequest& request) {
     if (child < request.size) children.push_back(child);
   }
   CommSchedule schedule(chunks.size() + static_cast<std::size_t>(2 * height - 1));
-  // Steps count from 0, in which the deepest rank sends the first chunk.
+  // In step 0 the deepest rank sends the first chunk.
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const auto step = [&](int offset) -> ScheduleStep& {
       return schedule[c + static_cast<std::size_t>(height + offset)];

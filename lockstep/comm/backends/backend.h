@@ -1,4 +1,5 @@
-// What a transport must do for a process group. One folder under backends/ implements it for each.
+// The interface between a process group and a transport. Each transport implements it in its own
+// folder under backends/.
 #pragma once
 
 #include <functional>
@@ -26,32 +27,32 @@ class Watchdog;
 struct Message {
   CallKind kind = CallKind::kSend;  ///< or kRecv
   torch::Tensor tensor;
-  std::optional<int> peer;  ///< of a receive: none is any rank
+  std::optional<int> peer;  ///< empty for a receive from any rank
   MessageTag tag = 0;
 };
 
-/// Ranks here are those of the group. ProcessGroup has checked what can be checked on one rank.
-/// Collectives must be started by all ranks in the same order. Safe to call from several threads of
-/// a rank, one call at a time in an order that all ranks share. A backend holds the tensors of an
-/// operation until it has ended.
+/// A transport of a process group. Ranks are ranks in the group. ProcessGroup has already checked
+/// everything that can be checked on one rank. All ranks must start collectives in the same order.
+/// Several threads of a rank may call, one at a time and in an order that all ranks share. A
+/// backend keeps the tensors of an operation alive until the operation has ended.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const std::string& name() const = 0;
 
-  /// Whether operations are queued on the device's stream, or complete when they are started. They
-  /// then need no thread of this rank to go on, and a CUDA graph can record them. Works of those
-  /// that go on after a wait() are StreamOrdered.
+  /// Whether operations are queued on the device's stream, or are complete once started. Such
+  /// operations need no thread of this rank to make progress, and a CUDA graph can record them. If
+  /// an operation may continue after wait(), its Work is StreamOrdered.
   virtual bool runs_on_stream() const { return false; }
 
-  /// Any collective; `call.algorithm` is kAuto or kNative. Throws what is wrong at once; what goes
-  /// wrong later is the Work's.
+  /// Starts any collective; `call.algorithm` is kAuto or kNative. Throws on invalid arguments.
+  /// Later failures are reported by the returned Work.
   virtual std::shared_ptr<Work> start(const Collective& call) = 0;
 
-  /// start() and wait() in one; with a transport as fast as shared memory a Work of its own would
-  /// be a good part of a small call. `meanwhile` is called once, when the peers have what they need
-  /// from this rank, unless an error came before.
+  /// start() and wait() in one call. With a transport as fast as shared memory, creating a Work
+  /// would take a large part of the time of a small call. `meanwhile` is called once, when the
+  /// peers have what they need from this rank, unless an error occurs first.
   virtual void run(const Collective& call, const std::function<void()>& meanwhile) {
     const auto work = start(call);
     meanwhile();
@@ -59,13 +60,13 @@ class Backend {
   }
 
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
-  /// one tag arrive in the order in which they were sent. No `source`: any rank. The sizes of both
-  /// sides must be the same.
+  /// the same tag arrive in the order in which they were sent. An empty `source` means any rank.
+  /// Both sides must pass the same size.
   virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) = 0;
   virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
                                      MessageTag tag) = 0;
 
-  /// Starts all, none of which waits for another; the handles are in the order of `messages`.
+  /// Starts all messages; none waits for another. The handles are in the order of `messages`.
   virtual std::vector<std::shared_ptr<Work>> batch(std::vector<Message> messages) {
     std::vector<std::shared_ptr<Work>> works;
     for (Message& each : messages) {
@@ -76,31 +77,31 @@ class Backend {
     return works;
   }
 
-  /// Collective. Zeroed memory in which this backend communicates without copies; plain memory
-  /// where it has no such thing.
+  /// Collective. Returns zeroed memory in which this backend communicates without copies, or plain
+  /// memory if the backend has no such memory.
   virtual torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) = 0;
 
-  /// For a tensor in this rank's part of memory from allocate() that the ranks share: the same
-  /// place in each rank's part. Nothing elsewhere. Local.
+  /// For a tensor in this rank's part of shared memory from allocate(): views of the same place in
+  /// each rank's part. Empty for any other tensor. Not collective.
   virtual std::vector<torch::Tensor> peer_views(const torch::Tensor& /*tensor*/) { return {}; }
 
-  /// Whether peer_views() of what allocate() gives is not empty, with several ranks.
+  /// Whether peer_views() returns views for memory from allocate() when there are several ranks.
   virtual bool shares_memory() const { return false; }
 
-  /// Ends the group for all ranks: theirs and our waits throw CommError with `reason`. The first
-  /// reason wins.
+  /// Ends the group for all ranks: waits on every rank, including this one, throw CommError with
+  /// `reason`. The first reason wins.
   virtual void abort(const std::string& reason) = 0;
 
   /// Throws CommError when the group has been aborted or a peer is known to be dead. Does not
   /// block.
   virtual void check() = 0;
-  /// As check(), but a peer that has left is no error.
+  /// Like check(), but does not treat a peer that has left as an error.
   virtual void throw_if_ended() { check(); }
 
-  /// Knows which call each rank is in; lives as long as the backend. Null where the transport sees
-  /// by itself who is missing.
+  /// The watchdog, which knows which call each rank is in. It lives as long as the backend. Null if
+  /// the transport itself detects missing ranks.
   virtual Watchdog* watchdog() { return nullptr; }
-  /// LibTorch's backend, of which this one is an adapter; lives as long. Else null.
+  /// The LibTorch backend that this one adapts, or null. It lives as long as this backend.
   virtual c10d::Backend* library() { return nullptr; }
 };
 

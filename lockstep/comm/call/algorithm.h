@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-/// kAuto and kNative leave the choice to the backend; the others run over its point-to-point alone,
-/// on every backend but NCCL (a ConfigError there), and are explained in docs/algorithms.md.
+/// kAuto and kNative leave the choice to the backend. The others run over point-to-point alone, on
+/// every backend but NCCL (ConfigError there), and are explained in docs/algorithms.md.
 enum class Algorithm : std::uint8_t {
-  kAuto,             ///< what was measured to be fastest on this backend for this size
-  kNative,           ///< the backend's own
-  kReduceBroadcast,  ///< everybody sends to rank 0, which adds and sends back
-  kAllToAll,         ///< everybody sends everything to everybody, and adds by itself
+  kAuto,             ///< the fastest in measurements on this backend at this size
+  kNative,           ///< the backend's own algorithm
+  kReduceBroadcast,  ///< all ranks send to rank 0, which reduces and sends the result back
+  kAllToAll,         ///< every rank sends everything to every rank, and each reduces
   kRing,             ///< reduce-scatter, then all-gather, around a ring
   kHalvingDoubling,  ///< recursive halving, then doubling (Rabenseifner)
   kTree,             ///< up and down a binary tree

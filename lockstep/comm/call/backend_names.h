@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// The values of ProcessGroupOptions::backend: "auto", then each transport. A build without NCCL
-/// knows its name, too, and refuses it when a group is made.
+/// The values of ProcessGroupOptions::backend: "auto", then each transport. "nccl" is also listed
+/// by a build without NCCL, which rejects it when a group is made.
 const std::vector<std::string>& backend_names();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// One collective call after all checks: what every backend is given.
+// One collective call after all checks, in the form that every backend takes.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// Tensors are one-dimensional and contiguous, of one type and on the group's device; n is
-/// description.count, N the number of ranks. What a rank does not need is undefined.
+/// Tensors are one-dimensional and contiguous, of one type and on the group's device. n is
+/// description.count, N the number of ranks. Tensors that a rank does not need are undefined.
 ///
 ///   kind             input            output
 ///   barrier          -                -
@@ -28,11 +28,12 @@ struct Collective {
   CallDescription description;
   torch::Tensor input;
   torch::Tensor output;
-  /// For an uneven all_to_all: elements sent to, and received from, each rank. Both empty: n each.
+  /// For an uneven all_to_all: elements sent to, and received from, each rank. If both are empty, n
+  /// each.
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
-  Algorithm algorithm = Algorithm::kAuto;  ///< of all_reduce
-  std::uint64_t number = 0;                ///< among the collectives of this group, from 0
+  Algorithm algorithm = Algorithm::kAuto;  ///< used by all_reduce only
+  std::uint64_t number = 0;                ///< counts the collectives of this group from 0
 
   bool uneven() const { return !input_splits.empty(); }
 };

@@ -1,4 +1,5 @@
-// The element types that ranks exchange. Without LibTorch, so that engines can be judged alone.
+// The element types that ranks exchange. Does not depend on LibTorch, so that engines can be tested
+// without it.
 #pragma once
 
 #include <cstddef>

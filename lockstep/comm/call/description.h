@@ -1,5 +1,5 @@
-// What a rank calls, as plain data: it lies in shared memory, where peers compare it with what they
-// call, and in the flight recorder.
+// Describes a rank's call as plain data. It is stored in shared memory, where peers compare it with
+// their own calls, and in the flight recorder.
 #pragma once
 
 #include <array>
@@ -26,31 +26,30 @@ enum class CallKind : std::uint8_t {
   kRecv,
 };
 
-/// "all_reduce", "send", ...: the name of the call in our API and in PyTorch's.
+/// "all_reduce", "send", ...: the name of the call in this API and in PyTorch's.
 const char* call_name(CallKind kind);
 
-/// Shape of a tensor, for messages and for comparison; sizes beyond the last place are left out.
+/// Shape of a tensor, for messages and for comparison. Sizes that do not fit are left out.
 struct Shape {
   static constexpr std::size_t kPlaces = 6;
   std::uint8_t dimensions = 0;
   std::array<std::uint32_t, kPlaces> sizes{};
-  bool channels_last = false;  ///< in memory the channels come last; `sizes` are in that order
+  bool channels_last = false;  ///< in channels_last memory; `sizes` are in memory order
   bool operator==(const Shape&) const = default;
 };
 
-/// Equal on all ranks of a correct program (of kSend and kRecv: each names its peer).
+/// Equal on all ranks of a correct program, except that kSend and kRecv each name their peer.
 struct CallDescription {
   CallKind kind = CallKind::kBarrier;
   DataType type = DataType::kByte;
-  ReduceOp op;  ///< of reductions
-  /// Instead of a root, of an all_to_all whose pieces differ from pair to pair.
+  ReduceOp op;  ///< for reductions
+  /// For an all_to_all whose pieces differ from pair to pair; used in place of a root.
   static constexpr std::int32_t kWithSplits = -2;
 
-  std::int32_t root = -1;  ///< of rooted collectives; the peer of kSend and kRecv (-1: any source)
-  std::uint64_t count =
-      0;        ///< elements of one rank's piece: what it gives, or of a scatter what it gets
-  Shape shape;  ///< of that piece
-  Algorithm algorithm = Algorithm::kNative;  ///< of an all_reduce by messages, once it is chosen
+  std::int32_t root = -1;  ///< of rooted collectives; the peer for kSend and kRecv (-1: any source)
+  std::uint64_t count = 0;  ///< elements of one rank's piece: its input, or its output in a scatter
+  Shape shape;              ///< of that piece
+  Algorithm algorithm = Algorithm::kNative;  ///< set once chosen, if over point-to-point
   bool operator==(const CallDescription&) const = default;
 };
 
@@ -58,8 +57,8 @@ struct CallDescription {
 /// 3]", "all_reduce[float32, 4, by ring]".
 std::string describe(const CallDescription& call);
 
-/// A hash of a text that describes a call (FNV-1a, 32 bits): equal in every process that runs the
-/// same program, and almost certainly different for another text.
+/// A hash (FNV-1a, 32 bits) of a text that describes a call. Equal in every process that runs the
+/// same program; different texts almost certainly have different hashes.
 std::uint32_t fingerprint(const std::string& text);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What a message is matched by, beside its peer.
+// Identifies a message together with its peer.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ struct MessageTag {
   /// The tag of a user's message; not negative.
   MessageTag(int user_tag) : value(user_tag) {}  // NOLINT(google-explicit-constructor)
 
-  /// The tag of the messages of one of our own algorithms, which make up collective `number`. All
-  /// ranks that call the same collective have the same `fingerprint`.
+  /// The tag of the messages of one of Lockstep's own algorithms, which implement collective
+  /// `number`. `fingerprint` is equal on all ranks that call the same collective.
   static MessageTag of_collective(std::uint64_t number, std::uint32_t fingerprint) {
     MessageTag tag(-1 - static_cast<int>(number & ((std::uint64_t{1} << 30) - 1)));
     tag.collective = number;
@@ -19,7 +19,8 @@ struct MessageTag {
     return tag;
   }
 
-  /// Users' from 0, of collectives from -2^30 to -1: two share one only if 2^30 others lie between.
+  /// User tags are 0 or more, tags of collectives are from -2^30 to -1. Two collectives share a tag
+  /// only if 2^30 others lie between them.
   int value;
   std::optional<std::uint64_t> collective;
   std::uint32_t fingerprint = 0;

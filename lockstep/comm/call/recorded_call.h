@@ -1,4 +1,4 @@
-// A collective or message that has ended, as the flight recorder remembers it.
+// A completed or failed collective or message, as stored in the flight recorder.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 namespace lockstep {
 
 struct RecordedCall {
-  std::string group{};  ///< the same name on all its ranks
+  std::string group{};  ///< equal on all ranks of the group
   CallDescription call{};
-  /// Counts the group's collectives, alike on all ranks, and its messages apart, on each rank
-  /// alone.
+  /// Sequence number in the group. Collectives are numbered equally on all ranks; messages are
+  /// numbered separately, on each rank by itself.
   std::uint64_t number = 0;
-  /// The name of a message, the same at both of its ends and of no other message of the group.
-  /// Empty for collectives.
+  /// Identifies a message: equal at both of its ends and different from all other messages of the
+  /// group. Empty for collectives.
   std::string message{};
-  Clock::time_point begin{};  ///< when it was called
-  Clock::time_point end{};    ///< when this rank saw that it had ended
+  Clock::time_point begin{};  ///< time of the call
+  Clock::time_point end{};    ///< when this rank noticed that the call had ended
 };
 
 /// Whether the call is a message between two ranks.

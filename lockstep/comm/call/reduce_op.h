@@ -5,24 +5,24 @@
 
 namespace lockstep {
 
-/// A value; the usual ones are constants: `ReduceOp::kSum`. Names and meaning are
-/// torch.distributed's. On bool, sum and max are "or", product and min are "and", as in PyTorch's
-/// arithmetic.
+/// A value type with constants for the usual operations: `ReduceOp::kSum`. Names and meaning are
+/// those of torch.distributed. On bool, sum and max are "or", product and min are "and", as in
+/// PyTorch's arithmetic.
 struct ReduceOp {
   enum class Kind : std::uint8_t {
     kSum,
     kAverage,  ///< the sum divided by the number of ranks; floating-point types only
     kProduct,
     kMin,
-    kMax,         ///< NaN wins in kMin and kMax, as in torch.minimum and torch.maximum
+    kMax,         ///< kMin and kMax propagate NaN, like torch.minimum and torch.maximum
     kBitwiseAnd,  ///< this and the next two: integers and bool only
     kBitwiseOr,
     kBitwiseXor,
-    kPreMultipliedSum,  ///< every value times `factor`, then the sum; floating-point types only
+    kPreMultipliedSum,  ///< sum of the values times `factor`; floating-point types only
   };
 
   Kind kind = Kind::kSum;
-  double factor = 1;  ///< of kPreMultipliedSum; the same on all ranks
+  double factor = 1;  ///< for kPreMultipliedSum; equal on all ranks
 
   static const ReduceOp kSum, kAverage, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor;
   static constexpr ReduceOp premultiplied_sum(double factor) {

@@ -1,4 +1,4 @@
-// Works whose operation goes on after wait().
+// Work objects whose operation continues after wait().
 #pragma once
 
 #include <exception>
@@ -6,14 +6,15 @@
 
 namespace lockstep {
 
-/// A Work of a backend whose wait() without a timeout makes a stream of a device wait, not the
+/// Work of a backend whose wait() without a timeout makes a device stream wait instead of the
 /// caller (see Backend::runs_on_stream()). Safe to use from several threads.
 class StreamOrdered {
  public:
   virtual ~StreamOrdered() = default;
 
-  /// Calls `listener` with null or the error once the operation has ended on the device, also where
-  /// nobody waits for it: at once or later, on any thread. `listener` must not throw.
+  /// Calls `listener` with null or the error once the operation has ended on the device, even if
+  /// nobody waits for it. The call comes immediately or later, on any thread. `listener` must not
+  /// throw.
   virtual void on_end(std::function<void(std::exception_ptr)> listener) = 0;
 };
 

@@ -1,4 +1,4 @@
-// LibTorch's element types as ours.
+// Maps LibTorch's element types to Lockstep's.
 #pragma once
 
 #include <torch/types.h>
@@ -7,11 +7,12 @@
 
 namespace lockstep {
 
-/// kByte for types that are only moved: complex (sums of which are those of its parts), quantized,
-/// float8, unsigned of 16 bits and more.
+/// Returns kByte for types that can only be moved: complex (whose sums are those of its real and
+/// imaginary parts), quantized, float8, and unsigned types of 16 bits and more.
 DataType data_type_of(torch::ScalarType type);
 
-/// How many of ours one element of `type` is: 1, or its bytes where it is moved as kByte.
+/// Number of Lockstep elements per element of `type`: 1, or its size in bytes if it is moved as
+/// kByte.
 std::int64_t units_per_element(torch::ScalarType type);
 
 /// PyTorch's name, for messages: "float32", "complex64".

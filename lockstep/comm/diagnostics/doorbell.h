@@ -1,5 +1,5 @@
-// Tells a host that is cut off from a process that is stopped or busy: the kernel of a host that is
-// reached answers for its processes, even for those that do not run.
+// Distinguishes an unreachable host from a stopped or busy process: the kernel of a reachable host
+// answers connections even when its processes do not run.
 #pragma once
 
 #include <chrono>
@@ -7,18 +7,18 @@
 
 namespace lockstep {
 
-/// A port at which the kernel answers. Peers try to connect there to see whether the host is there.
-/// Nobody listens, so that the kernel refuses each of them at once and keeps none for a process
-/// that may be stopped. Safe to use from several threads.
+/// A port at which the kernel answers. Peers try to connect to it to check that the host is
+/// reachable. No process listens on it, so the kernel refuses each connection at once and queues
+/// none for a process that may be stopped. Safe to use from several threads.
 class Doorbell {
  public:
-  /// Holds a free port of `address`, an address of this host. CommError when it cannot.
+  /// Reserves a free port of `address`, an address of this host. Throws CommError on failure.
   explicit Doorbell(const std::string& address);
   ~Doorbell();
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;
 
-  /// Where it is: "10.0.0.1 40123", for host_answers().
+  /// Address and port, as in "10.0.0.1 40123"; pass it to host_answers().
   const std::string& place() const { return place_; }
 
  private:
@@ -26,8 +26,7 @@ class Doorbell {
   std::string place_;
 };
 
-/// Whether the kernel at `place` answers a connection before `timeout`: by taking it or by refusing
-/// it.
+/// Whether the kernel at `place` accepts or refuses a connection within `timeout`.
 bool host_answers(const std::string& place, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// What must be equal, and how it is called.
+// A value that must be equal on all ranks, and its name.
 std::string fingerprint(std::uint64_t number, const CallDescription& call) {
   return lockstep::str(describe(call), " as number ", number);
 }
@@ -72,7 +72,7 @@ std::vector<std::string> Fingerprints::gather(std::uint64_t number, const std::s
   }
   std::vector<std::string> texts;
   for (const auto& bytes : store_->multiGet(keys)) texts.push_back(store_text(bytes));
-  // Whoever has come here has read all that came before.
+  // A rank that has reached this collective has read all earlier keys.
   if (number > 0) store_->deleteKey(key(number - 1, rank_));
   return texts;
 }

@@ -1,10 +1,10 @@
 // LOCKSTEP_DEBUG=detail: before every collective the ranks compare what they call.
 //
-// A program whose ranks call different things hangs, or adds up garbage, some operations later.
-// With this it ends at the first difference, on all ranks with the same words: "rank 1 called
-// all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Costs some
-// round trips to the store for each collective. Shared memory compares by itself, always and at no
-// cost, but for what travels as messages; asked for details it does both.
+// If ranks call different collectives, the program hangs or computes garbage some operations later.
+// With fingerprints it ends at the first difference, with the same message on all ranks: "rank 1
+// called all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Each
+// collective costs a few extra round trips to the store. The shared memory backend always compares
+// calls at no cost, except operations that travel as messages; in detail mode it does both.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,19 @@
 
 namespace lockstep {
 
-/// Whether the environment asks for it.
+/// Whether LOCKSTEP_DEBUG enables fingerprints.
 bool fingerprints_wanted();
 
 /// The fingerprints of one group. Safe to use from several threads, which must make their calls in
-/// the same order as those of the other ranks.
+/// the same order as the threads of the other ranks.
 class Fingerprints {
  public:
-  /// Uses the store of `exchange`, which must be this group's alone, and its names of the ranks.
+  /// Uses the store of `exchange`, which only this group may use, and its names for the ranks.
   Fingerprints(const TextExchange& exchange, std::chrono::milliseconds timeout);
 
-  /// Collective, before collective `number` starts. CommError when a rank calls something else;
-  /// TimeoutError names the ranks that call nothing. `check` is called while waiting and may throw.
+  /// Collective; call it before collective `number` starts. Throws CommError if a rank calls
+  /// something else, and TimeoutError naming the ranks that made no call. `check` is called while
+  /// waiting and may throw.
   void compare(std::uint64_t number, const CallDescription& call,
                const std::function<void()>& check);
 

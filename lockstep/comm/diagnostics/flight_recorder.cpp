@@ -108,7 +108,7 @@ FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
   }
   std::array<std::uint64_t, Slot::kWords> words{};
   std::memcpy(words.data(), &record, sizeof record);
-  // Release: who reads one of these words sees the tag that says "being written".
+  // Release: a reader of one of these words also sees the tag kWriting.
   for (std::size_t i = 0; i < words.size(); ++i)
     slot.record[i].store(words[i], std::memory_order_release);
   const std::uint64_t now = flight::ticks();
@@ -195,8 +195,7 @@ std::vector<FlightRecorder::Snapshot> FlightRecorder::snapshot() const {
 
 namespace {
 
-// A folder for temporary files is everybody's: another user could have put a folder or a link
-// there.
+// The folder for temporary files is shared: another user could have put a folder or a link there.
 void make_own_directory(const std::filesystem::path& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DataError(str("cannot create the folder ", directory.string(), ": ", errno_text(errno)));
@@ -214,7 +213,7 @@ void make_own_directory(const std::filesystem::path& directory) {
 
 constexpr std::size_t kJobsKept = 20;
 
-// A job's folder has the time at which it began for a name.
+// A job's folder is named after the time at which the job began.
 bool is_job_folder(const std::filesystem::directory_entry& entry) {
   constexpr std::string_view kLike = "00000000T000000Z-";
   const std::string name = entry.path().filename();
@@ -224,8 +223,8 @@ bool is_job_folder(const std::filesystem::directory_entry& entry) {
   });
 }
 
-// Nobody else tidies up here. What cannot be removed, as another rank may just do it, stays, and so
-// does `own`: a job that has run for long is older by name than jobs that began after it.
+// Nothing else cleans up this folder. Entries that cannot be removed stay: another rank may be
+// removing them. `own` stays too, because a long-running job is older by name than later jobs.
 void keep_newest_jobs(const std::filesystem::path& folder, const std::filesystem::path& own) {
   std::error_code error;
   std::vector<std::filesystem::path> jobs;
@@ -252,7 +251,7 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
   if (parent == user_flight_directory()) {
     make_own_directory(parent);
   } else if (!parent.empty()) {
-    std::error_code ignored;  // mkdir says what is wrong
+    std::error_code ignored;  // mkdir reports the error
     std::filesystem::create_directories(parent, ignored);
   }
   make_own_directory(directory);

@@ -1,11 +1,11 @@
-// The last operations of a rank, kept for the moment in which something fails.
+// Records the last operations of a rank, for diagnosis after a failure.
 //
 //   FlightRecorder recorder(rank, world_size);
 //   auto* group = recorder.add_group("world", {0, 1, 2});
 //   const auto id = recorder.created(group, sequence, call);   // then started(id), completed(id)
 //   recorder.dump("/tmp/flight");                              // /tmp/flight/rank_0
 //
-// With the files of all ranks in one folder PyTorch's analyser says where they parted:
+// With the files of all ranks in one folder, PyTorch's analyser reports where the ranks diverged:
 //   python -m torch.distributed.flight_recorder.fr_trace /tmp/flight
 #pragma once
 
@@ -26,16 +26,16 @@
 namespace lockstep {
 
 namespace flight {
-/// A moment on two clocks.
+/// One moment, read on two clocks.
 struct Moment {
   std::uint64_t ticks = 0;
   Clock::time_point time{};
 };
 }  // namespace flight
 
-/// One for each rank, over all its groups. Safe to use from several threads, also dump() while
-/// others record. Recording neither allocates nor locks nor throws; all three calls of an operation
-/// together take about 50 ns.
+/// Each rank has one recorder for all its groups. Safe to use from several threads; dump() may run
+/// while other threads record. Recording neither allocates nor locks nor throws. The three calls
+/// for one operation together take about 50 ns.
 class FlightRecorder {
  public:
   static constexpr std::size_t kDefaultCapacity = 2000;
@@ -53,33 +53,34 @@ class FlightRecorder {
   /// `world_ranks` are the members, in the order of their ranks in the group.
   Group* add_group(std::string name, std::vector<int> world_ranks,
                    std::string description = "undefined");
-  /// No operation of it will be recorded any more. Its last ones remain, and after them it is
-  /// forgotten.
+  /// Call it when no more operations of `group` will be recorded. The recorder forgets the group
+  /// once its last operations have been overwritten.
   void remove_group(Group* group);
 
-  /// An operation has been called. `sequence` counts the collectives of the group, and its
-  /// point-to-point operations (by call.kind) apart; it is the "number 17" of error messages.
-  /// `begun`: started() at once.
+  /// Records that an operation was called. `sequence` is its number in the group, the "number 17"
+  /// of error messages; collectives and point-to-point operations (by call.kind) are counted
+  /// separately. If `begun`, the operation is also recorded as started.
   Id created(Group* group, std::uint64_t sequence, const CallDescription& call,
              bool begun = false) noexcept;
-  /// Its transport has begun.
+  /// Records that the transport has begun the operation.
   void started(Id id) noexcept;
-  /// It has ended well; of a receive from any source with the rank in the group that sent.
+  /// Records success. For a receive from any source, `source` is the sender's rank in the group.
   void completed(Id id, int source = -1) noexcept;
-  /// It has ended with an error. The analyser knows no such state: to it, it never ended.
+  /// Records an error. PyTorch's analyser has no such state: it sees an operation that never ended.
   void failed(Id id) noexcept;
 
-  /// Writes DIRECTORY/rank_N, replacing an older one at once, and returns its path. The directory
-  /// is made where it is missing, for this user alone; DataError where it, or a
-  /// user_flight_directory() that it is in, belongs to another user or cannot be written.
+  /// Writes DIRECTORY/rank_N, atomically replacing an older file, and returns its path. A missing
+  /// directory is created with access for this user only. Throws DataError if the directory, or a
+  /// user_flight_directory() that contains it, belongs to another user or cannot be written.
   std::filesystem::path dump(const std::filesystem::path& directory) const;
 
-  /// What has ended well since `from`, among the last operations, in the order of their calls. An
-  /// operation that ends just now may be missing. Times are exact to about a microsecond, unless
-  /// the thread lost its processor while both clocks were read.
+  /// The recorded operations that have succeeded since `from`, in the order of their calls. An
+  /// operation that ends during this call may be missing. Times are accurate to about a
+  /// microsecond, unless the thread was preempted while it read both clocks.
   std::vector<RecordedCall> completed_since(Clock::time_point from) const;
 
-  /// What dump() writes: a pickle of a dictionary, see flight_recorder_dump.cpp.
+  /// The contents of the file that dump() writes: a pickled dictionary, see
+  /// flight_recorder_dump.cpp.
   std::string pickle() const;
 
  private:
@@ -105,7 +106,8 @@ class FlightRecorder {
   friend class FlightRecorderDump;
 };
 
-/// lockstep_flight_UID in the folder for temporary files: of this user's jobs, a folder each.
+/// lockstep_flight_UID in the folder for temporary files. It holds one folder for each of this
+/// user's jobs.
 std::filesystem::path user_flight_directory();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The inside of FlightRecorder, shared by what records and what dumps.
+// Internals of FlightRecorder, shared by the sources that record and that dump.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ struct FlightRecorder::Group {
   const std::vector<int> world_ranks;
   std::vector<std::atomic<std::uint64_t>> sent;  ///< by rank in the group
   std::vector<std::atomic<std::uint64_t>> received;
-  Id first_id = 0;  ///< when it was added: no earlier operation is of this group
+  Id first_id = 0;  ///< when the group was added; earlier operations belong to others
   bool removed = false;
-  Id last_id = 0;  ///< when it was removed: no later operation is of this group
+  Id last_id = 0;  ///< when the group was removed; later operations belong to others
 };
 
-/// What is known of an operation when it is created. Copied in and out of atomic words.
+/// What is known about an operation when it is created. Copied to and from atomic words.
 struct FlightRecorder::Record {
   static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
 
@@ -54,16 +54,16 @@ inline constexpr std::uint64_t tag(std::uint64_t id, std::uint64_t state) {
   return ((id + 1) << kStateBits) | state;
 }
 
-/// A counter of the processor where there is one that user code may read (7 to 10 ns), else a clock
-/// (24 ns): an operation of 300 ns asks three times.
+/// Reads a processor counter if user code may read one (7 to 10 ns), else a clock (24 ns). The cost
+/// matters because an operation of 300 ns reads it three times.
 std::uint64_t ticks() noexcept;
 std::int64_t wall_clock_ns() noexcept;
-/// Now. Reads both clocks some times and takes the two readings that are closest together, because
-/// a thread may lose its processor between them.
+/// The current moment. Reads both clocks several times and returns the closest pair of readings,
+/// because the thread may be preempted between the two.
 Moment now() noexcept;
 }  // namespace flight
 
-/// A sequence lock: readers look at the tag before and after.
+/// Protected by a sequence lock: readers check the tag before and after copying.
 struct alignas(64) FlightRecorder::Slot {
   static constexpr std::size_t kWords = (sizeof(Record) + 7) / 8;
 
@@ -71,12 +71,12 @@ struct alignas(64) FlightRecorder::Slot {
   std::atomic<std::uint64_t> created{0};
   std::atomic<std::uint64_t> started{0};
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> source{0};   ///< of a receive from any: rank and number once known,
+  std::atomic<std::uint64_t> source{0};   ///< receive from any: rank and number once known,
   std::atomic<std::uint64_t> message{0};  ///< both plus one
   std::array<std::atomic<std::uint64_t>, kWords> record{};
 };
 
-/// A copy of a slot that was not written meanwhile.
+/// A consistent copy of a slot: the slot was not written during the copy.
 struct FlightRecorder::Snapshot {
   Id id;
   std::uint64_t state, created, started, ended;

@@ -22,13 +22,13 @@ namespace watching {
 
 inline constexpr int kSilentLooks = 3;
 inline constexpr std::chrono::milliseconds kDepartureGrace{1000};
-/// More than a rank has under way while another waits in the first of them.
+/// More calls than a rank has under way while another rank still waits in the first of them.
 inline constexpr std::size_t kRecentCalls = 256;
 
-// What a rank says of itself.
+// The status that a rank publishes.
 struct Status {
   std::uint64_t beat = 0;
-  std::int64_t number = -1;  ///< of the last collective that it called
+  std::int64_t number = -1;  ///< number of the last collective that it called
   bool knows_end = false;    ///< it has read why the group ended
   bool left = false;
   std::int64_t oldest = -1;  ///< the number of the first collective that is under way,
@@ -52,14 +52,14 @@ struct Status {
   }
 };
 
-// Why the group ended, as it stands in the store.
+// The reason why the group ended, as written in the store.
 struct End {
   int rank = -1;
   bool late = false;
   std::string reason;
 
   std::string to_text() const { return lockstep::str(rank, ' ', late ? 1 : 0, ' ', reason); }
-  /// Nothing when no rank of a group of `size` has written that.
+  /// Empty if `text` was not written by a rank of a group of `size`.
   static std::optional<End> from_text(const std::string& text, int size) {
     End end;
     std::istringstream in(text);
@@ -74,9 +74,9 @@ struct End {
 struct Peer {
   Status status;
   bool reported = false;
-  Clock::time_point seen = Clock::now();  ///< when its beat was new
+  Clock::time_point seen = Clock::now();  ///< when its beat last changed
   int silent_looks = 0;
-  Clock::time_point asked{};  ///< when its host was asked for an answer, last
+  Clock::time_point asked{};  ///< when its host was last probed
   std::optional<Clock::time_point>
       gone_since;  ///< its connection is closed, and it or the store left
 };
@@ -159,34 +159,34 @@ class Watchdog::State {
   }
   std::string status_key(int rank) const { return lockstep::str("status/", rank); }
 
-  c10::intrusive_ptr<c10d::Store> store_;  // of the thread
-  std::unique_ptr<Doorbell> doorbell_;     // of the thread; may be null
+  c10::intrusive_ptr<c10d::Store> store_;  // used by the thread only
+  std::unique_ptr<Doorbell> doorbell_;     // used by the thread only; may be null
   const int rank_;
   const WatchdogOptions options_;
 
-  mutable std::mutex mutex_;      // guards what follows
+  mutable std::mutex mutex_;      // guards the members below
   std::condition_variable wake_;  // the thread
-  std::condition_variable news_;  // those who wait for it
+  std::condition_variable news_;  // wakes wait_for_news()
   bool stop_ = false;
   bool finished_ = false;
   bool in_store_ = false;
-  Clock::time_point asked_{};  ///< the store, last
+  Clock::time_point asked_{};  ///< when the store was last asked
   bool store_gone_ = false;    ///< the connection to it is lost
   Clock::time_point store_gone_since_{};
   bool store_cut_off_ = false;  ///< because its host does not answer
-  std::string store_error_;     ///< of the last call, if it failed
+  std::string store_error_;     ///< error of the last call, if it failed
   bool hurry_ = false;
   bool end_published_ = false;
   bool end_announced_ = false;
   std::optional<End> end_;
-  std::atomic<bool> ended_ = false;  // end_ is there: so that waits take no lock
+  std::atomic<bool> ended_ = false;  // whether end_ is set; waits read it without a lock
   std::vector<Peer> peers_;
   std::uint64_t beat_ = 0;
   std::uint64_t looks_ = 0;
   Clock::time_point looked_ = Clock::now();
   Clock::time_point urgent_until_{};
-  std::map<Ticket, Call> calls_;  // those under way
-  std::deque<Call> recent_;       // collectives, the last that were called
+  std::map<Ticket, Call> calls_;  // calls under way
+  std::deque<Call> recent_;       // the last collectives that were called
   std::optional<Call> last_completed_;
   std::int64_t last_number_ = -1;
   Ticket next_ticket_ = 0;

@@ -27,8 +27,8 @@ constexpr std::chrono::milliseconds kTellPause{20};
 constexpr std::chrono::milliseconds kHostAnswerTime{
     1500};  // a lost packet is sent again after a second
 
-// The process that served the store has ended, or has not answered before the deadline. Anything
-// else may be better the next time.
+// Whether the process that served the store has ended or missed the deadline. Any other error may
+// be temporary.
 bool is_lost_connection(const std::exception& error) {
   return dynamic_cast<const c10::DistNetworkError*>(&error) != nullptr ||
          dynamic_cast<const TimeoutError*>(&error) != nullptr ||
@@ -72,7 +72,7 @@ void Watchdog::State::run() {
   news_.notify_all();
 }
 
-// `function` without the lock. What it touches stays: stop() waits for it.
+// Runs `function` without the lock. The objects it uses stay alive because stop() waits for it.
 template <class Function>
 void Watchdog::State::outside(Lock& lock, Function&& function) {
   lock.unlock();
@@ -80,8 +80,8 @@ void Watchdog::State::outside(Lock& lock, Function&& function) {
   lock.lock();
 }
 
-// As above, for a call of the store, which may never answer; stop() does not wait for it then.
-// False if the call failed.
+// Like the above, for a call to the store. stop() does not wait for it, because the store may never
+// answer. Returns false if the call failed.
 template <class Function>
 bool Watchdog::State::with_store(Lock& lock, Function&& function) {
   if (store_gone_) return false;
@@ -213,8 +213,8 @@ bool Watchdog::State::is_silent(const Peer& peer) const {
          looked_ - peer.seen >= kSilentLooks * options_.beat;
 }
 
-// A silent peer may be stopped; one whose connection is closed, too, is dead, and one whose host
-// does not answer is as good as dead.
+// A silent peer may only be stopped. It counts as dead if its connection is closed as well, or if
+// its host does not answer.
 void Watchdog::State::judge(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const int rank = static_cast<int>(i);
@@ -236,7 +236,8 @@ void Watchdog::State::judge(Lock& lock) {
   end_if_alone();
 }
 
-// Without connections that could be asked only the time tells the dead from the stopped.
+// If there are no connections to query, only elapsed time distinguishes dead peers from stopped
+// ones.
 void Watchdog::State::judge_silent(Lock& lock, int rank) {
   if (options_.disconnected) {
     bool disconnected = false;
@@ -259,8 +260,8 @@ void Watchdog::State::end_without(Lock& lock, const std::string& reason) {
   read(lock);
 }
 
-// A few ranks ask for all. If every rank of a large group asked, one of them would sooner or later
-// lose both its packets and end the group, although the host is there.
+// A few ranks probe on behalf of all. If every rank of a large group probed, one of them would
+// eventually lose both of its packets and end the group although the host is reachable.
 bool Watchdog::State::asks_for_all(int rank) const {
   constexpr int kAskers = 4;
   const int size = static_cast<int>(peers_.size());
@@ -272,9 +273,9 @@ bool Watchdog::State::asks_for_all(int rank) const {
   return asking < kAskers;
 }
 
-// Asks the host of a peer that has been silent for so long that it may not be there any more. A
-// host that answers is asked again after as long. Cut off from the store, this rank asks at once;
-// then it can no longer learn where a peer's host is.
+// Probes the host of a peer that has been silent for so long that it may be gone. A host that
+// answers is probed again after the same time. If this rank is cut off from the store, it probes at
+// once, because it can no longer learn the addresses of the peers' hosts.
 bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto now = Clock::now();
@@ -291,7 +292,7 @@ bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   return !answers;
 }
 
-// A peer that is in a collective waits for those who have called something else under its number.
+// A peer in a collective waits for ranks that have called something else under the same number.
 void Watchdog::State::compare_calls(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const Status& status = peers_[i].status;
@@ -321,8 +322,9 @@ void Watchdog::State::judge_departed(Lock& lock, int rank) {
   if (disconnected) peers_[static_cast<std::size_t>(rank)].gone_since = Clock::now();
 }
 
-// A receive from any rank fails with no connection: it ends when there is none left. Whatever else
-// is under way fails by itself, or its messages have come before the peers went.
+// The failure of one connection does not fail a receive from any rank; it ends when no connection
+// is left. Other operations under way fail on their own, or their messages arrived before the peers
+// left.
 void Watchdog::State::end_if_alone() {
   const auto receive = std::find_if(calls_.begin(), calls_.end(), [](const auto& each) {
     const CallDescription& call = each.second.description;
@@ -342,8 +344,8 @@ void Watchdog::State::end_if_alone() {
   ended_ = true;
 }
 
-// Whoever serves the store takes it along: not before the others have read why the group ended, or
-// are not there to read.
+// The store ends with the rank that serves it. That rank waits until the others have read why the
+// group ended, or are gone.
 void Watchdog::State::let_peers_read(Lock& lock) {
   for (const Deadline limit(kAnnouncementLimit); !limit.expired() && !store_gone_;) {
     read(lock);
@@ -357,7 +359,7 @@ void Watchdog::State::let_peers_read(Lock& lock) {
   }
 }
 
-// The last one to leave takes the group's keys along.
+// The last rank to leave deletes the group's keys.
 void Watchdog::State::say_farewell(Lock& lock) {
   const auto size = static_cast<int>(peers_.size());
   publish(lock, /*leaves=*/true);

@@ -60,7 +60,7 @@ void CallLog::failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noe
   }
 }
 
-// True for the group's first failure.
+// Returns true for the group's first failure.
 bool CallLog::dump_once() noexcept {
   const std::scoped_lock lock(dump_mutex_);
   if (std::exchange(dumped_, true)) return false;
@@ -86,7 +86,7 @@ std::exception_ptr CallLog::with_place_of_dump(std::exception_ptr error) {
   } catch (const CommError& failed) {
     return std::make_exception_ptr(CommError(failed.what() + where));
   } catch (...) {
-    return error;  // of another library: its text is its own
+    return error;  // an error of another library keeps its text
   }
 }
 

@@ -1,5 +1,5 @@
-// Numbers the calls of a group, keeps them in the flight recorder, and writes that at the first
-// failure.
+// Numbers a group's calls, records them in the flight recorder, and dumps the recorder when the
+// first call fails.
 #pragma once
 
 #include <atomic>
@@ -17,29 +17,31 @@
 
 namespace lockstep {
 
-/// One for each group. Safe to use from several threads.
+/// The call log of one group. Safe to use from several threads.
 class CallLog {
  public:
-  /// `recorder` is shared by a first group and those made from it; its dumps go to `directory`.
+  /// `recorder` is shared by a first group and all groups made from it. Dumps are written to
+  /// `directory`.
   CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path directory,
           std::string group, std::vector<int> world_ranks);
   ~CallLog();
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
-  /// Gives the call its number.
+  /// Assigns the call its number.
   void number(Collective& call) noexcept;
-  /// Records the call; returns its id in the recorder.
+  /// Records the call and returns its id in the recorder.
   FlightRecorder::Id created(const Collective& call, bool begun = false) noexcept;
   void started(FlightRecorder::Id id) noexcept { recorder_->started(id); }
   void completed(FlightRecorder::Id id, int source) noexcept { recorder_->completed(id, source); }
 
-  /// Notes the failure. At the group's first one the recorder is written, and the result is
-  /// `error`, of the same type, that says where; else `error` as it is. A ConfigError is that of a
-  /// wrong call, after which the group goes on: none of the group's failures.
+  /// Records a failure. On the group's first failure the recorder is dumped and the returned error
+  /// has the type of `error` and also names the location of the dump. On later failures `error` is
+  /// returned unchanged. A ConfigError means that the call was wrong and the group goes on; it does
+  /// not count as a failure of the group.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
-  /// As failed(), for a call that nobody waits for any more: the group's first failure is logged,
-  /// and the next failed() returns where the recorder was written.
+  /// Like failed(), for a call that nobody waits for any more. If it is the group's first failure,
+  /// the error is logged, and the next failed() returns the location of the dump.
   void failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noexcept;
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
@@ -54,14 +56,14 @@ class CallLog {
   FlightRecorder::Group* const group_;
   std::atomic<std::uint64_t> collectives_{0};
   std::atomic<std::uint64_t> messages_{0};
-  std::atomic<bool> told_{false};  ///< where the recorder was written
-  std::mutex dump_mutex_;          ///< guards what follows
+  std::atomic<bool> told_{false};  ///< whether the location of the dump has been reported
+  std::mutex dump_mutex_;          ///< guards the members below
   bool dumped_ = false;
-  std::string place_of_dump_;  ///< empty: it could not be written
+  std::string place_of_dump_;  ///< empty if the dump could not be written
 };
 
-/// The folder that the options name, else LOCKSTEP_FLIGHT_RECORDER, else this job's in that of this
-/// user, user_flight_directory().
+/// The folder given in the options, else LOCKSTEP_FLIGHT_RECORDER, else this job's folder inside
+/// user_flight_directory().
 std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted,
                                                 const std::string& job = "");
 

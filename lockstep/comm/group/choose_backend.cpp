@@ -29,7 +29,7 @@ WorkerEnvironment place_among(const Membership& membership, int rank, std::size_
       .rank = rank, .world_size = static_cast<int>(size), .agent_store = membership.foreign_store};
 }
 
-// Tensors of GPUs come to these transports through host memory.
+// Tensors on a GPU reach these transports through host memory.
 std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::string& prefix,
                                       int rank, const std::vector<int>& world_ranks) {
   return gloo::connect(part_of(membership, prefix),
@@ -60,7 +60,8 @@ std::shared_ptr<Backend> connect_nccl(const Membership& membership, const std::s
                         .color = membership.color});
 }
 
-// Whether no rank has a reason against `topic`; if not `why_not` is the first one, on all ranks.
+// Whether no rank reports an objection under `topic`. Otherwise `why_not` is the first objection,
+// on all ranks.
 bool all_can(Membership& membership, const std::string& topic, std::string& why_not) {
   for (const auto& reason : membership.exchange->exchange(topic, why_not)) {
     if (reason.empty()) continue;
@@ -70,7 +71,7 @@ bool all_can(Membership& membership, const std::string& topic, std::string& why_
   return true;
 }
 
-// The shared memory of this host's ranks. Null, on all ranks of all hosts, where one host has none.
+// The shared-memory backend of this host's ranks. Null on all ranks of all hosts if any host fails.
 std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<int>& members,
                                       int host, int local_rank, std::string& why_not) {
   std::shared_ptr<Backend> local;
@@ -86,7 +87,7 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
   return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;
 }
 
-// From what all ranks said, so that all decide alike.
+// Decides from all ranks' profiles, so that all ranks make the same decision.
 bool wants_nccl_between(const Membership& membership, const std::vector<int>& leaders) {
   std::vector<Profile> theirs;
   for (const int leader : leaders) {
@@ -103,16 +104,17 @@ bool wants_nccl_between(const Membership& membership, const std::vector<int>& le
   return possible && wanted != "gloo";
 }
 
-// The number of a collective that comes before the numbered ones.
+// A number for collectives that run before the numbered ones.
 constexpr std::uint64_t kOutsideOfAll = ~std::uint64_t{0};
 
-// The first call connects NCCL, blocking whoever makes it: better here, where a failure has a way
-// out.
+// NCCL connects, and blocks the caller, at its first collective. Running one here lets a failure be
+// handled.
 std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host,
                                           const std::vector<int>& world_ranks,
                                           std::string& why_not) {
   try {
-    // At NCCL's own deadline LibTorch ends the process: the hierarchy's comes first.
+    // LibTorch ends the process at NCCL's own deadline, so the hierarchy's deadline must come
+    // first.
     const auto timeout = 2 * membership.options.timeout;
     auto leaders = through_device::make(
         connect_nccl(membership, "leaders over NCCL", host, world_ranks, timeout),
@@ -125,7 +127,7 @@ std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host
   }
 }
 
-// Null on ranks that are no leaders.
+// Null on ranks that are not leaders.
 std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vector<int>& leaders,
                                          const hierarchical::Place& own, bool over_nccl) {
   const auto world_ranks = membership.named(leaders);

@@ -1,4 +1,4 @@
-// Which transport a group gets, and its connection.
+// Chooses a group's transport and connects it.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// Whether a group that asks for the backend `wanted` and has these members goes over NCCL.
+/// Whether a group with these members that asks for the backend `wanted` uses NCCL.
 bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles);
 
-/// Collective over the members: at least two, or one that asks for NCCL. See
-/// ProcessGroupOptions::backend and ::leaders for the rules. CommError where the wanted backend
-/// cannot connect them, ConfigError where it cannot be: on all ranks.
+/// Collective over the members: at least two, or one that asks for NCCL.
+/// ProcessGroupOptions::backend and ::leaders describe the rules. Throws on all ranks: CommError if
+/// the requested backend fails to connect the members, ConfigError if it cannot be used for them.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
 }  // namespace lockstep

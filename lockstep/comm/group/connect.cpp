@@ -28,13 +28,13 @@
 namespace lockstep {
 namespace {
 
-// What the groups that a process joins apart from each other have in common: one may be waited for
-// while another must move. By rank, because the ranks of a test are threads.
+// State shared by the groups that a process joins separately: while one is waited for, the others
+// must make progress. Keyed by rank, because tests run ranks as threads.
 struct Shared {
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
   std::uint64_t groups = 0;
-  std::string job;  ///< by the first group, which is that of all ranks
+  std::string job;  ///< name given by the first group, which contains all ranks
 };
 
 class SharedByRank {
@@ -67,7 +67,7 @@ SharedByRank& shared_by_rank() {
   return all;
 }
 
-// This host's address for peers who reach the store.
+// This host's address for peers that can reach the store.
 std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool several_hosts) {
   const c10d::Store* served = store.get();
   c10::intrusive_ptr<c10d::Store> inner;
@@ -85,7 +85,7 @@ std::string address_towards(const c10::intrusive_ptr<c10d::Store>& store, bool s
 
 std::shared_ptr<Backend> connect_members(Membership& membership) {
   try {
-    // The first group of a process has nothing to look after while it waits.
+    // The first group of a process has no other group to advance while it waits.
     const auto progress = membership.progress;
     if (membership.check || (progress && progress->has_members())) {
       membership.exchange->meanwhile([progress, check = membership.check] {
@@ -94,7 +94,8 @@ std::shared_ptr<Backend> connect_members(Membership& membership) {
       });
     }
     auto backend = choose_backend(membership);
-    // Rank 0 may leave at once, and its store with it: not before all are connected.
+    // Rank 0 may leave right after this, and its store with it, so it waits until all ranks are
+    // connected.
     membership.exchange->exchange("end of the rendezvous", "", [&] { backend->check(); });
     membership.exchange->meanwhile({});
     membership.exchange->announce_waits(false);
@@ -127,7 +128,8 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
   const OptionCheck check(call);
   check.one_of("backend", options.backend, backend_names());
   check.positive("timeout (ms)", static_cast<double>(options.timeout.count()));
-  // Read when the group is connected: a wrong text is better told before ranks wait for each other.
+  // Read when the group is connected: an invalid value is reported before ranks wait for each
+  // other.
   environment_flag("LOCKSTEP_NAN_CHECK");
   host_timeout(options);
   fingerprints_wanted();
@@ -158,13 +160,13 @@ ProcessGroup connect(Membership membership) {
     return ProcessGroup(
         make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
   }
-  if (!membership.exchange) {  // NCCL alone: its store has no other reader
+  if (!membership.exchange) {  // NCCL alone: no other rank reads its store
     membership.exchange.emplace(c10::make_intrusive<c10d::HashStore>(), membership.rank,
                                 membership.size, membership.options.timeout,
                                 membership.world_ranks);
   }
   auto backend = connect_members(membership);
-  membership.check = nullptr;  // and what it holds
+  membership.check = nullptr;  // also releases what it captures
   membership.parent = nullptr;
   return ProcessGroup(
       make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
@@ -186,7 +188,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   Membership membership;
   membership.rank = rank;
   membership.size = size;
-  membership.foreign_store = true;  // for all that we know
+  membership.foreign_store = true;  // this cannot be known, so assume the worst
   membership.options = options;
   membership.progress = shared.progress;
   membership.recorder = shared.recorder;
@@ -194,7 +196,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
       own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
   membership.profiles = {own};
   if (size > 1) {
-    // A store of LibTorch's prints what it also throws.
+    // LibTorch's store also prints the errors that it throws.
     TextExchange exchange =
         call_the_roll(c10::make_intrusive<QuietStore>(store), rank, size, options.timeout,
                       world_rank, [progress = shared.progress] { progress->advance(nullptr); });

@@ -1,4 +1,5 @@
-// Groups over a store: the first one of a process, and over a store that somebody else serves.
+// Connects groups over a store: the first group of a process, and groups over a store that the
+// caller provides.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -8,29 +9,29 @@
 
 namespace lockstep {
 
-/// Collective. A group of the `size` ranks that call it with the same store, which the caller
-/// serves and which no other group may use (a c10d::PrefixStore of it serves as well). For
-/// bindings: PyTorch brings its own store. May be called many times in a process; all groups made
-/// by it move while one is waited for. options.environment says only which rank of the first group
-/// this is, for messages and for the flight recorder (default: `rank`), and which attempt of an
-/// elastic job, whose keys an earlier attempt in the same store must not meet. Who may reach the
-/// store is the caller's business: a missing LOCKSTEP_SECRET is no error here. Errors as
-/// init_process_group.
+/// Collective. Makes a group of the `size` ranks that call it with the same store. The caller
+/// serves the store, and no other group may use it (a c10d::PrefixStore of it is enough). Intended
+/// for bindings: PyTorch brings its own store. May be called many times in a process; while one of
+/// these groups is waited for, the others make progress, too. options.environment provides only the
+/// rank in the first group, for messages and the flight recorder (default: `rank`), and the attempt
+/// number of an elastic job, which keeps its keys apart from those of earlier attempts in the same
+/// store. The caller controls who can reach the store, so a missing LOCKSTEP_SECRET is no error
+/// here. Throws the errors of init_process_group.
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options);
 
-/// Collective over the members. Chooses and connects the backend; alone, a group of one, which is
-/// over NCCL only where the options say so.
+/// Collective over the members. Chooses and connects the backend. Also handles a group of one,
+/// which uses NCCL only if the options ask for it.
 ProcessGroup connect(Membership membership);
 
-/// Rank 0 warns in the log when ranks of a first group compute on one device.
+/// Rank 0 logs a warning if ranks of a first group compute on the same device.
 void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank);
 
-/// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. ConfigError for a negative
-/// one; more than 1,000,000 s in the options are that many.
+/// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. Throws ConfigError for a
+/// negative value. Values above 1,000,000 s in the options are clamped to that.
 std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options);
 
-/// Throws ConfigError, in the name of `call`, for options that cannot be.
+/// Throws ConfigError, with `call` in the message, if the options are invalid.
 void check_options(const ProcessGroupOptions& options,
                    const std::string& call = "init_process_group");
 

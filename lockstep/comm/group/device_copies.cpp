@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// One stream for each device is enough: what is copied there is in the order of the calls anyway.
+// One stream per device is enough: its copies complete in the order of the calls anyway.
 c10::Stream copy_stream_of(torch::Device device) {
   static std::mutex mutex;
   static std::map<std::pair<torch::DeviceType, torch::DeviceIndex>, c10::Stream> streams;
@@ -50,8 +50,8 @@ c10::Event start_copies_to_host(const TensorPairs& copies) {
   mark_stream(device).block(own);
   const c10::StreamGuard guard(own);
   for (const auto& [host, source] : copies) {
-    // Tensors of one call nearly always are on one device. Another one's stream knows nothing of
-    // this event, so its copy is over when it returns.
+    // Tensors of one call are nearly always on one device. A copy from another device blocks,
+    // because this event does not cover its stream.
     torch::Tensor(host).copy_(source.detach(), /*non_blocking=*/source.device() == device);
   }
   c10::Event arrived(device.type());

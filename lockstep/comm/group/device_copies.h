@@ -1,5 +1,5 @@
 // Copies between a device's memory and pinned host memory that do not block the calling thread.
-// Everything here works on any type of device that LibTorch knows: nothing names CUDA.
+// Nothing here is specific to CUDA: everything works on any device type that LibTorch supports.
 #pragma once
 
 #include <optional>
@@ -13,33 +13,35 @@ namespace lockstep {
 
 using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
 
-/// Makes `device` the current one of the calling thread, so that what it allocates later, pinned
-/// memory too, creates no context on another. Does nothing for a CPU. ConfigError where this
-/// process sees no such device.
+/// Makes `device` the current device of the calling thread, so that later allocations, including
+/// pinned memory, create no context on another device. A no-op for a CPU. Throws ConfigError if
+/// this process does not see the device.
 void set_current_device(torch::Device device);
 
-/// Queues copies that fill each first tensor, in pinned host memory, from its second, on a device,
-/// behind what the current stream holds and in a stream of their own, so that later work of the
-/// current stream does not wait for them. The result is complete when all have arrived; until then
-/// the caller holds the tensors.
+/// Queues copies that fill each pair's first tensor, in pinned host memory, from its second, on a
+/// device. The copies run in a stream of their own, after the work already queued in the current
+/// stream, and later work of the current stream does not wait for them. The returned event is
+/// complete when all data has arrived; until then the caller keeps the tensors alive.
 c10::Event start_copies_to_host(const TensorPairs& copies);
 
-/// Whether what the calling thread gives to `device` is being captured in a graph instead of
-/// executed: then nobody may copy between it and the host, nor wait for what is under way there.
+/// Whether work that the calling thread queues on `device` is being captured in a graph instead of
+/// executed. During a capture nobody may copy between the device and the host or wait for pending
+/// copies.
 bool is_captured(torch::Device device);
 
-/// The device whose current stream will hold these copies for copy_results(). Nothing if all are
-/// done at once.
+/// The device whose current stream copy_results() will use for these copies. Empty if all of them
+/// complete immediately.
 std::optional<torch::Device> device_of_results(const TensorPairs& copies);
 
-/// What the current stream of the device holds when it is called.
+/// An event that marks the work queued in the device's current stream at the time of the call.
 c10::Event mark_stream(torch::Device device);
 
-/// Fills each first tensor from its second. Copies from pinned memory to a device are queued in the
-/// current stream; the result is complete when they are. Nothing where all were done at once.
+/// Fills each pair's first tensor from its second. Copies from pinned memory to a device are queued
+/// in the current stream, and the returned event completes when they do. Empty if all copies are
+/// already complete.
 std::optional<c10::Event> copy_results(const TensorPairs& copies);
 
-/// Makes the calling thread's current stream of the event's device wait for it.
+/// Makes the current stream of the event's device, on the calling thread, wait for the event.
 void let_stream_wait(const c10::Event& event);
 
 }  // namespace lockstep

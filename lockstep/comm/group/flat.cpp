@@ -36,7 +36,7 @@ void append_units(Shape& shape, const torch::Tensor& tensor) {
 }  // namespace
 
 torch::Tensor flat_alias(const torch::Tensor& tensor) {
-  // One element, or none, is contiguous whatever its stride.
+  // A tensor with at most one element is contiguous whatever its stride.
   const bool is_flat = tensor.dim() == 1 && tensor.stride(0) == 1 && !tensor.requires_grad() &&
                        data_type_of(tensor.scalar_type()) != DataType::kByte;
   return is_flat ? tensor : alias_of(tensor, tensor.numel());

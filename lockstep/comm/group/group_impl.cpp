@@ -58,13 +58,13 @@ ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> back
   }
 }
 
-// What was called before the group was dropped is given to the transport, as without a device.
+// Calls made before the group was dropped are still handed to the transport, as they are without a
+// device.
 ProcessGroup::Impl::~Impl() {
   staged_->finish(membership.options.timeout, [this] { backend->throw_if_ended(); });
 }
 
-// --- Calls
-// -------------------------------------------------------------------------------------------
+// --- Calls ---------------------------------------------------------------------------------------
 
 void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
   if (run_at_once(prepared)) return;
@@ -73,12 +73,13 @@ void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
       .wait(std::nullopt);
 }
 
-// The short way of a blocking collective that needs nothing but its backend. False where it does.
+// Fast path for a blocking collective that needs only its backend. Returns false if the call needs
+// more.
 bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
   log->number(prepared.call);
   std::optional<FlightRecorder::Id> noted;
-  // While the peers' answer is on its way: it takes about as long.
+  // Recorded while the peers' answer is on its way, which takes about as long.
   const auto note = [&] { noted = log->created(prepared.call, /*begun=*/true); };
   const auto id = [&] {
     if (!noted) note();
@@ -141,7 +142,7 @@ ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int ta
 std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int tag,
                                                        FlightRecorder::Id id) {
   StagedStarts::Call call;
-  // The destructor has the queue finished before anything of the group goes.
+  // The destructor drains the queue before any member of the group is destroyed.
   call.start = [this, collective = prepared.call, tag, id]() mutable {
     auto work = hand_over(collective, tag);
     log->started(id);
@@ -227,12 +228,12 @@ void ProcessGroup::Impl::compare(const Collective& call) {
   try {
     fingerprints_->compare(call.number, call.description, [&] { look_around(); });
   } catch (const CommError& error) {
-    backend->abort(error.what());  // for those that do not compare now
+    backend->abort(error.what());  // for ranks that are not comparing now
     throw;
   }
 }
 
-// Called again and again while this rank waits for the store: what is under way must go on.
+// Called repeatedly while this rank waits for the store, so that pending operations make progress.
 void ProcessGroup::Impl::look_around() {
   if (membership.progress) membership.progress->advance(nullptr);
   backend->check();
@@ -273,8 +274,7 @@ void ProcessGroup::Impl::look_for_nan(const Collective& call) {
   throw CommError(reason);
 }
 
-// --- Memory
-// ------------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
 bool ProcessGroup::Impl::works_through_host() const {
   return !backend->runs_on_stream() && !membership.options.device.is_cpu();
@@ -287,8 +287,7 @@ torch::Tensor ProcessGroup::Impl::allocate(at::IntArrayRef shape, torch::ScalarT
                        torch::TensorOptions().dtype(dtype).device(membership.options.device));
 }
 
-// --- Through the store
-// -------------------------------------------------------------------------------
+// --- Through the store ---------------------------------------------------------------------------
 
 std::vector<std::string> ProcessGroup::Impl::tell(
     const std::string& topic, const std::string& text,

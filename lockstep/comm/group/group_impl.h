@@ -1,4 +1,4 @@
-// Private to the sources of ProcessGroup: what its copies share.
+// Private to the sources of ProcessGroup: the state that copies of a group share.
 #pragma once
 
 #include <memory>
@@ -23,17 +23,18 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   Impl(Membership membership, std::shared_ptr<Backend> backend);
   ~Impl();
 
-  // Declared before the backend: rank 0's store ends after the backend that may still ask it.
+  // Declared before the backend and therefore destroyed after it: the backend may still query rank
+  // 0's store.
   Membership membership;
   const std::shared_ptr<Backend> backend;
   const Prepare prepare;
   const std::shared_ptr<CallLog> log;
 
-  /// A prepared collective or message, to its end or as a handle.
+  /// Run a prepared collective or message: run() until its end, start() in the background.
   void run(Prepared&& prepared, int tag = 0);
   std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<Prepared> prepared);
-  /// Prepared messages and their tags, started together.
+  /// Starts prepared messages with their tags together.
   std::vector<WorkPtr> start_batch(std::vector<Prepared> prepared, const std::vector<int>& tags);
 
   /// Collective. See ProcessGroup::allocate.
@@ -41,22 +42,23 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   /// Whether the group's tensors live on a device that its transport cannot reach.
   bool works_through_host() const;
 
-  /// Collective. Texts through the store, under a name that counts the calls; the group's end ends
-  /// it.
+  /// Collective. Exchanges texts through the store, under a name that contains the number of the
+  /// call. The wait ends when the group ends.
   std::vector<std::string> tell(const std::string& topic, const std::string& text,
                                 std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  /// What this group checks on the host before each call, as the end of a sentence; empty: nothing.
+  /// The checks that this group makes on the host before each call, as the end of a sentence; empty
+  /// if there are none.
   std::string checks_on_host() const;
 
-  /// Counts new_group and split.
+  /// Counts the calls of new_group and split.
   std::uint64_t next_child();
-  /// Collective over `members`, ranks of this group of which this is one. `wanted`: backend.
-  /// `color` tells groups apart that are made at the same time.
+  /// Collective over `members`, ranks of this group that include this one. `wanted` is the
+  /// requested backend. `color` distinguishes groups that are made at the same time.
   ProcessGroup make_child(const std::string& name, const std::vector<int>& members, int color,
                           const std::optional<std::string>& wanted = std::nullopt);
-  /// Whether all ranks of this group take part in the making of one that asks for `wanted`, because
-  /// its communicator may be split from ours.
+  /// Whether all ranks of this group must take part when a group that asks for `wanted` is made,
+  /// because its communicator may be split from this group's.
   bool splits(const std::optional<std::string>& wanted) const;
 
  private:
@@ -75,7 +77,8 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void compare(const Collective& call);
   void look_around();
   void choose_algorithm_of(Collective& call) const;
-  /// Runs what hands calls with these ids over to the backend, and notes what became of it.
+  /// Calls `hand_over`, which gives the calls with these ids to the backend, and records the
+  /// outcome.
   template <class Function>
   auto noting(std::span<const FlightRecorder::Id> ids, Function&& hand_over);
   static Message message_of(Collective& call, int tag);
@@ -84,10 +87,11 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void look_for_nan(const Collective& call);
 
   const bool nan_check_;
-  const bool ends_later_;  // operations, on a stream of the device, than their calls
-  /// Operations whose data is on its way from a device, and those called after them.
+  const bool ends_later_;  // operations run on a device stream and end after their calls
+  /// Operations whose data is still being copied from a device, and the operations called after
+  /// them.
   const std::shared_ptr<StagedStarts> staged_;
-  /// Compares what the ranks call; null where nobody asked for it.
+  /// Compares the calls of all ranks; null unless it was requested.
   std::unique_ptr<Fingerprints> fingerprints_;
   std::mutex mutex_;  // guards the exchange and the counters
   std::uint64_t told_ = 0;

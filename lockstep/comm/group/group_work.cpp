@@ -7,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Lets the log hear how a Work ends that goes on after its wait. False where it does not.
+// Makes a Work that continues after its wait report its end to the log. Returns false if the Work
+// does not continue.
 bool tell_later(Work& work, const std::shared_ptr<CallLog>& log, FlightRecorder::Id id) {
   auto* const stream_ordered = dynamic_cast<StreamOrdered*>(&work);
   if (stream_ordered == nullptr) return false;
@@ -29,7 +30,7 @@ GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared
       called_(device_ ? std::optional(mark_stream(*device_)) : std::nullopt),
       log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
 
-// Results come from the host, which no graph can replay.
+// Results are copied from the host, which a graph cannot replay.
 void GroupWork::check_stream() const {
   if (!device_ || !is_captured(*device_)) return;
   throw ConfigError(lockstep::str("wait: an operation on ", *device_,
@@ -39,7 +40,8 @@ void GroupWork::check_stream() const {
 
 void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   check_stream();
-  // What goes on in a stream has not ended by its first wait, and each caller's stream must wait.
+  // A stream operation is not over after its first wait, and every caller's stream must wait for
+  // it.
   const auto wait_again = [&] {
     if (log_hears_later_) work_->wait(timeout);
   };
@@ -50,11 +52,11 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
     throw TimeoutError(lockstep::str("waited ", static_cast<double>(timeout->count()) / 1e3,
                                      " s while another thread waits for the same operation"));
   }
-  if (has_ended()) return wait_again();  // another thread may have waited meanwhile
+  if (has_ended()) return wait_again();  // another thread may have waited in the meantime
   try {
     work_->wait(timeout);
   } catch (const ConfigError&) {
-    if (!work_->error()) throw;  // this wait is wrong, the operation goes on
+    if (!work_->error()) throw;  // the wait was invalid; the operation goes on
     fail(std::current_exception());
   } catch (...) {
     fail(std::current_exception());
@@ -74,7 +76,7 @@ bool GroupWork::is_completed() {
   if (is_known()) return true;
   if (device_ && is_captured(*device_)) return false;
   const std::unique_lock turn(work_mutex_, std::try_to_lock);
-  if (!turn) return false;  // somebody waits for it just now
+  if (!turn) return false;  // another thread is waiting for it
   if (is_known()) return true;
   if (!work_->is_completed()) return false;
   if (auto failure = work_->error()) fail(std::move(failure));
@@ -90,13 +92,13 @@ std::exception_ptr GroupWork::error() const {
   return work_->error();
 }
 
-// The first wait of what goes on in a stream of a device does not tell how it ends.
+// The first wait on a stream operation does not show how the operation ends.
 bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
   return state_ == State::kFailed || (state_ == State::kDone && !log_hears_later_);
 }
 
-// A second thread that waits returns after the copies of the first.
+// If two threads wait, the second returns only after the first has made the copies.
 std::exception_ptr GroupWork::finish() {
   const std::scoped_lock lock(mutex_);
   if (state_ != State::kRunning) return error_;

@@ -1,4 +1,4 @@
-// The Work that ProcessGroup returns: a backend's, with what is left to do at its end.
+// The Work that ProcessGroup returns: a backend's Work plus the steps left for its end.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@
 
 namespace lockstep {
 
-/// Copies results to where the caller wants them, once, and tells the log how it ended. Results for
-/// a device are queued in the current stream of the thread that finds the operation complete,
-/// behind what the stream of the thread that made this holds; the stream of every thread that calls
-/// wait() waits for them. While a graph captures streams of that device, wait() is a ConfigError,
-/// and is_completed() false. Safe to use from several threads.
+/// Copies results to the caller's tensors, once, and reports the outcome to the log. Results for a
+/// device are queued in the current stream of the thread that finds the operation complete, after
+/// the work that the constructing thread's stream held at construction. The stream of every thread
+/// that calls wait() waits for these copies. While a graph captures streams of that device, wait()
+/// throws ConfigError and is_completed() returns false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
-  /// `runs_on_stream`: the backend's. The log hears of the end of a StreamOrdered Work on the
-  /// device.
+  /// `runs_on_stream`: the backend's. The end of a StreamOrdered Work on the device is reported to
+  /// the log.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
             FlightRecorder::Id id, bool runs_on_stream);
 
@@ -44,17 +44,17 @@ class GroupWork final : public Work {
   TensorPairs copies_;
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
-  const std::optional<torch::Device> device_;  // to which results are copied from the host
-  const std::optional<c10::Event> called_;     // what its stream held at the call
-  const bool log_hears_later_;                 // from the Work
-  std::timed_mutex work_mutex_;                // one thread at a time asks the backend's Work
-  mutable std::mutex mutex_;                   // guards what follows
+  const std::optional<torch::Device> device_;  // receives results from the host
+  const std::optional<c10::Event> called_;     // work in its stream at the time of the call
+  const bool log_hears_later_;                 // the Work reports its end to the log
+  std::timed_mutex work_mutex_;                // held by the thread that queries the backend's Work
+  mutable std::mutex mutex_;                   // guards the members below
   State state_ = State::kRunning;
   std::exception_ptr error_;
-  std::optional<c10::Event> arrived_;  // the results, on their device
+  std::optional<c10::Event> arrived_;  // completes once the results are on their device
 };
 
-/// Several operations as one; waits for them in their order.
+/// Combines several operations into one Work and waits for them in order.
 class WorkList final : public Work {
  public:
   explicit WorkList(std::vector<std::shared_ptr<Work>> works) : works_(std::move(works)) {}

@@ -14,13 +14,13 @@
 namespace lockstep {
 namespace {
 
-// A group of two ranks needs at most 24 open files on each rank. Rank 0's store has a connection to
-// each rank, and so has Gloo.
+// A group of two ranks needs at most 24 open files per rank. Each further rank costs rank 0's store
+// and Gloo one connection each.
 constexpr int kOpenFiles = 32;
 constexpr int kOpenFilesPerRank = 2;
 
-// A process has one environment, and one place in it. It can be tried again after a failure, unless
-// a launcher's store keeps what the failed attempt left there.
+// A process has one environment and one place in it. After a failure it may join again, unless a
+// launcher's store still holds the keys of the failed attempt.
 class Claim {
  public:
   explicit Claim(const WorkerEnvironment& environment) : lasts_(environment.agent_store) {

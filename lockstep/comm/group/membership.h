@@ -1,4 +1,4 @@
-// What makes a rank a member of a group, before the group has a backend.
+// Describes a rank's membership in a group before the group has a backend.
 #pragma once
 
 #include <functional>
@@ -17,31 +17,32 @@
 namespace lockstep {
 
 struct Membership {
-  std::string name;  ///< "world", "world/3.0": the same on all members, and no other group's
+  std::string name;  ///< "world", "world/3.0": equal on all members, unique to this group
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::vector<int> world_ranks;          ///< of all members
-  std::vector<Profile> profiles;         ///< of all members
-  std::optional<TextExchange> exchange;  ///< nothing in a group of one
-  std::string own_address;               ///< of this host, for connections from its peers
-  bool foreign_store = false;            ///< none of the ranks serves the store
+  std::vector<int> world_ranks;          ///< of all members, by rank
+  std::vector<Profile> profiles;         ///< of all members, by rank
+  std::optional<TextExchange> exchange;  ///< empty in a group of one
+  std::string own_address;               ///< of this host, for connections from peers
+  bool foreign_store = false;            ///< the store is served outside of these ranks
   ProcessGroupOptions options;
-  // Shared by a first group and those made from it.
+  // Shared by a first group and all groups made from it.
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;
-  /// The group over NCCL from whose communicator this group's may be split; null without one.
+  /// The parent group over NCCL whose communicator may be split to make this group's; null if there
+  /// is none.
   std::shared_ptr<Backend> parent;
-  int color = 0;  ///< in the split
-  /// Called again and again while the members connect: throws once the group that this one is made
-  /// from has ended. Empty in a first group, and in one that is connected.
+  int color = 0;  ///< passed to the split
+  /// Called repeatedly while the members connect. Throws once the parent group has ended. Empty in
+  /// a first group, and in a group that is connected.
   std::function<void()> check;
 
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
-  /// The world's ranks of these members.
+  /// The ranks of these members in the first group.
   std::vector<int> named(const std::vector<int>& members) const;
-  /// local_rank and local_size from the profiles.
+  /// Sets local_rank and local_size from the profiles.
   void find_local_place();
 };
 

@@ -1,4 +1,5 @@
-// Objects are bytes: their sizes travel first, then all in pieces of the longest one's size.
+// Objects are byte strings: their sizes are sent first, then all objects, padded to the longest
+// one.
 #include <lockstep/comm/group/process_group.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ std::vector<std::string> objects_of(const torch::Tensor& pieces, const torch::Te
   return objects;
 }
 
-// NCCL moves only what is on its GPU.
+// NCCL transfers only data on its GPU.
 torch::Device transport_device(ProcessGroup& group, const torch::Device& device) {
   return group.backend() == "nccl" ? device : torch::Device(torch::kCPU);
 }
@@ -90,7 +91,8 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& objects
   const auto device = transport_device(*this, impl_->membership.options.device);
   impl_->prepare.check_root("scatter_object", root);
   const auto given = static_cast<std::int64_t>(objects.size());
-  // All ranks must hear of a wrong number: it is sent in place of the sizes, as a negative one.
+  // All ranks must learn that the number of objects is wrong: it is sent, negative, in place of the
+  // sizes.
   auto sizes = rank() == root && given == size() ? sizes_tensor(objects)
                                                  : torch::full({size()}, -1 - given, torch::kInt64);
   sizes = sizes.to(device);

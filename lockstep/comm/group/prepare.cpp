@@ -25,7 +25,7 @@ Prepared of_kind(CallKind kind) {
   return prepared;
 }
 
-// Linear reductions of complex numbers reduce the real and imaginary parts separately.
+// A linear reduction of complex numbers reduces the real and imaginary parts separately.
 bool reduces_parts(const torch::Tensor& tensor, ReduceOp op) {
   using Kind = ReduceOp::Kind;
   return tensor.is_complex() &&
@@ -36,11 +36,10 @@ torch::Tensor parts_of(const torch::Tensor& tensor) { return at::view_as_real(te
 
 }  // namespace
 
-// --- Memory
-// ----------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
-// Options of memory that stands in for a tensor. For a tensor on a GPU the memory is pinned, so
-// that copies are fast.
+// Options of the scratch memory for a tensor. The memory is pinned for a tensor on a GPU, so that
+// copies are fast.
 torch::TensorOptions Prepare::scratch_options(const Tensor& tensor) const {
   const auto options = torch::TensorOptions().dtype(tensor.scalar_type());
   return staged(tensor) ? options.pinned_memory(true) : options.device(tensor.device());
@@ -67,7 +66,7 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
   return prepared;
 }
 
-// A copy from a device is left to the caller: it may go on while that computes.
+// A copy from a device is left to the caller, so that it can overlap with computation.
 void Prepare::fill(const Tensor& scratch, const Tensor& tensor, Prepared& prepared) const {
   if (staged(tensor)) {
     prepared.loads.emplace_back(scratch, tensor);
@@ -122,8 +121,7 @@ torch::Tensor Prepare::write_list(const Tensors& list, Prepared& prepared) const
   return flat_alias(memory);
 }
 
-// --- Collectives
-// -----------------------------------------------------------------------------------
+// --- Collectives ---------------------------------------------------------------------------------
 
 Prepared Prepare::barrier() const { return of_kind(CallKind::kBarrier); }
 
@@ -270,7 +268,7 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
   return prepared;
 }
 
-// Always with splits: one rank cannot know whether another's pieces are all of one size.
+// Always passes splits: a rank cannot know whether the other ranks' pieces have equal sizes.
 Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
   const std::pair<const char*, const Tensors&> sides[] = {{"outputs", outputs}, {"inputs", inputs}};
   for (const auto& [name, list] : sides) {
@@ -331,8 +329,7 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
   return prepared;
 }
 
-// --- Several tensors
-// ---------------------------------------------------------------------------------
+// --- Several tensors -----------------------------------------------------------------------------
 
 std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
                                          const Tensors& tensors) const {
@@ -382,8 +379,7 @@ std::vector<Prepared> Prepare::broadcast_coalesced(const Tensors& tensors, int r
   return calls;
 }
 
-// --- Point-to-point
-// ----------------------------------------------------------------------------------
+// --- Point-to-point ------------------------------------------------------------------------------
 
 Prepared Prepare::send(const Tensor& tensor, int destination, int tag) const {
   check_peer("send", destination, tag);

@@ -1,12 +1,12 @@
-// From the tensors of a call to what a backend is given: checked, flat, and with what is left to do
-// at its end.
+// Turns the tensors of a call into what a backend takes: checked and flat, together with the copies
+// left for the end of the operation.
 //
-// Tensors that a backend can use where they lie are used there. A call that keeps the shape of its
-// one tensor (all_reduce, broadcast, reduce) takes a contiguous or channels_last tensor as the
-// memory it is; the shape that ranks compare then has the sizes in the order of memory, so that
-// [2, 3, 4, 5] in channels_last is "2x4x5x3", on all ranks. Every other call and tensor means
-// elements in their logical order. What has gaps or another order, is in pieces that do not follow
-// each other, or is on a GPU that the backend cannot reach, goes through a copy.
+// Tensors that a backend can use in place are not copied. A call that keeps the shape of its one
+// tensor (all_reduce, broadcast, reduce) takes a contiguous or channels_last tensor as flat memory.
+// The shape that ranks compare then lists the sizes in memory order, so [2, 3, 4, 5] in
+// channels_last is "2x4x5x3" on all ranks. All other calls and tensors use the logical order of the
+// elements. A tensor goes through a copy if it has gaps or another order, if it is one of several
+// that are not adjacent, or if it is on a GPU that the backend cannot reach.
 #pragma once
 
 #include <optional>
@@ -21,32 +21,34 @@
 
 namespace lockstep {
 
-/// A checked call. Of send and recv: `input`, or `output`, and the peer in description.root.
+/// A checked call. For send and recv it has `input` or `output`, and the peer in description.root.
 struct Prepared {
   Collective call;
-  /// Before the operation starts each first, in pinned host memory, is filled from its second, on a
-  /// device. Left to the caller, which need not block for it.
+  /// Copies to make before the operation starts: each pair's first tensor, in pinned host memory,
+  /// is filled from its second, on a device. The caller makes them and need not block for them.
   TensorPairs loads;
-  /// At the end of the operation each first is filled from its second.
+  /// Copies to make at the end of the operation: each pair's first tensor is filled from its
+  /// second.
   TensorPairs copies;
 };
 
-/// Which tensors a group takes, and as whom it complains.
+/// Which tensors a group accepts, and how error messages name the rank.
 struct PrepareOptions {
   enum class Memory {
-    kAny,   ///< a group of one: wherever they are
-    kHost,  ///< CPU; those of a GPU, or of the type of `device`, are copied through pinned memory
+    kAny,   ///< a group of one: any device
+    kHost,  ///< CPU; tensors on a GPU or of `device`'s type are copied through pinned memory
     kCuda,  ///< on `device`
   };
   int rank = 0;
   int size = 1;
-  int world_rank = 0;  ///< for messages
+  int world_rank = 0;  ///< for error messages
   Memory memory = Memory::kHost;
   torch::Device device = torch::kCPU;
 };
 
-/// Wrong arguments are a ConfigError: "rank 1: all_gather: outputs[2] has shape [3], expected [4]
-/// like the input". Immutable; safe to use from several threads.
+/// Checks and prepares calls. Wrong arguments throw ConfigError, for example "rank 1: all_gather:
+/// outputs[2] has shape [3], expected [4] like the input". Immutable; safe to use from several
+/// threads.
 class Prepare {
  public:
   using Tensor = torch::Tensor;
@@ -68,7 +70,7 @@ class Prepare {
   Prepared all_to_all(const Tensors& outputs, const Tensors& inputs) const;
   Prepared all_to_all_single(const Tensor& output, const Tensor& input, const Splits& output_splits,
                              const Splits& input_splits) const;
-  /// One call for each type of tensor.
+  /// One call for each element type.
   std::vector<Prepared> all_reduce_coalesced(const Tensors& tensors, ReduceOp op) const;
   std::vector<Prepared> broadcast_coalesced(const Tensors& tensors, int root) const;
   Prepared send(const Tensor& tensor, int destination, int tag) const;

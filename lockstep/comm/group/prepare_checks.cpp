@@ -1,4 +1,4 @@
-// What can be wrong with a call and is seen by one rank alone.
+// Checks for errors in a call that one rank can detect alone.
 #include <lockstep/comm/group/prepare.h>
 
 #include <ATen/MemoryOverlap.h>
@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// "tensor", or of a list "outputs[2]".
+// "tensor", or "outputs[2]" for an element of a list.
 std::string named(const char* name, int index) {
   return index < 0 ? name : lockstep::str(name, '[', index, ']');
 }
@@ -113,7 +113,7 @@ void Prepare::check_peer(const char* call, int peer, int tag) const {
     fail(call, "tag must be at least 0, got ", tag, "; negative ones are the library's own");
 }
 
-// Only each pair knows how much it exchanges; that there are splits is told to all.
+// Only the two ranks of a pair know how much they exchange; all ranks see that there are splits.
 void Prepare::describe_splits(const char* call, Collective& collective) const {
   const auto own = static_cast<std::size_t>(options_.rank);
   if (collective.input_splits[own] != collective.output_splits[own]) {
@@ -123,7 +123,7 @@ void Prepare::describe_splits(const char* call, Collective& collective) const {
   collective.description.root = CallDescription::kWithSplits;
 }
 
-// Elements of all pieces together. Without splits every rank's piece is as large as the others'.
+// Total number of elements of all pieces. Without splits all pieces have the same size.
 std::int64_t Prepare::check_splits(const char* call, const char* name, const Tensor& tensor,
                                    const Splits& splits, Splits& elements) const {
   if (tensor.dim() == 0) fail(call, name, " has no dimension 0 to cut along");

@@ -1,4 +1,4 @@
-// Private to prepare*.cpp: how a wrong argument is reported.
+// Private to prepare*.cpp: reports wrong arguments.
 #pragma once
 
 #include <lockstep/comm/group/prepare.h>

@@ -32,8 +32,7 @@ std::vector<RecordedCall> ProcessGroup::recorded_calls(Clock::time_point from) c
   return impl_->membership.recorder->completed_since(from);
 }
 
-// --- One tensor in, or out, on each rank
-// -------------------------------------------------------------
+// --- One tensor in, or out, on each rank ---------------------------------------------------------
 
 void ProcessGroup::all_reduce(const torch::Tensor& tensor, ReduceOp op, Algorithm algorithm) {
   impl_->run(impl_->prepare.all_reduce(tensor, op, algorithm));
@@ -64,8 +63,7 @@ void ProcessGroup::monitored_barrier(std::optional<std::chrono::milliseconds> ti
   impl_->tell("monitored barrier", "", timeout);
 }
 
-// --- One piece for each rank
-// -------------------------------------------------------------------------
+// --- One piece for each rank ---------------------------------------------------------------------
 
 void ProcessGroup::all_gather(Tensors outputs, const torch::Tensor& input) {
   impl_->run(impl_->prepare.all_gather(outputs, input));
@@ -129,8 +127,7 @@ WorkPtr ProcessGroup::async_all_to_all_single(const torch::Tensor& output,
   return impl_->start(impl_->prepare.all_to_all_single(output, input, output_splits, input_splits));
 }
 
-// --- Many tensors
-// ------------------------------------------------------------------------------------
+// --- Many tensors --------------------------------------------------------------------------------
 
 void ProcessGroup::all_reduce_coalesced(Tensors tensors, ReduceOp op) {
   async_all_reduce_coalesced(std::move(tensors), op)->wait();
@@ -145,8 +142,7 @@ WorkPtr ProcessGroup::async_broadcast_coalesced(Tensors tensors, int root) {
   return impl_->start(impl_->prepare.broadcast_coalesced(tensors, root));
 }
 
-// --- Point-to-point
-// ----------------------------------------------------------------------------------
+// --- Point-to-point ------------------------------------------------------------------------------
 
 void ProcessGroup::send(const torch::Tensor& tensor, int destination, int tag) {
   impl_->run(impl_->prepare.send(tensor, destination, tag), tag);
@@ -165,7 +161,8 @@ WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> sour
 }
 
 std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) {
-  // All are checked before the first starts: a wrong one must not leave half a batch under way.
+  // All messages are checked before the first one starts, so that an invalid one cannot leave half
+  // a batch running.
   std::vector<Prepared> prepared;
   std::vector<int> tags;
   for (const P2POp& each : operations) {
@@ -177,8 +174,7 @@ std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& o
   return impl_->start_batch(std::move(prepared), tags);
 }
 
-// --- The group
-// ---------------------------------------------------------------------------------------
+// --- The group -----------------------------------------------------------------------------------
 
 torch::Tensor ProcessGroup::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
   return impl_->allocate(shape, dtype);

@@ -4,14 +4,14 @@
 //   group.all_reduce(tensor, lockstep::ReduceOp::kAverage);
 //   auto work = group.async_all_reduce(other);            // ... compute ...
 //   work->wait();
-//   auto row = group.split(group.rank() / 4);             // a group of each four ranks
+//   auto row = group.split(group.rank() / 4);             // a group for every four ranks
 //
 // Names, arguments and meaning follow torch.distributed. Every collective must be called by all
-// ranks of the group in the same order with the same shapes and types. Where ranks do not, an error
-// says who called what: on shared memory from the ranks that wait for each other's data, over Gloo
-// from the watchdog, and with LOCKSTEP_DEBUG=detail, on every backend, before anything is sent.
-// docs/communication.md has when that is noticed, and when not. Tensors may be views, strided or
-// empty; those that a call writes are written in place.
+// ranks of the group in the same order with the same shapes and types. If ranks disagree, an error
+// lists each rank's call. It is thrown over shared memory by the ranks that wait for each other's
+// data, over Gloo by the watchdog, and with LOCKSTEP_DEBUG=detail on every backend before any data
+// is sent. docs/communication.md describes which mismatches are detected, and when. Tensors may be
+// views, strided or empty; outputs are written in place.
 #pragma once
 
 #include <chrono>
@@ -38,49 +38,50 @@ struct P2POp {
   enum class Kind { kSend, kRecv };
   Kind kind = Kind::kSend;
   torch::Tensor tensor{};
-  int peer = 0;  ///< another rank of the group; a batch has no receive from any source
+  int peer = 0;  ///< another rank of the group; a batch cannot receive from any source
   int tag = 0;
 };
 
-/// A value handle; copies share one group, which is left when the last copy has gone and the last
-/// operation has ended or been dropped: one of the algorithms over point-to-point runs to its end.
-/// The destructor does not communicate. Safe to use from several threads of a rank as long as all
-/// ranks keep one order. Wrong arguments are a ConfigError that says rank, operation, got and
-/// expected; see Work for what fails later. Ranks, roots and peers are those of this group.
+/// A value handle whose copies share one group. The group is released when the last copy is
+/// destroyed and the last operation has ended or been dropped; an algorithm over point-to-point
+/// always runs to its end. The destructor does not communicate. Safe to use from several threads of
+/// a rank if the order of the calls is the same on all ranks. Wrong arguments throw ConfigError
+/// with the rank, the operation, and the actual and expected values; Work describes later failures.
+/// Ranks, roots and peers are ranks of this group.
 class ProcessGroup {
  public:
   int rank() const;
   int size() const;
-  int local_rank() const;  ///< among this group's ranks on this host
+  int local_rank() const;  ///< among the ranks of this group on this host
   int local_size() const;
   /// "single" (one process), "shm", "gloo", "nccl" or "hierarchical".
   const std::string& backend() const;
-  /// The ranks of the members in the first group, in the order of this one.
+  /// The members' ranks in the first group, in the order of this group.
   const std::vector<int>& world_ranks() const;
   std::chrono::milliseconds timeout() const;
-  /// Whether operations go on while this rank does something else, on a stream of its device
-  /// ("nccl"), or are complete at once ("single"). Asking their Work whether it is completed then
-  /// helps nobody.
+  /// Whether operations proceed without help from this rank, either on a stream of its device
+  /// ("nccl") or because they complete immediately ("single"). Polling is_completed() of their Work
+  /// then has no effect on progress.
   bool runs_on_stream() const;
   /// Why a CUDA graph cannot record and replay this group's operations, as the end of a sentence;
-  /// empty where it can. While a stream is captured, calls with tensors of a device that go through
-  /// the host, and waits for what began before the capture, are a ConfigError.
+  /// empty if it can. During a stream capture, ConfigError is thrown by calls whose device tensors
+  /// go through the host and by waits for operations begun before the capture.
   std::string why_not_capturable() const;
 
   // --- Collectives: one tensor in, or out, on each rank ------------------------------------------
 
-  /// In place: every rank's `tensor` becomes the reduction over all ranks, bit for bit the same on
-  /// all of them. Native shared memory combines in the order of the ranks.
+  /// In place: every rank's `tensor` becomes the reduction over all ranks, bitwise equal on all of
+  /// them. The native shared-memory algorithm combines in rank order.
   void all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                   Algorithm algorithm = Algorithm::kAuto);
   WorkPtr async_all_reduce(const torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                            Algorithm algorithm = Algorithm::kAuto);
 
-  /// Every rank's `tensor` becomes that of rank `root`.
+  /// Every rank's `tensor` becomes the `tensor` of rank `root`.
   void broadcast(const torch::Tensor& tensor, int root = 0);
   WorkPtr async_broadcast(const torch::Tensor& tensor, int root = 0);
 
-  /// The root's `tensor` becomes the reduction; those of the others stay as they are.
+  /// The root's `tensor` becomes the reduction; the other ranks' tensors are not changed.
   void reduce(const torch::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
   WorkPtr async_reduce(const torch::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
 
@@ -88,8 +89,8 @@ class ProcessGroup {
   void barrier();
   WorkPtr async_barrier();
 
-  /// A barrier that, at its deadline, throws TimeoutError on the ranks that came, naming those that
-  /// did not. Costs some round trips to rank 0's store.
+  /// A barrier that throws TimeoutError at its deadline on the ranks that arrived and names the
+  /// missing ranks. Costs a few round trips to rank 0's store.
   void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   // --- Collectives: one piece for each rank ------------------------------------------------------
@@ -97,16 +98,16 @@ class ProcessGroup {
   /// outputs[r] becomes rank r's `input`.
   void all_gather(Tensors outputs, const torch::Tensor& input);
   WorkPtr async_all_gather(Tensors outputs, const torch::Tensor& input);
-  /// As all_gather(), into one tensor: `output` has size() times the elements of `input`, in the
-  /// order of the ranks.
+  /// Like all_gather(), but into one tensor: `output` has size() times the elements of `input`, in
+  /// rank order.
   void all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
   WorkPtr async_all_gather_into_tensor(const torch::Tensor& output, const torch::Tensor& input);
 
-  /// On the root outputs[r] becomes rank r's `input`; the others give no outputs.
+  /// On the root, outputs[r] becomes rank r's `input`; the other ranks pass no outputs.
   void gather(const torch::Tensor& input, Tensors outputs, int root);
   WorkPtr async_gather(const torch::Tensor& input, Tensors outputs, int root);
 
-  /// Rank r's `output` becomes the root's inputs[r]; the others give no inputs.
+  /// Rank r's `output` becomes the root's inputs[r]; the other ranks pass no inputs.
   void scatter(const torch::Tensor& output, Tensors inputs, int root);
   WorkPtr async_scatter(const torch::Tensor& output, Tensors inputs, int root);
 
@@ -114,7 +115,7 @@ class ProcessGroup {
   void reduce_scatter(const torch::Tensor& output, Tensors inputs, ReduceOp op = ReduceOp::kSum);
   WorkPtr async_reduce_scatter(const torch::Tensor& output, Tensors inputs,
                                ReduceOp op = ReduceOp::kSum);
-  /// As reduce_scatter(), from one tensor: `input` has size() times the elements of `output`.
+  /// Like reduce_scatter(), but from one tensor: `input` has size() times the elements of `output`.
   void reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
                              ReduceOp op = ReduceOp::kSum);
   WorkPtr async_reduce_scatter_tensor(const torch::Tensor& output, const torch::Tensor& input,
@@ -123,8 +124,9 @@ class ProcessGroup {
   /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
   void all_to_all(Tensors outputs, Tensors inputs);
   WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
-  /// As all_to_all(), with one tensor each, cut along dimension 0: rank r gets input_splits[r] rows
-  /// of `input` and gives output_splits[r] rows of `output`. No splits: equal ones.
+  /// Like all_to_all(), but with one tensor each, split along dimension 0: this rank sends
+  /// input_splits[r] rows of `input` to rank r and receives output_splits[r] rows of `output` from
+  /// it. Empty splits mean equal splits.
   void all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                          std::vector<std::int64_t> output_splits = {},
                          std::vector<std::int64_t> input_splits = {});
@@ -134,7 +136,7 @@ class ProcessGroup {
 
   // --- Many tensors in one operation -------------------------------------------------------------
 
-  /// Tensors of any shapes and of several types; one collective for each type.
+  /// Tensors of any shapes and of several element types; one collective per type.
   void all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
   WorkPtr async_all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
   void broadcast_coalesced(Tensors tensors, int root = 0);
@@ -143,66 +145,66 @@ class ProcessGroup {
   // --- Objects: bytes of any length --------------------------------------------------------------
 
   std::vector<std::string> all_gather_object(const std::string& object);
-  /// On the root all ranks' objects, elsewhere nothing.
+  /// The objects of all ranks on the root, an empty result elsewhere.
   std::vector<std::string> gather_object(const std::string& object, int root = 0);
-  /// Returns the root's object; what the others give does not matter.
+  /// Returns the root's object; the argument is ignored on the other ranks.
   std::string broadcast_object(const std::string& object, int root = 0);
   /// Returns the root's objects[rank()].
   std::string scatter_object(const std::vector<std::string>& objects, int root = 0);
 
   // --- Point-to-point ----------------------------------------------------------------------------
 
-  /// Messages between two ranks with one tag arrive in the order in which they were sent. Both
-  /// sides give tensors of the same size and type. Over NCCL tags are ignored.
+  /// Messages between two ranks with the same tag arrive in the order in which they were sent. Both
+  /// sides pass tensors of the same size and type. NCCL ignores tags.
   void send(const torch::Tensor& tensor, int destination, int tag = 0);
   WorkPtr isend(const torch::Tensor& tensor, int destination, int tag = 0);
-  /// Returns the rank that sent. No source: whoever sends first. Not with NCCL and "hierarchical",
-  /// which have no way to (ConfigError): new_group(ranks, "gloo") makes a group that has.
+  /// Returns the sender's rank. Without `source`, receives from any rank. "nccl" and "hierarchical"
+  /// do not support that (ConfigError); new_group(ranks, "gloo") makes a group that does.
   int recv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
   WorkPtr irecv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
-  /// Starts all of them in whatever order of the ranks; none waits for another.
+  /// Starts all messages together. Their order may differ between ranks: none waits for another.
   std::vector<WorkPtr> batch_isend_irecv(const std::vector<P2POp>& operations);
 
   // --- Memory and groups -------------------------------------------------------------------------
 
-  /// Collective. A zeroed tensor on the group's device. Collectives on it, and on views of it, copy
-  /// nothing where it is symmetric memory: on one host's CPU it is shared between the ranks, and
-  /// over NCCL it is registered with that if it can be. Elsewhere it is plain memory, also on a GPU
-  /// whose group works in host memory. It must be used at the same place by all ranks, and it
-  /// outlives the group if it is held longer. After a failure of the group its contents are
-  /// undefined on every rank: a peer may have written a part of its results, or still be writing.
-  /// ConfigError, and the group goes on, if no tensor can have the shape or there is not
-  /// enough memory left; ranks that share it throw together.
+  /// Collective. Returns a zeroed tensor on the group's device. Collectives on it and on views of
+  /// it copy nothing if it is symmetric memory: on the CPU of a single host it is shared between
+  /// the ranks, and over NCCL it is registered with NCCL if possible. Otherwise it is plain memory,
+  /// including on a GPU whose group works in host memory. All ranks must use it at the same offset.
+  /// It may be held longer than the group and stays valid. After a failure of the group its
+  /// contents are undefined on every rank: a peer may have written a part of its results, or still
+  /// be writing. Throws ConfigError, after which the group is still usable, if no tensor can have
+  /// the shape or there is not enough memory; ranks that share the memory throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
-  /// Views of the same place in each rank's memory: for `tensor` in memory that this group's
-  /// allocate() gave this rank, or a view of it, one tensor of its shape and strides for each rank,
-  /// which can be read and written like any other (the second is `tensor` itself on rank 1). Empty
-  /// where the ranks do not share memory ("gloo", "nccl", "hierarchical") and for other memory; in
-  /// a group of one the tensor. Local: only collectives, such as barrier(), tell when a peer has
-  /// written. The views hold the memory and may outlive the group, but collectives on peers' are no
-  /// longer free of copies.
+  /// Views of the same place in each rank's memory. If `tensor` lies in memory that this rank got
+  /// from this group's allocate(), returns one tensor per rank with the shape and strides of
+  /// `tensor`, which can be read and written like any other (on rank 1 the second is `tensor`
+  /// itself). Empty for other memory, and if the ranks do not share memory ("gloo", "nccl",
+  /// "hierarchical"). In a group of one, `tensor`. Local: only collectives, such as barrier(),
+  /// ensure that a peer has finished writing. The views hold the memory and may outlive the group,
+  /// but collectives on views of peers' memory make copies.
   Tensors peer_views(const torch::Tensor& tensor) const;
 
-  /// Whether the ranks share what allocate() gives, so that it has peer_views(). False in a group
-  /// of one.
+  /// Whether ranks share the memory returned by allocate(), so that peer_views() works on it. False
+  /// in a group of one.
   bool shares_memory() const;
 
-  /// Collective over this group. A group of the given ranks of this one, in that order; nothing on
-  /// ranks that are not among them. All give the same. `backend` as in ProcessGroupOptions; absent:
-  /// what this group was asked for.
+  /// Collective over this group. Makes a group of the given ranks of this group, in that order;
+  /// empty on ranks that are not in the list. All ranks pass the same list. `backend` as in
+  /// ProcessGroupOptions; by default the backend requested for this group.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks,
                                         const std::optional<std::string>& backend = std::nullopt);
-  /// Collective over this group. One group for each color, its ranks ordered by (key, rank) as by
-  /// MPI_Comm_split; nothing where color is negative.
+  /// Collective over this group. Makes one group per color, with its ranks ordered by (key, rank)
+  /// as in MPI_Comm_split; empty if color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Local. The calls of this rank that have ended since `from`: in this group, in the first one,
-  /// and in all groups made from that. The last 2,000 operations are known.
+  /// Local. The calls of this rank that have ended since `from`: in this group, in the first group,
+  /// and in all groups made from the first. Only the last 2,000 operations are kept.
   std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
-  /// Ends the group on all ranks: every wait, now and later, throws CommError with `reason` and, on
-  /// the other ranks, this one's name. The first reason wins. Does not block.
+  /// Ends the group on all ranks: every current and later wait throws CommError with `reason` and,
+  /// on the other ranks, the name of this rank. The first reason wins. Does not block.
   void abort(const std::string& reason);
 
   class Impl;
@@ -212,10 +214,11 @@ class ProcessGroup {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Collective. Joins the ranks that the environment names, once in a process; alone, a group of
-/// one. ConfigError for an environment or option that cannot be; CommError and TimeoutError say
-/// which ranks are missing or contradict. With several ranks SIGPIPE is ignored from here on, if
-/// the program does not handle it: a peer's death must become an error, not ours.
+/// Collective. Joins the ranks that the environment names, once per process; without a launcher,
+/// makes a group of one. Throws ConfigError for an invalid environment or option. CommError and
+/// TimeoutError name the ranks that are missing or inconsistent. With several ranks SIGPIPE is
+/// ignored from here on, unless the program handles it: a peer's death must cause an error, not
+/// kill this process.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.

@@ -22,9 +22,9 @@ std::uint64_t name_space(const char* path) {
   return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-// One boot of one kernel, and there one space of process numbers, by which segments are found.
-// Ranks with different networks count as different hosts: containers, and how two hosts are played
-// in tests.
+// Identifies one boot of one kernel and one process-id namespace within it, because shared-memory
+// segments are found by process id. Ranks in different network namespaces count as different hosts;
+// this covers containers, and tests use it to simulate several hosts.
 std::string host_identity(const ProcessGroupOptions& options) {
   if (options.host_id) return *options.host_id;
   if (const auto given = environment_string("LOCKSTEP_HOST_ID")) return *given;
@@ -34,7 +34,7 @@ std::string host_identity(const ProcessGroupOptions& options) {
                        name_space("/proc/self/ns/net"));
 }
 
-// A device other than a GPU has no worldwide name, so that its host and number identify it.
+// A device other than a GPU has no globally unique name, so it is identified by its host and index.
 std::string device_identity(torch::Device device, const std::string& host) {
   if (device.is_cpu()) return "";
   if (device.is_cuda()) return nccl::device_identity(device);
@@ -131,7 +131,7 @@ bool each_has_a_gpu(const std::vector<Profile>& profiles) {
 }
 
 std::string shared_devices(const std::vector<Profile>& profiles) {
-  std::vector<std::string> devices;  // in the order of their first ranks
+  std::vector<std::string> devices;  // ordered by their first ranks
   std::map<std::string, std::vector<int>> ranks;
   for (const Profile& profile : profiles) {
     if (profile.gpu.empty()) continue;

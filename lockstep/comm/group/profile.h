@@ -1,4 +1,5 @@
-// What a rank wants and has. All ranks see all profiles, and so decide alike.
+// A rank's requests and capabilities. All ranks see all profiles and therefore make the same
+// decisions.
 #pragma once
 
 #include <sys/types.h>
@@ -13,37 +14,37 @@
 namespace lockstep {
 
 struct Profile {
-  std::string backend;  ///< wanted
-  std::string device;   ///< its type: "cpu", "cuda"
-  std::string gpu;      ///< which one in the world; empty for a CPU, and for CUDA without NCCL
-  std::string host;     ///< equal where processes may be able to share memory
-  std::string leaders;  ///< wanted between hosts: "auto", "gloo", "nccl"
+  std::string backend;  ///< requested
+  std::string device;   ///< device type: "cpu", "cuda"
+  std::string gpu;      ///< globally unique name; empty for a CPU, and for CUDA without NCCL
+  std::string host;     ///< equal on ranks that may be able to share memory
+  std::string leaders;  ///< requested transport between hosts: "auto", "gloo", "nccl"
   int world_rank = 0;
-  std::string label;  ///< how it would name the group; rank 0's is taken
+  std::string label;  ///< this rank's proposed name for the group; rank 0's is used
   std::time_t joined_at = 0;
   pid_t process = 0;
 };
 
-/// What this rank wants and has. ConfigError, before it meets the others, for leaders that are
-/// none.
+/// This rank's profile. Throws ConfigError for an unknown `leaders`, before the rank meets the
+/// others.
 Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label);
 
-/// Collective. Those of all ranks, in their order. ConfigError where they want different things.
+/// Collective. The profiles of all ranks, in rank order. Throws ConfigError if their requests
+/// differ.
 std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own);
 
-/// "20261122T011201Z-4711": when, by UTC, and as which process rank 0 joined. No two jobs of a host
-/// share it.
+/// "20261122T011201Z-4711": the UTC time at which rank 0 joined, and its process id. Unique among
+/// the jobs of a host.
 std::string job_name(const std::vector<Profile>& profiles);
 
-/// Whether each rank has a GPU that NCCL can use, and no two ranks the same one, which NCCL
-/// refuses.
+/// Whether each rank has a GPU that NCCL can use and no two ranks share a GPU, which NCCL refuses.
 bool each_has_a_gpu(const std::vector<Profile>& profiles);
 
-/// "ranks 0, 1 share a GPU; ranks 2, 3 share another", by the ranks in the first group; empty where
-/// no two ranks compute on one device.
+/// "ranks 0, 1 share a GPU; ranks 2, 3 share another", with ranks of the first group; empty if no
+/// two ranks compute on the same device.
 std::string shared_devices(const std::vector<Profile>& profiles);
 
-/// hosts[h]: the ranks of a host, in their order; hosts in the order of their first ranks.
+/// hosts[h] lists the ranks of a host in ascending order; hosts are ordered by their first ranks.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles);
 
 }  // namespace lockstep

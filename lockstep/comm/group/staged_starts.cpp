@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// A copy takes tens of microseconds at least. While a device computes for longer, the processor
-// belongs to others.
+// A copy takes at least tens of microseconds. If the device computes for longer, the thread sleeps
+// and leaves the processor to others.
 constexpr std::chrono::microseconds kBusyWait{100};
 constexpr std::chrono::microseconds kStagingPause{50};
 
@@ -21,7 +21,7 @@ std::string entry_failure(const StagedStarts::Call& call, const std::exception& 
 
 }  // namespace
 
-// A call that has started is its transport's Work.
+// The handle of a queued call. Once the call has started, it forwards to the transport's Work.
 class StagedStarts::Handle final : public Work {
  public:
   Handle(std::shared_ptr<StagedStarts> queue, const Call& call)
@@ -128,7 +128,7 @@ class StagedStarts::Handle final : public Work {
   const std::chrono::milliseconds timeout_;
   const std::string name_;
   const std::function<void()> check_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::function<void(const std::string&)> abort_;
   std::shared_ptr<const void> owner_;
   bool has_started_ = false;
@@ -149,7 +149,7 @@ std::shared_ptr<Work> StagedStarts::push(Call call) {
     call.abort(reason);
     throw CommError(reason);
   }
-  call.owner.reset();  // the handle has it
+  call.owner.reset();  // the handle holds it
   entry->call = std::move(call);
   entry->handle = handle;
   {
@@ -176,7 +176,7 @@ void StagedStarts::finish(std::chrono::milliseconds limit,
       }
     }
   } catch (const std::exception&) {
-    // The group has ended: nobody waits for the rest.
+    // The group has ended: nobody waits for the remaining calls.
   }
   std::deque<std::shared_ptr<Entry>> rest;
   {
@@ -184,11 +184,11 @@ void StagedStarts::finish(std::chrono::milliseconds limit,
     rest.swap(entries_);
     waiting_.fetch_sub(rest.size(), std::memory_order_release);
   }
-  while (!empty()) std::this_thread::sleep_for(kStagingPause);  // another thread starts one
+  while (!empty()) std::this_thread::sleep_for(kStagingPause);  // another thread is starting a call
 }
 
 bool StagedStarts::advance() noexcept {
-  // The last reference to a handle may be that to its group, which then finishes this queue.
+  // A handle may hold the last reference to its group, whose destructor then drains this queue.
   std::vector<std::shared_ptr<Handle>> handles;
   if (empty() || is_starting_.exchange(true, std::memory_order_acquire)) return false;
   bool moved = false;
@@ -201,7 +201,7 @@ bool StagedStarts::advance() noexcept {
     } catch (...) {
       error = std::current_exception();
     }
-    // The caller may have dropped the handle: the operation goes on, for the sake of the peers.
+    // The caller may have dropped the handle. The operation still runs because the peers need it.
     if (auto handle = entry->handle.lock()) {
       handle->started(std::move(work), error);
       handles.push_back(std::move(handle));

@@ -1,5 +1,5 @@
-// Operations of a group whose transport works in host memory, on tensors of a device: each starts
-// when its data has come to the host, and all start in the order in which they were called.
+// Queues operations on device tensors for a transport that works in host memory: each operation
+// starts once its data has arrived on the host, and all start in the order of the calls.
 #pragma once
 
 #include <atomic>
@@ -17,40 +17,41 @@
 
 namespace lockstep {
 
-/// One for each group. A backward goes on while its buckets travel to the host: nothing here blocks
-/// the calling thread but wait() of the handles. Safe to use from several threads.
+/// The queue of one group. A backward pass continues while its buckets are copied to the host: only
+/// wait() of a handle blocks the calling thread. Safe to use from several threads.
 class StagedStarts final : public Progressing, public std::enable_shared_from_this<StagedStarts> {
  public:
   struct Call {
-    /// Hands the operation over to the transport. What it throws is the error of the handle.
+    /// Hands the operation to the transport. If it throws, the handle reports the error.
     std::function<std::shared_ptr<Work>()> start;
-    /// Copies to the host that must have been made before. May be empty.
+    /// Copies to the host that must complete before the start. May be empty.
     TensorPairs loads{};
-    /// Held by the handle until the operation has ended: what `start` refers to.
+    /// The object that `start` refers to; the handle holds it until the operation has ended.
     std::shared_ptr<const void> owner;
-    /// "what rank 1 gives to all_reduce[float32, 4] on cuda:0", for messages.
+    /// Describes the data, for messages: "what rank 1 gives to all_reduce[float32, 4] on cuda:0".
     std::string name{};
-    /// Ends the group, with a message: the data did not come.
+    /// Ends the group, with a message, if the data did not arrive.
     std::function<void(const std::string&)> abort;
-    /// Throws when the group has ended: then the data is not waited for. May be null.
+    /// Throws if the group has ended, in which case the data is no longer waited for. May be null.
     std::function<void()> check{};
     std::chrono::milliseconds timeout{0};
   };
 
-  /// `progress`, which may be null, is what moves while a handle waits for its data.
+  /// `progress` is advanced while a handle waits for its data. May be null.
   explicit StagedStarts(std::shared_ptr<Progress> progress) : progress_(std::move(progress)) {}
 
-  /// Whether all calls have started: then the next one may start without this queue.
+  /// Whether all calls have started, so that the next one may bypass the queue.
   bool empty() const { return waiting_.load(std::memory_order_acquire) == 0; }
 
-  /// Queues the copies, and the call behind the earlier ones.
+  /// Queues the copies, and the call behind all earlier calls.
   std::shared_ptr<Work> push(Call call);
 
-  /// Starts all calls, waiting for their data at most `limit`, and not after `check` has thrown.
-  /// Forgets those that it could not start. Afterwards no function of a call's is called any more.
+  /// Starts all calls, waiting for their data until `limit` at most and only until `check` throws.
+  /// Drops the calls that could not be started. No function of any call is called afterwards.
   void finish(std::chrono::milliseconds limit, const std::function<void()>& check) noexcept;
 
-  /// Starts the calls whose data is there. While a graph captures their device, nobody may ask it.
+  /// Starts the calls whose data has arrived. While a graph captures their device, its state must
+  /// not be queried.
   bool advance() noexcept override;
   bool needs_a_hand() override { return !empty(); }
 
@@ -67,8 +68,8 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
   const std::shared_ptr<Progress> progress_;
   std::once_flag joins_progress_;
   std::atomic<std::size_t> waiting_{0};
-  std::atomic<bool> is_starting_{false};  // one thread at a time, and not from within a start
-  std::mutex mutex_;                      // guards what follows
+  std::atomic<bool> is_starting_{false};  // lets one thread start at a time, without recursion
+  std::mutex mutex_;                      // guards the members below
   std::deque<std::shared_ptr<Entry>> entries_;
 };
 

@@ -42,7 +42,7 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   if (wanted) {
     child.options.backend = *wanted;
   } else if (child.options.backend == "hierarchical") {
-    child.options.backend = "auto";  // its members may be on one host, or each on its own
+    child.options.backend = "auto";  // its members may share a host, or each have its own
   }
   child.progress = membership.progress;
   child.recorder = membership.recorder;
@@ -88,7 +88,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   }
   const std::string name = lockstep::str(impl_->next_child());
   const bool splits = impl_->splits(backend);
-  if (splits) barrier();  // none of our operations may be under way meanwhile
+  if (splits) barrier();  // none of this group's operations may be running then
   if (seen.contains(rank())) return impl_->make_child(name, ranks, /*color=*/0, backend);
   if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
   return std::nullopt;
@@ -96,7 +96,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   const auto told = impl_->tell("split", lockstep::str(color, ' ', key));
-  std::vector<std::tuple<int, int>> places;  // (key, rank) of those of our color
+  std::vector<std::tuple<int, int>> places;  // (key, rank) of the ranks with this rank's color
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     int its_color = 0;
     int its_key = 0;

@@ -1,4 +1,4 @@
-// What allocate() of every backend checks, and memory of this process for those that have no other.
+// The checks of every backend's allocate(), and process memory for backends without shared memory.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,13 @@
 
 namespace lockstep {
 
-/// ConfigError where no tensor can have the shape: a negative size, or too many bytes to count.
+/// Size in bytes of a tensor of this shape. Throws ConfigError if a size is negative or the number
+/// of bytes overflows.
 std::size_t bytes_to_allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
-/// Zeros, made by `make` or, without one, torch::zeros. ConfigError, in one line, also where the
-/// host or device has not as much left. Not collective: each rank looks by itself, and takes no
-/// account of what others allocate at the same moment.
+/// A zeroed tensor, made by `make` or, without one, by torch::zeros. Throws a one-line ConfigError
+/// for an invalid shape or if the host or device has too little free memory. Not collective: each
+/// rank checks on its own and ignores what other ranks allocate at the same moment.
 torch::Tensor zeroed_memory(at::IntArrayRef shape, const torch::TensorOptions& options,
                             const std::function<torch::Tensor()>& make = {});
 

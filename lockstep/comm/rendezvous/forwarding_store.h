@@ -1,4 +1,4 @@
-// The base of stores that change some calls of another store and pass the others on.
+// Base class of stores that change some calls of another store and forward the others.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-/// Nothing is done around the calls of a ForwardingStore.
+/// The guard of a ForwardingStore that needs none.
 struct NoGuard {
-  NoGuard() {}  // so that a guard that is never read is no warning
+  NoGuard() {}  // suppresses the unused-variable warning
 };
 
-/// Passes every call on to `store`. A `Guard` exists around each call, and while the store is
+/// Forwards every call to `store`. A `Guard` exists during each call, and while the store is
 /// released. Safe to use from several threads if `store` is.
 template <class Guard = NoGuard>
 class ForwardingStore : public c10d::Store {

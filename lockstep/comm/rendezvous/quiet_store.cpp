@@ -9,15 +9,15 @@
 namespace lockstep {
 namespace {
 
-constexpr int kErrors = 2;  // glog's number
+constexpr int kErrors = 2;  // glog's severity number
 
 struct Level {
-  std::mutex mutex;  // guards the others
+  std::mutex mutex;  // guards the members below
   int users = 0;
   int before = 0;
 };
 
-// Never destroyed: a thread of another library may still be in a call when the process ends.
+// Never destroyed: a thread of another library may still be in a call when the process exits.
 Level& level() {
   static Level& level = *new Level;
   return level;
@@ -37,7 +37,7 @@ QuietLibTorch::~QuietLibTorch() {
   Level& shared = level();
   const std::scoped_lock lock(shared.mutex);
   if (--shared.users > 0) return;
-  // Unless the program has chosen another one meanwhile.
+  // Restores the level unless the program has changed it in the meantime.
   if (FLAGS_caffe2_log_level == kErrors) FLAGS_caffe2_log_level = shared.before;
 }
 

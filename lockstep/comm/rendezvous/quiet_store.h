@@ -1,14 +1,15 @@
-// LibTorch's store prints on standard error, with a backtrace, what it also throws, as when rank 0
-// is gone and the store with it. A library does not print: the error says it.
+// LibTorch's store prints the errors that it throws to standard error, with a backtrace, for
+// example when rank 0 and its store are gone. A library does not print, so this store suppresses
+// the output: the exception carries the error.
 #pragma once
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>
 
 namespace lockstep {
 
-/// While one exists LibTorch prints no warnings (errors it does), in the whole process: it has one
-/// level for all of it, and no sink. So keep it around single calls. With LOCKSTEP_LOG_LEVEL=debug
-/// the level stays. Safe to use from several threads.
+/// While an instance exists, LibTorch prints errors but no warnings, in the whole process: LibTorch
+/// has a single global log level and no log sink. Keep it around single calls only.
+/// LOCKSTEP_LOG_LEVEL=debug leaves the level unchanged. Safe to use from several threads.
 class QuietLibTorch {
  public:
   QuietLibTorch();
@@ -17,7 +18,8 @@ class QuietLibTorch {
   QuietLibTorch& operator=(const QuietLibTorch&) = delete;
 };
 
-/// Passes everything on, quietly. Safe to use from several threads if `store` is.
+/// Forwards every call to `store` with LibTorch's warnings off. Safe to use from several threads if
+/// `store` is.
 class QuietStore final : public ForwardingStore<QuietLibTorch> {
  public:
   using ForwardingStore::ForwardingStore;

@@ -26,9 +26,9 @@ namespace {
 
 constexpr const char* kRollCall = "roll call";
 
-// Writing to the connection of a dead peer raises SIGPIPE, whose default is to end the process
-// without a word; ignored, the write fails and becomes a CommError. Python does the same at its
-// start.
+// Writing to the connection of a dead peer raises SIGPIPE, which by default ends the process
+// without a message. If the signal is ignored, the write fails and becomes a CommError. Python also
+// ignores it at startup.
 void ignore_broken_pipes() {
   struct sigaction current{};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
@@ -40,15 +40,15 @@ bool on_several_hosts(const WorkerEnvironment& environment) {
   return environment.local_world_size < environment.world_size;
 }
 
-// The server closes the descriptor it gets, so it gets a copy. The original stays open for another
-// attempt.
+// The server closes the descriptor that it is given, so it gets a duplicate. The original stays
+// open for another attempt.
 int duplicate(int listen_fd) {
   const int copy = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) throw CommError(str("cannot duplicate a socket: ", errno_text(errno)));
   return copy;
 }
 
-// One rank of each host says which store it waits for. Rank 1 says it, too, in case rank 0 is
+// One rank of each host logs which store it waits for. Rank 1 logs it, too, in case rank 0 is
 // missing on its host.
 std::function<void()> notice_of(const WorkerEnvironment& environment,
                                 std::chrono::milliseconds timeout) {
@@ -87,8 +87,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
   return c10::make_intrusive<StoreClient>(std::move(options), std::move(server));
 }
 
-// Without a secret the port asks nobody who he is. A launcher's own store is as open to strangers
-// as the launcher made it: there we can only warn.
+// Without a secret the port authenticates nobody. The launcher decides who can reach its own store,
+// so in that case a missing secret causes only a warning.
 void require_secret(const WorkerEnvironment& environment) {
   if (job_secret() ||
       !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {
@@ -102,8 +102,9 @@ void require_secret(const WorkerEnvironment& environment) {
   if (environment.rank == 0) log_warning(reason);
 }
 
-// "7 greeting": the rank of the first group, which the others may not know, goes before. Not proven
-// by the secret: it only serves messages.
+// Parses greetings such as "7 greeting": each begins with the rank in the first group, which the
+// other ranks may not know. The secret does not authenticate that rank; it is used in messages
+// only.
 std::vector<int> take_names(std::vector<std::string>& greetings) {
   std::vector<int> names;
   for (std::string& greeting : greetings) {
@@ -156,7 +157,7 @@ c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store>
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts) {
   const std::string route = local_address_towards(meeting_host, port);
-  // On rank 0's host the way to a name that means loopback there is loopback.
+  // If the name means loopback on rank 0's host, rank 0 connects through loopback there.
   const std::string address =
       resolve_address(meeting_host) == route ? meeting_address(meeting_host, several_hosts) : route;
   if (address == kAnyAddress) {

@@ -1,4 +1,4 @@
-// How ranks meet: a key-value store at an address that all of them know, and a roll call.
+// How ranks meet: through a key-value store at an address that all of them know, and a roll call.
 #pragma once
 
 #include <chrono>
@@ -12,33 +12,34 @@ namespace lockstep {
 
 struct Meeting {
   TextExchange exchange;
-  std::string own_address;  ///< of this host, for connections from its peers
+  std::string own_address;  ///< of this host, for connections from peers
 };
 
-/// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR alone
-/// (unless the launcher serves one already); the others connect. Then every rank reports, and all
-/// wait until all have: TimeoutError names the missing ranks, CommError a rank that is there twice
-/// or that believes in another world size, or that does not know the secret of the others
-/// (secret.h). ConfigError where a store of ours would be reached from other machines and there is
-/// no secret. After a failure rank 0 still holds environment.listen_fd: another attempt may follow,
-/// if the store is ours. After success it has closed it. `host_timeout`: as in ProcessGroupOptions.
+/// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR only,
+/// unless the launcher already serves one; the others connect. Then every rank reports, and all
+/// wait for all others. TimeoutError names the missing ranks. CommError names a rank that appears
+/// twice, expects another world size, or does not know the others' secret (secret.h). ConfigError
+/// is thrown if other machines could reach a store served by rank 0 and there is no secret. After a
+/// failure rank 0 still holds environment.listen_fd, so another attempt may follow if rank 0 serves
+/// the store. After success it has closed the descriptor. `host_timeout`: as in
+/// ProcessGroupOptions.
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
                    std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
 
-/// Collective. The roll call alone, over a store that no other group uses: what the ranks exchange
-/// from then on, which is sealed where they have a secret. `world_rank`: this rank in the first
-/// group, for messages. `meanwhile` is called while waiting, also in what is exchanged from then
-/// on.
+/// Collective. Only the roll call, over a store that no other group uses. Returns the channel for
+/// all further exchanges between the ranks, which is encrypted if they have a secret. `world_rank`:
+/// this rank in the first group, for messages. `meanwhile` is called during waits, here and in
+/// later exchanges.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile = {});
 
-/// `store`, where the keys of this attempt of an elastic job are apart from those of others, which
-/// a launcher that keeps its store leaves there, and from what else uses it.
+/// A view of `store` with the keys of this attempt of an elastic job. It separates them from the
+/// keys of other attempts, which stay in a launcher's store, and from other users of the store.
 c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
                                                  int restart_count);
 
-/// This host's address that peers reach who reach `meeting_host`.
+/// The address of this host under which peers that can reach `meeting_host` can connect to it.
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts);
 

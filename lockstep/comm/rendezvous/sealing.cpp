@@ -49,8 +49,8 @@ class Sealing::Cipher {
 
 Sealing::Sealing(const std::string& key) : cipher_(std::make_shared<const Cipher>(key)) {}
 
-// OpenSSL 3.0 leaves out empty parts, names and contents (CVE-2023-2975). Neither is empty here: a
-// byte stands before each.
+// OpenSSL 3.0 ignores empty names and contents (CVE-2023-2975). A prepended byte keeps both from
+// being empty.
 Sealing::Bytes Sealing::seal(const std::string& name, const Bytes& content) const {
   Bytes plain(1, 0);
   plain.insert(plain.end(), content.begin(), content.end());
@@ -72,7 +72,7 @@ std::optional<Sealing::Bytes> Sealing::open(const std::string& name, const Bytes
   Bytes synthetic(sealed.begin(), sealed.begin() + kSyntheticIvBytes);
   const CipherContext context = make_context();
   int length = 0;
-  // OpenSSL wants to know the synthetic value before the content, and compares them at its end.
+  // OpenSSL takes the synthetic IV before the content and verifies it at the end.
   const bool begun =
       context != nullptr && cipher_->begin_opening(context.get(), '/' + name) &&
       EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_SET_TAG, static_cast<int>(kSyntheticIvBytes),

@@ -1,4 +1,4 @@
-// Contents that only those who have the key can read, change or make.
+// Authenticated encryption: only holders of the key can read, change or create contents.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace lockstep {
 
-/// Encryption by AES-256-SIV (RFC 5297), which OpenSSL 3 implements. It is deterministic: equal
-/// contents of one name give equal bytes, as comparing sealed contents needs, and nothing else
-/// becomes known. Immutable; safe to use from several threads.
+/// AES-256-SIV (RFC 5297), as implemented by OpenSSL 3. The encryption is deterministic: equal
+/// contents under one name give equal bytes, which is needed to compare sealed contents. It reveals
+/// nothing else. Immutable; safe to use from several threads.
 class Sealing {
  public:
   using Bytes = std::vector<std::uint8_t>;
   static constexpr std::size_t kKeyBytes = 64;
 
-  /// `key`: kKeyBytes bytes. Error where OpenSSL has no AES-256-SIV.
+  /// `key`: kKeyBytes bytes. Throws Error if OpenSSL lacks AES-256-SIV.
   explicit Sealing(const std::string& key);
 
-  /// 17 bytes longer than `content`. `name` is not part of it, but needed to open it.
+  /// The result is 17 bytes longer than `content`. It does not contain `name`, which is needed to
+  /// open it.
   Bytes seal(const std::string& name, const Bytes& content) const;
-  /// Nothing where `sealed` was not made by seal() with this key and name.
+  /// Empty if `sealed` was not made by seal() with this key and name.
   std::optional<Bytes> open(const std::string& name, const Bytes& sealed) const;
 
  private:

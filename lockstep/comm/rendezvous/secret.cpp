@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kFewestCharacters = 16;
 constexpr const char* kNoSecret = "no secret";
 
-// Texts of any content, so that no two lists look alike.
+// Encodes a list of arbitrary texts unambiguously: different lists give different transcripts.
 std::string transcript_of(const std::vector<std::string>& texts) {
   std::string transcript;
   for (const auto& text : texts) transcript += lockstep::str(text.size(), ':', text);

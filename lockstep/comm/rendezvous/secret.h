@@ -1,17 +1,18 @@
-// The secret of a job: who does not know it cannot take part.
+// The secret of a job: only processes that know it can take part.
 //
-// A store at a port asks nobody who he is: without a secret whoever reaches the port can join, read
-// and change what ranks tell each other. So a meeting point of ours that other machines reach needs
-// one, and our own launcher makes one for every job (docs/launching.md). With LOCKSTEP_SECRET in
-// the environment of all ranks (a launcher's work; `openssl rand -hex 32` makes one)
-//   * every rank proves to every other that it knows the secret, by HMAC-SHA256 over numbers that
-//     all ranks drew for this meeting, so that no proof serves twice;
-//   * from then on names and contents of what lies in the store are encrypted (secret_store.h)
-//     with a key that is new for every meeting. TCPStore lists its keys to whoever asks: a prefix
-//     that is hard to guess would hide nothing.
-// Who reaches the port can still end the job, by taking a rank's place before the proof or by
-// deleting or overwriting keys: that is an error on the ranks, never a stranger's data. What
-// travels later between ranks over Gloo or NCCL is not encrypted.
+// A store at a port authenticates nobody: without a secret, whoever reaches the port can join, and
+// can read and change the ranks' messages. A meeting point that rank 0 serves and other machines
+// can reach therefore needs a secret; Lockstep's launcher makes one for every job
+// (docs/launching.md). With LOCKSTEP_SECRET in the environment of all ranks (set by a launcher;
+// `openssl rand -hex 32` makes one):
+//   * every rank proves to every other that it knows the secret, by HMAC-SHA256 over random numbers
+//     that all ranks drew for this meeting, so that a proof cannot be replayed;
+//   * afterwards the names and contents of all entries in the store are encrypted (secret_store.h)
+//     with a key that is new for every meeting. TCPStore lists its entries to anyone who asks, so a
+//     prefix that is hard to guess would hide nothing.
+// Whoever reaches the port can still end the job, by taking a rank's place before the proof or by
+// deleting or overwriting keys. That causes an error on the ranks, but never makes them accept
+// forged data. Later traffic between ranks over Gloo or NCCL is not encrypted.
 #pragma once
 
 #include <optional>
@@ -22,20 +23,20 @@
 
 namespace lockstep {
 
-/// LOCKSTEP_SECRET. ConfigError for one of fewer than 16 characters: it could be guessed.
+/// LOCKSTEP_SECRET. Throws ConfigError if it has fewer than 16 characters and could be guessed.
 std::optional<std::string> job_secret();
 
-/// What a rank says first: a fresh random number, or that it has no secret.
+/// A rank's first message: a fresh random number, or that it has no secret.
 std::string secret_greeting(const std::optional<std::string>& secret);
 
-/// Collective; `greetings` are those of all ranks, in their order, which errors call by the names
-/// of `exchange`. The key of this meeting, 32 bytes; nothing where no rank has a secret. CommError,
-/// on all ranks, names the rank that has none or another.
+/// Collective. `greetings` are those of all ranks, in rank order; errors name the ranks as
+/// `exchange` does. Returns the key of this meeting, 32 bytes, or nothing if no rank has a secret.
+/// If a rank has no secret or a different one, throws CommError on all ranks, naming that rank.
 std::optional<std::string> prove_secret(TextExchange& exchange,
                                         const std::vector<std::string>& greetings,
                                         const std::optional<std::string>& secret);
 
-/// 32 bytes.
+/// Returns 32 bytes.
 std::string hmac_sha256(const std::string& key, const std::string& text);
 
 }  // namespace lockstep

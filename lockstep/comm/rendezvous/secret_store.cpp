@@ -47,7 +47,7 @@ void SecretStore::set(const std::string& name, const Bytes& content) {
 
 SecretStore::Bytes SecretStore::compareSet(const std::string& name, const Bytes& expected,
                                            const Bytes& desired) {
-  // Nothing expected: the name must not exist yet.
+  // An empty `expected` means that the name must not exist yet.
   const Bytes before = expected.empty() ? expected : sealing_.seal(name, expected);
   const Bytes now = ForwardingStore::compareSet(hidden(name), before, sealing_.seal(name, desired));
   return now.empty() ? now : open(name, now);

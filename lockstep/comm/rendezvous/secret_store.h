@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Names become their HMAC-SHA256; contents are encrypted together with their names (sealing.h), so
-/// that every change is noticed, and equal contents of one name look alike, which compareSet needs.
-/// Counters (add) have hidden names but open values. CommError where a content was not written with
-/// the key. Safe to use from several threads if `store` is.
+/// Names are replaced by their HMAC-SHA256. Contents are encrypted together with their names
+/// (sealing.h), so every change is noticed, and equal contents of one name stay equal, which
+/// compareSet needs. Counters (add) have hidden names but unencrypted values. Throws CommError if a
+/// content was not written with the key. Safe to use from several threads if `store` is.
 class SecretStore final : public ForwardingStore<> {
  public:
   /// `key`: 32 bytes.
@@ -32,7 +32,7 @@ class SecretStore final : public ForwardingStore<> {
             const std::chrono::milliseconds& timeout) override;
   std::vector<Bytes> multiGet(const std::vector<std::string>& names) override;
   void multiSet(const std::vector<std::string>& names, const std::vector<Bytes>& contents) override;
-  /// Nothing can be appended to sealed content.
+  /// Sealed content cannot be appended to.
   bool hasExtendedApi() const override { return false; }
 
  private:

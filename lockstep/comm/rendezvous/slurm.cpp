@@ -7,10 +7,10 @@
 namespace lockstep {
 namespace {
 
-// Bounds what a damaged "1(x999999999)" may allocate; far above any real cluster.
+// Limits the allocation for a malformed "1(x999999999)"; far above the size of any real cluster.
 constexpr int kMaxNodes = 1 << 20;
 
-// Takes a positive number off the front of `text`; 0 when there is none.
+// Removes a positive number from the front of `text` and returns it; 0 if there is none.
 int take_number(std::string_view& text) {
   int value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -28,7 +28,8 @@ bool take(std::string_view& text, std::string_view prefix) {
 }  // namespace
 
 std::string first_slurm_host(std::string_view node_list, std::string_view variable) {
-  // Only the first host matters: of each bracket take the first member, stop at a comma outside.
+  // Only the first host matters: take the first member of each bracket and stop at a comma outside
+  // of brackets.
   std::string host;
   for (std::size_t i = 0; i < node_list.size() && node_list[i] != ',';) {
     if (node_list[i] != '[') {

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// TCPStore puts it before every key.
+// TCPStore puts this prefix before every key.
 std::string full(const std::string& key) { return "/" + key; }
 
 std::vector<std::string> full(const std::vector<std::string>& keys) {

@@ -1,5 +1,5 @@
-// The store of a rendezvous as LibTorch's classes and ours take it: a c10d::Store over our own
-// connection, whose every answer has a deadline.
+// The rendezvous store as a c10d::Store, for LibTorch's classes and Lockstep's. It uses Lockstep's
+// own connection, on which every answer has a deadline.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace lockstep {
 
-/// Meets the stores that c10d::TCPStore meets, and under the same keys. Safe to use from several
-/// threads, of which one at a time is in a call. Errors as tcp_store::Connection; a wait for keys
-/// that do not come is a TimeoutError, after which the store can still be used. Prints nothing.
+/// Works with the same stores as c10d::TCPStore and uses the same keys. Safe to use from several
+/// threads; their calls run one at a time. Throws the errors of tcp_store::Connection. A wait for
+/// missing keys throws TimeoutError, after which the store can still be used. Prints nothing.
 class StoreClient final : public c10d::Store {
  public:
   using Bytes = std::vector<std::uint8_t>;
 
-  /// `server`: the one that is reached, where this process serves it; lives as long as its clients.
+  /// `server`: the server behind the connection if this process runs it; kept alive by its clients.
   explicit StoreClient(tcp_store::ConnectionOptions options,
                        std::shared_ptr<tcp_store::Server> server = nullptr);
 
-  /// Over a connection of its own.
+  /// A client with a connection of its own.
   c10::intrusive_ptr<c10d::Store> clone() override;
   using Store::compareSet;
   using Store::set;

@@ -20,15 +20,15 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kRefusedKey = "refused";
-constexpr const char* kToldKey = "refused/told";  // how many ranks know
+constexpr const char* kToldKey = "refused/told";  // how many ranks have read the reason
 constexpr std::chrono::milliseconds kTimeToTell{500};
-// A wait comes back to see whether a rank has refused, and to call its check. With a check it comes
-// back sooner, but all ranks together at most some thousand times a second.
+// A wait wakes up regularly to see whether a rank has refused, and to call its check. With a check
+// it wakes up more often, but all ranks together at most a few thousand times per second.
 constexpr std::chrono::milliseconds kTextLook{500};
 constexpr std::chrono::milliseconds kLookWithCheck{5};
 constexpr std::chrono::microseconds kLookWithCheckPerRank{250};
 
-// What stands under a topic's kAllKey: the texts of all ranks, or why a rank refused.
+// The value of a topic's kAllKey is either the texts of all ranks or the reason of a refusal.
 constexpr const char* kAllKey = "/all";
 constexpr char kTexts = 't';
 constexpr char kRefusal = 'r';
@@ -37,7 +37,7 @@ std::string joined(const std::vector<std::string>& texts) {
   return kTexts + tcp_store::Message().add_texts(texts).bytes();
 }
 
-// The texts that joined() has put together, of `size` ranks.
+// Splits the texts of `size` ranks that joined() has combined.
 std::vector<std::string> separated(const std::string& all, int size) {
   try {
     if (!all.empty() && all[0] == kTexts) {
@@ -110,8 +110,8 @@ std::vector<std::string> TextExchange::exchange(const std::string& topic, const 
   }
 }
 
-// The rank that comes last collects the texts for all: the store would hand out the square of their
-// number otherwise.
+// The last rank to arrive collects the texts for all. Otherwise the store would have to serve a
+// number of texts quadratic in the number of ranks.
 void TextExchange::publish(const std::string& all, const std::vector<std::string>& given) {
   std::vector<std::string> texts;
   for (const auto& bytes : store_->multiGet(given)) texts.push_back(store_text(bytes));
@@ -123,12 +123,12 @@ void TextExchange::refuse(const std::string& topic, const std::string& reason) {
     store_->compareSet(kRefusedKey, store_bytes(""), store_bytes(reason));
     store_->compareSet(topic + kAllKey, store_bytes(""), store_bytes(kRefusal + reason));
   } catch (const std::exception&) {
-    // The store is gone, and everybody with it who could be told.
+    // The store is gone, and with it any way to inform the other ranks.
   }
   leave_with(reason);
 }
 
-// Rank 0 takes the store along when it goes: not before the others have read why.
+// The store ends with rank 0, so rank 0 waits until the others have read the reason.
 void TextExchange::leave_with(const std::string& reason) {
   const Deadline deadline(kTimeToTell);
   try {
@@ -137,7 +137,7 @@ void TextExchange::leave_with(const std::string& reason) {
       std::this_thread::sleep_for(StorePauses::kLongest);
     }
   } catch (const std::exception&) {
-    // The store is gone: nobody is left to be told.
+    // The store is gone: no rank can be informed any more.
   }
   throw CommError(reason);
 }
@@ -156,7 +156,8 @@ void TextExchange::await(const std::vector<std::string>& keys,
     try {
       if (check && !lost) check();
     } catch (const CommError&) {
-      // The peer may have done its part before it went, while others are about to do theirs.
+      // The peer may have finished its part before it left, while others are about to finish
+      // theirs.
       lost = std::current_exception();
       deadline = Deadline(std::min(kTimeToTell, timeout));
     }
@@ -179,19 +180,19 @@ bool TextExchange::come_within(std::chrono::milliseconds limit,
                                const std::vector<std::string>& keys) {
   const Deadline deadline(limit);
   try {
-    // LibTorch's stores take zero for no limit.
+    // LibTorch's stores interpret zero as no limit.
     store_->wait(keys, std::max(limit, std::chrono::milliseconds(1)));
     return true;
   } catch (const TimeoutError&) {
   } catch (const c10::DistStoreError&) {
   } catch (const c10::Error&) {
-    // FileStore's error for a wait that took too long has no type of its own.
+    // FileStore has no separate error type for a wait that timed out.
     if (!deadline.expired()) throw;
   }
   return false;
 }
 
-// Stores that cannot delete keep the few bytes.
+// Stores that do not support deletion keep these few bytes.
 void TextExchange::forget(const std::vector<std::string>& keys) {
   try {
     for (const auto& key : keys) store_->deleteKey(key);
@@ -205,7 +206,7 @@ std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
     const auto place = static_cast<std::size_t>(rank);
     if (!store_->check({keys[place]})) missing.push_back(world_ranks_[place]);
   }
-  if (missing.empty()) return "the last";  // it has said its text, but not yet collected all
+  if (missing.empty()) return "the last";  // it has sent its text but not yet collected all
   return lockstep::str(own_name_ ? "the group's own " : "",
                        missing.size() == 1 ? "rank " : "ranks ", join(missing));
 }

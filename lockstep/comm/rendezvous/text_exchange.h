@@ -1,4 +1,4 @@
-// What ranks tell each other before they have a backend: short texts, through the store.
+// Exchanges short texts between ranks through the store before they have a backend.
 #pragma once
 
 #include <chrono>
@@ -12,36 +12,36 @@
 
 namespace lockstep {
 
-/// Every wait sleeps in the store until what it waits for is there, and comes back now and then: so
-/// it can end when a rank refuses, and say whom it waited for. Messages name the ranks by their
-/// place in the first group. Not thread-safe.
+/// Every wait sleeps in the store until its keys exist, but wakes up now and then, so that it can
+/// end when a rank refuses and can name the ranks it waits for. Messages use the ranks of the first
+/// group. Not thread-safe.
 class TextExchange {
  public:
   using Check = std::function<void()>;
 
-  /// `world_ranks[r]` is the rank r of this group in the first one; empty: this is the first one.
+  /// `world_ranks[r]` is rank r's rank in the first group. If empty, this is the first group.
   TextExchange(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                std::chrono::milliseconds timeout, std::vector<int> world_ranks = {});
 
-  /// Collective. The texts that all ranks gave under `topic`, in the order of the ranks; each topic
-  /// can be used once. Rank 0, which may serve the store, returns after all have read, and leaves
-  /// none of the texts in the store. TimeoutError names the ranks that did not come and what they
-  /// were awaited for (`topic`); CommError when a rank refused. `check`, if given, is called while
-  /// waiting and may throw. `timeout`: the one of the constructor where absent; a store of ours
-  /// that does not answer is a TimeoutError soon after it, and cannot be used any more.
+  /// Collective. Returns the texts that all ranks passed under `topic`, in rank order; each topic
+  /// can be used once. Rank 0, which may serve the store, returns after all ranks have read the
+  /// texts, and leaves none of them in the store. TimeoutError names the missing ranks and the
+  /// `topic`; CommError is thrown if a rank refused. `check`, if given, is called during waits and
+  /// may throw. `timeout` defaults to the constructor's. If a store served by rank 0 does not
+  /// answer, TimeoutError follows soon after the timeout, and the store cannot be used any more.
   std::vector<std::string> exchange(
       const std::string& topic, const std::string& text, const Check& check = {},
       std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  /// What exchange() calls while it waits where it is given no `check`.
+  /// The `check` of exchange() calls that pass none.
   void meanwhile(Check check) { meanwhile_ = std::move(check); }
   const Check& meanwhile() const { return meanwhile_; }
 
-  /// From now on rank 0 says in the log what a wait of more than some seconds is for.
+  /// From now on rank 0 logs the reason for waits longer than a few seconds.
   void announce_waits(bool wanted) { announces_waits_ = wanted; }
 
-  /// Ends the meeting for all ranks, at once for those that wait in `topic`: they throw CommError
-  /// with `reason`, and so does this call.
+  /// Ends the meeting for all ranks, immediately for ranks that wait in `topic`: they throw
+  /// CommError with `reason`, and so does this call.
   [[noreturn]] void refuse(const std::string& topic, const std::string& reason);
 
   c10d::Store& store() const { return *store_; }
@@ -54,8 +54,7 @@ class TextExchange {
     world_ranks_ = std::move(world_ranks);
     own_name_.reset();
   }
-  /// Until rename(): this rank is `world_rank` in the first group, and what the others are there is
-  /// not known.
+  /// Sets this rank's rank in the first group. The other ranks' are unknown until rename().
   void call_me(int world_rank) { own_name_ = world_rank; }
   int world_rank() const {
     return own_name_.value_or(world_ranks_[static_cast<std::size_t>(rank_)]);
@@ -63,7 +62,7 @@ class TextExchange {
 
  private:
   void publish(const std::string& all, const std::vector<std::string>& given);
-  // Until all `keys` are there. A rank r whose key of_ranks[r] is missing is named in messages.
+  // Waits until all `keys` exist. Messages name rank r if its key of_ranks[r] is missing.
   void await(const std::vector<std::string>& keys, const std::vector<std::string>& of_ranks,
              const std::string& topic, const Check& check, std::chrono::milliseconds timeout);
   bool come_within(std::chrono::milliseconds limit, const std::vector<std::string>& keys);
@@ -78,7 +77,7 @@ class TextExchange {
   std::vector<int> world_ranks_;
   Check meanwhile_;
   bool announces_waits_ = false;
-  std::optional<int> own_name_;  // set: world_ranks_ are places in this group
+  std::optional<int> own_name_;  // if set, world_ranks_ are ranks of this group
 };
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// The names under which one launcher publishes the four numbers that every launcher must give.
+// The names under which a launcher publishes the four numbers that every launcher must provide.
 struct Names {
   const char* rank;
   const char* world_size;
@@ -59,7 +59,7 @@ void check(const WorkerEnvironment& worker, const Names& names) {
   }
 }
 
-// WORLD_SIZE without RANK is somebody's script that speaks of the same world as the scheduler.
+// WORLD_SIZE without RANK comes from a user's script and refers to the scheduler's world.
 void check_same_world(const WorkerEnvironment& worker, const char* size_name) {
   const auto world_size = integer("WORLD_SIZE");
   if (world_size && *world_size != worker.world_size) {
@@ -79,16 +79,17 @@ std::optional<std::uint16_t> port_from_environment() {
   return static_cast<std::uint16_t>(*port);
 }
 
-// All tasks of a job must derive the same port without talking, and two jobs on a host should
-// differ. 15000 to 29999 lies below the ports that Linux hands out to clients by itself (32768 and
-// up).
+// All tasks of a job must derive the same port without communicating, and two jobs on a host should
+// get different ports. 15000 to 29999 lies below Linux's default range of ephemeral ports (32768
+// and up).
 std::uint16_t port_of_job(const std::string& job) {
   std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return static_cast<std::uint16_t>(15000 + hash % 15000);
 }
 
-// Where the ranks meet, under a scheduler: the user's choice first, else what the job's name gives.
+// Chooses the meeting point under a scheduler: the user's choice if there is one, else an address
+// derived from the name of the job.
 void choose_meeting_point(WorkerEnvironment& worker, const std::optional<std::string>& first_host,
                           const std::optional<std::string>& job) {
   const auto address = environment_string("MASTER_ADDR");
@@ -116,7 +117,7 @@ void choose_meeting_point(WorkerEnvironment& worker, const std::optional<std::st
   }
 }
 
-// A stale number would make rank 0 serve its store on a stranger's descriptor.
+// With a stale number rank 0 would serve its store on an unrelated descriptor.
 int checked_listen_fd(int fd) {
   int listening = 0;
   socklen_t size = sizeof(listening);
@@ -134,7 +135,7 @@ void read_torchrun_local(WorkerEnvironment& worker, bool one_host) {
     worker.local_rank = *rank;
     worker.local_world_size = *size;
   } else if (!rank && (!size || *size == 1)) {
-    // Written by hand or by Kubernetes: on one host the ranks are neighbours, else each is alone.
+    // Set by hand or by Kubernetes: all ranks share one host, or each has its own.
     worker.local_rank = one_host && !size ? worker.rank : 0;
     worker.local_world_size = one_host && !size ? worker.world_size : 1;
   } else if (rank && one_host) {
@@ -194,7 +195,7 @@ WorkerEnvironment from_pmi(int rank) {
   worker.source = "PMI";
   worker.rank = rank;
   worker.world_size = required(kPmi.world_size, kPmi.rank);
-  // Without the local pair nothing tells how many hosts there are; one rank needs no telling.
+  // Without the local pair the number of hosts is unknown; a single rank does not need it.
   if (worker.world_size > 1 || integer(kPmi.local_rank)) {
     worker.local_rank = required(kPmi.local_rank, kPmi.rank);
     worker.local_world_size = required(kPmi.local_world_size, kPmi.local_rank);
@@ -202,13 +203,13 @@ WorkerEnvironment from_pmi(int rank) {
   check(worker, kPmi);
   check_same_world(worker, kPmi.world_size);
   auto job = environment_string("PMI_JOBID");
-  if (!job) job = environment_string("PMI_PORT");  // Hydra's own, the same text in all ranks
+  if (!job) job = environment_string("PMI_PORT");  // set by Hydra, equal on all ranks
   choose_meeting_point(worker, std::nullopt, job);
   return worker;
 }
 
-// The first of the variables that is set. Those of the step come first: a step may be a part of the
-// job.
+// Returns the first of the variables that is set. Step variables come first, because a step may be
+// only a part of the job.
 std::pair<const char*, std::string> first_set(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (const auto text = environment_string(name)) return {name, *text};
@@ -236,8 +237,9 @@ int slurm_local_world_size(int world_size) {
 }
 
 // SLURM_NTASKS and even SLURM_PROCID=0 are also set in a batch script and in a shell of salloc,
-// where one process runs and no peers do. Only srun starts peers, and only it sets SLURM_STEP_ID;
-// the shell that salloc opens as a step of its own has this reserved number (0xfffffffa).
+// where a single process runs without peers. Only srun starts peers, and only srun sets
+// SLURM_STEP_ID. The shell that salloc opens as a separate step has this reserved number
+// (0xfffffffa).
 constexpr std::int64_t kSlurmInteractiveStep = 4294967290;
 
 bool started_by_srun() {
@@ -251,7 +253,8 @@ std::optional<WorkerEnvironment> from_slurm() {
   worker.rank = required("SLURM_PROCID", "SLURM_STEP_ID");
   const auto [size_name, size] = first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
   worker.world_size = required(size_name == nullptr ? "SLURM_NTASKS" : size_name, "SLURM_PROCID");
-  // A step of one task is usually a shell (srun --pty bash), in which `--nproc-per-node` must work.
+  // A step with one task is usually a shell (srun --pty bash), in which `--nproc-per-node` must
+  // work.
   if (worker.world_size == 1) return std::nullopt;
   worker.local_rank = required("SLURM_LOCALID", "SLURM_PROCID");
   worker.local_world_size = slurm_local_world_size(worker.world_size);
@@ -263,7 +266,7 @@ std::optional<WorkerEnvironment> from_slurm() {
   std::optional<std::string> first_host;
   if (hosts_name != nullptr) first_host = first_slurm_host(hosts, hosts_name);
   auto job = environment_string("SLURM_JOB_ID");
-  // Steps of one job may run side by side on a host.
+  // Several steps of a job may run on the same host at once.
   if (job) job = str(*job, ".", environment_string("SLURM_STEP_ID").value_or(""));
   choose_meeting_point(worker, first_host, job);
   return worker;
@@ -273,8 +276,8 @@ std::optional<WorkerEnvironment> from_slurm() {
 
 std::optional<WorkerEnvironment> worker_environment() {
   if (const auto rank = integer(kTorchrun.rank)) return from_torchrun(*rank);
-  // mpirun and mpiexec inside a Slurm job start their helpers with srun, so that SLURM_PROCID
-  // counts helpers, not ranks: what was launched last is right.
+  // mpirun and mpiexec inside a Slurm job start their helpers with srun, so SLURM_PROCID counts
+  // helpers, not ranks. The innermost launcher's variables are the right ones.
   if (const auto rank = integer(kOpenMpi.rank)) return from_open_mpi(*rank);
   const auto pmi_rank = integer(kPmi.rank);
   if (pmi_rank && integer(kPmi.local_rank)) return from_pmi(*pmi_rank);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kChunk = 64 * 1024;
 constexpr Milliseconds kRetryPause{20};
-constexpr Milliseconds kLookInterval{500};  // while connecting, for options.meanwhile
+constexpr Milliseconds kLookInterval{500};  // between calls of options.meanwhile
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
 constexpr std::uint32_t kNonce = 0x4c6f636b;
 constexpr Milliseconds kLongestWait = std::chrono::hours(24 * 365);
@@ -45,11 +45,11 @@ AnswerLimit::AnswerLimit(const Deadline& deadline)
 
 AnswerLimit::~AnswerLimit() { answer_deadline = outer_; }
 
-// One query and its answer, before a deadline. Holds the connection, which it leaves broken when it
-// does not come to its end.
+// One query and its answer, with a deadline. Locks the connection, and leaves it broken if an
+// exception interrupts the exchange.
 class Connection::Exchange {
  public:
-  /// The answer may come `wait` later than other answers.
+  /// The answer may take `wait` longer than other answers.
   explicit Exchange(Connection& connection, Milliseconds wait = Milliseconds(0))
       : connection_(connection),
         lock_(connection.mutex_),
@@ -57,7 +57,7 @@ class Connection::Exchange {
         deadline_(wait + answer_time_) {
     if (connection_.broken_) connection_.broken_();
   }
-  /// While connecting, which has a deadline of its own.
+  /// Used while connecting, which has its own deadline.
   Exchange(Connection& connection, const Deadline& deadline)
       : connection_(connection),
         lock_(connection.mutex_),
@@ -66,7 +66,7 @@ class Connection::Exchange {
 
   ~Exchange() {
     if (std::uncaught_exceptions() == exceptions_before_ || connection_.broken_) return;
-    // A part of the answer may still come, and would be taken for the next one.
+    // A part of the answer may still arrive and would be taken for the next answer.
     connection_.broken_ = [&connection = connection_] { throw_closed(EPROTO, connection.at()); };
   }
   Exchange(const Exchange&) = delete;
@@ -80,8 +80,8 @@ class Connection::Exchange {
       if (count >= 0) {
         sent += static_cast<std::size_t>(count);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        // The store has no room for more, as when its process is stopped: its host lives and
-        // answers.
+        // The store has no buffer space for more data, for example because its process is stopped.
+        // Its host is alive and answers.
         limit_unacknowledged(connection_.fd_, Milliseconds(0));
         await(POLLOUT);
         limit_unacknowledged(connection_.fd_, connection_.options_.host_timeout);
@@ -106,7 +106,7 @@ class Connection::Exchange {
     return text;
   }
 
-  /// Whether the first byte of an answer is there before `limit`, which may come before the
+  /// Whether the first byte of an answer arrives before `limit`, which may be earlier than the
   /// deadline.
   bool has_answer_before(const Deadline& limit) {
     while (connection_.read_ == connection_.received_.size()) {
@@ -132,7 +132,7 @@ class Connection::Exchange {
     }
   }
 
-  // All that was received has been read.
+  // Call only after everything received has been read.
   void fill() {
     std::string& buffer = connection_.received_;
     buffer.resize(kChunk);
@@ -176,12 +176,12 @@ class Connection::Exchange {
   [[noreturn]] void give_up(std::function<void()> thrower) {
     connection_.broken_ = std::move(thrower);
     connection_.broken_();
-    std::terminate();  // not reached: it throws
+    std::terminate();  // unreachable: the call above throws
   }
 
   Connection& connection_;
   const std::scoped_lock<std::mutex> lock_;
-  const Milliseconds answer_time_;  // for messages
+  const Milliseconds answer_time_;  // for error messages
   const Deadline deadline_;         // begins when the lock is held
   const int exceptions_before_ = std::uncaught_exceptions();
 };
@@ -200,13 +200,14 @@ Connection::~Connection() { close(fd_); }
 
 std::string Connection::at() const { return str(options_.host, ':', options_.port); }
 
-// How long the answer to a query may take that the store does not begin with before `wait`.
+// The time limit of an answer that the store does not begin to send before `wait`.
 Milliseconds Connection::answer_time(Milliseconds wait) const {
   const Milliseconds time = std::min(options_.timeout, kLongestWait);
   return std::min(time, std::max(time_under_limit() - wait, kLeastAnswerTime));
 }
 
-// A listener that closes the connection may be about to end, and the store to follow it: try again.
+// Retries if the listener closes the connection: it may be another program that is about to exit,
+// after which the store takes over the port.
 void Connection::connect() {
   const Deadline deadline(options_.timeout);
   const std::string waited =
@@ -232,7 +233,7 @@ void Connection::connect() {
                          "choose another port (MASTER_PORT)"));
 }
 
-// False when the connection was closed.
+// Returns false if the connection was closed.
 bool Connection::greet(const Deadline& deadline) {
   broken_ = {};
   received_.clear();
@@ -273,7 +274,7 @@ bool Connection::check(const std::vector<std::string>& keys) {
 }
 
 bool Connection::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  // A store that lives answers at once to what cancels the wait.
+  // A live store immediately answers the query that cancels the wait.
   timeout = std::min({timeout, kLongestWait, time_under_limit()});
   Exchange exchange(*this, timeout);
   exchange.send(Message(Query::kWait).add_texts(keys));

@@ -1,5 +1,5 @@
-// A client of a store over TCP. LibTorch's client waits for an answer without a deadline, and looks
-// up the name of the host that it has reached: this one does neither.
+// A client of a store over TCP. LibTorch's client waits for an answer without a deadline and looks
+// up the name of the host that it has reached; this one does neither.
 #pragma once
 
 #include <chrono>
@@ -15,22 +15,22 @@
 namespace lockstep::tcp_store {
 
 struct ConnectionOptions {
-  std::string who = "this process";  ///< "rank 1": begins the messages
+  std::string who = "this process";  ///< begins error messages: "rank 1"
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
-  /// For the whole of connecting, and for each answer afterwards.
+  /// Deadline of connecting as a whole, and of each answer afterwards.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// How long the store's host may answer nothing, not even for a process that is stopped, until
-  /// the store counts as gone (ETIMEDOUT). Zero: only `timeout` holds.
+  /// How long the store's host may stay silent until the store counts as gone (ETIMEDOUT). A host
+  /// answers even for a stopped process. Zero: only `timeout` applies.
   std::chrono::milliseconds host_timeout{0};
-  /// Called again and again while connecting.
+  /// Called repeatedly while connecting.
   std::function<void()> meanwhile{};
 };
 
-/// While one exists, the calls that its thread makes to connections wait until `deadline` at the
-/// longest, or two seconds longer for an answer that a living store gives at once. For a wait with
-/// a deadline of its own that consists of calls to a store. They may be nested; the inner one
-/// counts.
+/// Limits this thread's waits on connections while it exists: a call waits until `deadline`, or up
+/// to two seconds longer for an answer that a live store gives immediately. Used for a wait with
+/// its own deadline that consists of several calls to a store. Limits may be nested; the innermost
+/// one applies.
 class AnswerLimit {
  public:
   /// `deadline` must outlive the limit.
@@ -43,30 +43,30 @@ class AnswerLimit {
   const Deadline* const outer_;
 };
 
-/// Safe to use from several threads; one query at a time, and the time for its answer begins when
-/// the query before it has ended. TimeoutError when the store does not answer, std::system_error
-/// when it has closed the connection; after either the connection cannot be used any more, and
-/// every call throws the same. Neither can it after any other exception, such as std::bad_alloc:
-/// calls throw std::system_error.
+/// Safe to use from several threads. Queries run one at a time, and the time limit of an answer
+/// starts when the previous query has ended. Throws TimeoutError if the store does not answer and
+/// std::system_error if it has closed the connection; afterwards the connection cannot be used any
+/// more, and every call throws the same error. After any other exception, such as std::bad_alloc,
+/// the connection cannot be used either, and calls throw std::system_error.
 class Connection {
  public:
-  /// Connects, tries again while nobody listens there, and asks for a first answer. TimeoutError at
-  /// the deadline, CommError where something else than a store answers.
+  /// Connects, retrying while nobody listens there, and requests a first answer. Throws
+  /// TimeoutError at the deadline and CommError if the listener is not a store.
   explicit Connection(ConnectionOptions options);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   void set(const std::string& key, const std::string& value);
-  /// The value afterwards: `desired`, or what the key had where that is not `expected`. An empty
-  /// `expected` stands for a key that does not exist.
+  /// Returns the value after the call: `desired`, or the key's value if it differs from `expected`.
+  /// An empty `expected` stands for a key that does not exist.
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& desired);
   std::int64_t add(const std::string& key, std::int64_t number);
   bool check(const std::vector<std::string>& keys);
-  /// False when not all keys exist after `timeout`.
+  /// Returns false if some keys still do not exist after `timeout`.
   bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
-  /// The values of keys that exist.
+  /// Returns the values of existing keys.
   std::vector<std::string> get(const std::vector<std::string>& keys);
   std::int64_t count_keys();
   bool remove(const std::string& key);
@@ -83,11 +83,11 @@ class Connection {
   std::string at() const;
 
   ConnectionOptions options_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   int fd_ = -1;
   std::string received_;          // bytes received from the socket
   std::size_t read_ = 0;          // how many bytes of received_ have been read
-  std::function<void()> broken_;  // throws why, once the connection cannot be used
+  std::function<void()> broken_;  // once the connection is unusable, throws the reason
 };
 
 }  // namespace lockstep::tcp_store

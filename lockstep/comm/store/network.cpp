@@ -26,7 +26,7 @@
 namespace lockstep {
 namespace {
 
-// A connection that is half open for longer is given up and tried again.
+// A connection attempt that takes longer is abandoned and retried.
 constexpr std::chrono::seconds kConnectAttempt{5};
 
 struct Address {
@@ -43,7 +43,8 @@ Address resolve(const std::string& host, std::uint16_t port) {
   const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &results);
   if (code != 0) throw CommError(str("cannot resolve the host '", host, "': ", gai_strerror(code)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(results, &freeaddrinfo);
-  // PyTorch prefers IPv4 where a name has both, and its store must meet ours.
+  // PyTorch prefers IPv4 if a name has both kinds of address, and its store must resolve to the
+  // same one.
   const addrinfo* chosen = results;
   for (const addrinfo* each = results; each != nullptr; each = each->ai_next) {
     if (each->ai_family == AF_INET) {
@@ -80,7 +81,8 @@ class Socket {
   int fd_;
 };
 
-// 0, ETIMEDOUT at the deadline, or why this process cannot wait. A signal does not end the wait.
+// Returns 0, ETIMEDOUT at the deadline, or the reason why this process cannot wait. A signal does
+// not end the wait.
 int wait_until_writable(int fd, const Deadline& deadline) {
   for (;;) {
     pollfd polled{fd, POLLOUT, 0};
@@ -93,7 +95,7 @@ int wait_until_writable(int fd, const Deadline& deadline) {
   }
 }
 
-// One attempt; 0 with a connected socket, or why it failed.
+// Makes one attempt. Returns 0 and a connected socket, or the reason of the failure.
 int try_connect(const Address& address, const Deadline& deadline, int& connected) {
   Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
   int error = 0;
@@ -118,8 +120,8 @@ std::string resolve_address(const std::string& host) {
 namespace {
 
 struct Interfaces {
-  bool has_address = false;         // whether the address asked for is among them
-  std::vector<std::string> others;  // IPv4 addresses beside loopback
+  bool has_address = false;         // whether the requested address is among them
+  std::vector<std::string> others;  // IPv4 addresses other than loopback
 };
 
 Interfaces own_interfaces(const std::string& address) {
@@ -152,7 +154,7 @@ std::string own_loopback() {
       const Socket probe(address.family(), SOCK_STREAM);
       return bind(probe.get(), address.get(), address.length) == 0;
     } catch (const CommError&) {
-      return false;  // a kernel without this family
+      return false;  // the kernel does not support this family
     }
   };
   return !can_bind("127.0.0.1") && can_bind("::1") ? "::1" : "127.0.0.1";
@@ -245,7 +247,8 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
   std::string reason;
   do {
     try {
-      // Again each time: the name of a host that just starts may not be known yet.
+      // Resolved again for each attempt: the name of a host that is just starting may not be known
+      // yet.
       int connected = -1;
       const Deadline attempt(std::min<Milliseconds>(
           kConnectAttempt, std::chrono::ceil<Milliseconds>(deadline.remaining())));
@@ -279,8 +282,7 @@ void give_up_silent_host(int fd, std::chrono::milliseconds timeout) {
     const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
     setsockopt(fd, level, option, &number, sizeof(number));
   };
-  // The first option covers data that is not acknowledged. Keepalive probes cover an idle
-  // connection.
+  // The first option covers unacknowledged data. Keepalive probes cover an idle connection.
   limit_unacknowledged(fd, timeout);
   const std::int64_t seconds = std::min<std::int64_t>(timeout.count() / 1000, 30'000);
   set(IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
@@ -294,10 +296,10 @@ bool is_reached(const std::string& host, std::uint16_t port, std::chrono::millis
     int connected = -1;
     const int error = try_connect(resolve(host, port), Deadline(timeout), connected);
     if (connected >= 0) close(connected);
-    // Any other error is local, as when no port is left, and says nothing about the other host.
+    // Any other error is local, for example no free port, and says nothing about the other host.
     return error != ETIMEDOUT && error != EHOSTUNREACH && error != ENETUNREACH;
   } catch (const CommError&) {
-    // The error is local (no descriptor, or an unknown name); it says nothing about the other host.
+    // The error is local (no descriptor, or an unknown name) and says nothing about the other host.
     return true;
   }
 }

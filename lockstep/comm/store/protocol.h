@@ -1,8 +1,9 @@
-// What is sent to a store and back: the protocol of PyTorch's TCPStore, which torchrun serves, too.
+// The messages between a store and its clients: the protocol of PyTorch's TCPStore, which torchrun
+// also serves.
 //
-// A query is its number in one byte and then its fields. Numbers of 32 and 64 bits are in the
-// order of the machine; a text is its length in 64 bits and its bytes; a list is its length in 64
-// bits and its texts. A connection begins with kValidate and the magic number.
+// A query is its number in one byte, followed by its fields. Numbers of 32 and 64 bits use the
+// machine's byte order. A text is its length in 64 bits followed by its bytes; a list is its length
+// in 64 bits followed by its texts. A connection begins with kValidate and the magic number.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,20 @@
 namespace lockstep::tcp_store {
 
 enum class Query : std::uint8_t {
-  kValidate,    ///< magic; no answer
+  kValidate,    ///< magic number; no answer
   kSet,         ///< key, value; no answer
-  kCompareSet,  ///< key, expected, desired; the value that the key has afterwards
+  kCompareSet,  ///< key, expected, desired; the key's value afterwards
   kGet,         ///< key, which must exist; its value
   kAdd,         ///< key, number; the sum
   kCheck,       ///< keys; Found
   kWait,        ///< keys; Waited, once all exist
   kCountKeys,   ///< number of keys
-  kDelete,      ///< key; how many were deleted
+  kDelete,      ///< key; number of deleted keys
   kAppend,      ///< key, value; no answer
   kMultiGet,    ///< keys, which must exist; their values
-  kMultiSet,    ///< number of pairs, then key and value of each; no answer
-  kCancelWait,  ///< Waited::kCancelled, also where the wait has been answered before
-  kPing,        ///< 32 bits; the same
+  kMultiSet,    ///< number of pairs, then key and value of each pair; no answer
+  kCancelWait,  ///< Waited::kCancelled, even if the wait was answered before
+  kPing,        ///< 32 bits; the same 32 bits
 };
 
 enum class Found : std::uint8_t { kAll, kNotAll };
@@ -36,7 +37,7 @@ enum class Waited : std::uint8_t { kAllExist, kCancelled };
 
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
 
-/// A query or an answer that is being written.
+/// A query or an answer under construction.
 class Message {
  public:
   Message() = default;

@@ -1,4 +1,4 @@
-// Reads the fields of a query from what has come so far.
+// Reads the fields of a query from the bytes received so far.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace lockstep::tcp_store {
 
-/// The query that is read has not come completely yet.
+/// The query has not arrived completely yet.
 class Incomplete : public std::exception {};
 
-/// What has come is not the protocol of a store.
+/// The bytes received do not follow the store's protocol.
 class Malformed : public std::exception {};
 
-/// Throws Incomplete where bytes are missing, Malformed where a field is longer than a store takes.
+/// Throws Incomplete if bytes are missing and Malformed if a field is longer than a store accepts.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -35,7 +35,7 @@ class Reader {
     for (std::uint64_t i = 0; i < count; ++i) texts.push_back(read_text());
     return texts;
   }
-  /// Bytes that were read.
+  /// The number of bytes read.
   std::size_t position() const { return position_; }
 
  private:

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kServerChunk = 64 * 1024;
 constexpr std::size_t kEventsAtOnce = 64;
-// Pause when the process has no descriptor left; clients wait in the listening socket's queue.
+// Pause when the process has run out of descriptors; clients wait in the listening socket's queue.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{10};
 
 int checked(int result, const char* what) {
@@ -49,10 +49,10 @@ class Descriptor {
 
 struct Client {
   Descriptor socket;
-  std::string in{};        ///< received, of a query that is not complete
-  std::string out{};       ///< to be sent, when the client reads again
-  bool valid = false;      ///< has sent the magic number
-  bool out_waits = false;  ///< `out` goes on when the socket takes more
+  std::string in{};        ///< received bytes of an incomplete query
+  std::string out{};       ///< bytes to send once the client reads again
+  bool valid = false;      ///< whether the magic number has arrived
+  bool out_waits = false;  ///< waiting until the socket accepts more of `out`
 };
 
 }  // namespace
@@ -71,7 +71,7 @@ class Server::Loop {
   }
 
   ~Loop() {
-    if (getpid() != owner_) {  // a forked child has no such thread
+    if (getpid() != owner_) {  // a forked child does not have the thread
       thread_.detach();
       return;
     }
@@ -119,12 +119,12 @@ class Server::Loop {
         clients_.emplace(fd, Client{std::move(socket)});
         watch(EPOLL_CTL_ADD, fd, EPOLLIN);
       } catch (const std::exception&) {
-        clients_.erase(fd);  // there is no memory for this client; its end closes the connection
+        clients_.erase(fd);  // no memory for this client; destroying it closes the connection
       }
     }
   }
 
-  // A client that breaks the protocol, or for whom there is no memory, loses its connection.
+  // Disconnects a client that breaks the protocol or for which there is no memory.
   void serve(int fd, std::uint32_t events) {
     try {
       if ((events & EPOLLOUT) != 0) flush(clients_.at(fd));
@@ -137,7 +137,7 @@ class Server::Loop {
     clients_.erase(fd);
   }
 
-  // False when the client has gone.
+  // Returns false if the client has disconnected.
   bool receive(Client& client) {
     std::array<char, kServerChunk> chunk;
     const ssize_t count = recv(client.socket.get(), chunk.data(), chunk.size(), 0);
@@ -179,7 +179,7 @@ class Server::Loop {
     }
   }
 
-  // What reads and writes keys.
+  // Handles the queries that read and write keys.
   void access(int fd, Query query, Reader& reader) {
     switch (query) {
       case Query::kSet: {
@@ -258,7 +258,7 @@ class Server::Loop {
       if (count > 0) {
         client.out.erase(0, static_cast<std::size_t>(count));
       } else if (errno != EINTR) {
-        if (errno != EAGAIN) client.out.clear();  // it has gone; the next event says so
+        if (errno != EAGAIN) client.out.clear();  // disconnected; the next event reports it
         break;
       }
     }

@@ -15,7 +15,7 @@ std::string Table::compare_set(const std::string& key, const std::string& expect
                                const std::string& desired) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    if (!expected.empty()) return expected;  // what TCPStore answers
+    if (!expected.empty()) return expected;  // same answer as TCPStore
   } else if (found->second != expected) {
     return found->second;
   }

@@ -1,4 +1,4 @@
-// What a store holds, and who waits for what it does not hold yet.
+// The contents of a store, and the clients that wait for missing keys.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace lockstep::tcp_store {
 
-/// Not thread-safe.
+/// The keys, values and waiters of a store. Not thread-safe.
 class Table {
  public:
   using Waiter = int;
 
-  /// `ready` is called with each waiter whose last key has come.
+  /// `ready` is called with each waiter once its last missing key exists.
   explicit Table(std::function<void(Waiter)> ready) : ready_(std::move(ready)) {}
 
   void set(const std::string& key, std::string value);
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& desired);
-  /// Values are decimal numbers. Nothing where the value is none.
+  /// Adds to a decimal number. Empty if the current value is not a number.
   std::optional<std::int64_t> add(const std::string& key, std::int64_t number);
   void append(const std::string& key, const std::string& value);
   bool remove(const std::string& key) { return values_.erase(key) > 0; }
-  /// Null where there is none.
+  /// Null if the key does not exist.
   const std::string* find(const std::string& key) const;
   std::size_t size() const { return values_.size(); }
 
-  /// `waiter` waits for those of `keys` that do not exist. False when there are none.
+  /// Makes `waiter` wait for the missing ones of `keys`. Returns false if none is missing.
   bool wait(Waiter waiter, const std::vector<std::string>& keys);
   void cancel(Waiter waiter);
 
@@ -39,7 +39,7 @@ class Table {
   std::function<void(Waiter)> ready_;
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::vector<Waiter>> waiters_;  // by the missing key
-  std::unordered_map<Waiter, std::vector<std::string>> awaited_;  // the missing keys
+  std::unordered_map<Waiter, std::vector<std::string>> awaited_;  // each waiter's missing keys
 };
 
 }  // namespace lockstep::tcp_store

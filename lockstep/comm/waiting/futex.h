@@ -20,7 +20,7 @@ namespace lockstep::shm {
 using Word = std::atomic<std::uint32_t>;
 static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 
-/// Sleeps while `word` is `expected`, at most `timeout`. May return early for no reason.
+/// Sleeps while `word` is `expected`, at most `timeout`. May wake spuriously.
 inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseconds timeout) {
   const timespec relative{static_cast<time_t>(timeout.count() / 1'000'000'000),
                           static_cast<long>(timeout.count() % 1'000'000'000)};
@@ -28,9 +28,9 @@ inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseco
           nullptr, 0);
 }
 
-/// Sleeps while each of `words` has its `expected` value, at most `timeout`; the first 128 count.
-/// May return early for no reason. Where it cannot watch all of them (more words; a kernel before
-/// 5.16, or one that forbids it) it sleeps shortly.
+/// Sleeps while each of `words` has its `expected` value, at most `timeout`. May wake spuriously.
+/// Watches only the first 128 words. If it cannot watch all words (there are more, or the kernel is
+/// older than 5.16 or forbids it), it sleeps only briefly.
 struct ExpectedWord {
   Word* word;
   std::uint32_t expected;

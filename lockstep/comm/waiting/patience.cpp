@@ -8,7 +8,8 @@
 namespace lockstep::shm {
 namespace {
 
-// A look costs some 10 ns, the clock about as much: it is asked now and then.
+// A poll costs about 10 ns and reading the clock about as much, so the clock is read only now and
+// then.
 constexpr unsigned kLooksPerClock = 32;
 
 }  // namespace

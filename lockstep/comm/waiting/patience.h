@@ -11,21 +11,21 @@
 namespace lockstep::shm {
 
 struct PatienceOptions {
-  /// First look again and again without giving the processor away. Zero when more ranks than
-  /// processors share them: it would steal the time of the one that is waited for.
+  /// How long to poll without yielding the processor. Zero when there are more ranks than
+  /// processors, because spinning would take processor time from the awaited rank.
   std::chrono::microseconds spin{200};
-  /// Then give way to whoever wants to run, and look again. A switch between two ranks costs a
-  /// microsecond that way, through sleep and wake-up several.
+  /// How long to poll while yielding to other threads afterwards. Switching between two ranks by
+  /// yielding costs one microsecond; by sleep and wake-up it costs several.
   std::chrono::microseconds yield{0};
 };
 
-/// One wait. Call `pause()` as long as nothing moves: it spins, then yields, then returns false,
-/// which means that it is time to sleep (sleep_on).
+/// The state of one wait. Call `pause()` while nothing makes progress: it spins, then yields, then
+/// returns false when it is time to sleep (sleep_on).
 class Patience {
  public:
   Patience(const PatienceOptions& options, std::chrono::nanoseconds at_most);
   bool pause();
-  /// Something moved: be impatient again.
+  /// Call after progress: starts again with spinning.
   void reset();
 
  private:
@@ -35,7 +35,7 @@ class Patience {
   unsigned looks_ = 0;
 };
 
-/// Sleeps until one of `words` has another value than was seen, or `timeout` is over.
+/// Sleeps until one of `words` differs from the value seen, or `timeout` expires.
 void sleep_on(std::span<const AwaitedWord> words, std::chrono::nanoseconds timeout);
 
 }  // namespace lockstep::shm

@@ -1,9 +1,9 @@
-// What keeps operations of several groups moving while a thread waits for one of them.
+// Keeps operations of several groups moving while a thread waits for one of them.
 //
-// Nothing in Lockstep's own transports has a thread: they move when somebody calls in. A rank that
-// waits in one group must therefore also move what it has started in others, or two ranks could
-// wait for each other in different groups. Groups that come from one init_process_group share a
-// Progress.
+// Lockstep's own transports have no threads: their operations advance only when a caller calls in.
+// A rank that waits in one group must therefore also advance its operations in other groups, or two
+// ranks could wait for each other in different groups. All groups that come from one
+// init_process_group share a Progress.
 #pragma once
 
 #include <atomic>
@@ -18,24 +18,24 @@
 
 namespace lockstep {
 
-/// A word of memory that must change before something can move.
+/// A word of memory that must change before an operation can advance.
 struct AwaitedWord {
   shm::Word* word = nullptr;
   std::uint32_t seen = 0;         ///< sleep only while it has this value
-  shm::Word* sleepers = nullptr;  ///< counts those who sleep, so that the writer knows whom to wake
-  /// Of the memory in which they lie: its group may end in another thread while this one sleeps.
+  shm::Word* sleepers = nullptr;  ///< counts the sleeping threads that the writer must wake
+  /// Owns the memory of both words. Their group may end in another thread while this one sleeps.
   std::shared_ptr<const void> owner = nullptr;
 };
 
-/// Something that moves when it is called.
+/// An object whose operations advance only when it is called.
 class Progressing {
  public:
   virtual ~Progressing() = default;
-  /// Moves what can be moved, without blocking and without throwing. True when anything moved.
+  /// Advances what can advance, without blocking. True if anything advanced.
   virtual bool advance() noexcept = 0;
-  /// Adds the words whose change could let it move; none when it is idle.
+  /// Appends the words whose change could let this object advance; none if it is idle.
   virtual void awaited_words(std::vector<AwaitedWord>& words) { (void)words; }
-  /// Whether whoever waits for something else must lend it a hand. May advance.
+  /// Whether threads that wait for something else must advance this object. May itself advance.
   virtual bool needs_a_hand();
 };
 
@@ -44,19 +44,19 @@ class Progress {
  public:
   void add(std::weak_ptr<Progressing> member);
   bool has_members() { return !members().empty(); }
-  /// Advances all members but `except`. True when anything moved.
+  /// Advances all members but `except`. True if anything advanced.
   bool advance(const Progressing* except);
-  /// The words that all members but `except` wait for, and the bell where somebody may ring.
+  /// Appends the words that all members but `except` wait for, and the bell if a thread may ring.
   void awaited_words(const Progressing* except, std::vector<AwaitedWord>& words);
 
-  /// Whether a member has something under way that nobody else is moving.
+  /// Whether a member has an operation under way that no other thread advances.
   bool needs_a_hand();
-  /// For a wait that has nothing of its own to sleep on: advances all members, and if nothing moved
-  /// sleeps until one of them can move or somebody rings, at most `limit`. Returns at once when
-  /// `is_over`, which is asked after the last look at what it would sleep on.
+  /// For a wait that has no words of its own to sleep on: advances all members, and if none
+  /// advanced, sleeps until one of them can advance or a thread rings, at most `limit`. Returns at
+  /// once if `is_over()`, which is called after the awaited words were last read.
   void pause(std::chrono::nanoseconds limit, const std::function<bool()>& is_over);
-  /// Something happened that no word tells: all who sleep look again. Whoever may ring says so
-  /// before: the others sleep more lightly then.
+  /// Wakes all sleeping threads to look again after an event that changes no awaited word. A thread
+  /// that may ring must announce it first, so that the others also watch the bell.
   void ring();
   void will_ring() { has_ringers_ = true; }
 

@@ -1,4 +1,4 @@
-// What everybody does who waits for a key of a c10d::Store by looking, or writes text into one.
+// Helpers for polling a key of a c10d::Store and for writing text into a store.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-/// The pauses between two looks, each twice as long as the last: the first ones are short, so that
-/// a rendezvous costs little, the later ones spare the process that serves the store.
+/// The pauses between two polls; each is twice as long as the one before. The first pauses are
+/// short so that a rendezvous is fast; later ones reduce the load on the process that serves the
+/// store.
 class StorePauses {
  public:
   void sleep() {
@@ -24,7 +25,7 @@ class StorePauses {
   std::chrono::microseconds next_{25};
 };
 
-/// As a c10d::Store holds text.
+/// Converts text to the bytes that a c10d::Store holds.
 inline std::vector<std::uint8_t> store_bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }

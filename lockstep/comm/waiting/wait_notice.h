@@ -1,4 +1,4 @@
-// What a start-up waits for, said while it waits.
+// Logs what a start-up is waiting for.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-/// A warning in the log once a wait has taken 5 s, and again each time it has doubled. Not
+/// Logs a warning once a wait has taken 5 s, and again each time that duration has doubled. Not
 /// thread-safe.
 class WaitNotice {
  public:
-  /// Call it again and again while waiting. `words()` says who waits for what, as in "rank 0 waits
+  /// Call it repeatedly while waiting. `words()` returns who waits for what, as in "rank 0 waits
   /// for rank 3".
   template <class Words>
   void look(std::chrono::milliseconds timeout, const Words& words) {

@@ -1,5 +1,4 @@
-// Every collective as one process would compute it: what an engine must leave in each rank's
-// memory.
+// Computes every collective in one process: the expected contents of each rank's memory.
 #pragma once
 
 #include <cstring>
@@ -22,7 +21,7 @@ inline std::uint64_t mix(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-/// A value of `type` that depends on (seed, i): floats of moderate size, integers of any, 0 or 1
+/// A value of `type` that depends on (seed, i): floats of moderate size, arbitrary integers, 0 or 1
 /// for bool.
 inline void put_value(std::byte* to, DataType type, std::uint64_t seed, std::size_t i) {
   std::uint64_t bits = mix(seed * 1000003 + i);
@@ -70,7 +69,7 @@ inline std::uint64_t seed_of(std::uint64_t seed, int rank) {
   return seed * 1000 + static_cast<std::uint64_t>(rank);
 }
 
-/// What `rank` gives.
+/// The input of `rank`.
 inline Bytes given(const CallDescription& call, int rank, int size, std::uint64_t seed) {
   if (call.kind == CallKind::kBarrier) return {};
   if (call.kind == CallKind::kScatter && rank != call.root) return {};
@@ -78,7 +77,7 @@ inline Bytes given(const CallDescription& call, int rank, int size, std::uint64_
   return values(call.type, call.count * pieces, seed_of(seed, rank));
 }
 
-/// What `rank` has in its output in the end. In place: in its tensor.
+/// The expected output of `rank`, or its tensor after an in-place call.
 inline Bytes expected(const CallDescription& call, int rank, int size, std::uint64_t seed) {
   const std::size_t piece = call.count * element_size(call.type);
   std::vector<Bytes> inputs;

@@ -1,4 +1,5 @@
-// Groups whose transport works in host memory, with tensors of a device that the host cannot touch.
+// Groups whose transport works in host memory, with tensors of a device that the host cannot
+// access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ using testing_support::no_errors;
 using torch::Tensor;
 namespace far_device = testing_support::far_device;
 
-// Every rank has a device of its own, unless all have that of number `shared`.
+// Every rank has its own device, unless all use device number `shared`.
 std::vector<std::string> run_far_group(int size, const std::string& backend,
                                        const std::function<void(ProcessGroup)>& body,
                                        std::optional<int> shared = std::nullopt,
@@ -151,8 +152,8 @@ TEST_P(DeviceGroups, AllocateOnTheDeviceAndShareNothing) {
             no_errors(2));
 }
 
-// A rank whose device is still at work must not reduce what it has not computed yet, and a call
-// that needs no device must not overtake those before it.
+// A rank whose device is still busy must not reduce data that is not computed yet, and a call that
+// needs no device must not overtake earlier calls.
 TEST_P(DeviceGroups, StartInTheOrderOfTheCallsWithoutBlocking) {
   EXPECT_EQ(run_far_group(2, GetParam(),
                           [](ProcessGroup group) {
@@ -179,7 +180,7 @@ TEST_P(DeviceGroups, StartInTheOrderOfTheCallsWithoutBlocking) {
             no_errors(2));
 }
 
-// A rank that waits in one group must make progress in another, or the ranks wait for each other.
+// A rank that waits in one group must make progress in the other, or the ranks deadlock.
 TEST_P(DeviceGroups, GoOnWhileAnotherGroupIsWaitedFor) {
   EXPECT_EQ(run_far_group(2, GetParam(),
                           [](ProcessGroup group) {
@@ -197,7 +198,7 @@ TEST_P(DeviceGroups, GoOnWhileAnotherGroupIsWaitedFor) {
             no_errors(2));
 }
 
-// What a stream still does with a tensor comes before what another thread or stream receives in it.
+// Pending stream work on a tensor completes before another thread or stream receives into it.
 TEST_P(DeviceGroups, ReceiveBehindTheStreamThatCalled) {
   EXPECT_EQ(run_far_group(2, GetParam(),
                           [](ProcessGroup group) {
@@ -325,7 +326,8 @@ TEST(DeviceGroupsFailure, OfTheGroupIsHeardWhileDataIsOnItsWay) {
   EXPECT_THAT(errors[0], HasSubstr("enough"));
 }
 
-// A wrong call is no failure of the group, whose first one tells where the recorder was written.
+// A wrong call is not a failure of the group. The group's first failure reports the recorder's
+// location.
 TEST(DeviceGroupsFailure, OfAWrongCallIsItsOwn) {
   const auto errors = run_far_group(2, "gloo", [](ProcessGroup group) {
     if (group.rank() == 0) {

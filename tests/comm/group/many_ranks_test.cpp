@@ -1,4 +1,4 @@
-// More ranks than processors by far. Alone: it takes the machine for itself.
+// Far more ranks than processors. Runs alone, because it takes over the machine.
 #include <gtest/gtest.h>
 
 #include <lockstep/core/clock.h>
@@ -9,12 +9,12 @@
 namespace lockstep {
 namespace {
 
-// From before the first process exists until the last one has its group: what the processes do
-// then, and their ends, do not count. Two processors need some seconds. When every rank asked the
-// store for the texts of all, again and again, it took two minutes.
+// Measures from before the first process exists until the last one has its group; the processes'
+// later work and their exit do not count. Two processors need a few seconds. When every rank
+// queried the store repeatedly for the texts of all ranks, it took two minutes.
 TEST(ManyRanksMeeting, TakesAtMostTwentySeconds) {
   constexpr int kRanks = 200;
-  testing_support::Moment met;  // by the rank that has its group last
+  testing_support::Moment met;  // set when the last rank has its group
   const auto start = Clock::now();
   const auto errors = testing_support::run_group_processes(
       kRanks, "shm",

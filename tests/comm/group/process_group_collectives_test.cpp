@@ -1,4 +1,5 @@
-// Every collective over every backend against what one process computes; ranks are threads.
+// Every collective over every backend, compared with a single-process computation; ranks are
+// threads.
 #include <lockstep/comm/group/process_group.h>
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ struct Setting {
 
 class Collectives : public ::testing::TestWithParam<Setting> {
  protected:
-  /// On all ranks; fails the test with the ranks' errors.
+  /// Runs on all ranks and fails the test with the ranks' errors.
   void run(const std::function<void(ProcessGroup)>& body) {
     EXPECT_EQ(run_group(GetParam().size, GetParam().backend, body), no_errors(GetParam().size));
   }
@@ -310,7 +311,7 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
       works.push_back(group.async_broadcast(tensors.back(), i % size));
       works.push_back(group.async_barrier());
     }
-    // Some by asking, some by waiting, not in the order in which they were started.
+    // Completes some by polling and some by waiting, not in the order in which they were started.
     for (std::size_t i = 0; i < works.size(); i += 2) {
       while (!works[i]->is_completed()) std::this_thread::yield();
     }
@@ -328,7 +329,7 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
   });
 }
 
-// Strides are a rank's own business where they are not a memory format.
+// Strides other than those of a memory format may differ between ranks.
 TEST_P(Collectives, MeanElementsWhateverTheirOrderInMemory) {
   run([](ProcessGroup group) {
     const int size = group.size();
@@ -356,8 +357,8 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
   });
 }
 
-// As a sharded optimizer does it: the input of the one and the output of the other is this rank's
-// own piece, which lies at another place on each.
+// Used like this by a sharded optimizer: the output of reduce_scatter and the input of all_gather
+// are this rank's own piece, at a different offset on each rank.
 TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
   run([](ProcessGroup group) {
     const int size = group.size();
@@ -375,11 +376,11 @@ TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
   });
 }
 
-// Rank r writes column r of every rank's matrix, where the ranks share it.
+// Rank r writes column r of every rank's matrix if the ranks share memory.
 TEST_P(Collectives, SeeTheirPeersAllocatedMemory) {
   run([](ProcessGroup group) {
     const auto whole = group.allocate({7, 8}, torch::kFloat64);
-    const auto part = whole.narrow(0, 1, 5).t();  // neither at the beginning nor contiguous
+    const auto part = whole.narrow(0, 1, 5).t();  // not at the start, not contiguous
     const Tensors views = group.peer_views(part);
     const bool shared = group.backend() == "shm" || group.size() == 1;
     ASSERT_EQ(views.size(), shared ? group.size() : 0);
@@ -405,7 +406,7 @@ TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
     Tensors views = group.peer_views(group.allocate({1000}, torch::kInt32).fill_(group.rank() + 5));
     ASSERT_EQ(views.size(), 2);
     const auto other = views[1 - group.rank()];
-    views.clear();  // the registration of the own part has gone with it
+    views.clear();  // also drops the registration of this rank's part
     group.barrier();
     EXPECT_TRUE(group.peer_views(other).empty()) << "of a peer's part";
     require_equal(other, torch::full({1000}, 6 - group.rank(), torch::kInt32), "held by the view");
@@ -413,7 +414,7 @@ TEST(PeerViews, AreOfAllocatedMemoryAndHoldIt) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// More than an address can say, so that nothing is touched whatever the library does.
+// Sizes beyond the address space, so that no implementation touches any memory.
 TEST_P(Collectives, RefuseToAllocateWhatCannotBe) {
   run([](ProcessGroup group) {
     const auto refusal = [&](at::IntArrayRef shape) {

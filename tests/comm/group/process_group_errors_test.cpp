@@ -1,4 +1,5 @@
-// Wrong calls and failing groups: what the errors say, on which ranks. Ranks are threads.
+// Error messages of wrong calls and failing groups, and the ranks that throw them. Ranks are
+// threads.
 #include <lockstep/comm/group/process_group.h>
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ using namespace testing_support;
 
 struct WrongCall {
   const char* name;
-  std::function<void(ProcessGroup&)> call;  // of rank 1 of 2
+  std::function<void(ProcessGroup&)> call;  // called on rank 1 of 2
   const char* expected;
 };
 
@@ -101,7 +102,7 @@ const std::vector<WrongCall> kWrongCalls = {
      "peer must be from 0 to 1, got 3"},
     {"BatchToNobody", [](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kSend, ones(3), -1}}); },
      "rank 1: send: peer must be from 0 to 1, got -1"},
-    // It does not stand for any source, as irecv() without one.
+    // Unlike irecv() without a source, -1 does not mean any source.
     {"BatchFromNobody", [](auto& g) { g.batch_isend_irecv({{P2POp::Kind::kRecv, ones(3), -1}}); },
      "rank 1: recv: peer must be from 0 to 1, got -1"},
     {"EmptyGroup", [](auto& g) { g.new_group({}); }, "rank 1: new_group: ranks is empty"},
@@ -124,7 +125,7 @@ TEST(ProcessGroupErrors, AWrongCallIsRefusedAndTheGroupGoesOn) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Only the root sees that its list is wrong.
+// Only the root can see that its list is wrong.
 TEST(ProcessGroupErrors, AWrongNumberOfObjectsIsToldToAllRanks) {
   const auto errors = run_group(3, "shm", [](ProcessGroup group) {
     const std::vector<std::string> objects(group.rank() == 1 ? 2 : 0, "object");
@@ -136,7 +137,7 @@ TEST(ProcessGroupErrors, AWrongNumberOfObjectsIsToldToAllRanks) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// Both leave the group after both have failed.
+// Both ranks stay in the group until both have failed.
 std::vector<std::string> errors_of_two(const std::string& backend,
                                        const std::function<void(ProcessGroup&)>& call) {
   std::barrier both(2);
@@ -223,7 +224,7 @@ class MismatchedMessages : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, MismatchedMessages, ::testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
-// Gloo would end the process.
+// Gloo itself would end the process.
 TEST_P(MismatchedMessages, OfUnevenSplitsSayWhoGivesWhat) {
   const auto errors = errors_of_two(GetParam(), [](ProcessGroup& group) {
     const bool gives_more = group.rank() == 0;
@@ -249,7 +250,8 @@ TEST_P(MismatchedMessages, OfAlgorithmsAreErrors) {
   }
 }
 
-// Stalls of an algorithm over messages and of a collective of the library, and of two algorithms.
+// Stalls between an algorithm over point-to-point and a library collective, and between two
+// algorithms.
 class Stalls : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, Stalls, ::testing::Values("gloo", "hierarchical"),
                          [](const auto& info) { return info.param; });
@@ -296,7 +298,7 @@ TEST_P(Failures, ANanIsNamedBeforeItSpreads) {
           "rank 1 brought NaN to all_reduce[float32, 4] (operation 1), first at element 2")));
 }
 
-// Rank 1 calls what shared memory does with messages, which it does not compare by itself.
+// Rank 1's all-reduce consists of messages, which the shared-memory backend does not compare.
 TEST_P(Failures, ADesynchronisedProgramEndsWithTheSameWordsEverywhere) {
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_DEBUG", "detail");
@@ -342,11 +344,11 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
   std::latch seen(2);
   const auto errors = run_group(2, GetParam(), [&](ProcessGroup group) {
     try {
-      group.barrier();  // the abort may come before rank 0 has seen its end
+      group.barrier();  // the abort may arrive before rank 0 has returned from it
       if (group.rank() == 1) group.abort("the loss is infinite");
       group.barrier();
     } catch (...) {
-      EXPECT_THROW(group.barrier(), CommError);  // later ones too
+      EXPECT_THROW(group.barrier(), CommError);  // all later calls, too
       seen.arrive_and_wait();
       throw;
     }
@@ -375,7 +377,7 @@ TEST_P(Failures, LeaveTheFlightRecorder) {
                   AllOf(HasSubstr("all_reduce[float32, 4]"), HasSubstr("; flight recorder in ")));
       EXPECT_TRUE(work->is_completed());
       EXPECT_NE(work->error(), nullptr);
-      EXPECT_THROW(work->wait(), TimeoutError);  // as often as one asks
+      EXPECT_THROW(work->wait(), TimeoutError);  // every wait fails
     }
     seen.arrive_and_wait();  // rank 1 stays until rank 0 has seen the deadline
   });

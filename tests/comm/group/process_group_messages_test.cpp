@@ -43,7 +43,7 @@ TEST_P(Messages, AreToldApartByTheirTags) {
     std::vector<WorkPtr> works;
     Tensors tensors;
     for (int i = 0; i < 6; ++i) {
-      // Rank 1 asks in the reverse order.
+      // Rank 1 receives in the reverse order.
       const int tag = group.rank() == 0 ? i : 5 - i;
       tensors.push_back(group.rank() == 0 ? torch::full({50}, tag)
                                           : torch::zeros({50}, torch::kInt64));
@@ -79,7 +79,7 @@ TEST_P(Messages, ArriveFromAnySource) {
   const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
     ProcessGroup group = world;
     if (world.backend() == "hierarchical") {
-      // It has two transports, neither of which takes a receive back.
+      // It has two transports, and neither can cancel a receive.
       EXPECT_THROW(world.recv(torch::zeros({4})), ConfigError);
       group = *world.new_group({0, 1, 2, 3}, "gloo");
       EXPECT_EQ(group.backend(), "gloo");
@@ -106,7 +106,7 @@ TEST_P(Messages, OfABatchDoNotWaitForEachOther) {
     const int size = group.size();
     std::vector<P2POp> operations;
     Tensors received;
-    // Everybody receives first: one after the other this would never end.
+    // All ranks list their receives first: executed one after the other they would deadlock.
     for (int r = 0; r < size; ++r) {
       if (r == group.rank()) continue;
       received.push_back(torch::zeros({100000}, torch::kInt64));

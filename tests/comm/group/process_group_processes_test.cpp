@@ -67,7 +67,8 @@ TEST_P(Processes, AnAbortTellsTheReason) {
         group.barrier();
         if (group.rank() == 1) {
           group.abort("the loss is not a number");
-          // It stays until rank 0 has seen it: not the end of a connection tells, but the abort.
+          // It stays until rank 0 has seen the abort, so the reason cannot come from a closed
+          // connection.
           while (true) pause();
         }
         group.barrier();
@@ -77,7 +78,7 @@ TEST_P(Processes, AnAbortTellsTheReason) {
   EXPECT_THAT(errors[0], HasSubstr("the loss is not a number"));
 }
 
-// The group's threads are not there in the child, and its peers must not hear that this rank
+// The child does not have the group's threads, and the peers must not be notified that this rank
 // leaves.
 TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
   const auto errors = run_group_processes(2, GetParam(), [](ProcessGroup group) {
@@ -85,7 +86,7 @@ TEST_P(Processes, AForkedChildLeavesTheGroupToItsParent) {
     group.all_reduce(tensor);
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // ends a child that waits
+      alarm(20);  // ends a child that hangs
       {
         const ProcessGroup last = std::move(group);
       }
@@ -128,7 +129,7 @@ TEST(FlightRecorderFolders, OfTwoJobsAreTwo) {
                                                         {"rank_0", "rank_1", "rank_2"}}));
 }
 
-// LibTorch's store would tell on the terminal, with a backtrace, that it has lost rank 0.
+// LibTorch's store would print, with a backtrace, that it has lost rank 0.
 TEST(StandardError, IsLeftToTheProgram) {
   const testing_support::TemporaryDirectory directory;
   const auto file_of = [&](int rank) { return directory.path() / std::to_string(rank); };

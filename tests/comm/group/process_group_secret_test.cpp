@@ -1,4 +1,4 @@
-// The secret of a job: who may join, and what an outsider sees of the store.
+// The secret of a job: which ranks may join, and what an outsider sees of the store.
 #include <lockstep/comm/rendezvous/secret.h>
 
 #include <numeric>
@@ -33,7 +33,7 @@ using namespace testing_support;
 
 constexpr const char* kSecret = "a secret of more than sixteen characters";
 
-// What the ranks of a job with these secrets (null: none) say to each other.
+// The ranks' errors when a job meets with these secrets (null: no secret).
 std::vector<std::string> meet(const std::vector<const char*>& secrets,
                               const std::vector<int>& world_ranks = {}) {
   const int size = static_cast<int>(secrets.size());
@@ -107,8 +107,8 @@ std::string key_of_all_bytes() {
   return key;
 }
 
-// The bytes are those of AESSIV of Python's package cryptography, for a zero byte and the content,
-// with a slash and the name as associated data.
+// Reference output of AESSIV in Python's cryptography package, for a zero byte followed by the
+// content. The associated data is a slash followed by the name.
 TEST(Sealing, IsAesSiv) {
   const Sealing sealing(key_of_all_bytes());
   const Sealing::Bytes content{'c', 'o', 'n', 't', 'e', 'n', 't'};
@@ -166,7 +166,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
   store.set("b", "two");
   const auto keys = plain->listKeys();
   ASSERT_EQ(keys.size(), 2U);
-  // Contents of another name, changed contents, and contents of one's own.
+  // Contents of another name, changed contents, and made-up contents.
   const auto first = plain->get(keys[0]);
   auto changed = first;
   changed.back() ^= 1;
@@ -185,7 +185,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
   EXPECT_FALSE(stranger.check({"a"}));
 }
 
-// Whoever reaches the port can read there what another rank has given as its proof.
+// Anyone who can reach the port can read another rank's proof there.
 TEST(Secret, IsNotProvenByTheProofOfAnotherRank) {
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", kSecret);
@@ -230,7 +230,7 @@ TEST_P(SecretGroups, CommunicateOverASealedStore) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// A machine that is reached from others, and a port that asks nobody who he is.
+// Other machines can reach the address, and the port authenticates nobody.
 TEST(Secret, IsDemandedWhereStrangersReachThePort) {
   testing_support::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", std::nullopt);
@@ -253,13 +253,13 @@ TEST(Secret, IsEnoughWhereStrangersReachThePort) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto errors = run_threads(2, [&](int rank) {
     auto environment = environment_of(rank, 2, fd);
-    environment.master_addr = "0.0.0.0";  // leads to the socket on loopback
+    environment.master_addr = "0.0.0.0";  // reaches the socket on loopback
     rendezvous(environment, std::chrono::seconds(20));
   });
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// torchrun's own store is as open as torchrun has made it.
+// The launcher, torchrun here, decides who can reach its store.
 TEST(Secret, IsMissedInTheStoreOfALauncher) {
   testing_support::ScopedEnvironment variables;
   variables.set("LOCKSTEP_SECRET", std::nullopt);

@@ -35,7 +35,7 @@ void require_sum(ProcessGroup& group, int mine, int expected, const char* what) 
 
 TEST_P(Subgroups, HaveTheirOwnRanks) {
   const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
-    // In another order than the world's.
+    // In a different order than in the world.
     auto group = world.new_group({3, 1});
     EXPECT_EQ(group.has_value(), world.rank() % 2 == 1);
     if (group) {
@@ -83,7 +83,7 @@ TEST_P(Subgroups, NestAndOverlap) {
   const auto errors = run_group(4, GetParam(), [](ProcessGroup world) {
     auto row = *world.split(world.rank() / 2);
     auto column = *world.split(world.rank() % 2);
-    auto inner = row.new_group({1, 0});  // of a group of a group
+    auto inner = row.new_group({1, 0});  // nested group
     require_sum(row, world.rank(), world.rank() < 2 ? 1 : 5, "row");
     require_sum(column, world.rank(), world.rank() % 2 == 0 ? 2 : 4, "column");
     require_sum(*inner, world.rank(), world.rank() < 2 ? 1 : 5, "inner");
@@ -93,7 +93,7 @@ TEST_P(Subgroups, NestAndOverlap) {
   EXPECT_EQ(errors, no_errors(4));
 }
 
-// Each rank waits for its groups in another order: a wait in one must move the others.
+// Each rank waits for its groups in a different order: a wait in one must advance the others.
 TEST_P(Subgroups, MoveWhileAnotherIsWaitedFor) {
   const auto errors = run_group(3, GetParam(), [](ProcessGroup world) {
     auto left = world.new_group({0, 1});
@@ -199,7 +199,7 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
   EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
 }
 
-// A launcher keeps its store when it starts all ranks again.
+// A launcher keeps its store when it restarts all ranks.
 TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {

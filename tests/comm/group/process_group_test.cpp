@@ -1,4 +1,4 @@
-// How ranks meet: init_process_group, its options and what it says when they do not fit together.
+// How ranks meet: init_process_group, its options, and its errors if they are inconsistent.
 #include <lockstep/comm/group/process_group.h>
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST(InitProcessGroup, RefusesUnknownBackends) {
   }
 }
 
-// The sum of a moment and the longest of all times overflows.
+// The current time plus the maximum duration overflows.
 TEST(InitProcessGroup, WaitsForAHostForTwelveDaysAtMost) {
   EXPECT_EQ(host_timeout({.host_timeout = std::chrono::milliseconds::max()}),
             std::chrono::seconds(1'000'000));
@@ -99,7 +99,7 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
 struct Contradiction {
   const char* name;
   WorkerEnvironment second;  // of the second process; the first is rank 0 of 2
-  const char* expected;      // in the error of either
+  const char* expected;      // in the errors of both
 };
 
 class Rendezvous : public ::testing::TestWithParam<Contradiction> {};
@@ -112,7 +112,7 @@ TEST_P(Rendezvous, NamesWhatContradicts) {
         .rank = 0, .world_size = 2, .local_world_size = 2, .listen_fd = fd};
     if (process == 1) {
       environment = GetParam().second;
-      environment.agent_store = true;  // it connects, whatever its rank says
+      environment.agent_store = true;  // it connects, whatever its rank
     }
     environment.master_port = port;
     init_process_group({.timeout = std::chrono::milliseconds(800), .environment = environment});
@@ -131,7 +131,7 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
   }
 }
 
-// Nobody else comes.
+// No other rank joins, so the error must come first.
 TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
   struct Case {
     const char* variable;
@@ -180,7 +180,7 @@ TEST(InitProcessGroup, NamesRanksThatWantDifferentThings) {
   }
 }
 
-// Sets the place of rank 0 of two.
+// Sets the environment of rank 0 of two.
 void set_place(testing_support::ScopedEnvironment& environment, std::uint16_t port) {
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
            {"RANK", "0"},
@@ -193,7 +193,7 @@ void set_place(testing_support::ScopedEnvironment& environment, std::uint16_t po
   }
 }
 
-// After an attempt that failed another may follow, on the same inherited socket.
+// A failed attempt may be followed by another on the same inherited socket.
 TEST(InitProcessGroup, JoinsTheEnvironmentsGroupOnce) {
   const int fd = listen_on("127.0.0.1", 0);
   testing_support::ScopedEnvironment environment;
@@ -223,7 +223,7 @@ TEST(InitProcessGroup, AloneJoinsOnceAsWell) {
               HasSubstr("has joined its group already; keep a copy"));
 }
 
-// Nobody clears what a failed attempt left there.
+// Nobody deletes the keys of a failed attempt from the launcher's store.
 TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
   const int fd = listen_on("127.0.0.1", 0);
   testing_support::ScopedEnvironment environment;
@@ -236,7 +236,7 @@ TEST(InitProcessGroup, TriesALaunchersStoreOnce) {
               HasSubstr("let the launcher start them again"));
 }
 
-// torchrun keeps its store, and what the first attempt left there, when it starts all ranks again.
+// torchrun keeps its store, with the keys of the first attempt, when it restarts all ranks.
 TEST(InitProcessGroup, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto store = testing_support::tcp_store(0, fd);
@@ -293,7 +293,7 @@ TEST(InitProcessGroup, MeetsOnTheLoopbackOfIpv6) {
   }
 }
 
-// As where rank 0 is stopped before it serves, or another program listens there.
+// Simulates a rank 0 that is stopped before it serves, or another program that listens there.
 TEST(InitProcessGroup, SaysWhichRankWaitsForWhichSilentAddress) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto environment = testing_support::environment_of(1, 2, fd);

@@ -1,7 +1,9 @@
 // Random programs: collectives and messages of random kind, type and size in overlapping groups,
-// several in flight, with random delays, against what one process computes. A seed names a program.
+// several in flight, with random delays, compared with a single-process computation. A seed
+// identifies a program.
 //
-// LOCKSTEP_RANDOM_SECONDS sets how long it runs (3), LOCKSTEP_RANDOM_SEED where it begins (1).
+// LOCKSTEP_RANDOM_SECONDS sets the duration (default 3), LOCKSTEP_RANDOM_SEED the first seed
+// (default 1).
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -23,11 +25,11 @@ using Random = std::mt19937_64;
 
 std::size_t upto(Random& random, std::size_t most) { return random() % (most + 1); }
 
-// All ranks of a program make the same calls: they draw from equal generators.
+// All ranks of a program make the same calls because their generators have the same state.
 struct Program {
   int size;
   EngineOptions options;
-  std::vector<std::vector<int>> groups;  // world ranks of each
+  std::vector<std::vector<int>> groups;  // world ranks of each group
 };
 
 Program random_program(Random& random) {
@@ -67,7 +69,7 @@ struct InFlight {
 
 struct Message {
   Bytes bytes;
-  Bytes wanted;  // of a receive
+  Bytes wanted;  // expected contents of a receive
   std::shared_ptr<Transfer> transfer;
   Engine* engine;
 };
@@ -111,7 +113,7 @@ class RandomRank {
     InFlight flight{call, seed, buffers(call, places_[g], sizes_[g], seed), engines_[g].get(), 0};
     const std::byte* input =
         is_in_place(call.kind) ? flight.memory.output_data() : flight.memory.input_data();
-    // Some ranks at once, which for small ones is another way through the engine, and some not.
+    // Some ranks make a blocking call, which takes a different path in the engine for small sizes.
     if (upto(delays_, 3) == 0) {
       flight.engine->run(call, number, input, flight.memory.output_data(), kTimeout, [] {});
       return require_expected(call, flight.memory.output, places_[g], sizes_[g], seed);
@@ -136,7 +138,7 @@ class RandomRank {
                                       tag, mine.bytes.data());
   }
 
-  // In any order: the ranks differ.
+  // Picks in random order, different on each rank.
   void finish_one() {
     const std::size_t which = upto(delays_, calls_.size() + messages_.size() - 1);
     if (which < calls_.size()) {
@@ -166,7 +168,7 @@ class RandomRank {
   std::vector<int> places_;
   std::vector<int> sizes_;
   std::vector<InFlight> calls_;
-  std::list<Message> messages_;  // a list: the engine holds addresses
+  std::list<Message> messages_;  // a list, because the engine holds addresses
 };
 
 TEST(RandomCollectives, GiveWhatOneProcessComputes) {

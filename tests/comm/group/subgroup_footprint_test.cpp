@@ -1,5 +1,5 @@
-// What groups made from groups leave behind, and which ranks their errors name. The machine's load
-// has a say in both, so that these suites may run a second time (tools/run_tests.py). Ranks are
+// What groups made from groups leave behind, and which ranks their errors name. Both depend on the
+// load of the machine, so these suites may run a second time (tools/run_tests.py). Ranks are
 // threads.
 #include <lockstep/comm/group/process_group.h>
 
@@ -55,7 +55,7 @@ TEST_P(SubgroupFailures, NameTheRanksOfTheWorld) {
 class SubgroupFootprint : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, SubgroupFootprint, all_backends, name_of_backend);
 
-// How many descriptors of each kind are open, such as "anon_inode:[eventfd] 3, socket 12".
+// Number of open descriptors of each kind, such as "anon_inode:[eventfd] 3, socket 12".
 std::string open_descriptors() {
   std::map<std::string, int> kinds;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -91,7 +91,7 @@ Footprint footprint() {
   return found;
 }
 
-// One group more or less may be on its way out.
+// Allows for one group that is still being released.
 Footprint most_after(const Footprint& before) {
   return {.descriptors = before.descriptors + 8,
           .threads = before.threads + 4,
@@ -99,8 +99,8 @@ Footprint most_after(const Footprint& before) {
           .rss_kib = before.rss_kib + 20 * 1024};
 }
 
-// What is left when groups that are on their way out have gone: on a busy machine their connections
-// and threads end late, so they have some seconds.
+// The footprint after pending releases. On a busy machine connections and threads end late, so they
+// have some seconds.
 Footprint settled_footprint(const Footprint& most) {
   const auto deadline = Clock::now() + std::chrono::seconds(20);
   Footprint now = footprint();
@@ -113,8 +113,8 @@ Footprint settled_footprint(const Footprint& most) {
   return now;
 }
 
-// What the first groups have for good: their watchdogs open a connection to the store after their
-// first look, and what the groups after them had goes late.
+// The permanent footprint of the first groups: their watchdogs connect to the store after their
+// first check, and resources of later groups are released late.
 Footprint steady_footprint() {
   constexpr std::chrono::seconds kSteady{1};
   const auto deadline = Clock::now() + std::chrono::seconds(20);
@@ -130,8 +130,8 @@ Footprint steady_footprint() {
   return steady;
 }
 
-// Gloo's groups open many connections, and the full number takes minutes; LOCKSTEP_TEST_GROUPS=1000
-// makes it.
+// Gloo's groups open many connections, so the full number of groups takes minutes.
+// LOCKSTEP_TEST_GROUPS=1000 selects it.
 int how_many(const std::string& backend) {
   const int usual = backend == "shm" ? 1000 : backend == "gloo" ? 60 : 15;
   return static_cast<int>(environment_integer("LOCKSTEP_TEST_GROUPS").value_or(usual));
@@ -139,7 +139,7 @@ int how_many(const std::string& backend) {
 
 TEST_P(SubgroupFootprint, LeavesNothingBehind) {
   const bool levels = GetParam() == "hierarchical";
-  const int size = levels ? 3 : 2;  // two of them on one host
+  const int size = levels ? 3 : 2;  // with two of them on one host
   const int groups = how_many(GetParam());
   const c10::intrusive_ptr<c10d::Store> hashes = c10::make_intrusive<c10d::HashStore>();
   const int fd = levels ? listen_on("127.0.0.1", 0) : -1;
@@ -150,7 +150,7 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
   std::int64_t keys_before = 0;
   std::int64_t keys_after = 0;
   const auto errors = run_threads(size, [&](int rank) {
-    // Several hosts need a store that tells the way between them.
+    // Several hosts need a store that shows the route between them.
     const auto store = levels ? testing_support::tcp_store(rank, fd) : hashes;
     auto world = join_store(store, rank, size,
                             {.backend = GetParam(),
@@ -165,7 +165,7 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
         auto tensor = torch::full({5}, rank);
         group.all_reduce(tensor);
         require_equal(tensor, torch::full({5}, size * (size - 1) / 2), "sum");
-        // Its last user, on each rank, is gone before the next one is made.
+        // On each rank the last user of a group is gone before the next group is made.
       }
       world.barrier();
     };

@@ -20,7 +20,7 @@ namespace {
 
 using Finish = std::function<void()>;
 
-// What is only moved is moved as bytes: so the library's choice of types does not matter.
+// Data that is only moved travels as bytes, so the types that the library supports do not matter.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
 MessageSlot slot_of(const torch::Tensor& tensor, const MessageTag& tag) {

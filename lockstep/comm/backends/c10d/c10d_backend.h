@@ -1,4 +1,4 @@
-// A backend of PyTorch's own library (c10d::Backend: Gloo, NCCL) as a backend of ours.
+// Adapts a backend of PyTorch's own library (c10d::Backend: Gloo, NCCL) to lockstep::Backend.
 #pragma once
 
 #include <chrono>
@@ -37,13 +37,13 @@ struct AdapterOptions {
   /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for there is no
   /// connection whose state could be queried. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
-  /// Answers for the device in whose streams the library runs. Gloo's operations never ask it.
+  /// Queries the device in whose streams the library runs. Not used for Gloo's operations.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
 };
 
-/// Which rank of a group with these members serves the store.
+/// The rank that serves the store, in a group with these members.
 int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
-/// How messages name this rank of a group with these members.
+/// The number by which messages name this rank, in a group with these members.
 int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
 
 /// `store` is this group's alone; see Watchdog for what it is used for.

@@ -227,7 +227,7 @@ struct PointToPointWork::Job {
 
   const WorkHandle handle;
   const std::function<void()> deliver;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   bool claimed = false;
   bool done = false;

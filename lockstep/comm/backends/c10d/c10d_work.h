@@ -29,7 +29,7 @@ class OperationWork : public Work {
   virtual void expect_looks() = 0;
   /// Whether nothing of the operation is left in the library once it is settled.
   virtual bool is_through() const = 0;
-  /// What is left to do when it ended well.
+  /// The work that remains after the operation has succeeded.
   virtual void finish() {}
 
   /// Waits until the operation has ended or the deadline is over, which ends the group. `wait_once`
@@ -52,7 +52,7 @@ class OperationWork : public Work {
   bool is_inquiring() const;
 
   const std::optional<Watchdog::Ticket> ticket_;
-  mutable std::recursive_mutex mutex_;  // guards what follows
+  mutable std::recursive_mutex mutex_;  // guards the members below
   std::optional<Deadline> inquiry_;     // the operation failed, and the reason is looked for
   std::string failure_;
   bool settled_ = false;

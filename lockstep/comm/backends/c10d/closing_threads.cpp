@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kExitLimit{5};
 }  // namespace
 
 struct ClosingThreads::State {
-  std::mutex mutex;          // guards what follows
+  std::mutex mutex;          // guards the members below
   pid_t process = getpid();  // whose threads these are: a forked child has none of its parent's
   std::condition_variable changed;
   int running = 0;

@@ -1,4 +1,4 @@
-// What the operations of one group share: the library's group, the watchdog, and how both end.
+// State shared by the operations of a group: the library's group, the watchdog, and their end.
 #pragma once
 
 #include <atomic>
@@ -126,7 +126,7 @@ class Context {
   const std::shared_ptr<Progress> progress_;
   std::atomic<bool> broken_ = false;
   std::vector<WorkHandle> probes_;              // by rank; of the watchdog's thread
-  std::mutex mutex_;                            // guards what follows
+  std::mutex mutex_;                            // guards the members below
   std::multiset<Clock::time_point> deadlines_;  // at which Gloo closes the connections
   std::vector<WorkHandle> outstanding_;         // what Gloo may still be working on
   c10::intrusive_ptr<c10d::Backend> backend_;

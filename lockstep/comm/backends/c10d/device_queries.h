@@ -1,4 +1,4 @@
-// What the adapter asks of the device in whose streams a library runs its operations.
+// The adapter's queries to the device in whose streams a library runs its operations.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>

@@ -1,5 +1,5 @@
-// The store as Gloo gets it: it never blocks the connection that others of this rank use, too, and
-// what Gloo wrote can be deleted when the group ends.
+// The store that is passed to Gloo. It never blocks the connection that other code of this rank
+// shares, and the keys that Gloo wrote can be deleted when the group ends.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace lockstep::c10d_adapter {
 /// threads.
 class GroupStore final : public ForwardingStore<> {
  public:
-  /// `check` is called again and again while something is waited for; what it throws ends the wait.
+  /// `check` is called repeatedly during a wait; an exception from it ends the wait.
   explicit GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check = {});
 
   /// Deletes all keys that were set through this object.

@@ -1,4 +1,4 @@
-// Finds out how operations end that only streams of a device wait for.
+// Determines how operations end when only streams of a device wait for them.
 //
 // Nobody else would: their callers go on. A thread asks the device, one operation after the other,
 // for they end in the order in which they were started. It is not the watchdog's, because a query
@@ -30,20 +30,20 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  /// What the library has just started.
+  /// Adds an operation that the library has just started.
   Operation add(WorkHandle handle, Call call);
   /// Asks the device for one operation, for a caller who waits for it or wants to know. True once
-  /// it is known how it ended. A failure is looked into by the thread.
+  /// it is known how it ended. The thread investigates failures.
   bool ask(StreamOperation& operation);
-  /// For the watchdog's thread: ends the group where nothing can be expected any more of the first
-  /// operation, it is over its deadline or a peer will not come, and the thread that asks the
-  /// device has not heard an answer for long. Does not ask it.
+  /// For the watchdog's thread. Ends the group if the first operation has passed its deadline or a
+  /// peer will not join it, and the querying thread has had no answer from the device for long.
+  /// Does not query the device itself.
   void judge();
-  /// Frees what has ended: its tensors may be the last that hold their memory.
+  /// Frees the operations that have ended; their tensors may hold the last reference to memory.
   void free_ended();
-  /// All operations have failed, and later ones, too.
+  /// Fails all operations, including later ones.
   void fail(std::exception_ptr error);
-  /// Stops asking. Returns what has not ended.
+  /// Stops querying the device. Returns the operations that have not ended.
   std::vector<Operation> stop();
 
  private:
@@ -60,7 +60,7 @@ class InFlight {
   bool is_stopped();
 
   Context& context_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Operation> operations_;               // in the order of their starts
   Clock::time_point first_since_{};                // when all before the first had ended

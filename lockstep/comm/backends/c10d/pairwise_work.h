@@ -19,7 +19,7 @@ namespace lockstep::c10d_adapter {
 /// Has to be waited for by one thread at a time, as GroupWork does.
 class PairwiseWork final : public Work {
  public:
-  /// What this rank gets from one rank and gives to another, under way.
+  /// A transfer under way: data received from one rank and sent to another.
   struct Exchange {
     int source = 0;
     std::int64_t expected = 0;  ///< elements from `source`

@@ -1,4 +1,4 @@
-// Which reductions PyTorch's libraries can do, and what is done here where they cannot.
+// Which reductions PyTorch's libraries support, and fallbacks for the others.
 //
 // Gloo and NCCL have no 16-bit integers; Gloo rounds halves after every addition; NCCL has no
 // bitwise operations; neither lets a NaN win in min and max. Bools are theirs as bytes, with other

@@ -38,7 +38,7 @@ class StreamOperation {
   const Call call_;
   const Watchdog::Ticket ticket_;
   const Clock::time_point start_ = Clock::now();
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool ended_ = false;
   std::exception_ptr error_;
   std::vector<Listener> listeners_;

@@ -42,7 +42,7 @@ class StreamWork final : public Work, public StreamOrdered {
   const Call call_;
   /// Null where a graph captures it.
   const std::shared_ptr<StreamOperation> operation_;
-  mutable std::recursive_mutex mutex_;  // guards what follows
+  mutable std::recursive_mutex mutex_;  // guards the members below
   std::function<void()> finish_;
   bool joined_ = false;  // the current stream waits for it
   std::exception_ptr error_;

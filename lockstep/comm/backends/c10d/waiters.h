@@ -1,4 +1,4 @@
-// Threads that wait for what can only be waited for: Gloo's sends and receives cannot be asked
+// Threads that wait for operations that cannot be polled: Gloo's sends and receives cannot report
 // whether they are complete.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace lockstep::c10d_adapter {
 class Waiters {
  public:
   Waiters() = default;
-  /// Waits for the jobs: whoever owns this makes them end first.
+  /// Waits for the jobs; the owner must make them end first.
   ~Waiters();
   Waiters(const Waiters&) = delete;
   Waiters& operator=(const Waiters&) = delete;
@@ -27,7 +27,7 @@ class Waiters {
  private:
   void work();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   std::vector<std::thread> threads_;

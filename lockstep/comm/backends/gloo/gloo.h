@@ -15,14 +15,14 @@
 
 namespace lockstep::gloo {
 
-/// What a rank does while it waits.
+/// What a rank does while it waits for its peers.
 struct Meanwhile {
   std::shared_ptr<Progress> progress;  ///< moves its other operations; null: there are none
-  /// Called again and again while the ranks connect; may throw what makes that vain. May be empty.
+  /// Called repeatedly while the ranks connect; may throw to abandon the attempt. May be empty.
   std::function<void()> check;
 };
 
-/// Collective. `store` holds nothing but this group's; `environment` says which rank of it this is.
+/// Collective. `store` holds only this group's keys; `environment` gives this rank's number in it.
 /// `interface_address` is this host's address that its peers can reach. Tensors on `device` are
 /// communicated; those of a GPU only in a CUDA build of LibTorch. `world_ranks` are the members'
 /// ranks in the first group, by which messages name them; empty: this is it. `host_timeout`: as in

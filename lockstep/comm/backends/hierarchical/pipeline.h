@@ -19,7 +19,7 @@ namespace lockstep::hierarchical {
 using WorkPtr = std::shared_ptr<Work>;
 using Start = std::function<WorkPtr()>;
 
-/// What this rank does for one piece of a collective; what it has no part in is empty.
+/// The stages of this rank for one piece of a collective; stages without this rank are empty.
 struct Piece {
   Start up;      ///< on the local group
   Start across;  ///< on the leaders' group, once up is complete
@@ -29,9 +29,9 @@ struct Piece {
   bool down_started = false;
 };
 
-/// A collective. All local starts of an operation precede those of the next one, on all ranks, and
-/// of an operation all ups precede all downs: so the order on the local group does not depend on
-/// time.
+/// A collective. On all ranks, the local starts of an operation precede those of the next one, and
+/// within an operation all ups precede all downs. The order on the local group is therefore
+/// independent of timing.
 struct Operation {
   CallDescription description;
   std::uint64_t number = 0;
@@ -51,15 +51,15 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   explicit Pipeline(const Parts& parts);
 
   WorkPtr start(std::shared_ptr<Operation> operation);
-  /// Until every operation has started all that it has to start on the local group: then others may
-  /// use it.
+  /// Waits until every operation has started all its stages on the local group, which others may
+  /// then use.
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;
   bool needs_a_hand() override;
 
   void wait(Operation& operation, std::chrono::milliseconds timeout);
-  /// Moves everything; whether `operation` has ended.
+  /// Advances all operations. Returns whether `operation` has ended.
   bool test(Operation& operation);
   std::exception_ptr error_of(const Operation& operation);
 
@@ -92,7 +92,7 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   std::recursive_mutex mutex_;
   bool moving_ = false;
   std::deque<std::shared_ptr<Operation>> operations_;
-  // A stage failed: until the deadline somebody may say why on the network, which all ranks share.
+  // A stage failed. Until the deadline, a rank may report the reason on the network that all share.
   std::exception_ptr doubt_;
   std::optional<Deadline> doubt_until_;
   std::exception_ptr failure_;  // the group has ended

@@ -17,16 +17,16 @@ namespace lockstep::nccl {
 
 bool is_available();
 
-/// What tells a GPU from all others in the world; empty in builds without NCCL.
+/// A globally unique identifier of a GPU; empty in builds without NCCL.
 std::string device_identity(torch::Device device);
 
 /// Whether the calling thread's current stream of a GPU is being captured into a CUDA graph. False
 /// for other devices, and in builds without NCCL.
 bool is_captured(torch::Device device);
 
-/// How a group's communicator comes about.
+/// How a group's communicator is created.
 struct Communicator {
-  /// Its kernels run in a stream of high priority, before those of a backward that are queued.
+  /// Whether its kernels run in a high-priority stream, ahead of queued kernels of a backward pass.
   bool high_priority = false;
   /// A group over NCCL that has all these ranks and from whose communicator this one is split: all
   /// of its ranks call connect() or leave_split() at the same time, and none of its operations may
@@ -38,7 +38,7 @@ struct Communicator {
 /// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
 /// are those of gloo::connect. ConfigError in builds without NCCL. All ranks must come.
 ///
-/// What differs from other backends: a Work's wait() without a timeout makes the current stream
+/// Differences from other backends: a Work's wait() without a timeout makes the current stream
 /// wait, unless it is a barrier's. Whether the operation then ends on the device is watched: at the
 /// group's timeout, and when a peer has given no sign of life for `host_timeout`, the group ends,
 /// the kernels with it, and the next call throws. Messages ignore their tags: two ranks receive in

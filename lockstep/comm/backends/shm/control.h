@@ -38,7 +38,7 @@ inline constexpr std::uint32_t kSlots = 4;
 /// them.
 inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
 
-/// What a rank is doing in one chunk, for its peers to compare with what they are doing.
+/// A rank's operation in one chunk, which peers compare with their own.
 struct ChunkDescription {
   CallDescription call;
   std::uint64_t number = 0;  ///< of the call, among the group's collectives

@@ -284,7 +284,7 @@ bool Engine::advance() noexcept {
     const std::scoped_lock lock(mutex_);
     return advance_locked();
   } catch (const std::exception&) {
-    return false;  // whoever waits for this group will meet the reason there
+    return false;  // a later wait in this group throws the reason
   }
 }
 
@@ -513,7 +513,7 @@ void Engine::abort(const std::string& reason, bool late) {
   for (int peer = 0; peer < size_; ++peer) wake_all(peer);
 }
 
-// Wakes whoever sleeps on a word of `rank`.
+// Wakes all threads that sleep on a word of `rank`.
 void Engine::wake_all(int rank) const {
   RankState& state = control_.state(rank);
   if (state.sleepers.load(std::memory_order_seq_cst) != 0) {

@@ -46,7 +46,7 @@ struct EngineOptions {
   std::size_t in_place_bytes = 1024;
   /// The names of the ranks in messages; 0, 1, ... where empty.
   std::vector<int> world_ranks{};
-  /// What else this process has under way; may be null.
+  /// Other operations that this process has under way; may be null.
   std::shared_ptr<Progress> progress{};
 };
 
@@ -119,27 +119,27 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
 
   /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
   void check();
-  /// As check(), but a peer that has left is no error.
+  /// Like check(), but does not treat a peer that has left as an error.
   void throw_if_ended();
 
   bool advance() noexcept override;
   void awaited_words(std::vector<AwaitedWord>& words) override;
 
  private:
-  /// What keeps the oldest chunk from moving: a rank, its word, and the value that it must reach.
+  /// The condition that blocks the oldest chunk: a rank, its word, and the value it must reach.
   struct Blocker {
     int rank = -1;
     Word* word = nullptr;
     std::uint32_t seen = 0;
     const char* verb = "";
   };
-  /// What a wait waits for.
+  /// The condition that a wait waits for.
   struct Goal {
     const Transfer* transfer = nullptr;  // else:
     Ticket ticket = 0;
   };
 
-  /// What post() is given.
+  /// The argument of post().
   struct Request {
     const CallDescription& call;
     std::uint64_t number;
@@ -211,7 +211,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::atomic<Clock::rep> next_doubt_ = 0;  // when a test looks again whether the peers live
   std::atomic<bool> failed_ = false;        // this rank gave up: nothing of its moves any more
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   SharingCost sharing_cost_;
   Channels channels_;
   std::vector<Word*> published_;  // whose sleepers have not been woken yet

@@ -22,13 +22,13 @@ constexpr char kNo = 'n';
 constexpr PatienceOptions kSharedProcessors{std::chrono::microseconds(0),
                                             std::chrono::milliseconds(2)};
 
-// What rank 0 announces: where its control segment is, and what must be found in it.
+// The announcement of rank 0: where its control segment is, and its expected contents.
 struct Announcement {
   SegmentAddress address;
   std::uint64_t nonce[2] = {0, 0};
 };
 
-// What a rank that opened the segment says of itself.
+// The reply of a rank that has opened the segment.
 struct Member {
   pid_t pid = 0;
   std::uint64_t pid_namespace = 0;  ///< process numbers mean the same only within one

@@ -51,7 +51,7 @@ struct Operation {
 /// How much of a piece fits into one chunk.
 std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes);
 
-/// What one rank does with its chunks. Stateless apart from where things lie.
+/// The steps of one rank for its chunks. Holds no state except memory locations.
 class Stages {
  public:
   Stages(const Control& control, int rank)

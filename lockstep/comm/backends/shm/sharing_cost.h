@@ -1,4 +1,4 @@
-// What it costs a processor to read what another has just written.
+// The cost of reading data that another processor has just written.
 //
 // Some 30 ns where the two share a cache, several times that where they do not (and a virtual
 // machine's processors may move apart while it runs). Where it is dear, data for others is better

@@ -92,7 +92,7 @@ class ShmWork : public Work {
 
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool ended_ = false;
   std::exception_ptr error_;
 };

@@ -1,4 +1,4 @@
-// The group of one: every collective is complete at once.
+// The backend of a group of one rank: every collective completes at once.
 #pragma once
 
 #include <memory>

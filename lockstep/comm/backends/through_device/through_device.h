@@ -1,5 +1,5 @@
-// Tensors in host memory over a backend that communicates those of a device: NCCL between hosts
-// whose ranks meet in shared memory.
+// Communicates tensors in host memory over a backend for device tensors: NCCL between hosts whose
+// ranks meet in shared memory.
 #pragma once
 
 #include <chrono>
