@@ -378,6 +378,7 @@ class FarHooks final : public at::PrivateUse1HooksInterface {
 // --- Operators -----------------------------------------------------------------------------------
 
 std::atomic<std::int64_t> blocking_read_count{0};
+std::atomic<std::int64_t> recorded_stream_count{0};
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
@@ -455,6 +456,9 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
+// The queues hold what they use, so the allocator needs no such call.
+void record_stream(at::Tensor&, at::Stream) { ++recorded_stream_count; }
+
 // So that Module::to() moves parameters, as between a CPU and a GPU.
 bool has_compatible_type(const at::Tensor&, const at::Tensor&) { return true; }
 
@@ -527,6 +531,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
   library.impl("_local_scalar_dense", &local_scalar);
+  library.impl("record_stream", &record_stream);
   library.impl("convolution_overrideable", &convolution);
   library.impl("convolution_backward_overrideable", &convolution_backward);
 }
@@ -562,6 +567,7 @@ std::vector<std::string> waits() {
   const std::scoped_lock lock(waits_mutex);
   return all_waits;
 }
+std::int64_t recorded_streams() { return recorded_stream_count; }
 int current_device() { return current_index; }
 c10::Stream new_stream(int index) {
   return c10::impl::VirtualGuardImpl(kType).getNewStream(device(index), 0);

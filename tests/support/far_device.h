@@ -36,6 +36,9 @@ std::int64_t blocking_reads();
 /// operators whose results the host needs, such as "aten::nonzero".
 std::vector<std::string> waits();
 
+/// Calls of Tensor::record_stream() so far, in the whole process.
+std::int64_t recorded_streams();
+
 /// The current device of the calling thread.
 int current_device();
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/call/device_stream.h>
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
@@ -24,10 +25,6 @@ c10::Stream copy_stream_of(torch::Device device) {
   const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
   streams.emplace(std::pair(device.type(), device.index()), stream);
   return stream;
-}
-
-c10::Stream current_stream_of(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
@@ -68,22 +65,18 @@ std::optional<torch::Device> device_of_results(const TensorPairs& copies) {
   return std::nullopt;
 }
 
-c10::Event mark_stream(torch::Device device) {
-  c10::Event mark(device.type());
-  mark.record(current_stream_of(device));
-  return mark;
-}
-
 std::optional<c10::Event> copy_results(const TensorPairs& copies) {
   const torch::NoGradGuard no_grad;
-  const auto device = device_of_results(copies);
+  std::optional<torch::Device> device;
   for (const auto& [target, source] : copies) {
-    const bool queues = device == target.device() && source.is_cpu() && source.is_pinned();
+    const bool from_device = !source.is_cpu();
+    const bool queues = !target.is_cpu() && (from_device || source.is_pinned());
     torch::Tensor(target).copy_(source, /*non_blocking=*/queues);
+    if (queues) device = target.device();
+    // The source, a temporary, may have been made in another stream.
+    if (from_device) record_current_stream(source);
   }
   return device ? std::optional(mark_stream(*device)) : std::nullopt;
 }
-
-void let_stream_wait(const c10::Event& event) { event.block(current_stream_of(event.device())); }
 
 }  // namespace lockstep

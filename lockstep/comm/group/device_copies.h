@@ -29,19 +29,11 @@ c10::Event start_copies_to_host(const TensorPairs& copies);
 /// copies.
 bool is_captured(torch::Device device);
 
-/// The device whose current stream copy_results() will use for these copies. Empty if all of them
-/// complete immediately.
+/// The device to which copy_results() will copy from pinned host memory. Empty if it will not.
 std::optional<torch::Device> device_of_results(const TensorPairs& copies);
 
-/// An event that marks the work queued in the device's current stream at the time of the call.
-c10::Event mark_stream(torch::Device device);
-
-/// Fills each pair's first tensor from its second. Copies from pinned memory to a device are queued
-/// in the current stream, and the returned event completes when they do. Empty if all copies are
-/// already complete.
+/// Fills each pair's first tensor from its second. Copies to a device are queued in its current
+/// stream, and the returned event completes when they do. Empty if all copies are already complete.
 std::optional<c10::Event> copy_results(const TensorPairs& copies);
-
-/// Makes the current stream of the event's device, on the calling thread, wait for the event.
-void let_stream_wait(const c10::Event& event);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include <lockstep/comm/group/group_work.h>
 
+#include <lockstep/comm/call/device_stream.h>
 #include <lockstep/comm/call/stream_ordered.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
@@ -68,8 +69,13 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 bool GroupWork::has_ended() {
   const std::scoped_lock lock(mutex_);
   if (state_ == State::kFailed) std::rethrow_exception(error_);
-  if (arrived_) let_stream_wait(*arrived_);
+  follow_copies();
   return state_ == State::kDone;
+}
+
+// With the lock. A graph cannot wait for copies made outside it, nor others for copies made in it.
+void GroupWork::follow_copies() const {
+  if (arrived_ && is_captured(arrived_->device()) == copied_in_graph_) let_stream_wait(*arrived_);
 }
 
 bool GroupWork::is_completed() {
@@ -92,10 +98,13 @@ std::exception_ptr GroupWork::error() const {
   return work_->error();
 }
 
-// The first wait on a stream operation does not show how the operation ends.
+// Whether it is known how the operation ended. A first wait on a stream operation does not show it.
 bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
-  return state_ == State::kFailed || (state_ == State::kDone && !log_hears_later_);
+  if (state_ == State::kFailed) return true;
+  if (state_ != State::kDone) return false;
+  follow_copies();
+  return !log_hears_later_;
 }
 
 // If two threads wait, the second returns only after the first has made the copies.
@@ -106,6 +115,7 @@ std::exception_ptr GroupWork::finish() {
     try {
       if (called_) let_stream_wait(*called_);
       arrived_ = copy_results(copies_);
+      copied_in_graph_ = arrived_ && is_captured(arrived_->device());
     } catch (...) {
       error_ = log_->failed(id_, std::current_exception());
       state_ = State::kFailed;

@@ -15,11 +15,12 @@
 
 namespace lockstep {
 
-/// Copies results to the caller's tensors, once, and reports the outcome to the log. Results for a
-/// device are queued in the current stream of the thread that finds the operation complete, after
-/// the work that the constructing thread's stream held at construction. The stream of every thread
-/// that calls wait() waits for these copies. While a graph captures streams of that device, wait()
-/// throws ConfigError and is_completed() returns false. Safe to use from several threads.
+/// Copies results to the caller's tensors, once, and reports the outcome to the log. Copies to a
+/// device are queued in the current stream of the thread that finds the operation complete, and the
+/// streams of all threads that call wait(), or is_completed() with success, wait for them. Copies
+/// from the host to a device also wait for the work that the constructing thread's stream held at
+/// construction. While a graph captures streams of that device, wait() for them throws ConfigError
+/// and is_completed() returns false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
   /// `runs_on_stream`: the backend's. The end of a StreamOrdered Work on the device is reported to
@@ -36,6 +37,7 @@ class GroupWork final : public Work {
   enum class State { kRunning, kDone, kFailed };
   bool has_ended();
   void check_stream() const;
+  void follow_copies() const;
   bool is_known() const;
   std::exception_ptr finish();
   void fail(std::exception_ptr error);
@@ -51,7 +53,8 @@ class GroupWork final : public Work {
   mutable std::mutex mutex_;                   // guards the members below
   State state_ = State::kRunning;
   std::exception_ptr error_;
-  std::optional<c10::Event> arrived_;  // completes once the results are on their device
+  std::optional<c10::Event> arrived_;  // completes once the results are where the caller wants them
+  bool copied_in_graph_ = false;
 };
 
 /// Combines several operations into one Work and waits for them in order.

@@ -212,6 +212,11 @@ bool StagedStarts::advance() noexcept {
   return moved;
 }
 
+// Nothing but a look at its event shows that the data of the first call has arrived.
+std::chrono::nanoseconds StagedStarts::longest_sleep() {
+  return empty() ? Progressing::longest_sleep() : kStagingPause;
+}
+
 bool StagedStarts::is_held_by_capture() {
   const std::scoped_lock lock(mutex_);
   return !entries_.empty() && entries_.front()->arrived &&

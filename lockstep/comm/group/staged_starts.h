@@ -54,6 +54,7 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
   /// not be queried.
   bool advance() noexcept override;
   bool needs_a_hand() override { return !empty(); }
+  std::chrono::nanoseconds longest_sleep() override;
 
  private:
   class Handle;

@@ -1,5 +1,6 @@
 #include <lockstep/comm/waiting/progress.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/comm/waiting/patience.h>
@@ -46,6 +47,12 @@ void Progress::awaited_words(const Progressing* except, std::vector<AwaitedWord>
   }
 }
 
+std::chrono::nanoseconds Progress::longest_sleep() {
+  auto longest = std::chrono::nanoseconds::max();
+  for (const auto& member : members()) longest = std::min(longest, member->longest_sleep());
+  return longest;
+}
+
 bool Progress::needs_a_hand() {
   bool any = false;
   for (const auto& member : members()) any = member->needs_a_hand() || any;
@@ -57,7 +64,7 @@ void Progress::pause(std::chrono::nanoseconds limit, const std::function<bool()>
   std::vector<AwaitedWord> words;
   awaited_words(nullptr, words);
   if (is_over() || advance(nullptr)) return;
-  shm::sleep_on(words, limit);
+  shm::sleep_on(words, std::min(limit, longest_sleep()));
 }
 
 void Progress::ring() {

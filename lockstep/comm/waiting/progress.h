@@ -37,6 +37,9 @@ class Progressing {
   virtual void awaited_words(std::vector<AwaitedWord>& words) { (void)words; }
   /// Whether threads that wait for something else must advance this object. May itself advance.
   virtual bool needs_a_hand();
+  /// How long a thread may sleep before it advances this object again. Shorter than for ever where
+  /// no word changes when the object can advance, as with an event of a device.
+  virtual std::chrono::nanoseconds longest_sleep() { return std::chrono::nanoseconds::max(); }
 };
 
 /// Safe to use from several threads.
@@ -49,11 +52,14 @@ class Progress {
   /// Appends the words that all members but `except` wait for, and the bell if a thread may ring.
   void awaited_words(const Progressing* except, std::vector<AwaitedWord>& words);
 
+  /// How long a thread may sleep on these words before it advances the members again.
+  std::chrono::nanoseconds longest_sleep();
+
   /// Whether a member has an operation under way that no other thread advances.
   bool needs_a_hand();
   /// For a wait that has no words of its own to sleep on: advances all members, and if none
   /// advanced, sleeps until one of them can advance or a thread rings, at most `limit`. Returns at
-  /// once if `is_over()`, which is called after the awaited words were last read.
+  /// once if `is_over()`, which is called after the awaited words were last read. May return early.
   void pause(std::chrono::nanoseconds limit, const std::function<bool()>& is_over);
   /// Wakes all sleeping threads to look again after an event that changes no awaited word. A thread
   /// that may ring must announce it first, so that the others also watch the bell.

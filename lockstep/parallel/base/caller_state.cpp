@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include <ATen/autocast_mode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <lockstep/comm/call/device_stream.h>
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ CallerState::CallerState(const std::vector<torch::Device>& devices,
     const auto is_its = [&](const c10::Stream& stream) { return stream.device() == device; };
     // Otherwise a guard that sets a device twice would restore the stream that it set itself.
     if (device.is_cpu() || std::any_of(streams_.begin(), streams_.end(), is_its)) return;
-    streams_.push_back(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    streams_.push_back(current_stream(device));
   };
   for (const torch::Device device : devices) {
     cast_types_.push_back(at::autocast::get_autocast_dtype(device.type()));

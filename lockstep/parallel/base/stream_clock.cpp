@@ -4,6 +4,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <lockstep/comm/call/device_stream.h>
+
 namespace lockstep {
 
 StreamClock::StreamClock(torch::Device device)
@@ -19,7 +21,7 @@ StreamClock::Moment StreamClock::record() {
     spare_.pop_back();
     return spare;
   }();
-  moment.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  moment.record(current_stream(device_));
   return moment;
 }
 

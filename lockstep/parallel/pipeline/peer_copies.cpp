@@ -5,20 +5,13 @@
 
 #include <array>
 
+#include <lockstep/comm/call/device_stream.h>
+
 namespace lockstep::pipeline {
-namespace {
-
-c10::Stream current_stream(torch::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-}  // namespace
 
 void mark_ready(StageMessage& message, torch::Device device) {
   if (device.is_cpu()) return;
-  auto event = std::make_shared<c10::Event>(device.type());
-  event->record(current_stream(device));
-  message.ready = std::move(event);
+  message.ready = std::make_shared<c10::Event>(mark_stream(device));
 }
 
 void wait_until_ready(const StageMessage& message, torch::Device device) {
@@ -55,9 +48,7 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
   if (message.ready) {
     message.ready->block(from);
   } else {  // a tensor of the batch, produced by the current stream there
-    c10::Event made(tensor.device().type());
-    made.record(current_stream(tensor.device()));
-    made.block(from);
+    mark_stream(tensor.device()).block(from);
   }
   torch::Tensor copy;
   {
@@ -68,11 +59,11 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
   if (!message.ready) {  // its owner may overwrite it once the stream gets there
     c10::Event copied(tensor.device().type());
     copied.record(from);
-    copied.block(current_stream(tensor.device()));
+    let_stream_wait(copied);
   }
   // The allocator must not reuse the memory while the other stream still reads it.
   tensor.record_stream(from);
-  copy.record_stream(current_stream(device_));
+  record_current_stream(copy);
   return copy;
 }
 

@@ -1,7 +1,6 @@
 #include <lockstep/train/checkpoints/tensor_snapshot.h>
 
 #include <ATen/TensorIterator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <cstring>
 #include <set>
 #include <vector>
+
+#include <lockstep/comm/call/device_stream.h>
 
 namespace lockstep {
 namespace {
@@ -111,7 +112,7 @@ StateDict TensorSnapshot::take(const StateDict& state) {
   copy_pieces(pieces, memory_.narrow(0, 0, begin));
   for (const torch::DeviceIndex gpu : gpus) {
     const torch::Device device(torch::kCUDA, gpu);
-    c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    current_stream(device).synchronize();
   }
   return copies;
 }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/comm/call/device_stream.h>
 
 namespace lockstep {
 
@@ -13,12 +13,10 @@ void StepReports::add(const StepReport& report, const torch::Tensor& loss_sum, s
   const auto pinned = loss_sum.options().device(torch::kCPU).pinned_memory(true);
   torch::Tensor on_host = torch::empty(loss_sum.sizes(), pinned);
   on_host.copy_(loss_sum, /*non_blocking=*/true);
-  c10::Event arrived(device.type());
-  arrived.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   waiting_.push_back({.report = report,
                       .loss_sum = std::move(on_host),
                       .parts = parts,
-                      .arrived = std::move(arrived)});
+                      .arrived = mark_stream(device)});
 }
 
 StepReport StepReports::take() {

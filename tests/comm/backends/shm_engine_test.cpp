@@ -6,10 +6,15 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <random>
 
+#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/shm_group.h>
 #include <tests/support/messages.h>
@@ -87,6 +92,42 @@ TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
     engine->wait(post_barrier(*engine, 1), kTimeout);
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// Another group's operation, whose end changes no word of memory. It takes a hundred looks.
+struct Unannounced final : Progressing {
+  bool advance() noexcept override {
+    if (++looks == 100) end();
+    return false;
+  }
+  std::chrono::nanoseconds longest_sleep() override { return std::chrono::microseconds(100); }
+  std::atomic<int> looks = 0;
+  std::function<void()> end;
+};
+
+// A sleep of 20 ms before each look would take about a second.
+TEST(ShmEngineTiming, AWaitLooksAtOtherGroupsAsOftenAsTheyAsk) {
+  Group group(2);
+  const auto progress = std::make_shared<Progress>();
+  const auto other = std::make_shared<Unannounced>();
+  const auto engine = group.engine(0, progress);
+  const auto peer = group.engine(1);
+  other->end = [&] { post_barrier(*peer); };
+  progress->add(other);
+  const auto start = Clock::now();
+  engine->wait(post_barrier(*engine), kTimeout);
+  EXPECT_LT(seconds_since(start), 0.4);
+  EXPECT_GE(other->looks, 100);
+}
+
+TEST(ProgressTiming, APauseIsNotLongerThanAMemberAllows) {
+  Progress progress;
+  const auto member = std::make_shared<Unannounced>();
+  member->end = [] {};
+  progress.add(member);
+  const auto start = Clock::now();
+  for (int i = 0; i < 10; ++i) progress.pause(kTimeout, [] { return false; });
+  EXPECT_LT(Clock::now() - start, kTimeout);
 }
 
 TEST(ShmEngine, NamesBothSidesOfADisagreement) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -12,8 +13,10 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <lockstep/comm/group/group_work.h>
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/group/profile.h>
+#include <lockstep/comm/group/staged_starts.h>
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
@@ -30,6 +33,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::no_errors;
 using torch::Tensor;
+using Works = std::vector<std::shared_ptr<Work>>;
 namespace far_device = testing_support::far_device;
 
 // Every rank has its own device, unless all use device number `shared`.
@@ -346,6 +350,26 @@ TEST(DeviceGroupsFailure, OfAWrongCallIsItsOwn) {
     group.barrier();
   });
   EXPECT_THAT(errors, testing::Each(HasSubstr("enough; flight recorder in ")));
+}
+
+TEST(StagedStarts, AskToBeLookedAtWhileDataIsOnItsWay) {
+  far_device::install();
+  const auto starts = std::make_shared<StagedStarts>(nullptr);
+  constexpr auto kForEver = std::chrono::nanoseconds::max();
+  EXPECT_EQ(starts->longest_sleep(), kForEver);
+  std::shared_ptr<Work> work;
+  {
+    const far_device::Hold hold;
+    const Tensor host = torch::empty({6}, torch::TensorOptions().pinned_memory(true));
+    work = starts->push({.start = [] { return std::make_shared<WorkList>(Works{}); },
+                         .loads = {{host, far(values(0), 0)}},
+                         .owner = nullptr,
+                         .abort = {},
+                         .timeout = seconds(60)});
+    EXPECT_LE(starts->longest_sleep(), milliseconds(1));
+  }
+  work->wait();
+  EXPECT_EQ(starts->longest_sleep(), kForEver);
 }
 
 TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {

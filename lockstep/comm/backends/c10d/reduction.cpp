@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/comm/call/device_stream.h>
 #include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 
@@ -93,6 +94,7 @@ void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, i
   for (int rank = 1; rank < size; ++rank) accumulate(sum, row(rank), call.op.kind);
   if (call.op.kind == Kind::kAverage) sum.div_(size);
   destination.copy_(sum);
+  record_current_stream(pieces);  // which were made in the stream that started the operation
 }
 
 }  // namespace
@@ -138,6 +140,7 @@ LibraryReduction prepare(Library library, const CallDescription& call, torch::Te
     if (destination.data_ptr() == tensor.data_ptr()) return;
     destination.detach().copy_(destination.scalar_type() == torch::kBool ? tensor.view(torch::kBool)
                                                                          : tensor);
+    record_current_stream(tensor);  // a copy made in the stream that started the operation
   };
   return reduction;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <lockstep/comm/backends/c10d/in_flight.h>
+#include <lockstep/comm/call/device_stream.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::c10d_adapter {
@@ -98,7 +99,19 @@ void StreamWork::join_stream(bool blocks) {
   } catch (const std::exception& error) {
     context_->fail(call_, error.what());
   }
-  if (!std::exchange(joined_, true) && finish_) finish_();
+  finish();
+}
+
+// The operation's own event covers what the library did, but not what finish_ queues in the stream
+// of the first caller.
+void StreamWork::finish() {
+  if (!std::exchange(joined_, true) && finish_) {
+    finish_();
+    const torch::Device device = context_->options().device;
+    if (!device.is_cpu()) finished_ = mark_stream(device);
+  } else if (finished_) {
+    let_stream_wait(*finished_);
+  }
   finish_ = nullptr;  // and what it holds
 }
 
@@ -122,10 +135,9 @@ bool StreamWork::is_completed() {
   const bool capturing = context_->device().is_capturing();
   if (!(capturing ? operation_->has_ended() : context_->in_flight().ask(*operation_))) return false;
   if (operation_->error()) return true;
-  if (capturing && !joined_) return false;  // nor let the graph wait for what is not a part of it
-  if (joined_) return true;
+  if (capturing) return joined_;  // nor let the graph wait for what is not a part of it
   try {
-    join_stream(/*blocks=*/true);
+    joined_ ? finish() : join_stream(/*blocks=*/true);
   } catch (...) {
     error_ = std::current_exception();
   }

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include <c10/core/Event.h>
+
 #include <lockstep/comm/backends/c10d/context.h>
 #include <lockstep/comm/backends/c10d/stream_operation.h>
 #include <lockstep/comm/call/stream_ordered.h>
@@ -20,6 +22,7 @@ namespace lockstep::c10d_adapter {
 class StreamWork final : public Work, public StreamOrdered {
  public:
   /// `finish` queues on the current stream what turns the library's result into what was asked for.
+  /// It runs once, in the first wait; the streams of later callers wait for what it queued.
   StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
              std::function<void()> finish);
 
@@ -32,6 +35,7 @@ class StreamWork final : public Work, public StreamOrdered {
  private:
   void check_capture(bool blocks) const;
   void join_stream(bool blocks);
+  void finish();
   void wait_for_device(std::chrono::milliseconds limit);
   bool is_barrier() const { return call_.description.kind == CallKind::kBarrier; }
   template <class Function>
@@ -44,7 +48,8 @@ class StreamWork final : public Work, public StreamOrdered {
   const std::shared_ptr<StreamOperation> operation_;
   mutable std::recursive_mutex mutex_;  // guards the members below
   std::function<void()> finish_;
-  bool joined_ = false;  // the current stream waits for it
+  bool joined_ = false;                 // a stream waits for it
+  std::optional<c10::Event> finished_;  // the end of what finish_ queued
   std::exception_ptr error_;
 };
 

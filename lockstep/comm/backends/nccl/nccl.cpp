@@ -43,12 +43,13 @@ class CudaQueries final : public c10d_adapter::DeviceQueries {
 
 // A minute after a failure LibTorch's watchdog would end the process. Lockstep's has told the
 // callers by then, and the launcher; so LibTorch's only aborts what is left, unless the user has
-// chosen otherwise.
+// chosen otherwise. With TORCH_NCCL_BLOCKING_WAIT LibTorch must not handle errors at all.
 class Group final : public c10d::ProcessGroupNCCL {
  public:
   Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
         c10::intrusive_ptr<Options> options)
       : ProcessGroupNCCL(std::move(store), rank, size, std::move(options)) {
+    if (blockingWait_) return;
     for (const auto& name : c10d::TORCH_NCCL_ASYNC_ERROR_HANDLING) {
       if (environment_string(name.c_str())) return;
     }

@@ -86,13 +86,19 @@ void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
   Patience patience(options_.patience, deadline.remaining());
   std::vector<AwaitedWord> words;
   const auto others_moved = [&] { return options_.progress && options_.progress->advance(this); };
-  auto next_doubt = Clock::now() + kLivenessInterval;
+  const auto interval = [&] {
+    return std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval);
+  };
+  auto next_doubt = Clock::now() + interval();
+  const auto doubt = [&] {
+    if (Clock::now() < next_doubt) return;
+    next_doubt = Clock::now() + interval();
+    if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
+  };
   // A long operation is many short waits, each with a patience of its own; and it may never sleep.
   const auto note_move = [&] {
     patience.reset();
-    if (Clock::now() < next_doubt) return;
-    next_doubt = Clock::now() + kLivenessInterval;
-    if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);
+    doubt();
   };
   for (;;) {
     bool moved = false;
@@ -104,16 +110,20 @@ void Engine::wait_for(const Goal& goal, std::chrono::milliseconds timeout) {
     }
     words.clear();
     awaited_words(words);
-    if (options_.progress) options_.progress->awaited_words(this, words);
+    auto longest_sleep = interval();
+    if (options_.progress) {
+      options_.progress->awaited_words(this, words);
+      longest_sleep = std::min(longest_sleep, options_.progress->longest_sleep());
+    }
     // What the words just read stand for may have come after the last look.
     if (reached(goal, moved)) return;
     if (moved || others_moved()) {
       note_move();
       continue;
     }
-    sleep_on(words, std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval));
+    sleep_on(words, longest_sleep);
     if (reached(goal, moved)) return;
-    moved ? note_move() : give_up_if_hopeless(goal, deadline, timeout);
+    moved ? note_move() : doubt();
   }
 }
 
