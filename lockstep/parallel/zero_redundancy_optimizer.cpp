@@ -114,6 +114,10 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
 
 void ZeroRedundancyOptimizer::step() { sharded_->step(*buckets_); }
 
+void ZeroRedundancyOptimizer::step_unless(const torch::Tensor& found_inf) {
+  sharded_->step_unless(*buckets_, found_inf);
+}
+
 void ZeroRedundancyOptimizer::zero_grad() {
   const torch::NoGradGuard no_grad;
   for (const GradBucket& bucket : *buckets_) bucket.buffer.zero_();

@@ -63,6 +63,11 @@ class ZeroRedundancyOptimizer {
   /// too. Throws ConfigError and aborts the group if a parameter no longer lies where
   /// DistributedDataParallel put it; see ParameterMemory.
   void step();
+  /// Collective. Like step() if `found_inf` is 0 on the ranks, which must agree on it
+  /// (reduce_found_inf()). If it is 1, nothing changes and no step is counted. The device decides,
+  /// and the host does not wait for it: see GradScaler::step_on_device(). `found_inf` is a float
+  /// tensor of one element on the parameters' device. ConfigError with kShared.
+  void step_unless(const torch::Tensor& found_inf);
   /// Clears in place: gradients are views into the reducer's buckets.
   void zero_grad();
 

@@ -128,6 +128,10 @@ TEST_F(DeviceRun, StepsWaitForNothing) {
         StepCase{.name = "ddp, fp16, adamw", .precision = Precision::kFp16, .optimizer = adam},
         StepCase{.name = "ddp, adamw", .optimizer = adam},
         StepCase{.name = "zero1, adamw", .strategy = "zero1", .optimizer = adam},
+        StepCase{.name = "zero1, fp16, adamw",
+                 .strategy = "zero1",
+                 .precision = Precision::kFp16,
+                 .optimizer = adam},
         StepCase{.name = "single, bf16", .strategy = "single", .precision = Precision::kBf16}}) {
     const MnistNet net = same_net();
     EXPECT_THAT(StepLoop(each, net, group()).waits_of_steps(3), IsEmpty()) << each.name;

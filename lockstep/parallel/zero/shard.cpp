@@ -40,19 +40,28 @@ void mean(const Shard& shard, ElementRange range, const torch::Tensor& destinati
       /*grain_size=*/kPieceBytes / element);
 }
 
-// `range` is a part of the run.
+// `range` is a part of the run. `step` is the number of the step, or a DeviceStep.
+template <class Step>
 void update(const GroupRules& rules, const Shard& shard, const SliceRun& run, ElementRange range,
-            const torch::Tensor& gradient) {
+            const torch::Tensor& gradient, const Step& step) {
   std::vector<Tensors> states;
   for (const torch::Tensor& state : shard.states) states.push_back({narrowed(state, range)});
-  rules[run.group].update({narrowed(shard.parameters, range)}, {gradient}, states, run.steps + 1);
+  rules[run.group].update({narrowed(shard.parameters, range)}, {gradient}, states, step);
 }
 
 }  // namespace
 
 void update_shard(const GroupRules& rules, const Shard& shard, const std::vector<SliceRun>& runs) {
   for (const SliceRun& run : runs) {
-    update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements));
+    update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements), run.steps + 1);
+  }
+}
+
+void update_shard_on_device(const GroupRules& rules, const Shard& shard,
+                            const std::vector<SliceRun>& runs,
+                            const std::function<DeviceStep(const SliceRun&)>& step_of) {
+  for (const SliceRun& run : runs) {
+    update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements), step_of(run));
   }
 }
 
@@ -71,7 +80,7 @@ void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
       const ElementRange piece{begin, std::min(all, begin + most)};
       const torch::Tensor gradient = buffer.narrow(0, 0, piece.size());
       mean(shard, piece, gradient);
-      update(rules, shard, run, piece, gradient);
+      update(rules, shard, run, piece, gradient, run.steps + 1);
     }
   }
 }

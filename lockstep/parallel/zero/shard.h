@@ -1,6 +1,7 @@
 // One rank's slice of one bucket, for an optimizer that updates only this slice.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <torch/types.h>
@@ -23,6 +24,11 @@ struct Shard {
 /// Applies one step of the groups' rules to the given runs of a shard, whose gradients are the
 /// mean.
 void update_shard(const GroupRules& rules, const Shard& shard, const std::vector<SliceRun>& runs);
+
+/// As above, but the values of each run's step are on its device.
+void update_shard_on_device(const GroupRules& rules, const Shard& shard,
+                            const std::vector<SliceRun>& runs,
+                            const std::function<DeviceStep(const SliceRun&)>& step_of);
 
 /// Writes the mean of all ranks' gradients to `gradients`. The peers' gradients must be complete
 /// and must not change until this rank has finished.

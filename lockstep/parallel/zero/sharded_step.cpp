@@ -94,6 +94,7 @@ void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
 // Adapts slices and state to the current layout of the buckets.
 void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   if (state_ && layout_ == buckets.front().layout) return;
+  fetch_counts();
   const NamedTensors before = used_ ? state_->gather(0) : NamedTensors();
   state_.emplace(buckets, names_, rules_[0], group_);
   if (used_) state_->scatter(before, 0);
@@ -171,17 +172,25 @@ void ShardedStep::step(const std::vector<GradBucket>& buckets) {
   const torch::NoGradGuard no_grad;
   require_in_place(buckets);
   follow_layout(buckets);
-  shared_ ? step_shared(buckets) : step_flat(buckets);
+  fetch_counts();
+  if (shared_) {
+    step_shared(buckets);
+  } else {
+    step_flat(buckets, [&](const GradBucket& bucket) {
+      update_shard(rules_, shards_[bucket.index], runs_of(bucket));
+    });
+  }
   count_step(buckets);
+  note_writes(buckets);
   used_ = true;
 }
 
 // Goes from the last bucket to the first: the last buckets hold the first layers, which the next
 // forward needs first. A bucket is sent while the next one is updated.
-void ShardedStep::step_flat(const std::vector<GradBucket>& buckets) {
+void ShardedStep::step_flat(const std::vector<GradBucket>& buckets, const UpdateBucket& update) {
   std::vector<WorkPtr> gathers;
   for (std::size_t b = buckets.size(); b-- > 0;) {
-    update_shard(rules_, shards_[b], runs_of(buckets[b]));
+    update(buckets[b]);
     gathers.push_back(
         group_.async_all_gather_into_tensor(buckets[b].flat_parameters, shards_[b].parameters));
   }
@@ -207,24 +216,121 @@ void ShardedStep::count_step(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     auto& steps = state_->steps_of_bucket(bucket.index);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (!bucket.parameters[i].grad().defined()) continue;
-      if (rules_[0].counts_steps()) ++steps[i];
-      // Autograd did not see this write, so it must be told that saved values are invalid.
-      bucket.parameters[i].unsafeGetTensorImpl()->bump_version();
+      if (bucket.parameters[i].grad().defined() && rules_[0].counts_steps()) ++steps[i];
     }
   }
+}
+
+// Autograd did not see the writes, so it must be told that saved values are invalid.
+void ShardedStep::note_writes(const std::vector<GradBucket>& buckets) {
+  for (const GradBucket& bucket : buckets) {
+    for (const torch::Tensor& parameter : bucket.parameters) {
+      if (parameter.grad().defined()) parameter.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+// --- Steps that the device may skip
+
+void ShardedStep::step_unless(const std::vector<GradBucket>& buckets,
+                              const torch::Tensor& found_inf) {
+  if (shared_) {
+    throw ConfigError(
+        "ZeroRedundancyOptimizer: step_unless: ranks that share parameters decide on the host; "
+        "use step(), or set DdpOptions::parameter_memory to kFlat");
+  }
+  const torch::NoGradGuard no_grad;
+  require_in_place(buckets);
+  follow_layout(buckets);
+  count_on_device(buckets);
+  device_counts_->advance(found_inf);
+  const Tensors lrs = lrs_on(buckets.front().buffer.device());
+  const auto step_of = [&](const SliceRun& run) {
+    const auto& count = device_counts_->counts()[static_cast<std::size_t>(run.steps)];
+    return DeviceStep{.lr = lrs[run.group], .number = count.number, .found_inf = found_inf};
+  };
+  step_flat(buckets, [&](const GradBucket& bucket) {
+    update_shard_on_device(rules_, shards_[bucket.index], device_runs_of(bucket), step_of);
+  });
+  note_writes(buckets);
+  used_ = true;
+}
+
+// Parameters with one count may be in one run, whatever the count is by now.
+std::vector<SliceRun> ShardedStep::device_runs_of(const GradBucket& bucket) const {
+  return runs_with_gradients(bucket, shards_[bucket.index].slice, count_of_[bucket.index],
+                             groups_of_buckets_[bucket.index], keeps_zeros_);
+}
+
+// Regroups the counts if other parameters have gradients than before.
+void ShardedStep::count_on_device(const std::vector<GradBucket>& buckets) {
+  std::vector<bool> takes_part;
+  for (const GradBucket& bucket : buckets) {
+    for (const torch::Tensor& each : bucket.parameters) takes_part.push_back(each.grad().defined());
+  }
+  if (device_counts_ && device_counts_->fit(takes_part)) return;
+  fetch_counts();
+  std::vector<std::int64_t> steps;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const auto& of_bucket = state_->steps_of_bucket(b);
+    steps.insert(steps.end(), of_bucket.begin(), of_bucket.end());
+  }
+  device_counts_.emplace(takes_part, steps.data(), rules_[0].counts_steps(),
+                         buckets.front().buffer.device());
+  std::vector<std::int64_t> count_of(steps.size());
+  for (std::size_t c = 0; c < device_counts_->counts().size(); ++c) {
+    for (const std::size_t member : device_counts_->counts()[c].members) {
+      count_of[member] = static_cast<std::int64_t>(c);
+    }
+  }
+  count_of_.clear();
+  auto next = count_of.cbegin();
+  for (const GradBucket& bucket : buckets) {
+    const auto end = next + static_cast<std::ptrdiff_t>(bucket.parameters.size());
+    count_of_.emplace_back(next, end);
+    next = end;
+  }
+}
+
+// Brings the counts back to the host, which waits for the device.
+void ShardedStep::fetch_counts() {
+  if (!device_counts_) return;
+  std::vector<std::int64_t> steps;
+  for (std::size_t b = 0; b < count_of_.size(); ++b) {
+    const auto& of_bucket = state_->steps_of_bucket(b);
+    steps.insert(steps.end(), of_bucket.begin(), of_bucket.end());
+  }
+  device_counts_->fetch(steps.data());
+  auto next = steps.cbegin();
+  for (std::size_t b = 0; b < count_of_.size(); ++b) {
+    auto& of_bucket = state_->steps_of_bucket(b);
+    std::copy_n(next, of_bucket.size(), of_bucket.begin());
+    next += static_cast<std::ptrdiff_t>(of_bucket.size());
+  }
+  device_counts_.reset();
+}
+
+Tensors ShardedStep::lrs_on(torch::Device device) const {
+  const auto options = torch::TensorOptions().dtype(lr_type(device)).device(device);
+  Tensors lrs;
+  for (std::size_t g = 0; g < rules_.size(); ++g) {
+    lrs.push_back(torch::full({}, rules_[g].lr(), options));
+  }
+  return lrs;
 }
 
 // --- The state
 
 NamedTensors ShardedStep::gather_state(const std::vector<GradBucket>& buckets, int root) {
   follow_layout(buckets);
+  fetch_counts();
   return state_->gather(root);
 }
 
 void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole,
                                 int root) {
   follow_layout(buckets);
+  fetch_counts();
   state_->scatter(whole, root);
   used_ = true;
 }

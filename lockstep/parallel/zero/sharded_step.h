@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/optim/device_counts.h>
 #include <lockstep/optim/group_rules.h>
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
@@ -36,6 +38,7 @@ class ShardedStep {
 
   /// Collective. See ZeroRedundancyOptimizer.
   void step(const std::vector<GradBucket>& buckets);
+  void step_unless(const std::vector<GradBucket>& buckets, const torch::Tensor& found_inf);
   Tensors mean_gradients(const std::vector<GradBucket>& buckets);
   NamedTensors gather_state(const std::vector<GradBucket>& buckets, int root);
   void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
@@ -53,10 +56,16 @@ class ShardedStep {
   void follow_layout(const std::vector<GradBucket>& buckets);
   void meet();
   void reduce_shared(const std::vector<GradBucket>& buckets);
-  void step_flat(const std::vector<GradBucket>& buckets);
+  using UpdateBucket = std::function<void(const GradBucket& bucket)>;
+  void step_flat(const std::vector<GradBucket>& buckets, const UpdateBucket& update);
   void step_shared(const std::vector<GradBucket>& buckets);
   std::vector<SliceRun> runs_of(const GradBucket& bucket) const;
+  std::vector<SliceRun> device_runs_of(const GradBucket& bucket) const;
   void count_step(const std::vector<GradBucket>& buckets);
+  void note_writes(const std::vector<GradBucket>& buckets);
+  void count_on_device(const std::vector<GradBucket>& buckets);
+  void fetch_counts();
+  Tensors lrs_on(torch::Device device) const;
 
   const std::vector<NamedParameter> names_;  // of all groups
   std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_;
@@ -72,6 +81,11 @@ class ShardedStep {
   std::vector<std::vector<std::size_t>> groups_of_buckets_;  // by bucket, by parameter
   std::optional<ShardedState> state_;
   std::vector<Shard> shards_;
+
+  /// From a step_unless() on: the counts of the buckets' parameters, in their order, in place of
+  /// those in `state_`; and which count is whose, by bucket, by parameter.
+  std::optional<DeviceCounts> device_counts_;
+  std::vector<std::vector<std::int64_t>> count_of_;
 };
 
 }  // namespace lockstep

@@ -76,7 +76,8 @@ class ShardedOptimizer final : public RunOptimizer {
   /// `what` is options or parameter groups.
   template <class What>
   ShardedOptimizer(DdpCore& core, const torch::nn::Module& module, const What& what)
-      : optimizer_(core, module, what) {}
+      : optimizer_(core, module, what),
+        is_on_device_(!core.reducer()->grad_buckets().front().buffer.is_cpu()) {}
 
   void step() override { optimizer_.step(); }
   void zero_grad() override { optimizer_.zero_grad(); }
@@ -89,6 +90,9 @@ class ShardedOptimizer final : public RunOptimizer {
     scaler.reduce_found_inf_with(
         [this](torch::Tensor& found) { optimizer_.reduce_found_inf(found); });
   }
+  // Parameters on a device are never in memory that ranks share.
+  bool can_skip_on_device() override { return is_on_device_; }
+  void step_unless(const torch::Tensor& found_inf) override { optimizer_.step_unless(found_inf); }
   double communication_seconds() const override { return optimizer_.communication_seconds(); }
   double lr() const override { return optimizer_.lr(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
@@ -98,6 +102,7 @@ class ShardedOptimizer final : public RunOptimizer {
 
  private:
   ZeroRedundancyOptimizer optimizer_;
+  const bool is_on_device_;
 };
 
 }  // namespace

@@ -63,9 +63,10 @@ inline DdpOptions ddp_options(ParameterMemory memory) {
 struct Sharded {
   Sharded(const ProcessGroup& group, ParameterMemory memory, const OptimizerOptions& options,
           ZeroNet of = make_zero_net())
-      : net(std::move(of)),
-        ddp(net, group, ddp_options(memory)),
-        optimizer(ddp.core(), *net, options) {}
+      : Sharded(group, ddp_options(memory), options, std::move(of)) {}
+  Sharded(const ProcessGroup& group, const DdpOptions& ddp_options, const OptimizerOptions& options,
+          ZeroNet of = make_zero_net())
+      : net(std::move(of)), ddp(net, group, ddp_options), optimizer(ddp.core(), *net, options) {}
   void backward(const torch::Tensor& x) { loss_of(ddp.forward(x)).backward(); }
   void step(const torch::Tensor& x) {
     optimizer.zero_grad();

@@ -161,6 +161,61 @@ TEST_P(Zero, SkipsAStepWithTheOthers) {
   });
 }
 
+// The device's decisions are those of the host: with a skipped step, a parameter that some steps
+// leave out, and steps of the other kind in between.
+TEST_P(Zero, SkipsAStepOnTheDeviceAsOnTheHost) {
+  run([](ProcessGroup group) {
+    if (GetParam().memory == kShared) return;
+    DdpOptions with_search = ddp_options(kFlat);
+    with_search.find_unused_parameters = true;
+    for (const OptimizerOptions& options : all_options()) {
+      Sharded host(group, with_search, options);
+      Sharded device(group, with_search, options);
+      for (int step = 0; step < 9; ++step) {
+        torch::Tensor x = batch_of(group.rank(), step);
+        if (step == 4 && group.rank() == group.size() - 1) x[0].fill_(std::nan(""));
+        const auto backward = [&](Sharded& of) {
+          of.net->zero_grad();  // to none
+          loss_of(of.ddp.forward(x, /*with_extra=*/step != 2 && step != 6)).backward();
+          torch::Tensor found = torch::zeros({1});
+          for (const torch::Tensor& gradient : of.optimizer.gradients()) {
+            if (!gradient.isfinite().all().item<bool>()) found.fill_(1);
+          }
+          of.optimizer.reduce_found_inf(found);
+          return found;
+        };
+        const bool skips = backward(host).item<float>() != 0;
+        if (skips != (step == 4)) throw Error(lockstep::str("step ", step, " skips: ", skips));
+        if (!skips) host.optimizer.step();
+        const torch::Tensor found = backward(device);
+        step == 7 ? device.optimizer.step() : device.optimizer.step_unless(found);
+        require_same(*device.net, *host.net, 0,
+                     lockstep::str("optimizer ", options.index(), ", step ", step));
+        if (step < 5 && step % 2 == 0) continue;
+        const NamedTensors expected = host.optimizer.state_dict();
+        const NamedTensors state = device.optimizer.state_dict();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          if (state.at(i).second.equal(expected[i].second)) continue;
+          throw Error(lockstep::str("step ", step, ": other ", expected[i].first));
+        }
+      }
+    }
+  });
+}
+
+TEST(ZeroMisuse, ADeviceThatDecidesForSharedParameters) {
+  EXPECT_EQ(run_group(1, "auto",
+                      [](ProcessGroup group) {
+                        Sharded sharded(group, kShared, SgdOptions{.lr = 0.1});
+                        sharded.backward(batch_of(0, 0));
+                        EXPECT_THAT(message_of<ConfigError>(
+                                        [&] { sharded.optimizer.step_unless(torch::zeros({1})); }),
+                                    HasSubstr("step_unless: ranks that share parameters decide on "
+                                              "the host; use step(), or set"));
+                      }),
+            no_errors(1));
+}
+
 // As after a step that GradScaler skipped; the module clears, in either way.
 TEST_P(Zero, KnowsGradientsThatTheModuleCleared) {
   run([](ProcessGroup group) {
