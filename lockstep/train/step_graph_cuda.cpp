@@ -31,14 +31,15 @@ class CudaStepGraph final : public StepGraph {
     c10::cuda::device_synchronize();
     c10::cuda::CUDACachingAllocator::emptyCache();
     on_stream([&] {
-      graph_.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+      pool_ = at::cuda::graph_pool_handle();
+      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
       try {
         work();
       } catch (...) {
         abandon();
         throw;
       }
-      graph_.capture_end();
+      end_capture();
     });
   }
 
@@ -65,10 +66,30 @@ class CudaStepGraph final : public StepGraph {
     event.block(then);
   }
 
+  // If the driver refuses to end the capture, LibTorch's allocator still considers it under way and
+  // would keep all freed memory that another stream has used.
+  void end_capture() {
+    try {
+      graph_.capture_end();
+    } catch (...) {
+      give_up_pool();
+      throw;
+    }
+  }
+
+  void give_up_pool() noexcept {
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
+      c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
+    } catch (const std::exception& error) {
+      log_debug("the memory of a CUDA graph: ", first_line(error));  // LibTorch has done it
+    }
+  }
+
   // Ends a failed capture. Its own error is dropped in favour of the one that made recording fail.
   void abandon() noexcept {
     try {
-      graph_.capture_end();
+      end_capture();
     } catch (const std::exception& error) {
       log_debug("the capture of a CUDA graph has ended: ", first_line(error));
     }
@@ -76,6 +97,7 @@ class CudaStepGraph final : public StepGraph {
 
   const torch::Device device_;
   const c10::cuda::CUDAStream stream_;
+  c10::MempoolId_t pool_{};
   at::cuda::CUDAGraph graph_;
 };
 

@@ -10,10 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +47,28 @@ std::vector<std::string> tests_of(std::string_view suite_name) {
   std::exit(failed != 0 ? failed : skipped ? kSkipped : 0);
 }
 
+// Orphans of tests become children of this process: it reaps those that end before the test does.
+int wait_for(pid_t test) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(-1, &status, 0);
+    if (ended == test) return status;
+    if (ended < 0 && errno != EINTR) return 1;
+  }
+}
+
+// Ends what a test has left behind, such as the ranks of one that ran into its limit.
+void end_orphans() {
+  const auto path = "/proc/self/task/" + std::to_string(getpid()) + "/children";
+  for (;;) {
+    std::ifstream children(path);
+    pid_t orphan = 0;
+    if (!(children >> orphan)) return;
+    kill(orphan, SIGKILL);
+    waitpid(orphan, nullptr, 0);  // its own children now come up in the list
+  }
+}
+
 /// The exit status of the test, which says on stdout how it ended if it did not do so by itself.
 int run_in_fork(const std::string& name, unsigned limit) {
   std::fflush(nullptr);
@@ -54,8 +78,8 @@ int run_in_fork(const std::string& name, unsigned limit) {
     return 1;
   }
   if (pid == 0) run_here(name, limit);
-  int status = 0;
-  waitpid(pid, &status, 0);
+  const int status = wait_for(pid);
+  end_orphans();
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   if (WTERMSIG(status) == SIGALRM) {
     std::printf("%s ran longer than its limit of %u s\n", name.c_str(), limit);
@@ -66,6 +90,7 @@ int run_in_fork(const std::string& name, unsigned limit) {
 }
 
 int run_suite(std::string_view suite, unsigned limit) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto tests = tests_of(suite);
   std::vector<std::string> failed, skipped;
   for (const auto& test : tests) {

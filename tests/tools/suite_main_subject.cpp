@@ -26,6 +26,17 @@ TEST(Crashes, NotAfterwards) {}
 
 TEST(Lasts, TooLong) { sleep(20); }
 
+// As ranks that wait for each other: a child in a process group of its own, and a child of that.
+TEST(LeavesProcesses, WhenItLastsTooLong) {
+  if (fork() == 0) {
+    setpgid(0, 0);
+    fork();
+    sleep(100);
+    _exit(0);
+  }
+  sleep(100);
+}
+
 class Numbers : public testing::TestWithParam<int> {};
 TEST_P(Numbers, AreSmall) { EXPECT_LT(GetParam(), 3); }
 INSTANTIATE_TEST_SUITE_P(UpToThree, Numbers, testing::Values(1, 2, 3));

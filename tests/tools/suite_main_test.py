@@ -4,8 +4,8 @@ import sys
 import unittest
 
 
-def run(*arguments):
-    result = subprocess.run([SUBJECT, *arguments], capture_output=True, text=True)
+def run(*arguments, timeout=None):
+    result = subprocess.run([SUBJECT, *arguments], capture_output=True, text=True, timeout=timeout)
     return result.returncode, result.stdout + result.stderr
 
 
@@ -36,6 +36,12 @@ class SuiteMain(unittest.TestCase):
         status, output = run("--suite=Lasts", "--limit=1")
         self.assertEqual(status, 1)
         self.assertIn("Lasts.TooLong ran longer than its limit of 1 s", output)
+
+    def test_what_a_test_started_ends_with_it(self):
+        # The pipe to this process is closed once all that hold it have ended.
+        status, output = run("--suite=LeavesProcesses", "--limit=1", timeout=60)
+        self.assertEqual(status, 1)
+        self.assertIn("LeavesProcesses.WhenItLastsTooLong ran longer than its limit of 1 s", output)
 
     def test_parameters(self):
         status, output = run("--suite=UpToThree/Numbers")

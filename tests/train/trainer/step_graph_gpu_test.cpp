@@ -149,6 +149,19 @@ TEST(StepGraphOnGpu, ReplaysOptimizersSteps) {
   }
 }
 
+TEST(StepGraphOnGpu, AFailedCaptureLeavesTheDeviceToOthers) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
+  const torch::Tensor ones = torch::ones({4096}, kGpu), sum = torch::zeros({}, kGpu);
+  const std::unique_ptr<StepGraph> failed = make_step_graph(kGpu, gpu_group("auto"));
+  EXPECT_ANY_THROW(failed->capture([&] { sum.copy_((ones * 2).sum().item<float>() + ones[0]); }));
+  const std::unique_ptr<StepGraph> graph = make_step_graph(kGpu, gpu_group("auto"));
+  graph->warm_up([&] { sum.copy_((ones * 2).sum()); });
+  graph->capture([&] { sum.copy_((ones * 2).sum()); });
+  sum.zero_();
+  graph->replay();
+  EXPECT_EQ(sum.item<float>(), 8192);
+}
+
 struct HostReadingTask final : ClassificationTask {
   using ClassificationTask::ClassificationTask;
   torch::Tensor training_step(const Batch& batch) override {
