@@ -301,6 +301,9 @@ void TrainingRun::save() {
   if (options_.checkpoints.directory.empty()) return;
   ++checkpoints_.calls;
   const PhaseScope scope(checkpoints_.seconds, "checkpoint");
+  // Operations in a stream fail after the host has gone on. A model from which a peer's gradients
+  // are missing must not be saved.
+  if (strategy_.group().runs_on_stream()) strategy_.group().barrier();
   strategy_.gather_module();
   const NamedTensors of_optimizer = optimizer_->state();
   if (store_) write_checkpoint(of_optimizer);

@@ -15,6 +15,7 @@
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/measuring/phase_timer.h>
 #include <tests/support/far_device.h>
+#include <tests/train/step_loop.h>
 #include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep {
@@ -34,11 +35,6 @@ class DeviceRun : public testing::Test {
   }
 };
 
-MnistNet same_net() {
-  torch::manual_seed(11);
-  return MnistNet(MnistNetOptions{.dropout = false, .fused_kernels = false});
-}
-
 // Reads values that a careless program would read.
 class CarelessTask final : public ClassificationTask {
  public:
@@ -53,72 +49,18 @@ class CarelessTask final : public ClassificationTask {
 
 // --- A step --------------------------------------------------------------------------------------
 
-struct StepCase {
-  std::string name;
-  std::string strategy = "ddp";
-  Precision precision = Precision::k32;
-  OptimizerOptions optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9};
-  bool is_careless = false;
-};
-
-// The steps of a training loop without its loader.
-class StepLoop {
- public:
-  StepLoop(const StepCase& given, const MnistNet& net, ProcessGroup group)
-      : strategy_(make_strategy(given.strategy, std::move(group))) {
-    constexpr auto kLoss = ClassificationLoss::kNegativeLogLikelihood;
-    if (given.is_careless) {
-      task_ = std::make_unique<CarelessTask>(net, kLoss);
-    } else {
-      task_ = std::make_unique<ClassificationTask>(net, kLoss);
-    }
-    const torch::Device device = far_device::device();
-    if (given.precision == Precision::kFp16) scaler_.emplace(GradScalerOptions{}, device);
-    strategy_->place(task_->module(), device);
-    strategy_->attach(
-        *task_,
-        {.device = device, .precision = given.precision, .scaler = scaler_ ? &*scaler_ : nullptr});
-    optimizer_ = strategy_->make_optimizer(given.optimizer);
-    if (scaler_) optimizer_->agree_through(*scaler_);
-    torch::manual_seed(3);
-    batch_ = {.images = torch::randn({4, 1, 28, 28}).to(device),
-              .labels = torch::tensor({1, 7, 0, 4}, torch::kInt64).to(device),
-              .size = 4};
-  }
-
-  void step() {
-    optimizer_->set_lr(0.05);
-    optimizer_->zero_grad();
-    strategy_->step(batch_, {.weight = 1, .is_last = true}, phases_);
-    if (scaler_) scaler_->unscale_(optimizer_->gradients());
-    optimizer_->clip_grad_norm(1);
-    if (!scaler_) return optimizer_->step();
-    if (optimizer_->can_skip_on_device()) {
-      scaler_->step_on_device(*optimizer_);
-    } else {
-      scaler_->step(*optimizer_);
-    }
-    scaler_->update();
-  }
-
-  // The names of waits in `count` steps, after the initial ones.
-  std::vector<std::string> waits_of_steps(int count) {
-    for (int i = 0; i < 2; ++i) step();
-    const std::size_t before = far_device::waits().size();
-    for (int i = 0; i < count; ++i) step();
-    std::vector<std::string> waits = far_device::waits();
-    waits.erase(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(before));
-    return waits;
-  }
-
- private:
-  std::unique_ptr<Strategy> strategy_;
-  std::unique_ptr<ClassificationTask> task_;
-  std::optional<GradScaler> scaler_;
-  std::unique_ptr<RunOptimizer> optimizer_;
-  Batch batch_;
-  PhaseSeconds phases_;
-};
+// The names of waits in three steps, after the initial ones.
+std::vector<std::string> waits_of_steps(const StepCase& given,
+                                        std::unique_ptr<ClassificationTask> task,
+                                        ProcessGroup group) {
+  StepLoop loop(given, std::move(task), std::move(group), far_device::device());
+  loop.steps(2);
+  const std::size_t before = far_device::waits().size();
+  loop.steps(3);
+  std::vector<std::string> waits = far_device::waits();
+  waits.erase(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(before));
+  return waits;
+}
 
 TEST_F(DeviceRun, StepsWaitForNothing) {
   const OptimizerOptions adam = AdamWOptions{.lr = 0.001};
@@ -133,15 +75,12 @@ TEST_F(DeviceRun, StepsWaitForNothing) {
                  .precision = Precision::kFp16,
                  .optimizer = adam},
         StepCase{.name = "single, bf16", .strategy = "single", .precision = Precision::kBf16}}) {
-    const MnistNet net = same_net();
-    EXPECT_THAT(StepLoop(each, net, group()).waits_of_steps(3), IsEmpty()) << each.name;
+    EXPECT_THAT(waits_of_steps(each, digits_task(), group()), IsEmpty()) << each.name;
   }
 }
 
 TEST_F(DeviceRun, AnItemInAStepIsAWait) {
-  const MnistNet net = same_net();
-  const StepCase careless{.name = "careless", .is_careless = true};
-  EXPECT_THAT(StepLoop(careless, net, group()).waits_of_steps(3),
+  EXPECT_THAT(waits_of_steps({.name = "careless"}, digits_task<CarelessTask>(), group()),
               ElementsAre("item", "item", "item"));
 }
 

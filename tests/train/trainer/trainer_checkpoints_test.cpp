@@ -262,6 +262,25 @@ TEST(TrainerCheckpoints, SayOnEveryRankWhyTheyCannotBeWritten) {
   }
 }
 
+// As a watchdog does while the host queues the steps of an epoch, of which it hears nothing.
+struct EndsTheGroup : Listener {
+  void on_step(const StepReport& report) override {
+    if (report.epoch == 2 && report.step == 6) group.abort("rank 1 died");
+  }
+  ProcessGroup group = group_of_one();
+};
+
+TEST(TrainerCheckpoints, AreNotWrittenAfterTheGroupHasEnded) {
+  const TemporaryDirectory directory;
+  TrainerOptions run = options_with(2, directory.path());
+  EndsTheGroup listener;
+  run.listeners = {&listener};
+  EXPECT_THAT(testing_support::message_of<CommError>(
+                  [&] { train(run, listener.group, /*dropout=*/false, "ddp"); }),
+              HasSubstr("rank 1 died"));
+  EXPECT_THAT(checkpoint_names(directory.path()), ElementsAre("step-00000006"));
+}
+
 TEST(TrainerCheckpoints, NeedANumberOfThemToKeep) {
   TrainerOptions run = options_with(1, "checkpoints");
   run.checkpoints.keep_last = 0;
