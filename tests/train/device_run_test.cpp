@@ -15,6 +15,7 @@
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/measuring/phase_timer.h>
 #include <tests/support/far_device.h>
+#include <tests/train/staged_net.h>
 #include <tests/train/step_loop.h>
 #include <tests/train/trainer/trainer_runs.h>
 
@@ -99,9 +100,8 @@ struct DeviceOutcome {
 };
 
 // Without evaluations. Ignores the loader's thread, which waits for its own stream.
-DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
-  const MnistNet net = same_net();
-  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+DeviceOutcome run_task(ClassificationTask task, const StagedRun& given, torch::Device device,
+                       std::int64_t batches, std::int64_t log_every = 1) {
   ProcessGroup group = init_process_group({.device = device, .environment = WorkerEnvironment{}});
   Loader loader(train_images(), DistributedSampler(kImages, {.rank = 0, .world_size = 1}),
                 kNormalize, {.batch_size = 10, .device = device});
@@ -113,12 +113,17 @@ DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t lo
   run.log_every_n_steps = log_every;
   run.listeners = {&outcome.heard};
   const std::size_t before = far_device::waits().size();
-  Trainer(run, make_strategy("ddp", group)).fit(task, loader, Trainer::LoaderFactory());
+  Trainer(run, make_strategy(given.strategy, group, given.options))
+      .fit(task, loader, Trainer::LoaderFactory());
   const std::vector<std::string> waits = far_device::waits();
   for (std::size_t i = before; i < waits.size(); ++i) {
     if (waits[i] != "wait for a stream") ++outcome.waits[waits[i]];
   }
   return outcome;
+}
+
+DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
+  return run_task(*digits_task(), {.strategy = "ddp"}, device, batches, log_every);
 }
 
 TEST_F(DeviceRun, WaitsAsOftenForManyStepsAsForFew) {
@@ -196,9 +201,8 @@ TEST_F(DeviceRun, ACapturedStepHasReadPinnedBatchesBeforeTheyChange) {
   EXPECT_TRUE(there.labels.cpu().eq(1).all().item<bool>());
 }
 
-// The simulated device's time advances in whole milliseconds.
-TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
-  const DeviceOutcome outcome = run_on(far_device::device(), 5);
+// The simulated device's time advances in whole milliseconds. Phases are the mean of the workers.
+void expect_time_of_device(const DeviceOutcome& outcome, int workers = 1) {
   ASSERT_THAT(outcome.heard.epochs, SizeIs(2));
   for (const EpochReport& epoch : outcome.heard.epochs) {
     const PhaseSeconds& phases = epoch.phases;
@@ -207,9 +211,22 @@ TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
     }
     for (const double seconds : {phases.data, phases.forward, phases.backward, phases.communication,
                                  phases.optimizer, epoch.first_batch_seconds}) {
-      EXPECT_NEAR(seconds * 1000, std::round(seconds * 1000), 1e-6);
+      const double milliseconds = seconds * 1000 * workers;
+      EXPECT_NEAR(milliseconds, std::round(milliseconds), 1e-6);
     }
   }
+}
+
+TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
+  expect_time_of_device(run_on(far_device::device(), 5));
+}
+
+TEST_F(DeviceRun, PhasesOfAPipelineAreTheDevicesTime) {
+  const StrategyOptions two{.devices = {far_device::device(0), far_device::device(0)},
+                            .micro_batches = 2};
+  const ClassificationTask task = make_staged_task(make_staged_net());
+  expect_time_of_device(
+      run_task(task, {.strategy = "pipeline", .options = two}, far_device::device(0), 5), 2);
 }
 
 TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {

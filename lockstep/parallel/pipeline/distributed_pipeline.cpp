@@ -17,6 +17,7 @@
 #include <lockstep/parallel/pipeline/schedule/executor.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/step_tables.h>
+#include <lockstep/parallel/pipeline/step_times.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 
 namespace lockstep {
@@ -132,7 +133,8 @@ class DistributedPipeline::Impl {
         device_(device_with_index(device, group_)),
         agreement_(agree_on_table(pipeline::with_numbers_of_table(options), modules, group_)),
         tables_(options_, table_.stages(), group_.size()),
-        channel_(group_, device_) {
+        channel_(group_, device_),
+        clock_(std::make_shared<pipeline::WorkerClock>(device_)) {
     try_locally([&] { take_over(std::move(modules)); });
   }
 
@@ -163,9 +165,15 @@ class DistributedPipeline::Impl {
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const Table& table() const { return table_; }
-  const pipeline::Timeline& timeline() const { return timeline_; }
+  const pipeline::Timeline& timeline() {
+    if (times_ && !timeline_) timeline_ = times_->timeline();
+    return timeline_ ? *timeline_ : none_;
+  }
+  std::shared_ptr<const pipeline::StepTimes> step_times() const { return times_; }
   void write_trace(const std::filesystem::path& path) {
-    write_trace_of_ranks(path, pipeline::trace_spans(timeline_, began_), group_);
+    const auto began =
+        times_ ? times_->began(static_cast<std::size_t>(group_.rank())) : Clock::time_point();
+    write_trace_of_ranks(path, pipeline::trace_spans(timeline(), began), group_);
   }
   ActivationBytes peak_activation_bytes() const {
     if (!memory_) {
@@ -299,11 +307,17 @@ class DistributedPipeline::Impl {
     const auto perform = [&](const pipeline::Action& action) {
       channel_.advance();
       worker_->perform(action);
+      clock_->mark();
     };
+    clock_->begin();
+    clock_->mark();
     auto failed = pipeline::execute(table.workers[rank], perform, recordings[rank]);
     if (batch.plan.training) {
-      timeline_ = pipeline::timeline_of(table, recordings);
-      began_ = recordings[rank].times.front();
+      std::vector<std::shared_ptr<pipeline::WorkerClock>> clocks(recordings.size());
+      clocks[rank] = clock_;
+      times_ = std::make_shared<pipeline::StepTimes>(table.workers, std::move(recordings),
+                                                     std::move(clocks));
+      timeline_.reset();
     }
     pipeline::StepFailure failure;
     if (failed) failure.keep(group_.rank(), std::move(*failed));
@@ -328,8 +342,10 @@ class DistributedPipeline::Impl {
   std::unique_ptr<pipeline::ActivationMemory> memory_;    // null unless memory is measured
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null for stages of other ranks
   std::unique_ptr<pipeline::StageWorker> worker_;
-  pipeline::Timeline timeline_;
-  Clock::time_point began_;  // time 0 of timeline_
+  std::shared_ptr<pipeline::WorkerClock> clock_;
+  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step
+  std::optional<pipeline::Timeline> timeline_;        // once somebody asked for it
+  const pipeline::Timeline none_;                     // before the first step
 };
 
 DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,
@@ -369,6 +385,9 @@ Tensors DistributedPipeline::parameters() const {
 
 const Table& DistributedPipeline::table() const { return impl_->table(); }
 const pipeline::Timeline& DistributedPipeline::timeline() const { return impl_->timeline(); }
+std::shared_ptr<const pipeline::StepTimes> DistributedPipeline::step_times() const {
+  return impl_->step_times();
+}
 
 void DistributedPipeline::write_trace(const std::filesystem::path& path) {
   impl_->write_trace(path);

@@ -91,8 +91,11 @@ class DistributedPipeline {
   Tensors parameters() const;
   const pipeline::Table& table() const;
   /// The actions of this rank in the last step; the rows of the other workers are empty. Its
-  /// bubble() and replay() are therefore meaningless; write_trace() covers all ranks.
+  /// bubble() and replay() are therefore meaningless; write_trace() covers all ranks. On a GPU the
+  /// times are those of the device, for which the call waits.
   const pipeline::Timeline& timeline() const;
+  /// As Pipeline's.
+  std::shared_ptr<const pipeline::StepTimes> step_times() const;
   /// Collective. Writes the last step of all ranks to one file for Perfetto or chrome://tracing, on
   /// rank 0, with a row for each rank. Times are those of each host's monotonic clock, which starts
   /// when the host boots. DataError, on all ranks, if the file cannot be written.

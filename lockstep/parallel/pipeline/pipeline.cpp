@@ -20,6 +20,7 @@
 #include <lockstep/parallel/pipeline/schedule/mailboxes.h>
 #include <lockstep/parallel/pipeline/stage_worker.h>
 #include <lockstep/parallel/pipeline/step_tables.h>
+#include <lockstep/parallel/pipeline/step_times.h>
 #include <lockstep/parallel/pipeline/tied_parameters.h>
 
 namespace lockstep {
@@ -74,6 +75,8 @@ class Pipeline::Impl {
       workers_.push_back(std::make_unique<pipeline::StageWorker>(
           w, devices_[static_cast<std::size_t>(w)], std::move(own), *channels_.back(),
           options_.reduce));
+      clocks_.push_back(
+          std::make_shared<pipeline::WorkerClock>(devices_[static_cast<std::size_t>(w)]));
     }
     start_threads();
   }
@@ -96,7 +99,11 @@ class Pipeline::Impl {
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const pipeline::Table& table() { return tables_.training(options_.micro_batches); }
-  const pipeline::Timeline& timeline() const { return timeline_; }
+  const pipeline::Timeline& timeline() {
+    if (times_ && !timeline_) timeline_ = times_->timeline();
+    return timeline_ ? *timeline_ : none_;
+  }
+  std::shared_ptr<const pipeline::StepTimes> step_times() const { return times_; }
   const pipeline::ActivationMemory* memory() const { return memory_.get(); }
 
  private:
@@ -173,6 +180,7 @@ class Pipeline::Impl {
     if (memory) memory->begin();
     for (const auto& worker : workers_) worker->begin(table, batch);
     std::vector<pipeline::Recording> recordings(workers_.size());
+    for (const auto& clock : clocks_) clock->begin();
     pipeline::StepFailure failure;
     const CallerState caller(devices_, devices_of(batch));
     if (devices_.front().is_cpu()) release_helping_threads();
@@ -184,13 +192,19 @@ class Pipeline::Impl {
         const auto perform = [&](const pipeline::Action& action) {
           mailboxes_.check();
           workers_[i]->perform(action);
+          clocks_[i]->mark();
         };
+        clocks_[i]->mark();
         auto failed = pipeline::execute(table.workers[i], perform, recordings[i]);
         if (!failed) return;
         failure.keep(static_cast<int>(i), std::move(*failed));
         mailboxes_.abort();
       });
-      if (batch.plan.training) timeline_ = pipeline::timeline_of(table, recordings);
+      if (batch.plan.training) {
+        times_ =
+            std::make_shared<pipeline::StepTimes>(table.workers, std::move(recordings), clocks_);
+        timeline_.reset();
+      }
       failure.check(table);
     } catch (...) {
       mailboxes_.reset();
@@ -209,7 +223,10 @@ class Pipeline::Impl {
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
-  pipeline::Timeline timeline_;
+  std::vector<std::shared_ptr<pipeline::WorkerClock>> clocks_;
+  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step
+  std::optional<pipeline::Timeline> timeline_;        // once somebody asked for it
+  const pipeline::Timeline none_;                     // before the first step
   std::shared_ptr<ThreadTeam> threads_;  // last: the threads must end before other members
 };
 
@@ -250,6 +267,9 @@ Tensors Pipeline::parameters() const {
 
 const pipeline::Table& Pipeline::table() const { return impl_->table(); }
 const pipeline::Timeline& Pipeline::timeline() const { return impl_->timeline(); }
+std::shared_ptr<const pipeline::StepTimes> Pipeline::step_times() const {
+  return impl_->step_times();
+}
 
 void Pipeline::write_trace(const std::filesystem::path& path) const {
   pipeline::write_trace(path, impl_->timeline());

@@ -44,6 +44,9 @@
 
 namespace lockstep {
 
+namespace pipeline {
+class StepTimes;
+}
 namespace pipeline::detail {
 
 // `criterion` takes one output and the target, or all outputs and the target.
@@ -126,9 +129,12 @@ class Pipeline {
   Tensors parameters() const;
   /// The actions of the workers in a step, including messages.
   const pipeline::Table& table() const;
-  /// What each worker did in the last step, and when. forward() does not count as a step. On GPUs
-  /// the times are those of the threads that queue the kernels.
+  /// What each worker did in the last step, and when. forward() does not count as a step. On
+  /// GPUs the times are those of the devices, for which the call waits.
   const pipeline::Timeline& timeline() const;
+  /// For the Trainer's strategies: the times of the last step, which a GPU may not have performed
+  /// yet; see step_times.h. Not null after a step.
+  std::shared_ptr<const pipeline::StepTimes> step_times() const;
   /// Writes timeline() to a file for Perfetto or chrome://tracing, with a row for each worker.
   /// DataError if the file cannot be written.
   void write_trace(const std::filesystem::path& path) const;

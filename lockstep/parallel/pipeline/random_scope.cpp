@@ -13,10 +13,9 @@ namespace lockstep::pipeline {
 namespace {
 
 // A separate mutex, because every operation that draws takes the generator's own.
-std::mutex& turn_of(const at::Generator& generator) {
+std::mutex& turn_of(torch::Device device) {
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceType, int>, std::mutex> turns;
-  const c10::Device device = generator.device();
   const std::scoped_lock lock(mutex);
   return turns[{device.type(), device.index()}];
 }
@@ -31,7 +30,7 @@ at::Generator default_generator(torch::Device device) {
 class RandomScope::Turn {
  public:
   Turn(torch::Device device, std::uint64_t seed)
-      : generator_(default_generator(device)), turn_(turn_of(generator_)) {
+      : is_cpu_(device.is_cpu()), generator_(default_generator(device)), turn_(turn_of(device)) {
     const std::scoped_lock lock(generator_.mutex());
     before_ = generator_.get_state();
     generator_.set_current_seed(seed);
@@ -48,9 +47,10 @@ class RandomScope::Turn {
     const std::scoped_lock lock(generator_.mutex());
     return !generator_.get_state().equal(seeded_);
   }
-  bool is_cpu() const { return generator_.device().is_cpu(); }
+  bool is_cpu() const { return is_cpu_; }
 
  private:
+  const bool is_cpu_;
   at::Generator generator_;
   const std::unique_lock<std::mutex> turn_;
   torch::Tensor before_;

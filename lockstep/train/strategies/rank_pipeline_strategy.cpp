@@ -23,7 +23,6 @@
 #include <lockstep/train/strategies/end_all.h>
 #include <lockstep/train/strategies/named_exchange.h>
 #include <lockstep/train/strategies/named_stages.h>
-#include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/staged_strategy.h>
@@ -75,7 +74,7 @@ class RankPipelineStrategy final : public StagedStrategy {
       const AccumulationScope accumulation(*this, part.is_last);
       pipe_->step(criterion, batch.images, task().targets(batch), batch.size);
     });
-    add_phases(pipe_->timeline(), 1, phases);
+    add_step(pipe_->step_times(), phases);
     const PhaseScope scope(phases.communication, "reduce gradients");
     return end_all_if_it_throws([&] {
       if (copies_ && part.is_last) reduce_with_copies();
@@ -128,6 +127,8 @@ class RankPipelineStrategy final : public StagedStrategy {
   }
 
  private:
+  int own_workers() const override { return 1; }
+
   // Stages of this rank that are reduced and stepped together: one stage, or all of them if stages
   // of the model share a parameter, because no two optimizers or cores may have it.
   struct Unit {

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/core/strings.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/parallel/pipeline/step_times.h>
 #include <lockstep/train/strategies/named_stages.h>
 #include <lockstep/train/strategies/output_task_of.h>
+#include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategies/strategy.h>
 
@@ -32,6 +36,9 @@ class StagedStrategy : public Strategy {
   }
   /// Leaves the whole model where it is; attach() moves the stages.
   void place(torch::nn::Module&, torch::Device) override {}
+  void settle_phases(PhaseSeconds& phases) override {
+    while (!steps_.empty()) add_oldest_step(phases);
+  }
 
  protected:
   /// ConfigError for options that no pipeline can have.
@@ -67,6 +74,14 @@ class StagedStrategy : public Strategy {
             .recompute = options_.recompute,
             .timeout = options_.timeout};
   }
+  /// Adds the times of a step to `phases` once they are known, at the latest in settle_phases().
+  void add_step(std::shared_ptr<const pipeline::StepTimes> step, PhaseSeconds& phases) {
+    steps_.push_back(std::move(step));
+    while (!steps_.empty() && steps_.front()->is_known()) add_oldest_step(phases);
+  }
+  /// How many workers of the pipeline this process has.
+  virtual int own_workers() const = 0;
+
   const StrategyOptions& options() const { return options_; }
   int workers() const { return workers_; }
   /// The worker of each stage.
@@ -86,6 +101,11 @@ class StagedStrategy : public Strategy {
     });
   }
 
+  void add_oldest_step(PhaseSeconds& phases) {
+    add_phases(steps_.front()->durations(), own_workers(), phases);
+    steps_.pop_front();
+  }
+
   const std::string name_;
   const StrategyOptions options_;
   const int workers_;
@@ -94,6 +114,7 @@ class StagedStrategy : public Strategy {
   std::vector<int> whole_backward_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;
+  std::deque<std::shared_ptr<const pipeline::StepTimes>> steps_;  // which devices still perform
 };
 
 }  // namespace lockstep

@@ -11,7 +11,6 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 #include <lockstep/train/strategies/named_stages.h>
-#include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/stage_criterion.h>
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/staged_strategy.h>
@@ -89,7 +88,7 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) override {
     StageCriterion criterion(task(), settings(), part, batch.size);
     pipe_->step(criterion, batch.images, task().targets(batch));
-    add_phases(pipe_->timeline(), workers(), phases);
+    add_step(pipe_->step_times(), phases);
     return criterion.mean();
   }
 
@@ -120,6 +119,8 @@ class ThreadPipelineStrategy final : public StagedStrategy {
   }
 
  private:
+  int own_workers() const override { return workers(); }
+
   ProcessGroup group_;
   std::vector<NamedStage> stages_;
   std::optional<Pipeline> pipe_;

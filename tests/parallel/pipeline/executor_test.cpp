@@ -163,7 +163,7 @@ Results run(
     failure.keep(worker, std::move(*failed));
     mailboxes.abort();
   });
-  if (timeline) *timeline = timeline_of(table, recordings);
+  if (timeline) *timeline = timeline_of(table.workers, recordings);
   failure.check(table);
   return results;
 }

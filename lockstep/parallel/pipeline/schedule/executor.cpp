@@ -87,7 +87,8 @@ void StepFailure::check(const Table& table) const {
                first_->failed.error);
 }
 
-Timeline timeline_of(const Table& table, const std::vector<Recording>& recordings) {
+Timeline timeline_of(const std::vector<std::vector<Action>>& actions,
+                     const std::vector<Recording>& recordings) {
   Clock::time_point begin = Clock::time_point::max();
   for (const Recording& each : recordings) {
     if (!each.times.empty()) begin = std::min(begin, each.times.front());
@@ -97,7 +98,7 @@ Timeline timeline_of(const Table& table, const std::vector<Recording>& recording
     const auto& times = recordings[worker].times;
     std::vector<Interval>& intervals = timeline.workers.emplace_back();
     for (std::size_t i = 0; i + 1 < times.size(); ++i) {
-      intervals.push_back({table.workers[worker][i], seconds_between(begin, times[i]),
+      intervals.push_back({actions[worker][i], seconds_between(begin, times[i]),
                            seconds_between(begin, times[i + 1])});
     }
     if (!intervals.empty()) timeline.end = std::max(timeline.end, intervals.back().end);

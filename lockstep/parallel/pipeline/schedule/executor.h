@@ -19,7 +19,8 @@ namespace lockstep::pipeline {
 using Perform = std::function<void(const Action&)>;
 
 /// times[i] is when action i of a worker began, and times[i + 1] when it ended. A worker that
-/// failed has fewer entries. On a GPU an action ends when its kernels are queued.
+/// failed has fewer entries. For the host an action on a GPU ends when its kernels are queued; see
+/// StepTimes.
 struct Recording {
   std::vector<Clock::time_point> times{};
 };
@@ -56,7 +57,8 @@ class StepFailure {
   std::optional<Failure> first_;
 };
 
-/// The actions of the workers of `table`, in seconds since the first of them began.
-Timeline timeline_of(const Table& table, const std::vector<Recording>& recordings);
+/// The actions of the workers, as in a Table, in seconds since the first of them began.
+Timeline timeline_of(const std::vector<std::vector<Action>>& actions,
+                     const std::vector<Recording>& recordings);
 
 }  // namespace lockstep::pipeline

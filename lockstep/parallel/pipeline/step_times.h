@@ -1,0 +1,73 @@
+// When the workers of a step performed their actions. A device performs an action long after the
+// host has queued it, so that its own clock counts.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/core/clock.h>
+#include <lockstep/parallel/base/stream_clock.h>
+#include <lockstep/parallel/pipeline/schedule/executor.h>
+
+namespace lockstep::pipeline {
+
+/// Marks the beginnings of a worker's actions on its device. Not thread-safe, but different threads
+/// may use it one after the other.
+class WorkerClock {
+ public:
+  explicit WorkerClock(torch::Device device);
+
+  /// Forgets the moments of a step that nobody took.
+  void begin() { take(); }
+  /// Call it before the worker's first action and after each. A no-op on a CPU, and while a graph
+  /// is captured, in which no moment has a time.
+  void mark();
+  /// The moments marked since begin().
+  std::vector<StreamClock::Moment> take();
+
+  StreamClock::Moment record() { return clock_->record(); }
+  void recycle(StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
+
+ private:
+  std::optional<StreamClock> clock_;  // not on a CPU
+  std::vector<StreamClock::Moment> moments_;
+};
+
+/// The times of one step. Call its functions only while the workers are idle.
+class StepTimes {
+ public:
+  /// `actions` and `recordings` have an entry for each worker of the step's table. `clocks` have
+  /// marked this step; a worker without a recording needs none (null).
+  StepTimes(std::vector<std::vector<Action>> actions, std::vector<Recording> recordings,
+            std::vector<std::shared_ptr<WorkerClock>> clocks);
+  ~StepTimes();
+  StepTimes(const StepTimes&) = delete;
+  StepTimes& operator=(const StepTimes&) = delete;
+
+  /// Whether the devices have finished the step. Does not wait.
+  bool is_known() const;
+  /// How long each action took. Actions of different workers have no common clock: each worker
+  /// begins at 0. Waits until the times are known.
+  Timeline durations() const { return timeline_of(actions_, recordings(/*aligned=*/false)); }
+  /// All workers on one clock. Waits for all work that is queued on their devices.
+  Timeline timeline() const { return timeline_of(actions_, recordings(/*aligned=*/true)); }
+  /// When `worker` began its first action of timeline(), by the host's clock.
+  Clock::time_point began(std::size_t worker) const;
+
+ private:
+  struct DeviceTimes {
+    std::shared_ptr<WorkerClock> clock{};
+    std::vector<StreamClock::Moment> moments{};        // empty on a CPU
+    mutable std::optional<Clock::time_point> began{};  // once the device was asked
+  };
+  std::vector<Recording> recordings(bool aligned) const;
+
+  std::vector<std::vector<Action>> actions_;
+  std::vector<Recording> recordings_;  // by the host's clock
+  std::vector<DeviceTimes> devices_;
+};
+
+}  // namespace lockstep::pipeline
