@@ -50,7 +50,7 @@ class AnswerLimit {
 /// the connection cannot be used either, and calls throw std::system_error.
 class Connection {
  public:
-  /// Connects, retrying while nobody listens there, and requests a first answer. Throws
+  /// Connects, retrying while no process listens there, and requests a first answer. Throws
   /// TimeoutError at the deadline and CommError if the listener is not a store.
   explicit Connection(ConnectionOptions options);
   ~Connection();
