@@ -56,7 +56,7 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   try {
     work_->wait(timeout);
   } catch (const ConfigError&) {
-    if (!work_->error()) throw;  // the wait was invalid; the operation goes on
+    if (!work_->error()) throw;  // the wait was invalid; the operation continues
     fail(std::current_exception());
   } catch (...) {
     fail(std::current_exception());
@@ -92,7 +92,7 @@ std::exception_ptr GroupWork::error() const {
   return work_->error();
 }
 
-// The first wait on a stream operation does not show how the operation ends.
+// Whether the outcome is known. It is not known after the first wait for a stream operation.
 bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
   return state_ == State::kFailed || (state_ == State::kDone && !log_hears_later_);

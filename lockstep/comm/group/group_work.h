@@ -15,15 +15,16 @@
 
 namespace lockstep {
 
-/// Copies results to the caller's tensors, once, and reports the outcome to the log. Results for a
+/// Copies results to the caller's tensors, once, and reports the outcome to the log. Copies to a
 /// device are queued in the current stream of the thread that finds the operation complete, after
-/// the work that the constructing thread's stream held at construction. The stream of every thread
-/// that calls wait() waits for these copies. While a graph captures streams of that device, wait()
-/// throws ConfigError and is_completed() returns false. Safe to use from several threads.
+/// the work that was queued in the constructing thread's stream at construction. The stream of
+/// every thread that calls wait() waits for these copies. While a graph captures streams of that
+/// device, wait() throws ConfigError and is_completed() returns false. Safe to use from several
+/// threads.
 class GroupWork final : public Work {
  public:
-  /// `runs_on_stream`: the backend's. The end of a StreamOrdered Work on the device is reported to
-  /// the log.
+  /// `runs_on_stream` is that of the backend. If it is true, a StreamOrdered Work reports its end
+  /// on the device to the log.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
             FlightRecorder::Id id, bool runs_on_stream);
 
