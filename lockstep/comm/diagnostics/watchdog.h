@@ -84,7 +84,7 @@ class Watchdog {
   /// group". For a message to or from `peer`, that rank is reported first. If the store is gone,
   /// the exact cause is unknown: "rank 0 died or left the group (its store is gone)", "rank 2 died
   /// or left the group (its connection is closed, and the store, which would know, is gone)". Empty
-  /// if nothing is known. Calling this makes the next looks more frequent.
+  /// if nothing is known. Calling this makes the watchdog look more frequently for a moment.
   std::string explanation(std::optional<int> peer = std::nullopt);
   /// The store's last error, as in "rank 1 cannot use the store: ..."; empty if the store works.
   std::string store_trouble() const;
