@@ -268,7 +268,7 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
   return prepared;
 }
 
-// Always passes splits, because a rank cannot know whether the other ranks' pieces have equal sizes.
+// Always passes splits: a rank cannot know whether the other ranks' pieces have equal sizes.
 Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) const {
   const std::pair<const char*, const Tensors&> sides[] = {{"outputs", outputs}, {"inputs", inputs}};
   for (const auto& [name, list] : sides) {

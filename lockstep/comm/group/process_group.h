@@ -199,7 +199,7 @@ class ProcessGroup {
   /// as in MPI_Comm_split; empty if color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Local. Returns the calls of this rank that have ended since `from`: in this group, in the first
+  /// Local. Returns this rank's calls that have ended since `from`: in this group, in the first
   /// group, and in all groups made from the first. Only the last 2,000 operations are kept.
   std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
