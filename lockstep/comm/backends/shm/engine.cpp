@@ -50,7 +50,7 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
 }
 
 Engine::~Engine() {
-  // A peer that sleeps on one of our words must look again and find that we are gone.
+  // Wake peers that sleep on this rank's words, so that they notice that it has left.
   control_.state(rank_).left.store(1, std::memory_order_seq_cst);
   wake_all(rank_);
 }
