@@ -1,4 +1,5 @@
-// Runs on a simulated device: which operations block the host, and whose time is reported.
+// Runs on a simulated device: which operations block the host, and that phases are measured in the
+// device's time.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ MnistNet same_net() {
   return MnistNet(MnistNetOptions{.dropout = false, .fused_kernels = false});
 }
 
-// Reads values that a careless program would read.
+// Reads the loss on the host in every step, which blocks it.
 class CarelessTask final : public ClassificationTask {
  public:
   using ClassificationTask::ClassificationTask;
@@ -61,7 +62,7 @@ struct StepCase {
   bool is_careless = false;
 };
 
-// The steps of a training loop without its loader.
+// The steps of a training loop, without a loader.
 class StepLoop {
  public:
   StepLoop(const StepCase& given, const MnistNet& net, ProcessGroup group)
@@ -101,7 +102,7 @@ class StepLoop {
     scaler_->update();
   }
 
-  // The names of waits in `count` steps, after the initial ones.
+  // The names of the host's waits in `count` steps, not counting the first steps.
   std::vector<std::string> waits_of_steps(int count) {
     for (int i = 0; i < 2; ++i) step();
     const std::size_t before = far_device::waits().size();
@@ -155,7 +156,8 @@ struct DeviceOutcome {
   std::map<std::string, int> waits;
 };
 
-// Without evaluations. Ignores the loader's thread, which waits for its own stream.
+// A run without evaluations. Does not count the waits of the loader's thread, which waits for its
+// own stream.
 DeviceOutcome run_on(torch::Device device, std::int64_t batches, std::int64_t log_every = 1) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
@@ -200,7 +202,7 @@ TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
 }
 
-// In pinned memory that each buffer of the loader uses again.
+// Fills pinned memory, which each buffer of the loader reuses.
 class PinnedImages final : public BatchDataset<Batch> {
  public:
   std::int64_t size() const override { return kImages; }
@@ -217,8 +219,8 @@ class PinnedImages final : public BatchDataset<Batch> {
   }
 };
 
-// The loader does not know the device and refills a buffer as soon as another batch is requested,
-// so each copy must block.
+// This loader does not know the device. It refills a buffer as soon as another batch is requested,
+// so that each copy to the device must block.
 TEST_F(DeviceRun, PinnedBatchesOfALoaderForTheCpuAreReadBeforeTheyChange) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
@@ -253,7 +255,7 @@ TEST_F(DeviceRun, ACapturedStepHasReadPinnedBatchesBeforeTheyChange) {
   EXPECT_TRUE(there.labels.cpu().eq(1).all().item<bool>());
 }
 
-// The simulated device's time advances in whole milliseconds.
+// The simulated device's clock advances in whole milliseconds.
 TEST_F(DeviceRun, PhasesAreTheDevicesTime) {
   const DeviceOutcome outcome = run_on(far_device::device(), 5);
   ASSERT_THAT(outcome.heard.epochs, SizeIs(2));

@@ -1,5 +1,5 @@
-// The code of docs/training_loop.md that is not its example's: a step of several batches by hand,
-// and the Trainer with every strategy.
+// The code of docs/training_loop.md that is not in its example: a hand-written step of several
+// batches, and the Trainer with every strategy.
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -155,7 +155,8 @@ TEST(TrainerGuide, ATaskHasItsOwnMetricsOnAllRanks) {
   const Evaluation& test = *alone.test;
   ASSERT_EQ(test.values.size(), 2U);
   EXPECT_EQ(test.values[0].name, "absolute_error");
-  // Each batch's mean counts by its samples, so the loss is that of all elements, as psnr has it.
+  // Each batch's mean is weighted by its samples, so that the loss is the mean over all elements,
+  // as in psnr.
   EXPECT_NEAR(*test.value_of("psnr"), 10 * std::log10(3.2 * 3.2 / test.loss), 1e-4);
   EXPECT_GT(*test.value_of("psnr"), *alone.epochs[0].test->value_of("psnr"));
   std::vector<RunReport> reports(2);
