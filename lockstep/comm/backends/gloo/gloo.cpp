@@ -17,7 +17,7 @@ namespace lockstep::gloo {
 namespace {
 
 // LibTorch matches Gloo collectives by 32-bit tags, which it takes from a counter. tag_next() sets
-// the tag to a hash of the call, so that only equal calls match.
+// the next tag, which Lockstep derives from the call, so that only equal calls match.
 class TaggedGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
