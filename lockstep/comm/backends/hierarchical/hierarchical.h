@@ -1,5 +1,5 @@
-// A backend for several hosts with several ranks each. It communicates through shared memory inside
-// a host, and over the network between the leaders, the first ranks of the hosts.
+// A backend for several hosts, some with several ranks. It communicates through shared memory
+// inside a host, and over the network between the leaders, which are the hosts' first ranks.
 //
 // A collective has three stages: up (inside each host, to its leader), across (between the leaders)
 // and down (inside each host, from its leader). Only the across stage uses the network, with one
