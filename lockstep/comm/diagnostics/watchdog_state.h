@@ -23,7 +23,7 @@ namespace watching {
 
 inline constexpr int kSilentLooks = 3;
 inline constexpr std::chrono::milliseconds kDepartureGrace{1000};
-/// More than the number of calls that a rank can be ahead of another rank.
+/// More than the number of calls by which a rank can be ahead of another rank.
 inline constexpr std::size_t kRecentCalls = 256;
 
 // The status that a rank publishes.
