@@ -26,8 +26,8 @@ struct Meanwhile {
 /// group. `interface_address` is the address of this host at which its peers can reach it. The
 /// backend communicates tensors on `device`, which may be a GPU only in a CUDA build of LibTorch.
 /// `world_ranks` are the members' ranks in the first group, used in error messages; empty if this
-/// is the first group. `host_timeout` is that of ProcessGroupOptions; if zero, hosts that do not
-/// answer are not detected.
+/// is the first group. `host_timeout` is that of ProcessGroupOptions; if zero, a silent host is
+/// waited for until `timeout`.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,
