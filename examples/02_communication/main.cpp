@@ -1,5 +1,6 @@
-// What ranks can say to each other, with every result checked: docs/communication.md explains it.
-// Runs on any number of ranks, one too. Its argument is the backend, "auto" where there is none.
+// The collectives and messages between ranks, with every result checked. docs/communication.md
+// explains them. Runs on any number of ranks, including one. The argument is the backend (default
+// "auto").
 #include <chrono>
 #include <cstdio>
 #include <string>

@@ -1,4 +1,4 @@
-// What docs/loading_data.md shows, and checks that it is so.
+// The code of docs/loading_data.md, with checks of what it claims.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ void check(bool holds, const char* what) {
   std::exit(1);
 }
 
-// 600 images of 3x32x32 in ten classes, each a shade of its class.
+// 600 images of 3x32x32 in ten classes. Each class has its own shade.
 ImageDataset shades() {
   const torch::Tensor labels = torch::arange(600).remainder(10);
   const torch::Tensor images =
@@ -69,7 +69,7 @@ void go_on() {
   check(after.steps_left() == 2 && after.steps_per_epoch() == 12, "the last two of twelve batches");
 }
 
-// A data set of one's own that makes samples, and batches of its own structure.
+// A user-defined data set of samples, with batches of a user-defined structure.
 struct Review {
   torch::Tensor words;  // int64 [length]
   std::int64_t stars = 0;
@@ -123,7 +123,7 @@ void load_reviews() {
   check(words == 0, "random choices are the same for any batch size and number of threads");
 }
 
-// Or one that makes whole batches at once.
+// A user-defined data set that makes whole batches.
 struct Signals {
   torch::Tensor waves;             // float32 [batch, 50]
   torch::Tensor odd;               // int64 [batch]
@@ -154,7 +154,7 @@ void load_waves() {
   }
 }
 
-// Every class equally often, from a data set that has many more images of class 0.
+// Draws every class equally often, although the data set has many more images of class 0.
 void balance() {
   const torch::Tensor labels = (torch::arange(1000) >= 900).to(torch::kInt64);
   const ImageDataset dataset =
@@ -170,7 +170,7 @@ void balance() {
   check(ones > 400 && ones < 600, "each class comes about as often");
 }
 
-// A data loader of torch::data takes its indices from one of our samplers.
+// A torch::data loader takes its indices from one of our samplers.
 class Squares final : public torch::data::datasets::Dataset<Squares> {
  public:
   torch::data::Example<> get(std::size_t index) override {
