@@ -65,7 +65,7 @@ void accumulate(ProcessGroup& group) {
       auto guard = ddp.no_sync();  // gradients stay on this rank
       cross_entropy(ddp.forward(first.x), first.y).backward();
     }
-    // and here the sum of both is averaged
+    // The second backward averages the sum of both gradients over the ranks.
     cross_entropy(ddp.forward(second.x), second.y).backward();
     lockstep::clip_grad_norm_(optimizer.parameters(), /*max_norm=*/1.0);
     optimizer.step();
@@ -136,10 +136,10 @@ void train_in_turn(ProcessGroup& group) {
                               /*retain_graph=*/true, /*create_graph=*/true)[0];
     const torch::Tensor penalty = (slope.norm(2, 1) - 1).square().mean();
     const torch::Tensor loss = ddp_critic.forward(fake).mean() - ddp_critic.forward(real).mean();
-    (loss + 10 * penalty).backward();  // one for both
+    (loss + 10 * penalty).backward();  // one backward for both
     critic_optimizer.step();
 
-    set_requires_grad(*critic, false);  // gradients pass through it, and none of its own are made
+    set_requires_grad(*critic, false);  // gradients pass through it, but it gets none
     generator_optimizer.zero_grad();
     const torch::Tensor made = ddp_generator.forward(torch::randn({16, 4}));
     (-ddp_critic.forward(made).mean()).backward();  // averages the generator's gradients

@@ -88,7 +88,7 @@ class Feedback final : public SampleDataset<Review> {
     const torch::Tensor words = torch::arange(1, 2 + index % 7);
     PhiloxStream random = key.stream();
     const std::int64_t begin = random.below(static_cast<std::uint32_t>(words.size(0)));
-    return {.words = words.slice(/*dim=*/0, begin), .stars = index % 5};  // begins at some word
+    return {.words = words.slice(/*dim=*/0, begin), .stars = index % 5};  // starts at a random word
   }
 };
 
@@ -138,7 +138,7 @@ class Waves final : public BatchDataset<Signals> {
         torch::tensor(torch::IntArrayRef(request.indices.data(), request.indices.size()));
     batch.waves = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
     batch.odd = phase.remainder(2);
-    batch.names.clear();  // it holds those of an earlier batch
+    batch.names.clear();  // it still holds those of an earlier batch
     for (const std::int64_t index : request.indices) {
       batch.names.push_back("wave " + std::to_string(index));
     }

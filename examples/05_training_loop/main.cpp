@@ -130,15 +130,15 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
       ++done;
       if (done % kSaveEvery == 0) save();
     }
-    if (loader.steps_left() == 0) {  // otherwise the run was stopped on the way
+    if (loader.steps_left() == 0) {  // otherwise the run stops within the epoch
       require(step == steps_per_epoch, "an epoch ends where its data ends");
-      loader.set_epoch(epoch);  // the next one: samplers count from 0
+      loader.set_epoch(epoch);  // the next epoch: samplers count from 0
       ++epoch;
       step = 0;
     }
     save();
   }
-  group.barrier();  // until the file is there
+  group.barrier();  // wait until the file exists
 
   if (epoch > kEpochs) {
     ddp.core().broadcast_buffers();  // all ranks evaluate with rank 0's running statistics
@@ -160,7 +160,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
   lockstep::SamplerPosition position;
   lockstep::NamedTensors state;  // of all parameters, on rank 0
   if (group.rank() == 0 && std::filesystem::exists(file)) {
-    state = lockstep::Optimizer(*net, options).state();  // has the names and shapes
+    state = lockstep::Optimizer(*net, options).state();  // provides names and shapes
     const auto checkpoint = lockstep::load_checkpoint(file, *net, state, "sharded");
     epoch = checkpoint.epoch;
     position = lockstep::sampler_position(checkpoint.settings);
@@ -177,7 +177,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
 
   DistributedDataParallel ddp(net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
   lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net, options);
-  if (resumes) optimizer.load_state_dict(state);  // from rank 0, to each rank its share
+  if (resumes) optimizer.load_state_dict(state);  // sends each rank its shard
 
   std::int64_t done = 0;
   while (epoch <= kShardedEpochs && done < most_steps) {
@@ -198,7 +198,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
     }
   }
 
-  const lockstep::NamedTensors whole = optimizer.state_dict();  // all ranks call it, rank 0 gets it
+  const lockstep::NamedTensors whole = optimizer.state_dict();  // collective; rank 0 gets it
   if (group.rank() == 0) {
     lockstep::save_checkpoint(file, *net, whole,
                               {.recipe = "sharded",

@@ -81,7 +81,7 @@ void train_hybrid_stage(lockstep::DeviceMesh& mesh, torch::nn::Sequential net, t
   lockstep::DistributedPipeline pipe({stage}, row, device, options);
   torch::optim::SGD optimizer(pipe.parameters(), kHybridRate);
 
-  lockstep::Tensors state;  // all replicas begin with the weights and buffers of the first one
+  lockstep::Tensors state;  // all replicas start with the first one's weights and buffers
   for (const torch::Tensor& tensor : stage->parameters()) state.push_back(tensor.detach());
   for (const torch::Tensor& tensor : stage->buffers()) state.push_back(tensor.detach());
   replicas.broadcast_coalesced(state);
@@ -89,7 +89,7 @@ void train_hybrid_stage(lockstep::DeviceMesh& mesh, torch::nn::Sequential net, t
   for (int step = 0; step < kHybridSteps; ++step) {
     const auto batch = batch_of(step, mesh.local_rank("data"), mesh.size("data"));
     optimizer.zero_grad();
-    pipe.step(criterion, batch.x, batch.y);  // which calls reduce, stage by stage
+    pipe.step(criterion, batch.x, batch.y);  // calls reduce for each stage
     lockstep::clip_grad_norm_(pipe.parameters(), kHybridNorm, row);
     optimizer.step();
   }
@@ -102,7 +102,7 @@ void train_by_hand(ProcessGroup group, const torch::nn::Sequential& net, torch::
   try {
     train_hybrid_stage(mesh, net, device, batch_of, criterion);
   } catch (const std::exception& error) {
-    // Groups end one by one, and a peer may wait for this rank in any of them.
+    // Abort every group, because a peer may wait for this rank in any of them.
     for (lockstep::ProcessGroup* each :
          {&mesh.group("pipeline"), &mesh.group("data"), &mesh.all()}) {
       each->abort(error.what());

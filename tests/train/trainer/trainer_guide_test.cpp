@@ -59,7 +59,7 @@ TEST(TrainerGuide, AStepOfSeveralBatchesIsThatOfOne) {
       std::optional<lockstep::DdpCore::NoSync> no_sync;
       if (i + 1 < parts.size()) no_sync.emplace(ddp.core());  // gradients stay on this rank
       const auto loss = cross_entropy(ddp.forward(parts[i].x), parts[i].y);
-      (loss / static_cast<double>(parts.size())).backward();  // the last one averages the sums
+      (loss / static_cast<double>(parts.size())).backward();  // the last backward averages
     }
     if (!net->weight.grad().allclose(alone->weight.grad(), 1e-4, 1e-6)) throw Error("differs");
     optimizer.step();
