@@ -38,7 +38,7 @@ constexpr const char* kOnGloo = "c10d on gloo";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kBroadcastBytes = 250 * kMiB;  // as in Python's DDP
 
-// The same objects that torch.distributed.init_process_group creates.
+// The objects that torch.distributed.init_process_group creates.
 C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d::Store>& store,
                      int rank, int size, std::chrono::milliseconds timeout) {
   const auto own = c10::make_intrusive<c10d::PrefixStore>(strategy, store);

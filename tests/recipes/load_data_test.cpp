@@ -181,7 +181,7 @@ TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
   write_mnist(14);
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),
               AllOf(HasSubstr((directory_ / "data").string()), HasSubstr("28x28")));
-  // The same number of bytes in another shape is noticed only by reading the header.
+  // With the right number of bytes, a wrong shape is noticed only by reading the header.
   write_mnist();
   directory_.write("data/train-images-idx3-ubyte", idx_images(20, 14, 56));
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),

@@ -376,7 +376,7 @@ inline EqualityWay hybrid_way(Schedule schedule, int parts, bool shards = false)
           .has_whole_gradients = !shards};
 }
 
-/// The same way with recomputed forwards.
+/// `way` with recomputed forwards.
 inline EqualityWay recomputing(EqualityWay way) {
   way.name += ", recompute";
   way.options.recompute = true;
