@@ -85,7 +85,7 @@ TEST(RunOutput, IsLabelledOnRequest) {
 }
 
 TEST(RunOutput, HasEveryByte) {
-  // Two megabytes without a newline, containing every byte value.
+  // Two megabytes without a newline, then bytes that are special in text.
   const std::string script =
       "[ $RANK = 1 ] || { seq 300000 | tr '\\n' ' '; printf '\\000\\001\\377\\r\\n\\r\\200'; }";
   std::string expected;

@@ -284,7 +284,7 @@ TEST(BenchCommand, TimesEveryCollective) {
         EXPECT_TRUE(backend == "shm" || !row["symmetric"].get<bool>());
       }
       EXPECT_EQ(collectives.size(), 10U);
-      // Nine collectives in two sizes, and the barrier. Shared memory has two kinds of buffers.
+      // Nine collectives in two sizes, and the barrier. With shm also on symmetric buffers.
       EXPECT_EQ(rows.size(), backend == "shm" ? 9U * 2 * 2 + 1 : 9U * 2 + 1);
     }
   }

@@ -130,7 +130,7 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
     EXPECT_EQ(report.info.stages, GetParam().run.options.stages);
     EXPECT_EQ(report.info.micro_batches, 4);
     const bool has_four = GetParam().run.options.stages == 4;
-    // The cuts are at the linear layers of the net, which are followed only by activations.
+    // A cut is named after the last linear layer before it; only an activation lies between them.
     EXPECT_EQ(report.info.cuts,
               has_four ? (std::vector<std::string>{"1", "3", "5"}) : std::vector<std::string>{"3"});
     EXPECT_EQ(report.info.parameters, expected.info.parameters);
