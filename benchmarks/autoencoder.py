@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""The auto-encoder on two processes: PyTorch's script and `lockstep train autoencoder` in turn.
+"""The auto-encoder on two processes: alternates between PyTorch's script and `lockstep train autoencoder`.
 
 Usage: autoencoder.py [--runs 3] [--build build/release] [--peer-python .deps/peers/bin/python]
                       [--output docs/benchmarks/autoencoder.md]
        with the images in $LOCKSTEP_DATA/trashnet
 
-Both sides must have one version of PyTorch, as build/release and .deps/peers have
-(tools/bootstrap.sh peers). --any-torch measures two versions, and the table says so.
+Both sides must use the same version of PyTorch, as build/release and .deps/peers do (tools/bootstrap.sh peers).
+--any-torch allows different versions, which the table then states.
 
-Runs alternate, and each round begins with the next one, because the speed of a machine drifts; ratios are taken round
-by round. The rate of a run is the median
-of its epochs after the first, which warms up and fills caches. The peer runs once in each combination of DataLoader
-workers (0, 1) and memory format (NCHW, channels_last); the fastest one goes on, with and without its cache each for
-itself. "Compute alone" is build/release/autoencoder_step: both ranks' steps at the same time, without data and
-communication; the peer has such a row, too. All runs have one compute thread a rank and ranks pinned to their share of
-the processors, float32, global batch 64, Adam with lr 1e-3.
+Runs alternate, and each round begins with the next program, because the speed of a machine drifts; ratios are
+computed per round. The rate of a run is the median of its epochs after the first, which warms up and fills caches.
+The peer runs once with each combination of DataLoader workers (0, 1) and memory format (NCHW, channels_last). The
+fastest combination takes part in the rounds, separately with and without its cache. "Compute alone" is
+build/release/autoencoder_step: the steps of both ranks at the same time, without data and communication; the peer has
+such a row as well. All runs have one compute thread per rank, ranks pinned to their share of the processors, float32,
+global batch 64, and Adam with lr 1e-3.
 
-Writes the table between the marks of --output and keeps all figures in build/autoencoder.json. Exits with 1 where a
+Writes the table between the marks of --output and keeps all figures in build/autoencoder.json. Exits with 1 if a
 target is missed.
 """
 import argparse
@@ -62,7 +62,7 @@ def run(command, report):
 
 
 def versions_of(options):
-    """PyTorch's versions, Lockstep's and the peer's."""
+    """Returns the versions of PyTorch that Lockstep and the peer use."""
     ours = re.search(r"LibTorch ([^)]+)", output_of([options.build / "lockstep", "--version"])).group(1)
     theirs = output_of([options.peer_python, "-c", "import torch; print(torch.__version__)"]).strip()
     if ours.split("+")[0] != theirs.split("+")[0] and not options.any_torch:
@@ -140,7 +140,7 @@ def main():
     if "LOCKSTEP_DATA" not in os.environ:
         raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds trashnet/")
     versions = versions_of(options)
-    around_marks(options.output, *MARKS)  # before the long measurement, not after it
+    around_marks(options.output, *MARKS)  # fail before the long measurement, not after it
     data = pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve() / "trashnet"
     report = ROOT / "build" / "autoencoder_run.json"
     shared = ["--data", data, "--batch-size", options.batch_size, "--max-epochs", options.max_epochs, "--json", report]

@@ -1,10 +1,10 @@
-// What the compute of `lockstep train autoencoder` alone allows: ranks that take steps on images in
-// memory, at the same time, without data to load and without communication.
+// The training speed that the computation of `lockstep train autoencoder` alone allows: several
+// ranks train at the same time on images in memory, without loading data and without communication.
 //
 //   autoencoder_step [--nproc-per-node 2] [--batch 32] [--image-size 160] [--seconds 5]
 //
-// Each rank has one thread and prints the median of its steps; the last line is the sum over the
-// ranks in images per second.
+// Each rank has one thread and prints the median duration of its steps. The last line is the sum
+// over the ranks in images per second.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,7 +36,8 @@ struct StepOptions {
   double seconds = 5;
 };
 
-// The median of a rank's steps, in seconds. The first fifth of the time warms up.
+// Returns the median duration of a rank's steps in seconds. The first fifth of the time is a
+// warm-up.
 double measure(const StepOptions& options) {
   torch::manual_seed(0);
   lockstep::Autoencoder net;
@@ -75,7 +76,7 @@ int main(int argc, char** argv) {
     else
       return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
   }
-  // A number for each rank, which the ranks write and this process reads.
+  // One number per rank, written by the rank and read by this process.
   const std::size_t bytes = sizeof(double) * static_cast<std::size_t>(options.ranks);
   void* const pages =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

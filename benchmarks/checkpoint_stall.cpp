@@ -1,14 +1,15 @@
-// For how long a checkpoint of ResNet-50 with AdamW's state stops the training thread:
+// For how long a checkpoint of ResNet-50 with AdamW's state stops the training thread.
 //
 //   checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]
 //
-// prints medians, smallest and largest times in milliseconds: of the copy that a checkpoint in the
-// background costs, with float32 in rows and in channels_last; of the write that follows it on the
-// disk of FOLDER, in another thread; and, as the floor, of a memcpy of as many bytes in one piece.
+// Prints the median, smallest and largest times in milliseconds of: the copy that a background
+// checkpoint costs, for float32 in contiguous and in channels_last layout; the write that follows
+// it to the disk of FOLDER in another thread; and, as the lower bound, a memcpy of the same number
+// of bytes in one piece.
 //
-// --trainer measures it within Trainer::fit(), on random images: the time from one step to the next
-// without checkpoints, with one between the two, with one being written beside them, and else; and
-// the "checkpoint" action of Profiler::kSimple.
+// --trainer measures within Trainer::fit() on random images: the time from one step to the next
+// without checkpoints, with a checkpoint between the two, while one is being written, and
+// otherwise; and the "checkpoint" action of Profiler::kSimple.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +44,7 @@ void print_times(const char* what, std::vector<double> seconds) {
               seconds.front() * 1e3, seconds.back() * 1e3);
 }
 
-// Every element is written, as by the optimizer's step that comes before a checkpoint.
+// Writes every element, as the optimizer's step before a checkpoint does.
 void touch(const StateDict& state) {
   for (const auto& [name, tensor] : state) {
     if (tensor.is_floating_point()) tensor.add_(1e-3);
@@ -102,16 +103,16 @@ void measure(const std::string& folder, bool channels_last, int turns) {
 }
 
 constexpr std::int64_t kBatch = 8;
-constexpr std::int64_t kStepsBetween = 20;  // long enough for the write before to be complete
-constexpr std::int64_t kStepsOfWrite = 10;  // in which it is
+constexpr std::int64_t kStepsBetween = 20;  // enough to finish writing a checkpoint
+constexpr std::int64_t kStepsOfWrite = 10;  // it may still be written during these
 
-// Notes when each step was complete.
+// Records when each step completes.
 struct StepClock final : lockstep::Listener {
   void on_step(const lockstep::StepReport&) override { times.push_back(lockstep::Clock::now()); }
   std::vector<lockstep::Clock::time_point> times{};
 };
 
-// Random images: how long a step takes does not depend on them.
+// Random images, whose content does not affect the duration of a step.
 lockstep::ImageDataset random_images(std::int64_t count) {
   torch::manual_seed(0);
   return lockstep::image_dataset(torch::randint(256, {count, 3, 128, 128}, torch::kUInt8),
@@ -119,8 +120,8 @@ lockstep::ImageDataset random_images(std::int64_t count) {
                                  /*num_classes=*/1000);
 }
 
-// Seconds from each step to the next in an epoch of ResNet-50; with checkpoints where `folder` is
-// not empty, after each kStepsBetween steps.
+// The seconds from each step to the next in an epoch of ResNet-50. Unless `folder` is empty, writes
+// a checkpoint there after every kStepsBetween steps.
 std::vector<double> time_steps(const std::string& folder, std::int64_t steps,
                                lockstep::RunReport& report) {
   lockstep::ResNet net = lockstep::resnet50();
@@ -156,11 +157,11 @@ void measure_trainer(const std::string& folder, int turns) {
   const std::int64_t steps = kStepsBetween * (turns + 1);
   lockstep::RunReport report;
   std::vector<double> without = time_steps({}, steps, report);
-  without.erase(without.begin());  // memory comes to its size
+  without.erase(without.begin());  // allocates memory
   const std::vector<double> with = time_steps(folder, steps, report);
   std::vector<double> stalled, beside, others;
   for (std::size_t i = 1; i < with.size(); ++i) {
-    const auto done = static_cast<std::int64_t>(i) + 1;  // steps, when this time begins
+    const auto done = static_cast<std::int64_t>(i) + 1;  // number of steps before this interval
     const std::int64_t since = done < kStepsBetween ? kStepsBetween : done % kStepsBetween;
     std::vector<double>& kind = since == 0 ? stalled : since <= kStepsOfWrite ? beside : others;
     kind.push_back(with[i]);

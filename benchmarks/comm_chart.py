@@ -1,9 +1,9 @@
-"""A chart of time against size for `comm_table.py`: log-log, one panel per number of ranks, as SVG."""
+"""Draws a chart of time against size for `comm_table.py`: log-log, one panel per number of ranks, as SVG."""
 import math
 from html import escape
 
 PANEL, GAP, LEFT, TOP, BOTTOM = (270, 250), 26, 62, 66, 52
-# Okabe and Ito's colours, which colour-blind readers can tell apart, for light and for dark backgrounds.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, for light and dark backgrounds.
 SERIES = {"Lockstep, symmetric": ("#0072b2", "#56b4e9", "", "circle"),
           "Lockstep, private": ("#009e73", "#4fd0a5", "6 3", "square"),
           "Open MPI": ("#b35900", "#e69f00", "", "diamond"),
@@ -42,7 +42,7 @@ def style(all_series):
 
 
 class Axes:
-    """Where a size and a time lie in a panel whose upper left corner is at (left, top)."""
+    """Maps a size and a time to a position in a panel whose upper left corner is at (left, top)."""
 
     def __init__(self, sizes, times, left, top):
         self.sizes = (math.log2(min(sizes)) - 1, math.log2(max(sizes)) + 1)
@@ -107,7 +107,7 @@ def legend(names):
 
 
 def chart(title, panels):
-    """SVG text. `panels` is {heading: {series: {bytes: microseconds}}}; series are those of SERIES."""
+    """Returns SVG text. `panels` is {heading: {series: {bytes: microseconds}}} with the series of SERIES."""
     measured = [(size, us) for lines in panels.values() for name, points in lines.items()
                 if name != "copy floor" for size, us in points.items()]
     sizes, times = sorted({size for size, _ in measured}), [us for _, us in measured]

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Collectives of one host's processes: `lockstep bench comm`, Open MPI, Intel MPI, oneCCL and Gloo, in turn.
+"""Collectives between the processes of one host: alternates between `lockstep bench comm`, Open MPI, Intel MPI,
+oneCCL and Gloo.
 
 Usage: comm_table.py [--quick] [--rounds 3] [--ranks 2,4,8] [--seconds 1] [--output docs/benchmarks]
 
-Rounds alternate between the programs, because the speed of a machine drifts; ratios are taken round by
-round, and their median and range are given. Writes the tables of comm.md (between its markers) and
-comm.svg in --output, prints which of the targets hold, and keeps all rows in build/comm_table.json.
---quick makes one short round and writes nothing but these rows unless --output is given. A program that
-is missing, fails or takes too long is named, and the rest goes on without it. Open MPI is Debian's
-(libopenmpi-dev, openmpi-bin); Intel MPI and oneCCL come from PyPI, into a Python environment of their own:
+Rounds alternate between the programs, because the speed of a machine drifts. Ratios are computed per round, and their
+median and range are reported. Writes the tables of comm.md (between its markers) and comm.svg in --output, prints
+which targets hold, and keeps all rows in build/comm_table.json. --quick makes one short round and writes only these
+rows, unless --output is given. A program that is missing, fails or takes too long is named and left out. Open MPI is
+Debian's (libopenmpi-dev, openmpi-bin). Intel MPI and oneCCL come from PyPI and need their own Python environment:
 
     python3 -m venv .deps/intel && .deps/intel/bin/pip install impi-devel oneccl-devel
 """
@@ -46,14 +46,14 @@ class Unavailable(Exception):
 
 
 def run(command, seconds, environment=None):
-    """Standard output. A command that takes longer is ended with all its processes."""
+    """Returns standard output. A command that takes longer is ended with all its processes."""
     words = [str(word) for word in command]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, env=environment)
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.terminate()  # mpirun then ends its ranks, which are in process groups of their own
+        process.terminate()  # so that mpirun ends its ranks, which are in their own process groups
         try:
             process.wait(5)
         except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ class Gloo:
 
 
 def compile_peer(compiler, sources, program, more=()):
-    """comm_mpi.c with the calls that it times."""
+    """Compiles comm_mpi.c with the calls that it times."""
     run([*compiler, "-O3", "-march=native", *sources, "-o", program, *more], 60)
 
 
@@ -128,7 +128,7 @@ class OpenMpi:
 
 
 class Intel:
-    """Intel MPI, or oneCCL started by it; both from PyPI, in the Python environment --intel."""
+    """Intel MPI, or oneCCL started by it. Both come from PyPI, in the Python environment --intel."""
 
     def __init__(self, options, folder, name):
         self.options, self.program = options, pathlib.Path(folder) / f"comm_{name}"
@@ -146,18 +146,18 @@ class Intel:
             return
         harness = pathlib.Path(folder) / "comm_mpi.o"
         compile_peer(["gcc", "-std=c11", headers, "-c"], [SOURCES / "comm_mpi.c"], harness)
-        # Nothing here calls SYCL, of whose runtime the newest may lack symbols that oneCCL's newest names.
+        # Nothing here calls SYCL. The newest SYCL runtime may lack symbols that the newest oneCCL refers to.
         compile_peer(["g++", "-std=c++17", headers], [SOURCES / "calls_oneccl.cpp", harness], self.program,
                      [*libraries, "-lccl", "-Wl,--unresolved-symbols=ignore-in-shared-libs", "-Wl,-z,lazy"])
 
     def rows(self, ranks, collectives, sizes):
         if self.name == "oneccl":
-            # Where ranks have no core to spare for its worker threads, oneCCL 2022.1 crashes in send.
+            # If ranks have no spare core for its worker threads, oneCCL 2022.1 crashes in send.
             collectives = [name for name in collectives if name != "send_recv"]
         output = run([self.options.intel / "bin/mpiexec.hydra", "-launcher", "fork", "-n", ranks,
                       self.program, *peer_arguments(self.options, collectives, sizes)],
                      self.options.limit, self.environment)
-        return json.loads(output[output.index("[\n"):])  # oneCCL's warnings stand before the rows
+        return json.loads(output[output.index("[\n"):])  # oneCCL's warnings precede the rows
 
 
 def contestants(options, folder):
@@ -189,7 +189,7 @@ def copy_seconds(core, start, results):
 
 
 def copy_gbps():
-    """What one core reads and writes while all cores copy 64 MiB at once."""
+    """The GB/s that one core reads and writes while all cores copy 64 MiB at once."""
     cores, context = sorted(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
     start, results = context.Barrier(len(cores)), context.Queue()
     workers = [context.Process(target=copy_seconds, args=(core, start, results)) for core in cores]
@@ -202,7 +202,7 @@ def copy_gbps():
 
 
 class Figures:
-    """All rows of all rounds: `medians[ranks, collective, bytes][series]` has one median of each round."""
+    """The rows of all rounds: `medians[ranks, collective, bytes][series]` has one median per round."""
 
     def __init__(self):
         self.rows, self.copies = [], []
@@ -221,7 +221,7 @@ class Figures:
         return statistics.median(values.values()) if values else None
 
     def ratio(self, key, slower, faster):
-        """(median, lowest, highest) over the rounds of how many times faster `faster` is, or None."""
+        """Returns (median, lowest, highest) over the rounds of how many times faster `faster` is, or None."""
         if key not in self.medians:
             return None
         slow, fast = (self.medians[key].get(series, {}) for series in (slower, faster))
@@ -229,7 +229,8 @@ class Figures:
         return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
     def floor_us(self, ranks, size):
-        """Each rank reads a slice of all buffers and writes it to all: 2 x size, shared by the cores."""
+        """The lower bound: each rank reads a slice of all buffers and writes it to all, which is 2 x size, shared by
+        the cores."""
         cores = min(ranks, len(os.sched_getaffinity(0)))
         return 2 * size * ranks / cores / statistics.median(self.copies) / 1e3
 
@@ -258,9 +259,9 @@ def measure(options):
 
 
 def targets(figures, options):
-    """(what, figure, limit, whether smaller is better), the figure None where it was not measured."""
+    """Yields (what, figure, limit, whether smaller is better). The figure is None if it was not measured."""
     def against_gloo(name, key, mine, limit):
-        # Gloo's medians jump between two values (peers/comm_gloo.py): its fastest call shows the lower.
+        # Gloo's medians jump between two values (peers/comm_gloo.py). Its fastest call shows the lower one.
         fastest, us = figures.fastest.get((key, GLOO)), figures.microseconds(key, mine)
         extent = f" (than its fastest call: {fastest / us:.1f})" if fastest and us else ""
         return f"{name}: times faster than Gloo{extent}", figures.ratio(key, GLOO, mine), limit, False
@@ -303,7 +304,7 @@ def print_targets(figures, options):
 
 
 def cell(figures, key, series):
-    """The median of the rounds and their range, in the median's unit."""
+    """The median over the rounds and their range, in the median's unit."""
     values = figures.medians[key].get(series)
     if not values:
         return "–"
@@ -355,14 +356,14 @@ def panels(figures):
         keys = [key for key in figures.medians if key[:2] == (ranks, "all_reduce")]
         lines = {series: {key[2]: figures.microseconds(key, series) for key in keys
                           if figures.microseconds(key, series)} for series in SERIES}
-        # Below some MiB the caches serve the data, and the bandwidth of memory is no floor.
+        # Below some MiB the caches serve the data, so that the bandwidth of memory is no lower bound.
         lines["copy floor"] = {key[2]: figures.floor_us(ranks, key[2]) for key in keys if key[2] >= MIB}
         result[f"{ranks} ranks"] = {name: points for name, points in lines.items() if points}
     return result
 
 
 def around_tables(page):
-    """The page's text before and after the tables."""
+    """Returns the page's text before and after the tables."""
     text = page.read_text() if page.exists() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise SystemExit(f"error: {page} must have one line '{BEGIN}' and one '{END}'")
@@ -410,7 +411,7 @@ def parse():
 def main():
     options = parse()
     if options.output is not None:
-        around_tables(options.output / "comm.md")  # before the long measurement, not after it
+        around_tables(options.output / "comm.md")  # fail before the long measurement, not after it
     figures = measure(options)
     rows = ROOT / "build" / "comm_table.json"
     rows.parent.mkdir(exist_ok=True)

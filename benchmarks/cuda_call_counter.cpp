@@ -1,10 +1,10 @@
-// Counts the calls in which a program waits for a GPU, of anybody's program that uses LibTorch:
+// Counts the calls in which a program that uses LibTorch waits for a GPU.
 //
 //   LOCKSTEP_CUDA_CALLS=counts LD_PRELOAD=cuda_call_counter.so PROGRAM
 //
 // `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add.
-// LibTorch calls libcudart through the dynamic linker, which finds these functions first. What
-// cuDNN and cuBLAS call inside is not counted.
+// LibTorch calls libcudart through the dynamic linker, which finds these functions first. Calls
+// that cuDNN and cuBLAS make internally are not counted.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// The words of the file, in this order.
+// The order of the words in the file.
 enum Call { kStreamSynchronize, kDeviceSynchronize, kEventSynchronize, kMemcpy, kCalls };
 
 using Counter = std::atomic<std::uint64_t>;
@@ -38,7 +38,7 @@ void count(Call call) {
   if (counters != nullptr) counters[call].fetch_add(1, std::memory_order_relaxed);
 }
 
-// The function of libcudart, which Python loads for itself and not for the whole program.
+// A function of libcudart, also when Python has loaded it with local visibility.
 void* real_function(const char* name) {
   if (void* const next = dlsym(RTLD_NEXT, name)) return next;
   void* const library = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""What DistributedDataParallel adds to a training step: ours, LibTorch's reducer and Python's, in turn.
+"""The overhead of DistributedDataParallel in a training step: alternates between ours, LibTorch's reducer and
+Python's.
 
 Usage: ddp_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--peer-python PYTHON]
 
-Two ranks of one thread on one host train the MNIST net (batch 64 a rank) and ResNet-18 for 32x32 images
-(batch 8 a rank). `c10d_reducer_step` times ours beside c10d::Reducer over our backend and over Gloo, in the
-same two processes and in rounds in turn; `peers/ddp_step.py` does so for Python's DDP; `lockstep bench step
---find-unused-parameters` for that option, and the sharded optimizer beside it. Programs alternate in --rounds rounds of their own, because the
-speed of a machine drifts; figures are medians over those, with their range. Memory is that of processes
+Two ranks with one thread each on one host train the MNIST net (batch 64 per rank) and ResNet-18 for 32x32 images
+(batch 8 per rank). `c10d_reducer_step` compares ours with c10d::Reducer over our backend and over Gloo, in the same
+two processes and in alternating rounds. `peers/ddp_step.py` does so for Python's DDP, and `lockstep bench step
+--find-unused-parameters` for that option and the sharded optimizer. Programs alternate in --rounds rounds, because
+the speed of a machine drifts; figures are medians over the rounds with their range. Memory is measured in processes
 that hold one replica (--alone).
 
-Writes the step tables of ddp.md (between its markers) in --output, prints which of the targets hold, and
-keeps all rows in build/ddp_table.json. --quick makes one short round and writes no page. `overlap.py` writes
-the other part of that page.
+Writes the step tables of ddp.md (between its markers) in --output, prints which targets hold, and keeps all rows in
+build/ddp_table.json. --quick makes one short round and writes no page. `overlap.py` writes the other part of that
+page.
 """
 import argparse
 import collections
@@ -36,7 +37,7 @@ MIB = 1 << 20
 
 
 class Programs:
-    """Each call gives rows of the shape of `lockstep bench step --json`, with "engine"."""
+    """Each call returns rows like those of `lockstep bench step --json`, with "engine"."""
 
     def __init__(self, options):
         self.options = options
@@ -67,12 +68,12 @@ class Programs:
         return [{**row, "engine": OURS} for row in rows]
 
     def strategies(self, model):
-        """DistributedDataParallel and ZeroRedundancyOptimizer, wherever the parameters may live."""
+        """DistributedDataParallel and ZeroRedundancyOptimizer with every kind of parameter memory."""
         rows = self.ours_with(model, "--strategy", "ddp,zero1", "--parameter-memory", "auto,flat", "--optimizer", "adamw")
         return [{**row, "engine": f"{row['strategy']}, {row['parameter_memory']}"} for row in rows]
 
     def memory(self, model):
-        """Of processes with one replica each; Python's with the allocator's defaults."""
+        """The memory of processes with one replica each. Python runs with the allocator's defaults."""
         length = ["--rounds", 2, "--steps", 3, "--alone"]
         ours = self.rows([self.ours, "bench", "step", "--model", model, *length])
         python = self.rows([self.options.peer_python, ROOT / "benchmarks/peers/ddp_step.py", "--model", model,
@@ -80,14 +81,14 @@ class Programs:
         return [{**ours[0], "engine": OURS}, {**python[0], "engine": PYTHON_GLOO}]
 
     def lengths(self, model):
-        """Rounds and steps of one call, of about as long for either net."""
+        """Rounds and steps of one call, chosen so that both nets take about the same time."""
         few = self.options.quick
         return ["--rounds", 5 if few else 15, "--steps", 20] if model == "mnist" else \
             ["--rounds", 2 if few else 7, "--steps", 2]
 
 
 class Figures:
-    """All rows of all rounds: what is asked for is the median over the rounds, with their range."""
+    """The rows of all rounds. Figures are medians over the rounds, with their range."""
 
     def __init__(self):
         self.rows = collections.defaultdict(list)  # (kind, model, engine, find_unused_parameters)
@@ -97,13 +98,13 @@ class Figures:
             self.rows[kind, row["model"], row["engine"], row["find_unused_parameters"]].append(row)
 
     def of(self, value, kind, model, engine, unused=False):
-        """`value` is a function of a row; (median, lowest, highest), or None where nothing was measured."""
+        """Returns (median, lowest, highest) of `value`, a function of a row; None if nothing was measured."""
         values = [value(row) for row in self.rows[kind, model, engine, unused]]
         values = [each for each in values if each is not None]
         return (statistics.median(values), min(values), max(values)) if values else None
 
     def paired(self, value, kind, model, first, second):
-        """The difference of two (engine, find_unused_parameters) in the same runs."""
+        """The difference between two (engine, find_unused_parameters) within the same runs."""
         pairs = zip(self.rows[kind, model, *first], self.rows[kind, model, *second])
         values = [value(one) - value(other) for one, other in pairs]
         return (statistics.median(values), min(values), max(values)) if values else None
@@ -124,7 +125,7 @@ def measure(options):
 
 
 def share(name):
-    """A row's value in per cent of its step."""
+    """Returns a function that gives a row's value as a percentage of its step."""
     return lambda row: None if row.get(name) is None else 100 * row[name] / row["step_ms"]
 
 
@@ -147,7 +148,7 @@ def unused_share(figures):
 
 
 def targets(figures):
-    """(what, (median, lowest, highest) or None, limit); smaller is better."""
+    """Yields (what, (median, lowest, highest) or None, limit); smaller is better."""
     yield "MNIST net: overhead, ms", figures.of(overhead, "step", "mnist", OURS), 0.2
     for model, name in (("mnist", "MNIST net"), ("resnet18", "ResNet-18")):
         for other in (C10D_OURS, C10D_GLOO):
@@ -248,7 +249,7 @@ def parse():
 def main():
     options = parse()
     if options.output is not None:
-        around_marks(options.output / "ddp.md", *MARKS)  # before the long measurement, not after it
+        around_marks(options.output / "ddp.md", *MARKS)  # fail before the long measurement, not after it
     figures = measure(options)
     rows = ROOT / "build" / "ddp_table.json"
     rows.write_text(json.dumps([{**row, "kind": key[0]} for key, group in figures.rows.items() for row in group],

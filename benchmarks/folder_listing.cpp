@@ -1,5 +1,5 @@
-// folder_listing FOLDER [ROUNDS]: seconds that load_image_folder() takes, a line a round, for
-// folder_listing.py.
+// folder_listing FOLDER [ROUNDS]: prints the seconds that load_image_folder() takes, one line per
+// round, for folder_listing.py.
 #include <cstdlib>
 #include <iostream>
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Seconds that listing an image folder takes: load_image_folder() and torchvision's ImageFolder, in turn.
+"""The seconds that listing an image folder takes: alternates between load_image_folder() and torchvision's
+ImageFolder.
 
 Usage: folder_listing.py [--files 100000] [--classes 10] [--rounds 7] [--program build/release/folder_listing]
 
-Makes a folder of empty files, CLASS/NUMBER.jpg, and lists it in alternating rounds from the cache of the file
-system: only names are read. Without torchvision the functions that its ImageFolder calls (0.26) stand here.
-Exit code 1 when ours takes longer.
+Makes a folder of empty files, CLASS/NUMBER.jpg, and lists it in alternating rounds from the file system's cache: only
+names are read. Without torchvision, the script contains the functions that its ImageFolder calls (0.26). Exits with 1
+if ours takes longer.
 """
 import argparse
 import os

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Images a second of our loader, FFCV's, NVIDIA DALI's and torchvision's, with the same work, in turn.
+"""Images per second of our loader, FFCV's, NVIDIA DALI's and torchvision's, which do the same work in alternating
+rounds.
 
 Usage: loader_table.py --data DIR [--quick] [--rounds 5] [--output docs/benchmarks]
 
-CIFAR-10 from memory: pad 4, crop 32, flip, cutout, normalise to float32, batches of 256; beside it what a copy
-of the same bytes would reach. TrashNet's JPEG files from the page cache: random-resized crop to 128, flip,
-normalise, batches of 64; ours also from a pack of decoded 160-pixel images, made here by `lockstep data pack`.
-Programs alternate in --rounds rounds, because the speed of a machine drifts; figures are medians over those,
-with their range, and ratios are medians of the ratios of each round.
+CIFAR-10 from memory: pad 4, crop 32, flip, cutout, normalise to float32, batches of 256; compared with the speed of a
+copy of the same bytes. TrashNet's JPEG files from the page cache: random-resized crop to 128, flip, normalise,
+batches of 64; ours also from a pack of decoded 160-pixel images, made here by `lockstep data pack`. Programs
+alternate in --rounds rounds, because the speed of a machine drifts. Figures are medians over the rounds with their
+range, and ratios are medians of the ratios of each round.
 
-Writes the tables of loader.md (between its markers) in --output, prints which targets hold, and keeps all rates
-in build/loader_table.json. --quick makes one short round and writes no page. FFCV is left out, and named, where
-its Python is missing; it is built from PyPI with Debian's libopencv-dev and libturbojpeg0-dev (benchmarks/README.md).
+Writes the tables of loader.md (between its markers) in --output, prints which targets hold, and keeps all rates in
+build/loader_table.json. --quick makes one short round and writes no page. If FFCV's Python is missing, FFCV is left
+out, and the output says so; FFCV is built from PyPI with Debian's libopencv-dev and libturbojpeg0-dev
+(benchmarks/README.md).
 """
 import argparse
 import collections
@@ -44,7 +46,7 @@ def run(command):
 
 
 class Programs:
-    """Each call measures one round of one entry: images a second, and those of a copy where that is a floor."""
+    """Each call measures one round of one entry: images per second, and those of a copy if that is a lower bound."""
 
     def __init__(self, options, pack):
         self.options, self.pack = options, pack
@@ -83,7 +85,7 @@ class Programs:
         return row["images_per_second"][0], None
 
     def warm(self, entry):
-        """The disk is nobody's concern here: what an entry reads is in the page cache."""
+        """Reads the entry's files into the page cache, because the disk is not part of the measurement."""
         files = {CIFAR: self.cifar.glob("*.bin"), JPEG: self.trashnet.rglob("*.jpg"), PACK: [self.pack]}
         for file in files[entry.work]:
             file.read_bytes()
@@ -99,7 +101,7 @@ ENTRIES = [Entry(work, loader, threads) for work in (CIFAR, JPEG)
            for threads in counts]
 ENTRIES += [Entry(PACK, OURS, threads) for threads in (1, 2)]
 
-# (what, ours, peer, target: at least this ratio, or None where there is none)
+# (what, ours, peer, target: the smallest ratio, or None)
 RATIOS = [
     ("CIFAR-10 over FFCV, 1 thread", Entry(CIFAR, OURS, 1), Entry(CIFAR, FFCV, 1), None),
     ("CIFAR-10 over FFCV, 2 threads", Entry(CIFAR, OURS, 2), Entry(CIFAR, FFCV, 2), None),
@@ -118,7 +120,7 @@ def spread(values):
 
 
 def targets(rates):
-    """(what, (median, lowest, highest), limit); larger is better."""
+    """Yields (what, (median, lowest, highest), limit); larger is better."""
     yield "CIFAR-10, 2 threads, images/s", spread(rates[Entry(CIFAR, OURS, 2)]), 600_000
     for what, ours, peer, limit in RATIOS:
         if peer in rates:
@@ -187,7 +189,7 @@ def parse():
 def main():
     options = parse()
     if options.output is not None:
-        around_marks(options.output / "loader.md", *MARKS)  # before the long measurement, not after it
+        around_marks(options.output / "loader.md", *MARKS)  # fail before the long measurement, not after it
     rates, floors = collections.defaultdict(list), collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         pack = pathlib.Path(folder) / "trashnet.pack"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""One epoch of MNIST on two processes: PyTorch's script and `lockstep train`, with and without our kernel, in turn.
+"""One epoch of MNIST on two processes: alternates between PyTorch's script and `lockstep train`, with and without our
+kernel.
 
 Usage: mnist_epoch.py [--runs 3] [--peer-python .deps/cuda/bin/python] [--output docs/benchmarks/mnist.md]
        with the data in $LOCKSTEP_DATA/mnist
 
-Runs alternate, because the speed of a machine drifts; ratios are taken pair by pair. The figures of a
-run are the median second of its epochs after the first (the first warms up) and what the program
-itself reports from the start of its command. Peers run with --workers 0 and 1 once; the faster goes on.
+Runs alternate, because the speed of a machine drifts; ratios are computed per pair. The figures of a run are the
+median duration of its epochs after the first (which warms up), and what the program itself reports, counted from the
+start of its command. Peers run once with --workers 0 and once with 1; the faster one takes part in the rounds.
 """
 import argparse
 import datetime
@@ -24,12 +25,12 @@ from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
 SHARED = ["--batch-size", "128", "--lr", "0.01"]
-LIMIT_SECONDS = 120  # of one run: the peer's data workers can hang at their start
+LIMIT_SECONDS = 120  # per run; the peer's data workers can hang at their start
 MARKS = ("<!-- epoch:begin -->", "<!-- epoch:end -->")
 
 
 def torchvision_root(data):
-    """A folder as torchvision.datasets.MNIST wants it, unpacked once from the published files."""
+    """Returns a folder in the layout of torchvision.datasets.MNIST, unpacked once from the published files."""
     raw = ROOT / "build" / "torchvision" / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for packed in sorted((data / "mnist").glob("*-ubyte.gz")):
@@ -72,7 +73,7 @@ def figures(report):
 
 
 def step_milliseconds(command):
-    """Of one step in compute alone: one thread, a rank's batch of 64, no data and no communication."""
+    """The computation alone of one step: one thread, a rank's batch of 64, no data loading and no communication."""
     output = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
     return float(re.search(r"\bstep +([0-9.]+) ms", output).group(1))
 
@@ -82,7 +83,7 @@ ROWS = [("seconds per epoch", "epoch"), ("of these: waiting for data", "data"),
         ("of these: communication", "communication"), ("one step in compute alone, ms", "step"),
         ("first step after the start of the command, s", "first"), ("whole command, s", "total"),
         ("test accuracy after the last epoch", "accuracy")]
-NO_RATIO = {"accuracy", "data", "communication"}  # of numbers near 0 it says nothing
+NO_RATIO = {"accuracy", "data", "communication"}  # ratios of numbers near 0 mean nothing
 
 
 def median(rounds, side, key):
@@ -95,7 +96,7 @@ def ratio_text(rounds, side, key):
 
 
 def contributions(rounds):
-    """What each part of the difference between the script's epoch and ours contributes, in seconds."""
+    """The contribution of each part to the difference between the script's epoch and ours, in seconds."""
     epochs = [median(rounds, side, "epoch") for side in SIDES]
     kernel = epochs[1] - epochs[2]
     data = median(rounds, SCRIPT, "data") - median(rounds, PLAIN, "data")
@@ -138,7 +139,7 @@ def main():
     options = parser.parse_args()
     if "LOCKSTEP_DATA" not in os.environ:
         raise SystemExit("error: set LOCKSTEP_DATA to the folder that holds mnist/")
-    around_marks(options.output, *MARKS)  # before the long measurement, not after it
+    around_marks(options.output, *MARKS)  # fail before the long measurement, not after it
     data = pathlib.Path(os.environ["LOCKSTEP_DATA"]).resolve()
     report = ROOT / "build" / "mnist_epoch.json"
     shared = [*SHARED, "--max-epochs", options.max_epochs, "--json", report]

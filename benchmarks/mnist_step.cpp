@@ -1,9 +1,10 @@
-// What one training step of the MNIST net costs on one thread, without communication and data:
+// The cost of one training step of the MNIST net on one thread, without communication and data
+// loading:
 //
 //   mnist_step [--plain] [--batch 64] [--steps 300] [--threads 1]
 //
-// prints medians in milliseconds of each part. --plain is the net of LibTorch's operations alone,
-// as a user would write it; benchmarks/peers/mnist_step.py is the same in Python.
+// Prints the median of each part in milliseconds. --plain measures a net of LibTorch's operations
+// only, as a user would write it; benchmarks/peers/mnist_step.py is the same in Python.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -75,7 +76,7 @@ void time_alone(const char* name, int steps, Function&& function) {
   std::printf("  %-28s %7.3f ms\n", name, median(times));
 }
 
-// The convolutional part alone, forward and backward.
+// Measures the convolutional part alone, forward and backward.
 void measure_convolutions(std::int64_t batch, int steps) {
   for (const auto& [in, size, out] : {std::tuple{1, 28, 10}, std::tuple{10, 12, 20}}) {
     const auto x = torch::randn({batch, in, size, size}, torch::requires_grad(in > 1));

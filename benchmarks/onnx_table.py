@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""ONNX models by our exporter and by Python's torch.onnx.export of the same nets: size, time of the export, latency.
+"""ONNX models from our exporter and from Python's torch.onnx.export of the same nets: size, export time, latency.
 
 Usage: onnx_table.py [--rounds 5] [--build build/release] [--page docs/onnx.md] [--quick]
 
-Both export each net in opset 20 with a dynamic batch, from an example of two samples, with as many threads as LibTorch
-takes by itself. Programs alternate in --rounds rounds, because the speed of a machine drifts; Python exports each net
-once before them, so that no round counts its imports. The models of the last round then run in onnxruntime in turn, on
-one thread with a batch of one. Figures are medians; the ratio of latencies is the median over the pairs.
+Both export each net in opset 20 with a dynamic batch, from an example of two samples, with LibTorch's default number
+of threads. Programs alternate in --rounds rounds, because the speed of a machine drifts. Python exports each net once
+before them, so that no round includes its imports. The models of the last round then run alternately in onnxruntime,
+on one thread with a batch of one. Figures are medians; the ratio of latencies is the median over the pairs.
 
-Needs onnx, onnxruntime and onnxscript beside torch. Writes the table between the marks of --page and keeps all figures
-in build/onnx_table.json. Exits with 1 where a target is missed. --quick makes one round and writes no page.
+Needs onnx, onnxruntime and onnxscript in addition to torch. Writes the table between the marks of --page and keeps
+all figures in build/onnx_table.json. Exits with 1 if a target is missed. --quick makes one round and writes no page.
 """
 import argparse
 import collections
@@ -39,14 +39,14 @@ from provenance import ROOT, commit, machine
 
 MARKS = ("<!-- onnx:begin -->", "<!-- onnx:end -->")
 OPSET = 20
-EXAMPLE_BATCH = 2  # that of tests/export/export_models.cpp
+EXAMPLE_BATCH = 2  # as in tests/export/export_models.cpp
 SIDES = OURS, PYTHON = ("ours", "torch.onnx.export")
-SECONDS_OF_RUNS = 4  # of the two models of a net together
+SECONDS_OF_RUNS = 4  # for the two models of a net together
 LEAST_RUNS, MOST_RUNS = 15, 3000
 MOST_SECONDS = {"resnet50": 3}
 
 Net = collections.namedtuple("Net", "title make sizes tokens", defaults=[0])
-NETS = {  # by their names in tests/export/net_cases.cpp
+NETS = {  # with their names in tests/export/net_cases.cpp
     "mnist_net": Net("MNIST net, 28x28", MnistNet, (1, 28, 28)),
     "resnet18": Net("ResNet-18, 224x224", lambda: ResNet18(100, imagenet_stem=True), (3, 224, 224)),
     "resnet50": Net("ResNet-50, 224x224", lambda: ResNet50(100), (3, 224, 224)),
@@ -64,7 +64,7 @@ def input_of(net, batch):
 
 
 def export_by_python(net, path):
-    """The seconds that it took."""
+    """Returns the seconds that the export took."""
     module = net.make().eval()
     example = torch.from_numpy(input_of(net, EXAMPLE_BATCH))
     batch = torch.export.Dim("batch")
@@ -77,7 +77,7 @@ def export_by_python(net, path):
 
 
 def export_by_us(program, folder):
-    """The seconds of each net."""
+    """Returns the seconds for each net."""
     result = subprocess.run([program, folder, "nets"], capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"error: {program} ended with {result.returncode}: {result.stderr.strip()[-800:]}")
@@ -103,7 +103,7 @@ class Model:
 
 
 def latencies(net, models):
-    """Milliseconds of each run of both models in turn, by side."""
+    """The milliseconds of each run of the two models, which alternate, by side."""
     shapes = {side: model.run(input_of(net, 3)).shape for side, model in models.items()}
     if len(set(shapes.values())) != 1:
         raise SystemExit(f"error: {net.title}: outputs of different shapes: {shapes}")
@@ -166,7 +166,7 @@ def page_text(rows, options):
 
 
 def missed_targets(rows):
-    """Prints the targets, and returns how many do not hold."""
+    """Prints the targets and returns how many are missed."""
     missed = 0
     for row in rows:
         limit = MOST_SECONDS.get(row["net"])
@@ -197,7 +197,7 @@ def main():
     options = parse()
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is missing
     if options.page is not None:
-        around_marks(options.page, *MARKS)  # before the measurement, not after it
+        around_marks(options.page, *MARKS)  # fail before the measurement, not after it
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(options, pathlib.Path(folder))
     (ROOT / "build/onnx_table.json").write_text(json.dumps(rows, indent=2) + "\n")

@@ -1,11 +1,11 @@
-// What an optimizer step and zero_grad cost over flat memory, as DistributedDataParallel can lay it
-// out, and over single tensors:
+// The cost of an optimizer step and of zero_grad over flat memory, as DistributedDataParallel can
+// allocate it, and over separate tensors:
 //
 //   optimizer_step [--threads 1] [--device cpu]
 //
-// prints medians in microseconds; the two take turns. On CPUs ResNet-18 begins with cold caches, as
-// after a backward. On `--device cuda` a step lasts until the GPU has done it, and the time in
-// which it is launched is told, too.
+// Prints medians in microseconds; the two variants alternate. On CPUs ResNet-18 starts with cold
+// caches, as after a backward. On `--device cuda`, a step's time ends when the GPU has finished it;
+// the time for its launch is printed as well.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -65,7 +65,7 @@ NamedTensors alone(const Tensors& tensors, torch::Device device) {
 struct Times {
   std::vector<double> step;
   std::vector<double> zero_grad;
-  std::vector<double> launch;  // of a step: until the host goes on
+  std::vector<double> launch;  // the host's time until step() returns
 };
 
 void wait_for(torch::Device device) {
@@ -94,7 +94,7 @@ struct Work {
   const char* net;
   Tensors tensors;
   int steps;
-  bool cold;  // caches, before each step
+  bool cold;  // whether caches are flushed before each step
 };
 
 void measure(const Work& work, const OptimizerOptions& options, torch::Device device) {

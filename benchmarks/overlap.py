@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Communication hidden behind backward: ResNet-18 over Gloo between two hosts on a slow wire.
+"""Communication hidden behind backward: ResNet-18 over Gloo between two hosts with a slow wire.
 
 Usage: overlap.py [--rates 1gbit,200mbit] [--caps 1,2,5,10,25,50,100] [--batch 1gbit=16,200mbit=64]
                   [--rounds 5] [--output docs/benchmarks] [--quick]
 
-The hosts are two network namespaces with a veth pair between them, whose two ends `tc qdisc ... tbf` slows
-to a rate; needs root. Each has one rank of one thread on a core of its own: `lockstep bench step --backend
-gloo` trains in turn, in the same two processes, alone; waiting for each other once a step; with
-DistributedDataParallel and each bucket size; and without overlap, one bucket of all gradients, whose
-all-reduce begins when backward has ended. The namespaces are removed at the end, also after an error.
-Writes the overlap tables of ddp.md (between its markers) and ddp.svg in --output, says which of the targets
-hold, and keeps the rows in build/overlap.json. --quick makes one round of two sizes and writes no page.
+The hosts are two network namespaces connected by a veth pair, whose two ends `tc qdisc ... tbf` limits to a rate;
+needs root. Each host has one rank with one thread on its own core. In the same two processes, `lockstep bench step
+--backend gloo` alternates between training alone, training alone but waiting for each other once per step,
+DistributedDataParallel with each bucket size, and no overlap: one bucket of all gradients, whose all-reduce begins
+when backward has ended. The namespaces are removed at the end, also after an error. Writes the overlap tables of
+ddp.md (between its markers) and ddp.svg in --output, prints which targets hold, and keeps the rows in
+build/overlap.json. --quick makes one round of two sizes and writes no page.
 """
 import argparse
 import contextlib
@@ -31,7 +31,7 @@ from provenance import ROOT, commit, machine
 
 ADDRESSES = ("10.213.78.1", "10.213.78.2")
 PORT = 29541
-# A backward about as long as an all-reduce of the 42.7 MiB of gradients.
+# Batch sizes for which a backward takes about as long as an all-reduce of the 42.7 MiB of gradients.
 BATCHES = {"1gbit": 16, "200mbit": 64}
 MARKS = ("<!-- overlap:begin -->", "<!-- overlap:end -->")
 
@@ -44,7 +44,7 @@ def ip(*words):
 
 @contextlib.contextmanager
 def two_hosts(rate):
-    """Names of two network namespaces with a wire of `rate` each way."""
+    """Makes two network namespaces connected by a wire of `rate` in each direction, and returns their names."""
     hosts = [f"lockstep-overlap-{os.getpid()}-{i}" for i in (0, 1)]
     wires = [f"lso{os.getpid() % 100000}w{i}" for i in (0, 1)]
     made = []
@@ -65,11 +65,11 @@ def two_hosts(rate):
         yield hosts
     finally:
         for host in made:
-            ip("netns", "delete", host)  # and the wire with it
+            ip("netns", "delete", host)  # this also deletes the wire
 
 
 def wait_for(ranks, where, limit):
-    """Waits `limit` seconds for each process, and ends those that are left. Says `where` they failed."""
+    """Waits `limit` seconds for each process and ends the remaining ones. `where` is named in the error."""
     try:
         codes = [each.wait(limit) for each in ranks]
     finally:
@@ -82,8 +82,8 @@ def wait_for(ranks, where, limit):
 
 
 def run_on_two_hosts(rate, command, limit, shown=False):
-    """Runs the command as rank 0 and rank 1, each in a network namespace and on a core of its own. `shown`: rank 0's
-    output goes to ours."""
+    """Runs the command as rank 0 and rank 1, each in its own network namespace and on its own core. If `shown`, rank
+    0's output goes to ours."""
     secret = secrets.token_hex(16)
     cores = sorted(os.sched_getaffinity(0))
     with two_hosts(rate) as hosts:
@@ -100,7 +100,7 @@ def run_on_two_hosts(rate, command, limit, shown=False):
 
 
 def measure(rate, batch, caps, options):
-    """The rows of `lockstep bench step` at one rate."""
+    """Returns the rows of `lockstep bench step` at one rate."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "rows.json"
         run_on_two_hosts(rate, [options.program, "bench", "step", "--model", "resnet18", "--backend", "gloo",
@@ -111,7 +111,7 @@ def measure(rate, batch, caps, options):
 
 
 class Rate:
-    """What was found at one rate of the wire."""
+    """The results at one rate of the wire."""
 
     def __init__(self, rate, batch, rows):
         self.rate, self.batch = rate, batch
@@ -122,7 +122,7 @@ class Rate:
 
     @property
     def communication_ms(self):
-        """What communication costs a step where nothing hides it."""
+        """The communication time of a step without any overlap."""
         return self.whole["over_in_step_ms"]
 
     def of_rounds(self, cap, value):
@@ -131,7 +131,7 @@ class Rate:
                                      self.whole["in_step_rounds_ms"]))
 
     def hidden(self, cap):
-        """The part of that which this bucket size saves."""
+        """The fraction of the communication that this bucket size hides."""
         return self.of_rounds(cap, lambda whole, mine, in_step: (whole - mine) / (whole - in_step))
 
     def faster(self, cap):
@@ -206,7 +206,7 @@ def main():
         if shutil.which(tool) is None:
             raise SystemExit(f"error: {tool} is missing; install iproute2 and util-linux")
     if options.output is not None:
-        around_marks(options.output / "ddp.md", *MARKS)  # before the long measurement, not after it
+        around_marks(options.output / "ddp.md", *MARKS)  # fail before the long measurement, not after it
     rates = []
     for rate in options.rates:
         print(f"{rate}, batch {options.batches[rate]} a rank", flush=True)

@@ -1,17 +1,17 @@
-"""A chart of the time of a step against the size of a bucket for `overlap.py`: a panel per rate, as SVG."""
+"""Draws a chart of step time against bucket size for `overlap.py`: one panel per rate, as SVG."""
 import math
 from html import escape
 
 from comm_chart import style
 
 PANEL, GAP, LEFT, TOP, BOTTOM = (300, 230), 70, 62, 66, 52
-# Okabe and Ito's colours, which colour-blind readers can tell apart, for light and for dark backgrounds.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, for light and dark backgrounds.
 SERIES = {"without overlap": ("#b35900", "#e69f00", "6 3"), "with overlap": ("#0072b2", "#56b4e9", ""),
           "without communication": ("#6e7781", "#8b949e", "2 3")}
 
 
 def nice_top(value):
-    """(the end of an axis that begins at 0 and holds `value`, the distance of its lines)"""
+    """Returns (the end of an axis that starts at 0 and contains `value`, the distance between its lines)."""
     unit = 10 ** math.floor(math.log10(value))
     step = next(step for step in (0.2 * unit, 0.5 * unit, unit, 2 * unit) if value / step <= 6)
     return math.ceil(value / step) * step, step
@@ -46,7 +46,7 @@ def panel(found, heading, left):
 
 
 def chart(title, panels):
-    """SVG text. `panels` is {heading: overlap.Rate}."""
+    """Returns SVG text. `panels` is {heading: overlap.Rate}."""
     width = LEFT + len(panels) * (PANEL[0] + GAP)
     height = TOP + PANEL[1] + BOTTOM
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '

@@ -1,8 +1,8 @@
-"""The parts of pages that the benchmarks write, between two marks."""
+"""Finds the parts of pages that the benchmarks write, which are between two marks."""
 
 
 def around_marks(page, begin, end):
-    """The page's text before and after them."""
+    """Returns the page's text before and after the marks."""
     text = page.read_text() if page.exists() else ""
     if text.count(begin) != 1 or text.count(end) != 1:
         raise SystemExit(f"error: {page} must have one line '{begin}' and one '{end}'")

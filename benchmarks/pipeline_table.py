@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Pipelines as they run against their tables: bubbles, the executor's cost and memory, and Python's pipelines beside.
+"""Runs pipelines and compares them with their tables and with Python's pipelines: bubbles, the executor's overhead,
+and memory.
 
 Usage: pipeline_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--pictures] [--peer-python PYTHON]
 
 Runs `lockstep explain pipeline --measured` with every schedule:
-  * 2 workers, one thread each, 8 micro-batches, stages that multiply matrices; beside it, in the same rounds,
+  * 2 workers, one thread each, 8 micro-batches, stages that multiply matrices, compared in the same rounds with
     torch.distributed.pipelining on two ranks over Gloo (`peers/pipeline_step.py`);
-  * 4 and 8 workers, stages that wait instead of computing, as two processors can do no more;
-  * the memory of gpipe, 1f1b and zbv at 16 micro-batches, on 2 and 4 workers, behind each layer GELU or ReLU.
-Programs alternate in --rounds rounds, because the speed of a machine drifts; figures are medians over those, with
-their range. Memory is counted and does not drift: it is measured in the first round.
+  * 4 and 8 workers with stages that wait instead of computing, because the machine has only two processors;
+  * the memory of gpipe, 1f1b and zbv with 16 micro-batches on 2 and 4 workers, with GELU or ReLU after each layer.
+Programs alternate in --rounds rounds, because the speed of a machine drifts; figures are medians over the rounds with
+their range. Memory is counted and does not drift, so that it is measured only in the first round.
 
-Writes the tables of pipelines.md (between its markers) in --output, prints which of the targets are reached, and keeps
-all rows in build/pipeline_table.json. --pictures also draws each schedule's step of the round with the median bubble
-into docs/images/pipelines/measured-NAME.svg, and writes the table of measured bubbles in docs/pipelines.md. --quick
-makes one short round and writes no page. --peer-python none does without Python's pipelines.
+Writes the tables of pipelines.md (between its markers) in --output, prints which targets are reached, and keeps all
+rows in build/pipeline_table.json. --pictures also draws, for each schedule, the step of the round with the median
+bubble into docs/images/pipelines/measured-NAME.svg, and writes the table of measured bubbles in docs/pipelines.md.
+--quick makes one short round and writes no page. --peer-python none leaves out Python's pipelines.
 """
 import argparse
 import collections
@@ -34,12 +35,12 @@ MARKS = ("<!-- pipelines:begin -->", "<!-- pipelines:end -->")
 GUIDE = ROOT / "docs/pipelines.md"
 GUIDE_MARKS = ("<!-- measured:begin -->", "<!-- measured:end -->")
 PICTURES = ROOT / "docs/images/pipelines"
-SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1, "zbv": 2}  # stages of a worker
+SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1, "zbv": 2}  # stages per worker
 WORKERS, MICRO_BATCHES = 2, 8
-WIDTH, LAYERS, SAMPLES = 1024, 4, 256  # layers of a worker, samples of a micro-batch
+WIDTH, LAYERS, SAMPLES = 1024, 4, 256  # layers per worker, samples per micro-batch
 WAITS = {4: 8, 8: 16}  # workers: micro-batches
-# How long a worker's stage waits, or its stages together. A thread may wake a millisecond late in each of 8 to 16
-# consecutive actions, so that the waits are much longer.
+# The time that each worker waits in its stage, or in its stages together. A thread may wake a millisecond late in
+# each of 8 to 16 consecutive actions, so that the waits are much longer than that.
 WAIT_US = 48000
 MEMORY_SCHEDULES, MEMORY_WORKERS, MEMORY_MICRO_BATCHES = ("gpipe", "1f1b", "zbv"), (2, 4), 16
 ACTIVATIONS = ("gelu", "relu")
@@ -50,7 +51,7 @@ KIB = 1024
 
 
 class Programs:
-    """Each call gives a row, the program's JSON."""
+    """Each call returns one row, the program's JSON."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, pathlib.Path(folder)
@@ -91,7 +92,7 @@ class Programs:
 
 
 class Figures:
-    """All rows of all rounds: what is asked for is the median over the rounds, with their range."""
+    """The rows of all rounds. Figures are medians over the rounds, with their range."""
 
     def __init__(self):
         self.rows = collections.defaultdict(list)  # (kind, schedule, workers, activation or None)
@@ -100,7 +101,7 @@ class Figures:
         self.rows[kind, schedule, workers, activation].append(row)
 
     def of(self, value, kind, schedule, workers, activation=None):
-        """`value` is a function of a row; (median, lowest, highest), or None where nothing was measured."""
+        """Returns (median, lowest, highest) of `value`, a function of a row; None if nothing was measured."""
         values = [value(row) for row in self.rows[kind, schedule, workers, activation]]
         return (statistics.median(values), min(values), max(values)) if values else None
 
@@ -110,7 +111,7 @@ def value_of(name):
 
 
 def distance(one, other):
-    """How far two of a row's bubbles are apart, 0 to 1."""
+    """The difference between two of a row's bubbles, from 0 to 1."""
     return lambda row: abs(row[one] - row[other])
 
 
@@ -142,17 +143,18 @@ def bubble(figures, schedule):
 
 
 def most_bytes(figures, schedule, workers, activation):
-    """Of the worker that holds the most."""
+    """The bytes of the worker that holds the most."""
     return figures.of(lambda row: max(row["worker_bytes"]), "memory", schedule, workers, activation)[0]
 
 
 def bytes_of_micro_batch(figures, workers, activation):
-    """What one micro-batch takes on the worker that holds the most: GPipe's memory divided by what it holds."""
+    """The size of one micro-batch on the worker that holds the most: GPipe's memory divided by its number of
+    micro-batches."""
     return most_bytes(figures, "gpipe", workers, activation) / MEMORY_MICRO_BATCHES
 
 
 def targets(figures):
-    """(what, (median, lowest, highest), limit, unit); smaller is better."""
+    """Yields (what, (median, lowest, highest), limit, unit); smaller is better."""
     for schedule in SCHEDULES:
         yield (f"{schedule}, {WORKERS} workers: measured bubble from its replay",
                figures.of(distance("bubble", "bubble_replayed"), "computing", schedule, WORKERS), POINTS, "share")
@@ -168,13 +170,13 @@ def targets(figures):
     for workers in MEMORY_WORKERS:
         one = bytes_of_micro_batch(figures, workers, "gelu")
         of_1f1b, of_zbv = (most_bytes(figures, name, workers, "gelu") for name in ("1f1b", "zbv"))
-        # The losses are a few bytes beside the activations.
+        # Compared with the activations, the losses are only a few bytes.
         yield f"1f1b, {workers} workers: memory in micro-batches", (of_1f1b / one,) * 3, workers * 1.01, "number"
         yield f"zbv, {workers} workers: memory beside 1f1b's", (of_zbv / of_1f1b,) * 3, 1.01, "number"
 
 
 def verdicts(figures):
-    """(what, its figure as text, its limit as text, the verdict)"""
+    """Yields (what, its figure as text, its limit as text, the verdict)."""
     for what, figure, limit, unit in targets(figures):
         *texts, limit_text = [percent(value, 2) if unit == "share" else f"{value:.2f}" for value in (*figure, limit)]
         range_text = f" ({texts[1]} to {texts[2]})" if texts[1] != texts[2] else ""
@@ -272,7 +274,7 @@ def page_text(figures, options):
 
 
 def guide_text(figures, options):
-    """Each schedule's measured step, beside its three bubbles."""
+    """Each schedule's measured step with its three bubbles."""
     lines = ["| schedule | measured | replayed from measured durations | by formula |", "|---|---|---|---|"]
     for schedule in SCHEDULES:
         measured, replayed, formula = (figures.of(value_of(name), "computing", schedule, WORKERS)[0]
@@ -285,7 +287,7 @@ def guide_text(figures, options):
 
 
 def write_pictures(figures, folder):
-    """Of each schedule the step of the round whose bubble is the median one."""
+    """For each schedule, draws the step of the round with the median bubble."""
     for schedule in SCHEDULES:
         bubbles = [row["bubble"] for row in figures.rows["computing", schedule, WORKERS, None]]
         number = bubbles.index(statistics.median_low(bubbles))
@@ -312,7 +314,7 @@ def parse():
 
 def main():
     options = parse()
-    if options.output is not None:  # before the long measurement, not after it
+    if options.output is not None:  # fail before the long measurement, not after it
         around_marks(options.output / "pipelines.md", *MARKS)
     if options.pictures:
         around_marks(GUIDE, *GUIDE_MARKS)

@@ -1,4 +1,4 @@
-"""Programs that the benchmarks start."""
+"""Starts programs for the benchmarks."""
 import subprocess
 
 

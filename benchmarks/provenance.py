@@ -1,4 +1,4 @@
-"""Where figures come from, for the tables that the benchmarks write."""
+"""Describes the origin of figures, for the tables that the benchmarks write."""
 import os
 import pathlib
 import platform

@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Profiles of a step for networks and GPUs that others have published, for `lockstep simulate`.
+"""Step profiles of networks and GPUs from published measurements, for `lockstep simulate`.
 
 Usage: published_profiles.py [--output benchmarks/profiles]
 
-Writes resnet50_p100.json, vgg16_p100.json (batch 64) and resnet50_p100_batch32.json: each layer's gradients as a bucket of
-its own, in the order in which backward finds them. Where the numbers come from:
+Writes resnet50_p100.json, vgg16_p100.json (batch 64) and resnet50_p100_batch32.json. Each layer's gradients are one
+bucket, in the order in which backward computes them. The sources of the numbers:
 
-  * Layers: He et al. 2015 (arXiv 1512.03385, table 1, the bottleneck ResNet-50; strides as there, in the first 1x1
-    convolution of a stage) and Simonyan and Zisserman 2014 (arXiv 1409.1556, configuration D). Their parameters are counted
-    here: 25.6 and 138.4 million.
-  * Images a second of one P100 with batch 64 and synthetic data: 219 for ResNet-50 and 154 for VGG-16, TensorFlow's
-    benchmarks of a DGX-1 (tensorflow.org/performance/benchmarks, 2017), whose program the Horovod paper ran, too.
-  * A step of 32 images on a P100 of "ImageNet in 1 hour" (arXiv 1706.02677): 90 epochs of 1.281 million images in steps of
-    8,192 in one hour are 0.256 s a step on 256 GPUs, and 0.23 s on 8 where 256 have 90% of their speed.
+  * Layers: He et al. 2015 (arXiv 1512.03385, table 1, the bottleneck ResNet-50, with the strides in the first 1x1
+    convolution of a stage) and Simonyan and Zisserman 2014 (arXiv 1409.1556, configuration D). Their parameters are
+    counted here: 25.6 and 138.4 million.
+  * Images per second of one P100 with batch 64 and synthetic data: 219 for ResNet-50 and 154 for VGG-16, from
+    TensorFlow's benchmarks of a DGX-1 (tensorflow.org/performance/benchmarks, 2017), whose program the Horovod paper
+    used as well.
+  * A step of 32 images on a P100 in "ImageNet in 1 hour" (arXiv 1706.02677): 90 epochs of 1.281 million images in
+    steps of 8,192 in one hour take 0.256 s per step on 256 GPUs, and 0.23 s on 8 GPUs if 256 reach 90% of their
+    speed.
 
-Assumed: backward takes twice the time of forward, and a layer's share of both is its share of the multiplications; batch
-normalisation, pooling and the update take no time of their own. GPUs do small layers at a lower rate, so that real
-gradients of VGG's last layers arrive a little later, and ResNet's first ones a little earlier. The steps of ranks vary by
-one percent of a step: this number was fitted, with those of the network, to the scaling that docs/benchmarks/simulate.md
-compares with.
+Assumptions: backward takes twice as long as forward, and each layer's share of both is its share of the
+multiplications; batch normalisation, pooling and the update take no time of their own. GPUs compute small layers at a
+lower rate, so that in reality the gradients of VGG's last layers arrive a little later, and those of ResNet's first
+layers a little earlier. Step times vary between ranks by one percent. This number was fitted, together with those of
+the network, to the scaling that docs/benchmarks/simulate.md compares with.
 """
 import argparse
 import json
@@ -31,7 +33,7 @@ LARGEST_OF_TWO = statistics.NormalDist().inv_cdf((2 - 0.375) / (2 + 0.25))  # se
 
 
 def vgg16():
-    """(parameters, multiplications of one image) of each layer, in the order of forward."""
+    """Yields (parameters, multiplications per image) for each layer, in the order of forward."""
     layers, channels, side = [], 3, 224
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
@@ -44,7 +46,7 @@ def vgg16():
 
 
 def convolution(inputs, outputs, kernel, side):
-    """With the two parameters for each channel of the batch normalisation behind it, and no bias."""
+    """Includes the two parameters per channel of the batch normalisation that follows; there is no bias."""
     weights = inputs * outputs * kernel * kernel
     return weights + 2 * outputs, weights * side * side
 

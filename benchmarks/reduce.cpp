@@ -1,5 +1,5 @@
-// The arithmetic of reductions beside memcpy, on several threads at once, as ranks do it: each
-// thread has its share of all buffers. GB/s count what is read and written, of all threads
+// The arithmetic of reductions compared with memcpy, on several threads at once, as in ranks: each
+// thread has its share of all buffers. GB/s count the bytes read and written by all threads
 // together.
 //
 // Usage: reduce [threads, default 2]
@@ -23,10 +23,10 @@ using namespace lockstep;
 
 constexpr int kRounds = 25;
 
-// What one thread does once, on buffers that hold its share.
+// One pass of one thread over buffers that hold its share.
 struct Work {
   const char* name;
-  int reads;  // buffers
+  int reads;  // number of buffers read
   int writes;
   std::function<void(const std::vector<std::byte*>& buffers, std::size_t bytes)> run;
 };
@@ -70,8 +70,8 @@ std::vector<Work> all_work() {
   };
 }
 
-// Seconds of one run of `work` by all threads, each on its `bytes` of every buffer. The fastest
-// round, since this is about what the loops can do, whoever else wants the processors.
+// The seconds of one run of `work` on all threads, each on its `bytes` of every buffer. Returns the
+// fastest round, because the limit of the loops is of interest, not the load by other programs.
 double seconds_of(const Work& work, const std::vector<std::byte*>& buffers, std::size_t bytes,
                   int threads) {
   const auto repeats = std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes);
@@ -86,7 +86,7 @@ double seconds_of(const Work& work, const std::vector<std::byte*>& buffers, std:
       const auto start = Clock::now();
       for (std::size_t repeat = 0; repeat < repeats; ++repeat) work.run(share, bytes);
       together.arrive_and_wait();
-      // The first round only warms up.
+      // The first round is a warm-up.
       if (thread == 0 && round >= 0)
         seconds.push_back(seconds_since(start) / static_cast<double>(repeats));
     }
@@ -103,8 +103,8 @@ double seconds_of(const Work& work, const std::vector<std::byte*>& buffers, std:
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 2;
   const std::vector<std::size_t> sizes = {4 << 10, 128 << 10, 12800 << 10};
-  // Aligned as symmetric memory and LibTorch's tensors are: vectors across cache lines take twice
-  // as long.
+  // Aligned like symmetric memory and LibTorch's tensors, because vectors that cross cache lines
+  // take twice as long.
   constexpr std::size_t kPage = 4096;
   const std::size_t whole = sizes.back() * static_cast<std::size_t>(threads);
   std::vector<std::unique_ptr<std::byte, decltype(&std::free)>> memory;

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Thousands of small scatters at once by torch.distributed, over our backend and over Gloo in turn.
+"""Thousands of small concurrent scatters with torch.distributed, alternating between our backend and Gloo.
 
 Usage: .deps/venv/bin/python benchmarks/scatter_stress.py [--package build/release/python] [--ranks 4] [--count 1000]
          [--rounds 5]
 
-The work of test_scatter_stress in PyTorch's test_c10d_gloo.py: each rank begins `count` scatters of one number a rank
-from each root, all without waiting, and then waits for all. Prints the seconds of each side, from the first scatter
-until the slowest rank has all numbers, their medians, and the ratio of each round. Checks what arrives.
+Does the work of test_scatter_stress in PyTorch's test_c10d_gloo.py: each rank starts `count` scatters of one number
+per rank from each root without waiting, and then waits for all of them. Prints the seconds of each side from the
+first scatter until the slowest rank has all numbers, their medians, and the ratio of each round. Checks the received
+numbers.
 """
 import argparse
 import multiprocessing

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Predictions of `lockstep simulate`, and what was measured afterwards.
+"""Predictions of `lockstep simulate`, and the measurements made afterwards.
 
 Usage: simulate_validation.py predict|measure|published [--round 1|2|3|4|5] [--wires FILE] [--inputs FILE]
                               [--output docs/benchmarks] [--program PATH] [--quick]
 
-Two ranks of one thread on two processors train the MNIST net and ResNet-18 (`lockstep bench step`) with several batches,
-bucket sizes, strategies and wires. `predict` makes the inputs of the predictions, which are all that it measures:
+Two ranks with one thread each on two processors train the MNIST net and ResNet-18 (`lockstep bench step`) with
+several batches, bucket sizes, strategies and wires. `predict` first measures the inputs of the predictions, and
+nothing else:
 
-  * for each net and batch, traces of some steps over shared memory, with small buckets;
-  * for each wire, the collectives alone and beside computing (`lockstep bench comm --beside-computing`).
+  * for each net and batch, traces of some steps over shared memory with small buckets;
+  * for each wire, the collectives alone and during computation (`lockstep bench comm --beside-computing`).
 
-It writes simulate_predictions_N.json for round N, with these inputs and an interval for each prediction. Commit it, then let `measure`
-train every configuration. It refuses predictions that git has not in its last commit, and writes the table of
-simulate.md. `published` writes that page's table of scaling that others have published. Wires other than shm and gloo are two network
-namespaces whose veth pair `tc qdisc ... tbf` slows to a rate, which needs root. --quick takes a few configurations and writes
-nothing into docs/.
+It writes simulate_predictions_N.json for round N, with these inputs and an interval for each prediction. Commit the
+file, then let `measure` train every configuration. `measure` rejects predictions that are not in git's last commit,
+and writes the table of simulate.md. `published` writes that page's table of published scaling. Wires other than shm
+and gloo are two network namespaces whose veth pair `tc qdisc ... tbf` limits to a rate, which needs root. --quick
+uses a few configurations and writes nothing into docs/.
 """
 import argparse
 import dataclasses
@@ -34,35 +35,35 @@ from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
 PUBLISHED_MARKS = ("<!-- published:begin -->", "<!-- published:end -->")
-RATES = ("1gbit", "500mbit")  # of the two hosts
+RATES = ("1gbit", "500mbit")  # between the two hosts
 WIRES = ("shm", "gloo", *RATES)
 CAPS = {"mnist": ("25",), "resnet18": ("1", "5", "10", "25")}  # MiB
-SMALL_CAP = "0.02"  # two buckets of a few KiB beside a backward of a few milliseconds
-ZERO_WIRES = ("shm", "gloo")  # what reduce_scatter takes over a slow wire jumps between two values
-BASE_CAPS = {"mnist": "0.01", "resnet18": "0.5"}  # small, so that the trace tells when gradients are there
-ROUNDS = {"mnist": ("6", "20"), "resnet18": ("2", "2")}  # of each of two passes, and steps of a round
+SMALL_CAP = "0.02"  # two buckets of a few KiB during a backward of a few milliseconds
+ZERO_WIRES = ("shm", "gloo")  # on a slow wire, the time of reduce_scatter jumps between two values
+BASE_CAPS = {"mnist": "0.01", "resnet18": "0.5"}  # small, so that the trace shows when gradients are ready
+ROUNDS = {"mnist": ("6", "20"), "resnet18": ("2", "2")}  # rounds in each of two passes, and steps per round
 SIZES = "4KiB,16KiB,32KiB,64KiB,128KiB,256KiB,1MiB,2MiB,5MiB,10MiB,25MiB,43MiB"
 BASE_RUNS = 3
-LIMIT_SECONDS = 300  # of a launch
-CALIBRATIONS = 2  # of which the faster median of each size counts: what disturbs only adds
+LIMIT_SECONDS = 300  # per launch
+CALIBRATIONS = 2  # for each size the faster median counts, because disturbances only add time
 
 
 @dataclasses.dataclass
 class Round:
-    """What is predicted, and how wide the intervals are: shares of the computing and of the communication that they may
-    differ by, and what waiting for a processor may add for each bucket, up to three."""
+    """What is predicted, and the width of the intervals: relative errors of the computation and of the communication,
+    and the time that waiting for a processor may add per bucket, for up to three buckets."""
     batches: dict
-    small_caps: tuple  # (net, batch) with SMALL_CAP, too
+    small_caps: tuple  # (net, batch) that are also predicted with SMALL_CAP
     compute_share: float
     communication_share: dict
     wake_up_ms: float
     passes: int
-    # In place of these three: the errors that earlier rounds had, as shares, by net and wire, and of SMALL_CAP.
+    # Replaces these three: the relative errors of earlier rounds, by net and wire, and of SMALL_CAP.
     error_share: dict = dataclasses.field(default_factory=dict)
-    of_program: bool = False  # in place of all: the interval that `lockstep simulate` itself states
+    of_program: bool = False  # replaces all of these: the interval that `lockstep simulate` states
 
     def interval(self, configuration, row, base_spread):
-        """The prediction's, in milliseconds."""
+        """The interval of the prediction, in milliseconds."""
         if self.of_program:
             return [round(each, 3) for each in row["interval_ms"]]
         wire, communication = configuration["wire"], row["exposed_ms"] + row["taken_ms"]
@@ -76,10 +77,11 @@ class Round:
         return [round(row["step_ms"] - half, 3), round(row["step_ms"] + half, 3)]
 
 
-# The second one has other batches, and intervals by what the first one had missed. The third one has other batches again, and
-# intervals that would have held nineteen of twenty rows of both rounds, but for the disturbed ones, and at least 8% for drift.
-# The fourth one checks the intervals that the program states since then, which follow from the errors of the three before it.
-# The fifth one checks those with room for a tick of the scheduler, which the fourth one had shown to be missing.
+# The second round has other batches, and intervals from the errors of the first. The third has other batches again,
+# and intervals that would have contained nineteen of twenty rows of both rounds, apart from disturbed rows, and at
+# least 8% for drift. The fourth checks the intervals that the program has stated since then, which follow from the
+# errors of the first three. The fifth checks intervals that allow for a tick of the scheduler, which the fourth had
+# shown to be missing.
 ROUND_SETTINGS = {
     1: Round(batches={"mnist": (128, 256, 512), "resnet18": (5, 8)}, small_caps=(("mnist", 256),), compute_share=0.07,
              communication_share={"shm": 0.5, "gloo": 0.35, "1gbit": 0.07, "500mbit": 0.07}, wake_up_ms=0.5, passes=2),
@@ -109,7 +111,7 @@ def configurations(options):
 
 
 def run_ranks(wire, words, options):
-    """`lockstep bench WORDS` on two ranks, as it is started on that wire."""
+    """Runs `lockstep bench WORDS` on two ranks, started as that wire requires."""
     command = [str(options.program), "bench", *words, "--timeout", "120"]
     if wire in RATES:
         return overlap.run_on_two_hosts(wire, [*command, "--backend", "gloo"], LIMIT_SECONDS)
@@ -120,13 +122,13 @@ def run_ranks(wire, words, options):
 # --- Predictions
 
 def faster(rows, others):
-    """Of each size the smaller times; the ranks, sizes and algorithms are the same."""
+    """For each size, the smaller times. Ranks, sizes and algorithms are the same in both."""
     times = ("median_us", "min_us", "beside_us", "taken_us")
     return [{**row, **{key: min(row[key], other[key]) for key in times}} for row, other in zip(rows, others, strict=True)]
 
 
 def calibrate(wire, folder, options):
-    """The file of the rows of a wire."""
+    """Measures a wire and returns the file with its rows."""
     file = folder / f"{wire}.json"
     rows = None
     for number in range(CALIBRATIONS):
@@ -138,7 +140,7 @@ def calibrate(wire, folder, options):
 
 
 def calibrated(wire, folder, options):
-    """The file of the rows of a wire: those of --wires, or new ones."""
+    """Returns the file with the rows of a wire: the one given by --wires, or a new one."""
     if not options.wires:
         return calibrate(wire, folder, options)
     file = folder / f"{wire}.json"
@@ -153,7 +155,7 @@ def calibrate_once(wire, file, options):
 
 
 def trace_base(model, batch, folder, options):
-    """A trace of ten steps, and the median step of the many before them."""
+    """Returns a trace of ten steps, and the median of the many steps before them."""
     traces = folder / f"{model}-{batch}-{secrets.token_hex(4)}"
     rows = traces.with_suffix(".json")
     rounds, steps = ROUNDS[model]
@@ -164,7 +166,7 @@ def trace_base(model, batch, folder, options):
 
 
 def scaled(profile, seconds):
-    """The profile of the same run, for the step that its timed steps took: ten traced ones are few."""
+    """The same profile, scaled to the median of the timed steps, because ten traced steps are few."""
     factor = seconds / profile["step_seconds"]
     buckets = [{**each, "ready_seconds": each["ready_seconds"] * factor} for each in profile["buckets"]]
     return {**{key: value * factor if key.endswith("_seconds") else value for key, value in profile.items()},
@@ -182,7 +184,7 @@ def simulate(run, words, options):
 
 
 def middle(profiles):
-    """The profile whose every number is the median of those of `profiles`, which have the same buckets."""
+    """A profile in which every number is the median over `profiles`, which have the same buckets."""
     first = profiles[0]
     if isinstance(first, dict):
         return {key: middle([each[key] for each in profiles]) for key in first}
@@ -192,7 +194,8 @@ def middle(profiles):
 
 
 def make_inputs(folder, options):
-    """The calibration of each wire, and for each net and batch its profile and the spread of the runs' steps."""
+    """Returns the calibration of each wire and, for each net and batch, the profile and the spread of step times
+    between runs."""
     chosen = list(configurations(options))
     runs = {(each["model"], each["batch"]): [] for each in chosen}
     for _ in range(BASE_RUNS):
@@ -243,7 +246,7 @@ def predict(options):
 
 
 def one_line_each(content):
-    """JSON with a line for each element of a list of objects."""
+    """Formats JSON with one line for each element of a list of objects."""
     lists = []
 
     def flatten(value):
@@ -268,7 +271,7 @@ def predictions_file(options):
 # --- Measurements
 
 def commit_of_predictions(file):
-    """The commit that has the file as it is, and when it was made."""
+    """Returns the commit that contains the file unchanged, and its date."""
     changed = subprocess.run(["git", "-C", str(ROOT), "status", "--porcelain", "--", str(file)], capture_output=True, text=True)
     log = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%h, %cI", "--", str(file)], capture_output=True,
                          text=True)
@@ -287,7 +290,7 @@ def measure_steps(model, batch, wire, strategy, caps, options):
 
 
 def measure_all(predictions, options):
-    """The rounds of each configuration, by its key."""
+    """Returns the rounds of each configuration, by its key."""
     launches = {}
     for each in predictions:
         caps = launches.setdefault((each["model"], each["batch"], each["wire"], each["strategy"]), [])
@@ -310,7 +313,7 @@ def key_of(each):
 
 
 class Outcome:
-    """A prediction and what came of it."""
+    """A prediction and its measurement."""
 
     def __init__(self, prediction, rounds):
         self.prediction = prediction
@@ -364,7 +367,7 @@ def measure(options):
     origin = "nothing (--quick)" if options.quick else commit_of_predictions(file)
     page = options.output / "simulate.md"
     if not options.quick:
-        around_marks(page, *marks_of(options.round))  # before the long measurement, not after it
+        around_marks(page, *marks_of(options.round))  # fail before the long measurement, not after it
     measured = measure_all(content["predictions"], options)
     outcomes = [Outcome(each, measured[key_of(each)]) for each in content["predictions"]]
     (ROOT / "build" / f"simulate_measured_{options.round}.json").write_text(
@@ -381,9 +384,9 @@ def measure(options):
         print(f"{'holds' if holds else 'MISSED':8}{what}: {100 * figure:.1f}%")
 
 
-# --- What others have published
+# --- Published measurements
 
-# Profile, source, network, ranks, ranks of a host, all-reduce, published efficiency.
+# Profile, source, network, ranks, ranks per host, all-reduce, published efficiency.
 POINTS = (("vgg16_p100", "Horovod paper and README, 128 hosts of 4 P100, 25 Gbit/s", "10,2.8125", 512, 4, "ring", 0.68),
           ("vgg16_p100", "Horovod README, 32 hosts of 4 P100, 25 Gbit/s", "10,2.8125", 128, 4, "ring", 0.79),
           ("resnet50_p100", "Horovod paper, which has ResNet-101 and Inception V3; 128 hosts of 4 P100, 25 Gbit/s", "10,2.8125",

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What a barrier and an all-reduce in shared memory cost on two sockets, computed: the tables of docs/adr/021.
+"""Computes the cost of a barrier and of an all-reduce in shared memory on two sockets, for the tables of
+docs/adr/021.
 
 Usage: socket_cost.py [--near-ns 70] [--far-ns 180] [--overlap 8] [--same-line-ns 10] [--link-gbps 60] [--memory-gbps 250]
                       [--core-gbps 10]
 
-Half of the ranks are on each socket, one a core. The flat form is the engine's: each rank announces itself in a cache line
-of its own, which all others read; of an all-reduce in place each rank adds up its share of all ranks' buffers and writes
-the sum into all of them. With a level per socket the ranks of a socket do so among themselves, and one rank of each
-socket (or each rank with its partner, for the data) exchanges sums with the other socket.
+Half of the ranks are on each socket, one per core. The flat form is that of our engine: each rank announces itself in
+its own cache line, which all others read. In an all-reduce in place, each rank adds its share of all ranks' buffers
+and writes the sum to all of them. With a level per socket, the ranks of a socket do this among themselves, and one
+rank of each socket (or, for the data, each rank with its partner) exchanges sums with the other socket.
 """
 import argparse
 import sys
@@ -17,13 +18,13 @@ BUCKET_BYTES = 25 << 20
 
 
 def flat_barrier_us(ranks, costs, overlap):
-    """Writing one's line takes it from its readers, then the lines of all others are read."""
+    """A rank's write takes its line from the readers; then it reads the lines of all others."""
     half = ranks // 2
     return (costs.far_ns + ((half - 1) * costs.near_ns + half * costs.far_ns) / overlap) / 1e3
 
 
 def leveled_barrier_us(ranks, costs, overlap):
-    """Gather to the socket's leader, exchange between the leaders, and one line that all of the socket read."""
+    """The ranks report to the socket's leader, the leaders exchange, and all ranks of a socket read one line."""
     half = ranks // 2
     gather = costs.near_ns + (half - 1) * costs.near_ns / overlap
     release = costs.near_ns + (half - 1) * costs.same_line_ns
@@ -31,8 +32,8 @@ def leveled_barrier_us(ranks, costs, overlap):
 
 
 def flat_all_reduce_ms(ranks, costs):
-    """(link, memory, core): what each alone would take. A direction of the link carries a quarter of all buffers that are
-    read and a quarter that are written; memory reads and writes its half of them."""
+    """Returns (link, memory, core): the time that each alone would need. Each direction of the link carries a quarter
+    of all bytes read and a quarter of those written. Each socket's memory serves half of them."""
     every = ranks * BUCKET_BYTES
     return tuple(seconds * 1e3 for seconds in (every / 2 / (costs.link_gbps * 1e9), every / (costs.memory_gbps * 1e9),
                                                2 * BUCKET_BYTES / (costs.core_gbps * 1e9)))
@@ -57,7 +58,7 @@ def all_reduces(costs):
     lines = ["| ranks | flat: link | memory | core | so | a level per socket | times faster |", "|---:|---:|---:|---:|---:|---:|---:|"]
     for ranks in RANKS:
         flat, leveled = flat_all_reduce_ms(ranks, costs), leveled_all_reduce_ms(ranks, costs)
-        # The level's exchange stands between its two parts; the rest overlaps.
+        # The exchange of the level comes between its two parts; the rest overlaps.
         whole, other = max(flat), leveled[0] + max(leveled[1:])
         lines.append(f"| {ranks} | " + " | ".join(f"{time:.1f} ms" for time in (*flat, whole, other)) + f" | {whole / other:.1f} |")
     return "\n".join(lines)

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""What a training step takes by every strategy: step time, memory and what limits each, for three models.
+"""A training step with every strategy: step time, memory and the limiting factor, for three models.
 
 Usage: strategy_table.py [--quick] [--rounds 3] [--models mnist,resnet18,resnet50] [--output docs]
          [--peer-python .deps/venv/bin/python]
 
-In each round `lockstep bench step --strategy all` measures every way of each model once, and, given --peer-python,
-`peers/strategy_step.py` those that PyTorch has on CPUs, on the same batch with as many threads, and with pipelines
-cut where ours of two stages were cut in that round. Rounds take turns, because the speed of a machine drifts; figures
-are medians over the rounds, with their range, and ratios are those of one round.
+In each round `lockstep bench step --strategy all` measures every way once for each model. With --peer-python,
+`peers/strategy_step.py` measures the ways that PyTorch supports on CPUs, with the same batch and number of threads,
+and with pipelines cut where our two-stage pipelines were cut in that round. Rounds alternate, because the speed of a
+machine drifts; figures are medians over the rounds with their range, and ratios are computed within a round.
 
 Writes the tables of benchmarks/strategies.md and which_strategy.md (between their markers) in --output, prints which
-of the targets hold, and keeps all rows in build/strategy_table.json. --quick makes one round of one step and writes no
-page.
+targets hold, and keeps all rows in build/strategy_table.json. --quick makes one round of one step and writes no page.
 """
 import argparse
 import collections
@@ -29,8 +28,8 @@ from provenance import ROOT, commit, machine
 MARKS = ("<!-- strategies:begin -->", "<!-- strategies:end -->")
 PAGE, GUIDE = "benchmarks/strategies.md", "which_strategy.md"
 MODELS = {"mnist": "MNIST net", "resnet18": "ResNet-18", "resnet50": "ResNet-50"}
-# ResNet-50 takes the images of PyTorch's tutorial on pipelines, 16 in each micro-batch: for fewer on one thread LibTorch
-# leaves oneDNN's 1x1 convolutions (docs/benchmarks/strategies.md).
+# ResNet-50 uses the images of PyTorch's pipeline tutorial, with 16 per micro-batch: for fewer images on one thread,
+# LibTorch does not use oneDNN's 1x1 convolutions (docs/benchmarks/strategies.md).
 WORK = {"resnet50": ["--image-size", 128, "--batch", 128, "--steps", 2]}
 PEER_MODELS = ("resnet18", "resnet50")
 LIMITS = {"bubble": "bubble", "communication": "exposed communication", "idle": "idle threads",
@@ -39,12 +38,12 @@ MIB = 1 << 20
 
 
 def cuts_of_two(row):
-    """Where a row of ours has its model cut into two stages by measured time; None elsewhere."""
+    """Where the model of one of our rows is cut into two stages by measured time; None for other rows."""
     return row.get("cuts") if row.get("stages") == 2 else None
 
 
 class Programs:
-    """Each call gives the rows of one round."""
+    """Each call returns the rows of one round."""
 
     def __init__(self, options):
         self.options = options
@@ -64,7 +63,7 @@ class Programs:
         return self.rows([self.lockstep, "bench", "step", "--strategy", "all", "--model", model, *WORK.get(model, [])])
 
     def peers(self, model, ours):
-        """What PyTorch needs for the work of the rows in `ours`."""
+        """PyTorch's rows for the work of the rows in `ours`."""
         if self.options.peer_python is None or model not in PEER_MODELS:
             return []
         like = next(row for row in ours if row["way"] == "single")
@@ -77,7 +76,7 @@ class Programs:
 
 
 class Figures:
-    """All rows of all rounds: {model: {way: [the row of each round]}}"""
+    """The rows of all rounds: {model: {way: [the row of each round]}}."""
 
     def __init__(self):
         self.rows = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -90,7 +89,7 @@ class Figures:
         return list(self.rows[model])
 
     def row(self, model, way):
-        """The last one, for what does not change."""
+        """Returns the last row, for values that do not change."""
         return self.rows[model][way][-1]
 
     def measured(self, model, way):
@@ -98,13 +97,13 @@ class Figures:
         return bool(rows) and all(row["why_not"] is None for row in rows)
 
     def of(self, model, way, value):
-        """(median, lowest, highest) of a function of a row; None where it has no value."""
+        """Returns (median, lowest, highest) of a function of a row; None if it has no value."""
         values = [value(row) for row in self.rows[model][way]] if self.measured(model, way) else []
         values = [each for each in values if each is not None]
         return (statistics.median(values), min(values), max(values)) if values else None
 
     def speed(self, model, way, other):
-        """How many times as fast as `other` `way` is, round by round."""
+        """How many times as fast as `other` `way` is, in each round."""
         if not (self.measured(model, way) and self.measured(model, other)):
             return None
         values = [theirs["step_ms"] / own["step_ms"]
@@ -112,7 +111,7 @@ class Figures:
         return statistics.median(values), min(values), max(values)
 
     def fastest(self, model, fits):
-        """The way with the shortest step among those whose rows fit; None where none does."""
+        """Returns the way with the shortest step among those whose rows satisfy `fits`; None if there is none."""
         ways = [way for way in self.ways(model) if self.measured(model, way) and fits(self.row(model, way))]
         return min(ways, key=lambda way: self.of(model, way, step)[0], default=None)
 
@@ -126,12 +125,12 @@ def mebibytes(name):
 
 
 def fullest_device(row):
-    """MiB of the device that holds the most; None where the row does not know."""
+    """Returns the MiB of the device that holds the most; None if the row does not contain it."""
     return None if row.get("device_bytes") is None else row["device_bytes"] / MIB
 
 
 def limit(figures, model, way):
-    """What a way of ours loses most by: what most of its rounds say, and how much of the step."""
+    """The factor that limits one of our ways in most of its rounds, and its share of the step."""
     rows = figures.rows[model][way]
     what = statistics.mode(row["limited_by"] for row in rows)
     if what != "processors":
@@ -154,7 +153,7 @@ def measure(options):
 
 
 def is_pipeline_of_two(row):
-    """Whether a row of ours is a pipeline of two stages that work at the same time, on threads or on ranks."""
+    """Whether one of our rows is a pipeline of two stages that work at the same time, on threads or on ranks."""
     return row["way"].startswith("pipeline-") and row["stages"] == 2
 
 
@@ -163,7 +162,8 @@ def kind_of_workers(row):
 
 
 def targets(figures):
-    """(what, (median, lowest, highest) or None, at least; None for a figure that explains others)"""
+    """Yields (what, (median, lowest, highest) or None, lower limit). The limit is None for a figure that only
+    explains others."""
     if "resnet50" in figures.rows:
         best = figures.fastest("resnet50", is_pipeline_of_two)
         what = "ResNet-50, no pipeline of two stages" if best is None else (
@@ -236,7 +236,7 @@ def page_row(figures, model, way):
 
 
 def cut_line(figures, model):
-    """Where the pipelines of two stages were cut."""
+    """Describes where the two-stage pipelines were cut."""
     rows = [row for rows in figures.rows[model].values() for row in rows]
     cuts = sorted({",".join(names) for row in rows if (names := cuts_of_two(row))})
     if not cuts:
@@ -320,7 +320,7 @@ def main():
     options = parse()
     if options.output is not None:
         for page in (PAGE, GUIDE):
-            around_marks(options.output / page, *MARKS)  # before the long measurement, not after it
+            around_marks(options.output / page, *MARKS)  # fail before the long measurement, not after it
     figures = measure(options)
     rows = ROOT / "build" / "strategy_table.json"
     rows.write_text(json.dumps(figures.rows, indent=2) + "\n")

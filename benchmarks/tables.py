@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The tables of epoch times: `lockstep bench table` for three recipes, with PyTorch's programs in turn.
+"""The tables of epoch times: `lockstep bench table` for three recipes, alternating with PyTorch's programs.
 
 Usage: tables.py [--tables mnist,cifar10,autoencoder] [--program build/release/lockstep]
                  [--peer-python .deps/peers/bin/python] [--output docs/benchmarks/tables.md]
        with mnist/, cifar10/ and trashnet/ in $LOCKSTEP_DATA
 
-Each recipe runs with 1, 2 and 4 ranks. --tables loaders is MNIST by each loader, ours and NVIDIA DALI in both programs;
-it needs `make dali`, and then tools/bootstrap.sh peers. Writes the tables between the marks of --output, each with its date and machine,
-keeps all rows in build/table_NAME.json, and prints which of the targets hold. --peer-python needs torchvision:
-tools/bootstrap.sh peers installs it.
+Each recipe runs with 1, 2 and 4 ranks. --tables loaders measures MNIST with each loader, ours and NVIDIA DALI in both
+programs; it needs `make dali`, and then tools/bootstrap.sh peers. Writes the tables between the marks of --output,
+each with its date and machine, keeps all rows in build/table_NAME.json, and prints which targets hold. --peer-python
+needs torchvision, which tools/bootstrap.sh peers installs.
 """
 import argparse
 import datetime
@@ -22,7 +22,7 @@ import time
 from pages import around_marks, replace_between
 from provenance import ROOT, commit, machine
 
-# The recipe of each table and its options. The batch of a rank is small enough for four ranks on two processors, and
+# The recipe of each table and its options. A rank's batch is small enough for four ranks on two processors, and
 # epochs of ResNet-18 are cut short.
 TABLES = {
     "mnist": ["mnist", "--ranks", "1,2,4", "--strategies", "single,ddp,dp", "--kernels", "fused,libtorch", "--batch-per-rank", 64, "--epochs", 2, "--rounds", 3],
@@ -64,7 +64,7 @@ def row_of(rows, **wanted):
 
 
 def mnist_targets(rows):
-    """The two bars of the MNIST table, as (sentence, measured, target)."""
+    """Returns the two targets of the MNIST table as (sentence, measured, target)."""
     peer = min((row for row in rows if row["peer"] and row["strategy"] == "ddp" and row["ranks"] == 2),
                key=lambda row: row["epoch_s"], default=None)
     targets = []
@@ -106,7 +106,7 @@ def main():
         if probe.returncode:
             raise SystemExit(f"error: {options.peer_python} has no torchvision; run tools/bootstrap.sh peers")
     for table in tables:
-        around_marks(options.output, *marks(table))  # before the long measurements, not after them
+        around_marks(options.output, *marks(table))  # fail before the long measurements, not after them
     for table in tables:
         text, rows, seconds, words = measure(table, options)
         parts = [text.strip()]

@@ -1,17 +1,18 @@
-// What Trainer::fit() costs beside the loop that a user would write: loader, forward, backward,
-// optimizer, the loss of each step.
+// The overhead of Trainer::fit() over a hand-written loop of loader, forward, backward, optimizer
+// and the loss of each step.
 //
 //   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener]
 //                    [--loggers csv,tensorboard] [--trace] [--cpu]
 //
-// Each round trains an epoch of the same net by hand and one by the Trainer, the first of them in
-// turn, and compares the medians of their steps. Prints the median of the rounds, with their range.
-// Both ways keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
-// --listener adds a listener that is told of each step, --loggers a LoggingListener of these, which
-// write their two values of each step into a temporary folder. --trace compares the Trainer that
-// records a trace (TrainerOptions::trace) with the one that does not, in place of the loop by hand.
-// --cpu takes the processor time of the training thread in place of the time that passes: other
-// programs disturb it less.
+// Each round trains one epoch of the same net by hand and one with the Trainer, in alternating
+// order, and compares the medians of their steps. Prints the median over the rounds with its range.
+// Both loops keep freed memory, as ranks of `lockstep train` do (prepare_rank()).
+//
+// --listener adds a listener that receives each step. --loggers adds a LoggingListener with these
+// loggers, which write two values per step into a temporary folder. --trace compares the Trainer
+// that records a trace (TrainerOptions::trace) with one that does not, instead of with the
+// hand-written loop. --cpu measures the processor time of the training thread instead of elapsed
+// time, which other programs disturb more.
 #include <time.h>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@
 namespace {
 
 using lockstep::Batch;
-using Times = std::vector<double>;  // of steps, in seconds
+using Times = std::vector<double>;  // durations of steps, in seconds
 
 clockid_t clock_of_steps = CLOCK_MONOTONIC;
 
@@ -63,7 +64,7 @@ std::vector<std::string> names_in(const std::string& text) {
   return names;
 }
 
-// What is trained.
+// The model and data of a benchmark.
 struct Work {
   std::string name{};
   std::unique_ptr<lockstep::ClassificationTask> task{};
@@ -78,7 +79,7 @@ lockstep::Loader loader_of(const Work& work) {
                           work.augmentation, {.batch_size = work.batch, .threads = 1});
 }
 
-// Random images: how long a step takes does not depend on them.
+// Random images, whose content does not affect the duration of a step.
 lockstep::ImageDataset images_of(std::int64_t count, std::int64_t channels, std::int64_t side) {
   torch::manual_seed(0);
   return lockstep::image_dataset(torch::randint(256, {count, channels, side, side}, torch::kUInt8),
@@ -109,7 +110,7 @@ Work resnet_work() {
       .optimizer = {.lr = 0.01, .momentum = 0.9}};
 }
 
-// An epoch as a user writes it. Both ways measure from the end of a step to that of the next one.
+// An epoch as a user writes it. Both loops measure from the end of one step to the end of the next.
 Times train_by_hand(Work& work, lockstep::Loader& loader) {
   torch::nn::Module& net = work.task->module();
   lockstep::Optimizer optimizer(net, work.optimizer);
@@ -131,8 +132,8 @@ Times train_by_hand(Work& work, lockstep::Loader& loader) {
   return times;
 }
 
-// Takes the time of each step without the Trainer's own clock, from within the task: from the
-// beginning of a forward to that of the next one lies one whole step.
+// Measures each step without the Trainer's own clock, from within the task: one whole step lies
+// between the starts of two forwards.
 class TimedTask final : public lockstep::Task {
  public:
   explicit TimedTask(lockstep::Task& task) : task_(task) {}
@@ -159,7 +160,7 @@ struct StepListener final : lockstep::Listener {
   double sum = 0;
 };
 
-// What is told of each step of the Trainer's.
+// Everything that receives the Trainer's steps.
 struct Told {
   bool listener = false;
   bool trace = false;
@@ -191,7 +192,7 @@ void compare(Work work, int rounds, const Told& told) {
   Times by_hand, by_trainer, ratios;
   Told without_trace = told;
   without_trace.trace = false;
-  for (int round = -1; round < rounds; ++round) {  // the first one prepares memory
+  for (int round = -1; round < rounds; ++round) {  // the first round allocates memory
     Times hand, trainer;
     const auto run_hand = [&] {
       if (told.trace) return void(hand = train_by_trainer(work, loader, without_trace));

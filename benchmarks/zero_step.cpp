@@ -1,11 +1,11 @@
-// What it costs several ranks of this host to get from their gradients to the next parameters:
+// The time that several ranks of one host need from their gradients to the next parameters:
 //
 //   zero_step [ranks, default 2] [rounds, default 21]
 //
-// DistributedDataParallel's all-reduce with an optimizer for each rank, beside ZeRO-1 with
-// reduce-scatter and all-gather and ZeRO-1 on shared parameters (docs/adr/011). Medians over rounds
-// in turn of the slowest rank; the floor is the bytes that must move, at the speed at which all
-// ranks together read and write memory.
+// Compares DistributedDataParallel's all-reduce and a full optimizer on each rank, ZeRO-1 with
+// reduce-scatter and all-gather, and ZeRO-1 on shared parameters (docs/adr/011). Prints medians of
+// the slowest rank over alternating rounds. The lower bound is the number of bytes that must move,
+// divided by the speed at which all ranks together read and write memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +51,7 @@ Model large() {
   return {"24 of 2048x2048", std::vector<std::vector<std::int64_t>>(24, {2048, 2048})};
 }
 
-// From gradients to parameters, in one of the ways.
+// One way from gradients to parameters.
 class Way {
  public:
   Way(const Model& model, ProcessGroup group, ParameterMemory memory,
@@ -91,7 +91,7 @@ class Way {
                                              : "ZeRO-1, shared parameters";
   }
 
-  /// As backward leaves them.
+  /// Fills the gradients as backward does.
   void make_gradients() {
     for (const GradBucket& bucket : buckets_) bucket.buffer.fill_(1e-3 * (group_.rank() + 1));
     if (sharded_) sharded_->forget_gradients();
@@ -107,10 +107,10 @@ class Way {
     plain_ ? plain_->step() : sharded_->step(buckets_);
   }
 
-  /// Read or written by all ranks together for each parameter of float32.
+  /// Bytes that all ranks together read or write per float32 parameter.
   double bytes_per_parameter(int states) const {
     const double ranks = group_.size();
-    const double update = 1 + 2 + 2 * states;  // the gradient, and in place parameter and states
+    const double update = 1 + 2 + 2 * states;  // the gradient; parameter and states in place
     if (plain_) return 4 * (2 * ranks + ranks * update);
     if (memory_ == ParameterMemory::kFlat) return 4 * (ranks + 1 + update + 2 * (ranks - 1));
     return 4 * (ranks - 1 + update);
@@ -130,7 +130,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The slowest rank's time.
+// The time of the slowest rank.
 template <class Function>
 double milliseconds(ProcessGroup& group, Function&& function) {
   group.barrier();
@@ -141,7 +141,7 @@ double milliseconds(ProcessGroup& group, Function&& function) {
   return taken.item<double>();
 }
 
-// GB/s at which all ranks together read and write in place what is in no cache.
+// The speed in GB/s at which all ranks together update uncached memory in place.
 double memory_speed(ProcessGroup& group) {
   const auto numbers = torch::ones({std::int64_t{32} << 20});
   std::vector<double> times;
@@ -164,7 +164,7 @@ void measure(const Model& model, const char* rule, const OptimizerOptions& optio
       const std::size_t way = (i + static_cast<std::size_t>(round + 3)) % ways.size();
       ways[way]->make_gradients();
       const double time = milliseconds(group, [&] { ways[way]->step(); });
-      if (round >= 0) times[way].push_back(time);  // the first ones warm up
+      if (round >= 0) times[way].push_back(time);  // the first rounds are a warm-up
     }
   }
   const double speed = memory_speed(group);

@@ -23,7 +23,7 @@ def cmake_arguments():
         sys.exit("error: lockstep_c10d is built against the torch that is installed, and there is none; "
                  "install torch, then: pip install --no-build-isolation ./python")
     torch = pathlib.Path(spec.submodule_search_locations[0])
-    # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
+    # TorchConfig.cmake of a CUDA build requires the whole CUDA toolkit, but its libraries suffice.
     cuda = (torch / "lib" / "libtorch_cuda.so").exists()
     return [f"-DLOCKSTEP_TORCH_ROOT={torch}" if cuda else f"-DCMAKE_PREFIX_PATH={torch / 'share' / 'cmake'}",
             f"-DLOCKSTEP_PYTHON={sys.executable}", "-DLOCKSTEP_PYTHON_PACKAGE=ON", "-DCMAKE_BUILD_TYPE=Release",
@@ -33,7 +33,7 @@ def cmake_arguments():
 class CMakeBuild(build_ext):
     def build_extension(self, extension):
         if not GIVEN:
-            # Fresh: what an earlier run found out was about the torch of then.
+            # --fresh: CMake's cache may describe a torch that was installed before.
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
             subprocess.run(["cmake", "--fresh", "-S", ROOT, "-B", BUILD, *generator, *cmake_arguments()], check=True)
         subprocess.run(["cmake", "--build", BUILD, "--target", "lockstep_c10d", "-j", str(os.cpu_count())], check=True)
@@ -42,7 +42,7 @@ class CMakeBuild(build_ext):
         shutil.copy2(BUILD / "python" / "lockstep_c10d" / wanted.name, wanted)
 
 
-# Nothing is left beside the sources.
+# Keeps setuptools' files out of the source folders.
 scratch = ROOT / "build" / "setuptools"
 scratch.mkdir(parents=True, exist_ok=True)
 setup(ext_modules=[Extension("lockstep_c10d._C", sources=[])], cmdclass={"build_ext": CMakeBuild},

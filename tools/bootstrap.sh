@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a Debian or Ubuntu machine able to build Lockstep. Run by every `make` command; when all is
-# there it takes a tenth of a second and prints nothing.
+# Installs what a Debian or Ubuntu machine needs to build Lockstep. Every `make` command runs it. If nothing is
+# missing, it takes a tenth of a second and prints nothing.
 #
 #   tools/bootstrap.sh          packages, LibTorch, Python for the oracle tests
 #   tools/bootstrap.sh cuda     also the CUDA build of LibTorch, with torchvision, in .deps/cuda
@@ -20,11 +20,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=2.13.0
-peers_torchvision_version=0.28.0  # of torch 2.13; built for CUDA, so that only its Python part is used
+peers_torchvision_version=0.28.0  # for torch 2.13; built for CUDA, so that only its Python part is used
 cuda_torch_version=2.11.0         # the newest CUDA build that a released torchvision matches
 cuda_torchvision_version=0.26.0
-dali_version=2.4.0                # its symbols are versioned: another one needs the module built again
-wandb_version=0.25.1              # has a reader in Python, which 0.31 lacks
+dali_version=2.4.0                # its symbols are versioned, so that another version requires a rebuild of the module
+wandb_version=0.25.1              # has a reader in Python, unlike 0.31
 mlflow_version=3.17.2
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
@@ -33,9 +33,9 @@ packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iprou
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
 oracle_packages=(onnx==1.23.2 onnxruntime==1.32.0 pandas==3.1.1 tensorboard==2.21.0
-                 "wandb==$wandb_version")  # beside torch, in .deps/venv
-clang_format_version=19.1.7  # other versions break some lines elsewhere
-# MLflow's server without what only its models need, which is half a gigabyte.
+                 "wandb==$wandb_version")  # installed with torch in .deps/venv
+clang_format_version=19.1.7  # other versions format some lines differently
+# MLflow's server without the dependencies that only its models need, which take half a gigabyte.
 mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic
                  cryptography docker graphene gunicorn huey numpy pandas sqlalchemy)
 
@@ -44,7 +44,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    return  # not Debian: CMake names what it misses
+    return  # not Debian: CMake reports what is missing
   fi
   local missing
   missing=$(comm -23 <(printf '%s\n' "${packages[@]}" | sort) \
@@ -68,7 +68,7 @@ install_packages() {
 
 not_older() { printf '%s\n' "$1" "$2" | sort --check=quiet --version-sort; }  # not_older OLDEST VERSION
 
-# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH, if there is one that is new enough.
+# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH if there is a recent enough one.
 torch_in_prefix_path() {
   local prefix place version
   while read -r prefix; do
@@ -88,7 +88,7 @@ torch_in_prefix_path() {
   done < <(tr ':;' '\n\n' <<<"${CMAKE_PREFIX_PATH:-}")
 }
 
-# Prints the folder of torch in the user's Python, if it is new enough. Does not import it: that takes
+# Prints the folder of torch in the user's Python if it is recent enough. Does not import torch, which would take
 # seconds.
 torch_in_python() {
   command -v python3 >/dev/null || return 0
@@ -119,10 +119,11 @@ pip_install() {  # pip_install FOLDER PACKAGE...
     die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
 }
 
-# has_package FOLDER NAME [VERSION]: RECORD is what pip writes last, so that half an installation is none.
+# has_package FOLDER NAME [VERSION]: checks for RECORD, which pip writes last, so that an incomplete installation does
+# not count.
 has_package() { compgen -G "$1/lib/python3*/site-packages/$2-${3:-}[.+0-9]*dist-info/RECORD" >/dev/null; }
 
-# CMake's arguments for the LibTorch in folder $1, and for DALI if it is installed.
+# Prints CMake's arguments for the LibTorch in folder $1, and for DALI if it is installed.
 cmake_args() {
   if has_package .deps/dali nvidia_dali_cuda130 "$dali_version"; then
     echo "-DLOCKSTEP_DALI_ROOT=$(realpath .deps/dali/lib/python3*/site-packages)/nvidia/dali"
@@ -131,7 +132,7 @@ cmake_args() {
     echo "-DCMAKE_PREFIX_PATH=$1/share/cmake"
     return
   fi
-  # TorchConfig.cmake of a CUDA build demands the whole CUDA toolkit; the libraries beside it do.
+  # TorchConfig.cmake of a CUDA build requires the whole CUDA toolkit; the libraries beside it suffice.
   echo "-DLOCKSTEP_TORCH_ROOT=$1"
   echo "-DLOCKSTEP_CUDA=AUTO"
 }
@@ -144,7 +145,7 @@ install_torch() {
   make_venv .deps/venv
   site=$(echo .deps/venv/lib/python3*/site-packages)
   if [[ -n $python_torch ]]; then
-    # The oracle tests import the user's torch, beside our own numpy, safetensors and expecttest.
+    # The oracle tests import the user's torch, together with our own numpy, safetensors and expecttest.
     dirname "$python_torch" >"$site/lockstep-torch.pth"
   else
     rm -f "$site/lockstep-torch.pth"
@@ -166,7 +167,7 @@ install_torch() {
   fi
   local args
   args=$(cmake_args "$torch")
-  # Written only when it changed: it is what tells the Makefile to configure again.
+  # Written only when it changes, because a newer file makes the Makefile configure again.
   [[ -f .deps/cmake-args && $(<.deps/cmake-args) == "$args" ]] || echo "$args" >.deps/cmake-args
 }
 
@@ -178,11 +179,11 @@ install_cuda_torch() {
     pip_install .deps/cuda "torch==$cuda_torch_version" "torchvision==$cuda_torchvision_version" \
       numpy safetensors
   fi
-  # Headers that cuda_runtime.h includes and torch does not ask for.
+  # Headers that cuda_runtime.h includes but torch does not require.
   if ! has_package .deps/cuda nvidia_cuda_crt 13 || ! has_package .deps/cuda nvidia_cuda_cccl 13; then
     pip_install .deps/cuda "${cuda_headers[@]}"
   fi
-  # The wheels' libraries are of CUDA 13, and so must the compiler be.
+  # The wheels' libraries are for CUDA 13, and so must be the compiler.
   if ! { nvcc --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | grep -q 'release 13' &&
      ! has_package .deps/cuda nvidia_cuda_nvcc 13; then
     pip_install .deps/cuda "${cuda_compiler[@]}"
@@ -206,7 +207,7 @@ install_oracles() {
   if [[ ${#missing[@]} != 0 ]]; then
     pip_install .deps/venv "${missing[@]}"
   fi
-  # MLflow pins versions of its own, and so has a folder of its own.
+  # MLflow pins versions of its dependencies, and therefore has its own folder.
   make_venv .deps/mlflow
   if ! has_package .deps/mlflow mlflow "$mlflow_version"; then
     pip_install .deps/mlflow "${mlflow_packages[@]}"
@@ -214,8 +215,8 @@ install_oracles() {
   fi
 }
 
-# torchvision's wheel is built for CUDA builds of torch, and its import fails beside ours unless benchmarks/peers/vision.py
-# helps. So it has a folder of its own, which sees everything in .deps/venv.
+# torchvision's wheel is built for CUDA builds of torch, and its import fails with ours without the help of
+# benchmarks/peers/vision.py. It therefore has its own folder, from which everything in .deps/venv is visible.
 install_peers() {
   make_venv .deps/peers
   if ! has_package .deps/peers torchvision "$peers_torchvision_version"; then
@@ -238,7 +239,7 @@ if [[ ${1:-} == chromium ]]; then
   packages+=(chromium fonts-dejavu-core)
 fi
 install_packages
-# Before LibTorch, whose arguments for CMake are written together with DALI's.
+# Before LibTorch, because its arguments for CMake are written together with DALI's.
 if [[ ${1:-} == dali ]]; then
   install_dali
 fi

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that a type has one definition: two of one name in one namespace violate the rule of one definition.
+"""Checks that every type is defined once: two types of one name in one namespace violate the one-definition rule.
 
 Usage: check_definitions.py [ROOT]     (default: the project that this file belongs to)
 
-Reads the types and the inline functions and variables at namespace scope of lockstep/ and python/src/, which clang-format
-puts at the beginning of a line. What is in an unnamed namespace is a translation unit's own and does not count. The linker
-reports other functions by itself, but it takes any one of two types, inline functions or templates without a word.
+Reads the types, inline functions and variables at namespace scope in lockstep/ and python/src/, which clang-format
+puts at the beginning of a line. Unnamed namespaces do not count, because they belong to one translation unit. The
+linker reports duplicates of other functions, but silently picks one of two types, inline functions or templates.
 
-Prints a line for each name with several definitions, and ends with 1 if there is one.
+Prints a line for each name with several definitions, and exits with 1 if there is one.
 """
 import pathlib
 import re
@@ -21,7 +21,7 @@ INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(?:(\([^){]*).*|(?: =|
 
 
 def definitions(text):
-    """(namespace, name) of each definition, and the number of its line. Overloads differ in their parameters."""
+    """Yields ((namespace, name), line number) for each definition. Overloads differ in their parameters."""
     spaces = []
     for number, line in enumerate(text.splitlines(), 1):
         if match := NAMESPACE.match(line):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Checks what the documentation says against the sources.
+"""Checks the documentation against the sources.
 
 Usage: check_documentation.py [ROOT]     (default: the project that this file belongs to)
 
-  * Every environment variable that lockstep/ and python/ read or set stands in the first column of a table of
+  * Every environment variable that lockstep/ and python/ read or set is in the first column of a table of
     docs/environment.md, and every LOCKSTEP_ variable there occurs in the project.
-  * Every C++ block of a guide in docs/ is a part of a source named beside it in GUIDES, line by line,
-    whatever its indentation: what is compiled and run is what is shown. So is the code in each cell of a
-    table's column that is called C++, whose lines stand in a row there: `one();`<br>`two();`.
-  * Every header that a guide, README.md or an example includes or links to is installed: it stands in
-    lockstep/public_headers.txt, or such a header includes it.
+  * Every C++ block of a guide in docs/ is part of a source that GUIDES names for it, line by line, regardless of
+    indentation, so that the code shown is code that is compiled and run. The same holds for the code in each cell of
+    a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
+  * Every header that a guide, README.md or an example includes or links to is installed: it is in
+    lockstep/public_headers.txt, or a header listed there includes it.
 
-Prints a line for each violation and ends with 1 if there is one.
+Prints a line for each violation and exits with 1 if there is one.
 """
 import pathlib
 import re
@@ -35,12 +35,12 @@ LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
-# A name that goes through a helper, in a file that reads the environment.
+# A name that a file passes to a helper, if the file reads the environment.
 NAME = re.compile(r'"([A-Z]+(?:_[A-Za-z0-9]+)+)"')
 
 
 def texts(root, places, suffixes):
-    """(path, text) of the files under `places`."""
+    """Yields (path, text) for the files under `places`."""
     for place in places:
         paths = [root / place] if (root / place).is_file() else sorted((root / place).rglob("*"))
         for path in paths:
@@ -49,7 +49,7 @@ def texts(root, places, suffixes):
 
 
 def variables_read(root):
-    """{variable: the first file that reads it}"""
+    """Returns {variable: the first file that reads it}."""
     found = {}
     for path, text in texts(root, READERS, {".h", ".cpp", ".py"}):
         names = READ.findall(text)
@@ -61,7 +61,7 @@ def variables_read(root):
 
 
 def variables_documented(root):
-    """{variable: its line in the table}"""
+    """Returns {variable: its line in the table}."""
     found = {}
     for number, line in enumerate((root / TABLE).read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("|"):
@@ -82,10 +82,10 @@ def wrong_variables(root):
 
 
 def shown_code(text):
-    """(number of the line, lines of code) of each C++ block, and of each cell in a column that is called C++."""
+    """Yields (line number, lines of code) for each C++ block, and for each cell in a column called C++."""
     for block in re.finditer(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         yield text.count("\n", 0, block.start()) + 1, block.group(1).splitlines()
-    column = None  # of the table that the line is in; -1 where it has none of the name
+    column = None  # index of the C++ column in the current table; -1 if the table has none
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if not cells:
@@ -107,7 +107,7 @@ def wrong_code(root):
 
 
 def public_headers(root):
-    """The headers that are installed."""
+    """Returns the headers that are installed."""
     found, open_names = set(), re.findall(r"^lockstep/.*", (root / PUBLIC_HEADERS).read_text(encoding="utf-8"), re.MULTILINE)
     while open_names:
         name = open_names.pop()

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Checks the form of the C++ sources: clang-format, the length of lines, and words that comments do without.
+"""Checks the form of the C++ sources: clang-format, line length, and words that comments must not use.
 
 Usage: check_format.py [ROOT]     (default: the project that this file belongs to)
 
-  * Every source is as clang-format 19.1.7 of .deps/venv writes it (`make format`). Without that program this part is left
-    out, and a line says so.
-  * No line has more than 100 columns, but for the inside of raw strings and what stands between `// clang-format off` and
-    `on`.
-  * No comment begins with a word of OPENINGS, and none has a phrase of PHRASES: such comments make readers guess the
-    subject (CONTRIBUTING.md, "How code looks here").
+  * Every source is formatted as clang-format 19.1.7 of .deps/venv formats it (`make format`). Without that program
+    this check is skipped, and a line says so.
+  * No line has more than 100 columns, except inside raw strings and between `// clang-format off` and `on`.
+  * No comment begins with a word in OPENINGS, and none contains a phrase in PHRASES: such comments make readers guess
+    the subject (CONTRIBUTING.md, "How code looks here").
 
-Prints a line for each violation, `file:line: what`, and ends with 1 if there is one.
+Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
 """
 import concurrent.futures
 import os
@@ -32,7 +31,7 @@ RAW = re.compile(r'R"(\w*)\(')
 
 
 def outside_raw_strings(lines):
-    """(number, line) of the lines that no raw string touches."""
+    """Yields (number, line) for the lines that are not part of a raw string."""
     end = None
     for number, line in enumerate(lines, 1):
         if end is not None:
@@ -46,7 +45,7 @@ def outside_raw_strings(lines):
 
 
 def comments(lines):
-    """(number, text, whether it begins a comment) of every line with a comment."""
+    """Yields (number, text, whether it begins a comment) for every line with a comment."""
     inside = False
     for number, line in outside_raw_strings(lines):
         if match := COMMENT.match(line):
@@ -56,7 +55,7 @@ def comments(lines):
         inside = False
         if match := TRAILING.match(line):
             yield number, match[2], True
-            inside = True  # what follows continues it
+            inside = True  # the next line's comment continues this one
 
 
 def violations(text):
@@ -75,7 +74,7 @@ def violations(text):
 
 
 def unformatted(root, files):
-    """The lines that clang-format says of `files`."""
+    """Yields the lines that clang-format reports for `files`."""
     command = [str(root / CLANG_FORMAT), "--dry-run", "-Werror", *map(str, files)]
     return subprocess.run(command, cwd=root, capture_output=True, text=True).stderr
 

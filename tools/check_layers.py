@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""Checks the order of the rooms, and of the folders inside a room: which may include which.
+"""Checks the layering of the rooms, and of the folders inside a room: which may include which.
 
 Usage: check_layers.py [ROOT]     (default: the project that this file belongs to)
 
-  * A room of lockstep/ includes only the rooms listed for it in ROOMS. Tests of a room may include
-    the room and what it may include; programs of tests/, examples/ and benchmarks/ outside of a room
-    may include everything.
+  * A room of lockstep/ includes only the rooms listed for it in ROOMS. A room's tests may include the room and
+    whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
-  * Every header has `#pragma once`, and includes of ours are spelled <lockstep/room/file.h> and exist.
+  * Every header has `#pragma once`. Our includes are spelled <lockstep/room/file.h>, and the files exist.
 
-Prints a line for each violation, `file:line: what`, and ends with 1 if there is one.
+Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
 """
 import pathlib
 import re
 import sys
 
-# From the ground up. A room may include the rooms named here and itself, never one below it.
+# From the lowest room up. A room may include itself and the rooms named here, all of which precede it in this list.
 ROOMS = {
     "core": [],
     "formats": ["core"],
@@ -36,7 +35,7 @@ ROOMS = {
     "cli": ["core", "formats", "trace", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report",
             "export", "recipes", "launch", "bench"],
 }
-# The folders of the rooms that have some, from the ground up.
+# The folders inside rooms, from the lowest up.
 FOLDERS = {
     "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
              "backends/shm", "backends/through_device", "backends/c10d", "backends/gloo", "backends/nccl",
@@ -50,7 +49,7 @@ FOLDERS = {
     "bench": [".", "collectives", "step", "strategies", "table"],
     "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
 }
-MOST_SOURCES = 25  # of a folder
+MOST_SOURCES = 25  # per folder
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -59,7 +58,7 @@ ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|
 
 
 def allowed_rooms(path):
-    """Rooms that the file may include; None where all are allowed."""
+    """Returns the rooms that the file may include; None if it may include all."""
     parts = path.parts
     if parts[0] == "lockstep" and len(parts) > 2:
         if parts[1] not in ROOMS:
@@ -73,12 +72,12 @@ def allowed_rooms(path):
 
 
 def folder_of(path):
-    """The folder of a file of a room, inside the room; "." for a file outside of a folder."""
+    """The folder of a file inside its room; "." for a file that is in no folder."""
     return pathlib.PurePath(*path.parts[2:-1]).as_posix()
 
 
 def allowed_folders(path):
-    """Folders of its own room that the file may include; None where all are allowed."""
+    """Returns the folders of its own room that the file may include; None if it may include all."""
     if path.parts[0] != "lockstep" or path.parts[1] not in FOLDERS:
         return None
     order = FOLDERS[path.parts[1]]
@@ -89,7 +88,7 @@ def allowed_folders(path):
 
 
 def full_folders(files):
-    """Yields (folder, sources) for each folder of a room with too many."""
+    """Yields (folder, sources) for each folder of a room with too many sources."""
     sources = {}
     for path in files:
         if path.parts[0] == "lockstep":
@@ -107,7 +106,7 @@ def may_see_accelerator(path):
 def violations(root, path):
     """Yields (line number, text) for the file `path`, relative to `root`."""
     lines = (root / path).read_text(encoding="utf-8").splitlines()
-    # Highway includes NAME-inl.h once for each instruction set.
+    # Highway includes NAME-inl.h once per instruction set.
     if path.suffix in {".h", ".cuh"} and not path.stem.endswith("-inl") and "#pragma once" not in lines:
         yield 1, "a header needs #pragma once"
     allowed, folders = allowed_rooms(path), allowed_folders(path)

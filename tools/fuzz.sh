@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Runs libFuzzer over the parsers of lockstep/formats, under AddressSanitizer and UBSan.
+# Runs libFuzzer on the parsers of lockstep/formats, with AddressSanitizer and UBSan.
 #
 #   tools/fuzz.sh [SECONDS [FORMAT...]]     300 seconds for each of the formats by default
 #
-# Needs Clang with libFuzzer (on Debian 12: clang-14 libfuzzer-14-dev libclang-rt-14-dev) and the packages
-# of tools/bootstrap.sh; CXX names another Clang. Begins from the seeds that the tests begin from, keeps what
-# it finds new in build/fuzz/corpus/FORMAT, and leaves inputs that fail in build/fuzz/FORMAT-*. Ends with 1
-# where one failed.
+# Needs Clang with libFuzzer (on Debian 12: clang-14 libfuzzer-14-dev libclang-rt-14-dev) and the packages of
+# tools/bootstrap.sh; CXX selects another Clang. Starts from the seeds of the tests, keeps new inputs in
+# build/fuzz/corpus/FORMAT, and leaves failing inputs in build/fuzz/FORMAT-*. Exits with 1 if an input failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +21,7 @@ if [[ -z $compiler ]]; then
   exit 2
 fi
 
-# "fuzzer-no-link" gives the library the counters that steer libFuzzer; the targets alone have its main().
+# "fuzzer-no-link" adds to the library the counters that guide libFuzzer; only the targets get its main().
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$compiler" \
   -DLOCKSTEP_WITH_TORCH=OFF -DLOCKSTEP_SANITIZE=address,undefined,fuzzer-no-link >build/fuzz.log ||
   { cat build/fuzz.log >&2; exit 1; }

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs ctest, and gives tests of whole systems a second chance.
+"""Runs ctest, and repeats failed tests of whole systems once.
 
 Usage: run_tests.py FOLDER [ctest's arguments]
 
-A test that starts processes, kills them or keeps deadlines can lose a race against a machine that is busy
-with something else. Where at most MOST_REPEATED tests failed, and each is of this kind, they run once more,
-one at a time. A crash, a report of a sanitizer and the tests of everything else fail at once: what happens
-seldom there is still a defect. So do tests of what collectives and pipelines compute.
+A test that starts processes, kills them or keeps deadlines can lose a race on a machine that is busy with something
+else. If at most MOST_REPEATED tests failed, and each is of this kind, they run once more, one at a time. Crashes,
+reports of a sanitizer and all other tests fail at once, because a rare failure there is still a defect. That includes
+tests of what collectives and pipelines compute.
 
-The summary at the end names each test that passed only at its second run. Ends with 0 if every test passed.
+The summary at the end names each test that passed only in its second run. Exits with 0 if every test passed.
 """
 import os
 import pathlib
@@ -25,16 +25,16 @@ WHOLE_SYSTEMS = re.compile(
     r"Deadline|Death|Failure|MlflowLogger|Timing))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
-# In ctest's last list; its other words tell of a crash.
+# A line of ctest's final list: a test, and how it failed. Words that are not in WITHOUT_CRASH report a crash.
 FAILURE = re.compile(r"\s+\d+ - (.+?) \((\w[^)]*)\)")
 COUNT = re.compile(r"\d+% tests passed, (\d+) tests failed out of \d+")
 WITHOUT_CRASH = {"Failed", "Timeout"}
 
 
 def run(folder, arguments, report):
-    """ctest's status, and the tests that failed: [(name, ctest's word for how, output)].
+    """Returns ctest's status and the tests that failed: [(name, ctest's word for the failure, output)].
 
-    None in place of the tests where ctest's list of them was not understood.
+    The tests are None if ctest's list of them was not understood.
     """
     report.unlink(missing_ok=True)
     ctest = subprocess.Popen(["ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error",
@@ -65,8 +65,8 @@ def may_run_again(name, how, output):
 
 def main(folder, *arguments):
     folder = pathlib.Path(folder).resolve()
-    # Several tests share the processors: OpenMP's idle threads, which wait without sleeping for milliseconds
-    # otherwise, would take a sixth of the time.
+    # Several tests share the processors. OpenMP's idle threads, which would otherwise spin for milliseconds, would
+    # take a sixth of the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     status, failed = run(folder, arguments, folder / "tests.xml")
     if status == 0 or failed is None or not 0 < len(failed) <= MOST_REPEATED or not all(may_run_again(*each) for each in failed):

@@ -2,15 +2,15 @@
 
 Usage: torchrun --nproc-per-node 2 benchmarks/peers/autoencoder.py --data FOLDER --json FILE
 
-torchvision's ImageFolder resized to --image-size, random_split by --seed, DistributedSampler, DataLoader, DDP on
-Gloo, one thread a rank, Adam. --cache keeps the resized images as one uint8 tensor in each process, which is filled
-before the first epoch ("seconds_to_fill_cache"), and makes a batch by one index. --channels-last computes in that
-memory format. --pin gives each rank its own processors, as Lockstep's launcher does. With --compute-seconds N the ranks
-instead take steps on one batch of random images for N seconds at the same time, without data and communication; the
-JSON is then {"torch", "compute_images_per_second"}.
+torchvision's ImageFolder resized to --image-size, random_split with --seed, DistributedSampler, DataLoader, DDP on
+Gloo, one thread per rank, Adam. --cache keeps the resized images as one uint8 tensor in each process, which is filled
+before the first epoch ("seconds_to_fill_cache") and indexed once per batch. --channels-last computes in that memory
+format. --pin gives each rank its own processors, as Lockstep's launcher does. With --compute-seconds N the ranks
+instead train on one batch of random images for N seconds at the same time, without data loading and communication;
+the JSON is then {"torch", "compute_images_per_second"}.
 
-The JSON has what `lockstep train --json` has: {"epochs": [{"epoch", "seconds", "train_loss", "images_per_second",
-"phases": {"data"}, "metrics": {"loss"}}], "test": {"loss"}}.
+The JSON has the same fields as `lockstep train --json`: {"epochs": [{"epoch", "seconds", "train_loss",
+"images_per_second", "phases": {"data"}, "metrics": {"loss"}}], "test": {"loss"}}.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ from vision import datasets, transforms
 
 
 class Images(Dataset):
-    """The images of a folder without their labels; with a cache, from memory."""
+    """The images of a folder without their labels; served from memory if there is a cache."""
 
     def __init__(self, folder, side, cached):
         self.files = datasets.ImageFolder(folder)
@@ -55,7 +55,7 @@ class Images(Dataset):
 
 
 def batch_of(images):
-    """What Images.__getitems__() has returned, as a batch."""
+    """Makes a batch of what Images.__getitems__() returned."""
     return images if torch.is_tensor(images) else default_collate(images)
 
 
@@ -66,7 +66,7 @@ def pin(rank, ranks):
 
 
 def seconds_in(batches, waited):
-    """The batches, and in waited[0] the seconds that the caller waited for them."""
+    """Yields the batches, and adds to waited[0] the seconds that the caller waited for them."""
     begin = time.perf_counter()
     for batch in batches:
         waited[0] += time.perf_counter() - begin
@@ -94,14 +94,15 @@ def evaluate(model, loader, memory_format):
 def leave(rank, args, report):
     if rank == 0 and args.json:
         pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    # Not destroy_process_group(): see ddp_mnist.py.
+    # Without destroy_process_group(): see ddp_mnist.py.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)
 
 
 def compute_rate(net, args, world, memory_format):
-    """Images per second of all ranks' steps: each rank's median. The first fifth of the time warms up."""
+    """Images per second of all ranks together, from each rank's median step. The first fifth of the time is a
+    warm-up."""
     side = args.image_size
     images = torch.rand(args.batch_size // world, 3, side, side).to(memory_format=memory_format)
     optimizer = torch.optim.Adam(net.parameters(), lr=args.lr)

@@ -1,10 +1,10 @@
 // What LibTorch's own reducer (c10d::Reducer, the engine of Python's DistributedDataParallel) adds
-// to a training step, driven from C++ over Lockstep's backend and over Gloo, beside ours:
+// to a training step, driven from C++ over Lockstep's backend and over Gloo, compared with ours:
 //
-//   c10d_reducer_step [the options of `lockstep bench step`, as --model resnet18 --json FILE]
+//   c10d_reducer_step [the options of `lockstep bench step`, e.g. --model resnet18 --json FILE]
 //
-// The nets, the rounds in turn and the figures are those of `lockstep bench step`; rows have the
-// strategies "ddp" (ours), "c10d on lockstep" and "c10d on gloo". One host.
+// The nets, the alternating rounds and the reported figures are those of `lockstep bench step`.
+// Rows have the strategies "ddp" (ours), "c10d on lockstep" and "c10d on gloo". One host only.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 #include <CLI/CLI.hpp>
 
-#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#ifndef USE_C10D_GLOO  // LibTorch's header is empty without it
 #define USE_C10D_GLOO
 #endif
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -36,9 +36,9 @@ using C10dGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 constexpr const char* kOnLockstep = "c10d on lockstep";
 constexpr const char* kOnGloo = "c10d on gloo";
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::size_t kBroadcastBytes = 250 * kMiB;  // as Python's DDP
+constexpr std::size_t kBroadcastBytes = 250 * kMiB;  // as in Python's DDP
 
-// What torch.distributed.init_process_group makes.
+// The objects that torch.distributed.init_process_group creates.
 C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d::Store>& store,
                      int rank, int size, std::chrono::milliseconds timeout) {
   const auto own = c10::make_intrusive<c10d::PrefixStore>(strategy, store);
@@ -59,7 +59,7 @@ C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d:
   return group;
 }
 
-// As torch/nn/parallel/distributed.py drives it, with gradients as views of the buckets.
+// Drives the reducer like torch/nn/parallel/distributed.py, with gradients as views of the buckets.
 class C10dTrainer final : public StepTrainer {
  public:
   C10dTrainer(const StepWork& work, const StepVariant& variant, C10dGroup group)
@@ -133,7 +133,7 @@ BenchStepSettings parse(int argc, const char* const* argv) {
 
 void run_rank(const BenchStepSettings& settings, const std::string& store_file) {
   c10::intrusive_ptr<c10d::Store> store;
-  std::map<std::string, C10dGroup> groups;  // one for all variants of a strategy
+  std::map<std::string, C10dGroup> groups;  // one per strategy, shared by its variants
   bench_step_rank(settings,
                   [&](const StepWork& work, const StepVariant& variant,
                       ProcessGroup group) -> std::unique_ptr<StepTrainer> {

@@ -1,5 +1,5 @@
-// oneCCL's collectives for comm_mpi.c, with its defaults; MPI only starts the processes and carries
-// the address of oneCCL's key-value store.
+// oneCCL's collectives for comm_mpi.c, with oneCCL's defaults. MPI only starts the processes and
+// broadcasts the address of oneCCL's key-value store.
 #include <mpi.h>
 
 #include <optional>

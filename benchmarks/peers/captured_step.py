@@ -1,11 +1,12 @@
-"""A training step as a CUDA graph, by torch.cuda.graph."""
+"""Captures a training step as a CUDA graph with torch.cuda.graph."""
 import torch
 
-WARM_UP_STEPS = 3  # cuDNN and the allocator choose, and the optimizer makes its state
+WARM_UP_STEPS = 3  # cuDNN chooses kernels, the allocator settles, and the optimizer creates its state
 
 
 class CapturedStep:
-    """Calls `learn(images, labels)` for the first batches and for those of another size; replays it for the others."""
+    """Calls `learn(images, labels)` for the first batches and for batches of another size; replays the graph for the
+    others."""
 
     def __init__(self, learn, batch_size):
         self.learn, self.batch_size = learn, batch_size
@@ -35,5 +36,5 @@ class CapturedStep:
     def capture(self, images, labels):
         self.images, self.labels = images.clone(), labels.clone()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):  # records, and does nothing yet
+        with torch.cuda.graph(self.graph):  # records the operations without running them
             self.loss = self.learn(self.images, self.labels)

@@ -1,4 +1,4 @@
-// What comm_mpi.c times: one library's collectives.
+// The interface of the library whose collectives comm_mpi.c times.
 #pragma once
 
 #ifdef __cplusplus
@@ -18,20 +18,20 @@ typedef struct {
   Collective collective;
   int rank;
   int ranks;
-  int elements;  // of the larger buffer
+  int elements;  // number of elements in the larger buffer
   float* whole;
-  float* other;  // as large
+  float* other;  // same size
 } Operation;
 
 extern const char* const kBackend;
-extern const int kThreadLevel;  // what MPI_Init_thread() is asked for
+extern const int kThreadLevel;  // argument of MPI_Init_thread()
 
-// After MPI_Init_thread() and before MPI_Finalize().
+// Called after MPI_Init_thread() and before MPI_Finalize(), respectively.
 void begin_calls(int rank, int ranks);
 void end_calls(void);
 
-// all_reduce, broadcast and send_recv (rank 0 to rank 1) work on `whole`; the others read `whole`
-// and write `other`.
+// all_reduce, broadcast and send_recv (rank 0 to rank 1) work on `whole` only. The others read
+// `whole` and write `other`.
 void call_collective(const Operation* op);
 
 #ifdef __cplusplus

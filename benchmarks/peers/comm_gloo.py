@@ -3,16 +3,16 @@
 Usage: comm_gloo.py [--ranks 2] [--collectives all_reduce,...] [--sizes 4096,...] [--calls 200]
                     [--seconds 2]
 
-Starts its ranks itself, one thread each, rank r on core r modulo the cores. Each call is timed alone:
-the buffer that is sent is rewritten, the ranks meet, every rank times the call, and the slowest rank's
-time is the call's; of send_recv (rank 0 to rank 1) it is the receiver's. A size is in bytes of the
-larger buffer, as nccl-tests count; a row ends after --calls or --seconds, never before 5 calls. Results
-are checked after each call. Prints JSON rows {"collective", "algorithm", "backend", "ranks", "dtype",
-"bytes", "in_place", "symmetric", "median_us", "min_us", "max_us", "algbw_gbps", "busbw_gbps"}.
+Starts its ranks itself, with one thread each, rank r on core r modulo the number of cores. Each call is timed
+separately: the send buffer is rewritten, the ranks meet, every rank times the call, and the slowest rank's time
+counts; for send_recv (rank 0 to rank 1) the receiver's time counts. A size is in bytes of the larger buffer, as in
+nccl-tests. A row ends after --calls or --seconds, but not before 5 calls. Results are checked after each call. Prints
+JSON rows {"collective", "algorithm", "backend", "ranks", "dtype", "bytes", "in_place", "symmetric", "median_us",
+"min_us", "max_us", "algbw_gbps", "busbw_gbps"}.
 
-Gloo's medians jump between 0.2 and 4 ms with how the ranks meet: its event thread spins in epoll_wait
-(535,000 times a second, for 7,000 reads and writes), and the other threads of its rank seem to wait a
-time slice for their core. So each row is measured with two ways to meet, and the better one counts.
+Gloo's medians jump between 0.2 and 4 ms, depending on how the ranks meet: its event thread spins in epoll_wait
+(535,000 times per second, for 7,000 reads and writes), and the other threads of its rank seem to wait a time slice
+for their core. Therefore each row is measured with two ways to meet, and the better one counts.
 """
 import argparse
 import json
@@ -31,8 +31,8 @@ import torch.multiprocessing
 WARM_UP_CALLS = 3
 MINIMUM_CALLS = 5
 STARTS = ("flags", "barrier")
-LINE = 8  # 64-bit words of a cache line
-# What nccl-tests' PERFORMANCE.md multiplies the algorithm bandwidth with to get the bus bandwidth.
+LINE = 8  # 64-bit words per cache line
+# Factors from algorithm bandwidth to bus bandwidth, from nccl-tests' PERFORMANCE.md.
 BUS_FACTORS = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
     "broadcast": lambda ranks: 1,
@@ -44,7 +44,7 @@ BUS_FACTORS = {
 
 
 class Board:
-    """Memory that all ranks see: arrivals at the start line, when to stop, and the ranks' times."""
+    """Memory shared by all ranks: arrivals at the start line, when to stop, and the ranks' times."""
 
     def __init__(self, ranks, calls):
         self.ranks, self.calls = ranks, calls
@@ -56,9 +56,9 @@ class Board:
         self.meetings = 0
 
     def meet(self, rank, start):
-        """By flags the ranks start a microsecond apart; "barrier" puts Gloo's own before the flags.
+        """Ranks meet through flags and start a microsecond apart. "barrier" runs Gloo's own barrier before the flags.
 
-        With more ranks than cores a rank that waits must not hold the core that others need.
+        With more ranks than cores, a waiting rank must not hold a core that others need.
         """
         if start == "barrier":
             dist.barrier()
@@ -77,7 +77,7 @@ class Board:
 
 
 def operation(collective, rank, ranks, elements):
-    """The tensor that a call sends, the one that it fills, and the call."""
+    """Returns the tensor that a call sends, the tensor that it fills, and the call."""
     whole, part = torch.zeros(elements), torch.zeros(elements // ranks)
     other = torch.zeros(elements)
     if collective == "all_reduce":
@@ -95,7 +95,7 @@ def operation(collective, rank, ranks, elements):
 
 
 def expected(collective, rank, ranks, call):
-    """The last element of the filled tensor, where every rank sends its rank plus the call's number."""
+    """The last element of the filled tensor, if every rank sends its rank plus the number of the call."""
     return {"all_reduce": ranks * call + ranks * (ranks - 1) // 2,
             "reduce_scatter": ranks * call + ranks * (ranks - 1) // 2,
             "broadcast": call,
@@ -104,7 +104,7 @@ def expected(collective, rank, ranks, call):
 
 
 def measure(collective, elements, board, rank, seconds, start):
-    """The number of timed calls; their times are on the board."""
+    """Returns the number of timed calls, whose times are on the board."""
     ranks = board.ranks
     sent, filled, call_it = operation(collective, rank, ranks, elements)
     board.stop[0] = board.calls
@@ -112,7 +112,7 @@ def measure(collective, elements, board, rank, seconds, start):
     for call in range(-WARM_UP_CALLS, board.calls):
         sent.fill_(call + rank)
         if rank == 0 and call >= MINIMUM_CALLS and time.monotonic() > deadline:
-            board.stop[0] = call  # the others read it after they have met rank 0
+            board.stop[0] = call  # the other ranks read it after they have met rank 0
         board.meet(rank, start)
         if call >= board.stop[0]:
             return call
@@ -151,9 +151,9 @@ def run_rank(rank, options, board, store):
             times = []
             for start in STARTS:
                 calls = measure(collective, elements, board, rank, options.seconds / len(STARTS), start)
-                dist.barrier()  # all times are on the board
+                dist.barrier()  # until all times are on the board
                 times.append(board.slowest(collective, calls))
-                dist.barrier()  # and read before the next are written
+                dist.barrier()  # until they are read, before the next ones are written
             rows.append(row(collective, elements * 4, options.ranks, min(times, key=statistics.median)))
     if rank == 0:
         print(json.dumps(rows, indent=2), flush=True)
@@ -178,10 +178,10 @@ def main():
     options = parser.parse_args()
     if options.ranks < 2 or options.calls < MINIMUM_CALLS or min(options.sizes) < 4:
         parser.error(f"at least 2 ranks, {MINIMUM_CALLS} calls and 4 bytes are needed")
-    warnings.simplefilter("ignore", FutureWarning)  # names that older versions of torch know, too
+    warnings.simplefilter("ignore", FutureWarning)  # for names that older versions of torch also have
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
-        # By fork: the ranks then share the board, and torch is loaded once.
+        # Forked, so that the ranks share the board and torch is loaded once.
         torch.multiprocessing.start_processes(
             run_rank, (options, Board(options.ranks, options.calls), os.path.join(folder, "store")),
             nprocs=options.ranks, start_method="fork")

@@ -1,16 +1,18 @@
-// Collectives of float32 on one host's processes, started by mpirun: a peer of `lockstep bench comm`.
+// Collectives of float32 between the processes of one host, started by mpirun: a peer of `lockstep
+// bench comm`.
 //
-// Usage: mpicc -O3 comm_mpi.c calls_mpi.c -o comm_openmpi         (Open MPI's mpicc, or Intel MPI's)
+// Usage: mpicc -O3 comm_mpi.c calls_mpi.c -o comm_openmpi         (Open MPI's mpicc, or Intel
+// MPI's)
 //        mpicxx -O3 ... calls_oneccl.cpp -lccl -o comm_oneccl      (comm_mpi.c compiled by mpicc)
 //        mpirun -n 2 --bind-to none ./comm_openmpi [--collectives all_reduce,...]
 //               [--sizes 4096,...] [--calls 200] [--seconds 2]
 //
-// The calls that are timed are linked in (comm_calls.h). Rank r runs on core r modulo the cores. Each
-// call is timed alone: the buffer that is sent is rewritten, the ranks meet, every rank times the
-// call, and the slowest rank's time is the call's; of send_recv (rank 0 to rank 1) it is the
-// receiver's. A size is in bytes of the larger buffer, as nccl-tests count; a row ends after --calls
-// or --seconds, never before 5 calls. Results are checked after each call. Rank 0 prints JSON rows as
-// comm_gloo.py does.
+// The timed calls are linked in (comm_calls.h). Rank r runs on core r modulo the number of cores.
+// Each call is timed separately: the send buffer is rewritten, the ranks meet, every rank times the
+// call, and the slowest rank's time counts; for send_recv (rank 0 to rank 1) the receiver's time
+// counts. A size is in bytes of the larger buffer, as in nccl-tests. A row ends after --calls or
+// --seconds, but not before 5 calls. Results are checked after each call. Rank 0 prints JSON rows
+// like comm_gloo.py.
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <mpi.h>
@@ -34,7 +36,7 @@ typedef struct {
   _Alignas(64) atomic_long value;
 } Line;
 
-// Memory that all ranks see: an arrival counter for each rank, then the call to stop at.
+// Memory shared by all ranks: an arrival counter per rank, and the call at which to stop.
 typedef struct {
   Line* lines;
   long meetings;
@@ -54,13 +56,13 @@ static double now_us(void) {
   return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
 }
 
-// Before MPI_Init, so that the library's own memory is touched on the right core.
+// Called before MPI_Init, so that the library's own memory is first touched on the right core.
 static int pin_to_core(void) {
   cpu_set_t allowed, one;
   sched_getaffinity(0, sizeof allowed, &allowed);
   const int cores = CPU_COUNT(&allowed);
   const char* text = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-  if (text == NULL) text = getenv("MPI_LOCALRANKID");  // Intel MPI's
+  if (text == NULL) text = getenv("MPI_LOCALRANKID");  // set by Intel MPI
   if (text == NULL) return cores;
   int skip = atoi(text) % cores;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
@@ -75,7 +77,7 @@ static int pin_to_core(void) {
 
 static Board make_board(int cores) {
   Line* lines;
-  MPI_Win window;  // lives until MPI_Finalize
+  MPI_Win window;  // freed by MPI_Finalize
   MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)((size_t)(ranks + 1) * sizeof(Line)) : 0, 1,
                           MPI_INFO_NULL, MPI_COMM_WORLD, &lines, &window);
   MPI_Aint size;
@@ -86,8 +88,8 @@ static Board make_board(int cores) {
   return (Board){lines, 0, ranks > cores};
 }
 
-// By flags, so that ranks start a fraction of a microsecond apart. With more ranks than cores a
-// rank that waits must not hold the core that others need.
+// Ranks meet through flags, so that they start a fraction of a microsecond apart. With more ranks
+// than cores, a waiting rank must not hold a core that others need.
 static void meet(Board* board) {
   ++board->meetings;
   atomic_store_explicit(&board->lines[rank].value, board->meetings, memory_order_release);
@@ -104,8 +106,7 @@ static void fill_sent(const Operation* op, int call) {
   for (int i = 0; i < count; ++i) op->whole[i] = (float)(call + rank);
 }
 
-// Every rank sends its rank plus the call's number: the last element that it receives shows the
-// sum.
+// Every rank sends its rank plus the number of the call. The last received element shows the sum.
 static void check(const Operation* op, int call) {
   const int sum = ranks * call + ranks * (ranks - 1) / 2, last = op->elements - 1;
   float got = op->other[last], want = (float)(call + ranks - 1);
@@ -118,14 +119,14 @@ static void check(const Operation* op, int call) {
   if (got != want) fail("wrong result", kCollectives[op->collective]);
 }
 
-// The number of timed calls; `times` gets this rank's.
+// Returns the number of timed calls, whose durations on this rank are in `times`.
 static int measure(const Operation* op, Board* board, int calls, double seconds, double* times) {
   atomic_long* stop = &board->lines[ranks].value;
   if (rank == 0) atomic_store(stop, calls);
   const double deadline = now_us() + seconds * 1e6;
   for (int call = -kWarmUpCalls; call < calls; ++call) {
     fill_sent(op, call);
-    // The others read it after they have met rank 0.
+    // The other ranks read it after they have met rank 0.
     if (rank == 0 && call >= kMinimumCalls && now_us() > deadline) atomic_store(stop, call);
     meet(board);
     if (call >= atomic_load(stop)) return call;
@@ -147,7 +148,7 @@ static void print_row(const Operation* op, double* times, int calls, bool first)
   qsort(times, (size_t)calls, sizeof(double), ascending);
   const double median = (times[(calls - 1) / 2] + times[calls / 2]) / 2;
   const double bytes = 4.0 * op->elements, bandwidth = bytes / median / 1e3;
-  // nccl-tests' PERFORMANCE.md
+  // The bus bandwidth of nccl-tests' PERFORMANCE.md.
   double factor = (ranks - 1.0) / ranks;
   if (op->collective == kAllReduce) factor *= 2;
   if (op->collective == kBroadcast || op->collective == kSendRecv) factor = 1;

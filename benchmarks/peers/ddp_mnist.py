@@ -2,13 +2,13 @@
 
 Usage: torchrun --nproc-per-node 2 benchmarks/peers/ddp_mnist.py --data ROOT --json FILE
 
-ROOT is torchvision's (ROOT/MNIST/raw/train-images-idx3-ubyte, ...); benchmarks/mnist_epoch.py makes one.
+ROOT is in torchvision's layout (ROOT/MNIST/raw/train-images-idx3-ubyte, ...); benchmarks/mnist_epoch.py makes one.
 
-The net and the augmentation are those of PyTorch's classic MNIST example; DistributedSampler, DDP on
-Gloo, one thread a rank. The JSON has what `lockstep train --json` has:
-{"epochs": [{"epoch", "seconds", "train_loss", "phases": {"data"}}], "test": {"loss", "accuracy"},
- "seconds_to_first_step", "seconds_total"}; both last are counted from the start of torchrun. --alone trains
-the same without DistributedDataParallel, each process by itself: the difference is what DDP costs.
+The net and the augmentation are those of PyTorch's classic MNIST example, with DistributedSampler, DDP on Gloo and
+one thread per rank. The JSON has the same fields as `lockstep train --json`: {"epochs": [{"epoch", "seconds",
+"train_loss", "phases": {"data"}}], "test": {"loss", "accuracy"}, "seconds_to_first_step", "seconds_total"}; the last
+two are counted from the start of torchrun. --alone trains the same without DistributedDataParallel, in independent
+processes: the difference is the cost of DDP.
 """
 import argparse
 import json
@@ -42,7 +42,7 @@ def evaluate(model, loader):
 
 
 class TimedIterator:
-    """A loader's batches, and the seconds that the caller waited for them."""
+    """Yields a loader's batches, and counts the seconds that the caller waited for them."""
 
     def __init__(self, loader):
         self.loader, self.seconds = loader, 0.0
@@ -110,8 +110,8 @@ def main():
         print(f"test: loss {report['test']['loss']:.4f}, accuracy {report['test']['accuracy']:.4f}")
         if args.json:
             pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    # Not destroy_process_group(): the destructor of Gloo's group joins a thread that may wait for the
-    # interpreter's lock, which this one holds, and the rank never ends.
+    # Without destroy_process_group(): the destructor of Gloo's group joins a thread that may wait for the
+    # interpreter's lock, which this thread holds, and the rank would never end.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)

@@ -1,23 +1,23 @@
-"""What DistributedDataParallel adds to a training step in Python, on Gloo and on Lockstep.
+"""The overhead of DistributedDataParallel in a training step in Python, on Gloo and on Lockstep.
 
 Usage: python benchmarks/peers/ddp_step.py [--model mnist|resnet18] [--package FOLDER] [--backends gloo,lockstep]
          [--batch N] [--rounds 41] [--steps 30] [--alone] [--find-unused-parameters] [--malloc keep|default] [--json FILE]
 
-Two ranks, each pinned to a processor of its own with one thread, train the MNIST net (batch 64 a rank) or
-ResNet-18 for 32x32 images (batch 8 a rank, channels last, as Lockstep's recipe) in several ways in turn, in
-many short rounds: alone ("uncoupled", two processes that do not know of each other but share the machine as
-the ranks do); alone, but waiting for each other after backward ("in step", by one number through shared
-memory, a microsecond: what ranks that are not equally fast lose in any case); with DDP on each backend. A
-round's step is the median of the slower rank, since whatever couples them waits for it; its overhead is that
-minus the uncoupled one of the same round. The figures are medians over the rounds.
+Two ranks, each pinned to its own processor with one thread, train the MNIST net (batch 64 per rank) or ResNet-18 for
+32x32 images (batch 8 per rank, channels last, as in Lockstep's recipe). Many short rounds alternate between several
+ways: alone ("uncoupled": two processes that do not communicate but share the machine as the ranks do); alone, but
+waiting for each other after backward ("in step": through one number in shared memory, which takes a microsecond; this
+is what ranks of unequal speed lose in any case); and with DDP on each backend. The step time of a round is the median
+of the slower rank, because any coupling waits for it. Its overhead is that time minus the uncoupled one of the same
+round. The figures are medians over the rounds.
 
---alone leaves out what DDP is compared with, so that the memory of a process is that of one replica.
---backends gloo does without Lockstep's package, and without the ranks in step. The JSON has the rows of
-`lockstep bench step --json`.
+--alone leaves out what DDP is compared with, so that the memory of a process is that of one replica. --backends gloo
+needs no package of Lockstep, and leaves out the ranks in step. The JSON has the same rows as `lockstep bench step
+--json`.
 
-glibc's allocator gives memory back to the kernel in some steps and not in others, by what else the program
-holds: up to 2 ms a step that have nothing to do with communication. All ways run with that switched
-off (--malloc default leaves it on). Where other programs run, `chrt -r 10 python ...` keeps them away.
+glibc's allocator returns memory to the kernel in some steps and not in others, depending on what else the program
+holds. This takes up to 2 ms per step and has nothing to do with communication. All ways run with it switched off
+(--malloc default leaves it on). If other programs are running, `chrt -r 10 python ...` keeps them away.
 """
 import argparse
 import json
@@ -49,7 +49,7 @@ def make_net(model):
 
 
 class Trained:
-    """A net in training, alone or wrapped; with a group, its ranks wait for each other in each step."""
+    """A net in training, alone or wrapped. With a group, its ranks wait for each other in each step."""
 
     def __init__(self, net, options, group=None):
         self.net, self.group, self.number = net, group, torch.zeros(1)
@@ -62,7 +62,7 @@ class Trained:
             self.images, self.loss = images.to(memory_format=torch.channels_last), F.cross_entropy
 
     def steps(self, count):
-        """(median of the steps, mean of the process's time on processors), in ms."""
+        """Returns (median step time, mean processor time of the process), in ms."""
         times, used = [], time.process_time()
         for _ in range(count):
             begin = time.perf_counter()
@@ -76,7 +76,7 @@ class Trained:
 
 
 def make_ways(options):
-    """{name: Trained}; the name of a DDP is (backend, whether it looks for unused parameters)."""
+    """Returns {name: Trained}. The name of a DDP is (backend, whether it looks for unused parameters)."""
     ways = {}
     if not options.alone:
         ways["uncoupled"] = Trained(make_net(options.model), options)
@@ -91,7 +91,7 @@ def make_ways(options):
 
 
 def proportional_bytes():
-    """What the process occupies now, memory that several share divided among them."""
+    """The process's current memory; shared memory is divided among the processes that share it."""
     lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
@@ -103,13 +103,13 @@ def rank_main(rank, options, store, together, results):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     ways = make_ways(options)
     for each in ways.values():
-        each.steps(min(options.steps, 20) + 3)  # DDP makes its buckets anew after the first step
+        each.steps(min(options.steps, 20) + 3)  # DDP rebuilds its buckets after the first step
     names = list(ways)
     for number in range(options.rounds):
         steps = {}
         for i in range(len(names)):
             way = names[(number + i) % len(names)]
-            together.wait()  # both begin at once
+            together.wait()  # both ranks start at once
             steps[way] = ways[way].steps(options.steps)
             together.wait()
         results.put((number, steps))
@@ -120,7 +120,8 @@ def rank_main(rank, options, store, together, results):
 
 
 def measure(options):
-    """([{way: (step ms, processor ms) of the slower rank} of each round], (peak RSS, proportional bytes))"""
+    """Returns ([{way: (step ms, processor ms) of the slower rank} for each round], (peak RSS, proportional
+    bytes))."""
     context = multiprocessing.get_context("fork")
     together, results = context.Barrier(2), context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:

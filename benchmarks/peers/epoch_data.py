@@ -1,4 +1,5 @@
-"""The images of each recipe for train_epochs.py: by torchvision's transforms in a DataLoader, or by NVIDIA DALI."""
+"""The images of each recipe for train_epochs.py, loaded with torchvision's transforms in a DataLoader or with NVIDIA
+DALI."""
 import gzip
 
 import numpy as np
@@ -10,11 +11,12 @@ import images as data
 
 MNIST = (0.1307,), (0.3081,)
 RANDOM_IMAGES, RANDOM_SIDE, RANDOM_CLASSES = 360, 128, 1000
-VALIDATED = 0.2  # of a folder that has no split of its own
+VALIDATED = 0.2  # validation share of a folder without a split
 
 
 def read_idx(folder, name):
-    """The bytes of a file of MNIST's format behind its header of `4 + 4 * dimensions` bytes, and its dimensions."""
+    """Returns the data of a file in MNIST's format after its header of `4 + 4 * dimensions` bytes, and its
+    dimensions."""
     packed = folder / f"{name}.gz"
     content = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
     dimensions = np.frombuffer(content, ">i4", content[3], 4)
@@ -22,7 +24,7 @@ def read_idx(folder, name):
 
 
 def arrays_of(args):
-    """The training images of a recipe that has them in memory, uint8 [N, H, W, C], and their labels."""
+    """The training images of a recipe that keeps them in memory, uint8 [N, H, W, C], and their labels."""
     if args.recipe == "mnist":
         pixels = read_idx(args.data, "train-images-idx3-ubyte")[..., None]
         return pixels, read_idx(args.data, "train-labels-idx1-ubyte").astype(np.int64)
@@ -37,13 +39,13 @@ def arrays_of(args):
 
 
 def folder_of(args):
-    """The folder of the images to train on, and whether it is already without those to validate on."""
+    """Returns the folder of the training images, and whether the validation images are already separate."""
     train = args.data / "train"
     return (train, True) if train.is_dir() else (args.data, False)
 
 
 class Arrays(Dataset):
-    """Images in memory, as torchvision's data sets of MNIST and CIFAR-10 have them: a PIL image for each."""
+    """Images in memory that are returned as PIL images, as in torchvision's data sets of MNIST and CIFAR-10."""
 
     def __init__(self, pixels, labels, transform):
         self.pixels, self.labels, self.transform = pixels, labels, transform
@@ -83,7 +85,7 @@ def limited(args, steps):
 
 
 def make_dataset(args):
-    """The images to train on, and the number of classes."""
+    """Returns the training images and the number of classes."""
     arrays = arrays_of(args)
     if arrays is not None:
         return Arrays(*arrays, transform_of(args)), int(arrays[1].max()) + 1
@@ -110,7 +112,7 @@ def torchvision_loader(args, rank, world, device):
 
 
 def dali_pipeline(args, rank, world, device, source):
-    """The same augmentation by DALI's operators. `source` is a callable for external images, or a folder."""
+    """The same augmentation with DALI's operators. `source` is a callable for external images, or a folder."""
     from nvidia.dali import fn, pipeline_def, types
 
     on_gpu = device.type == "cuda"
@@ -132,7 +134,7 @@ def dali_pipeline(args, rank, world, device, source):
             images = images.gpu()
         mirror = fn.random.coin_flip() if args.recipe not in ("mnist", "autoencoder") else 0
         crop = {}
-        if args.recipe == "cifar10":  # its images are padded before
+        if args.recipe == "cifar10":  # its images are padded beforehand
             crop = {"crop": (side, side), "crop_pos_x": fn.random.uniform(range=[0.0, 1.0]),
                     "crop_pos_y": fn.random.uniform(range=[0.0, 1.0])}
         elif args.recipe in ("classify", "resnet50-split"):
@@ -149,7 +151,7 @@ def dali_pipeline(args, rank, world, device, source):
 
 
 class Shuffled:
-    """Batches of a rank's share of arrays, shuffled anew in each pass, for DALI's external source."""
+    """Batches of a rank's share of arrays, reshuffled in each pass, for DALI's external source."""
 
     def __init__(self, args, rank, world, pixels, labels):
         padding = ((0, 0), (4, 4), (4, 4), (0, 0)) if args.recipe == "cifar10" else ((0, 0),) * 4
@@ -176,7 +178,7 @@ def dali_loader(args, rank, world, device):
         classes = sum(each.is_dir() for each in source.iterdir())
         count = len(files) if is_split else len(files) - round(VALIDATED * len(files))
     pipeline = dali_pipeline(args, rank, world, device, source)
-    steps = limited(args, -(-count // args.batch_size))  # the last batch of an epoch is filled up from the next one
+    steps = limited(args, -(-count // args.batch_size))  # the last batch of an epoch is filled with samples of the next one
 
     def epoch(_):
         for _ in range(steps):
@@ -189,7 +191,7 @@ def dali_loader(args, rank, world, device):
 def as_tensor(batch):
     batch = batch.as_tensor()
     if hasattr(batch, "__dlpack__"):
-        return torch.from_dlpack(batch).clone()  # DALI uses its buffer again, perhaps before the GPU has read it
+        return torch.from_dlpack(batch).clone()  # DALI reuses its buffer, perhaps before the GPU has read it
     return torch.from_numpy(np.array(batch))
 
 

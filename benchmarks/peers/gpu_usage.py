@@ -1,4 +1,4 @@
-"""What GPUs do while something is measured, from NVML, which nvidia-smi reads, every 100 ms."""
+"""Samples the activity of GPUs during a measurement every 100 ms from NVML, which nvidia-smi uses, too."""
 import ctypes
 import os
 import threading
@@ -6,16 +6,16 @@ import threading
 INTERVAL_SECONDS = 0.1
 
 
-class Rates(ctypes.Structure):  # nvmlUtilization_t: per cent
+class Rates(ctypes.Structure):  # nvmlUtilization_t, in per cent
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
-class Memory(ctypes.Structure):  # nvmlMemory_t: bytes
+class Memory(ctypes.Structure):  # nvmlMemory_t, in bytes
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
 class Sampler:
-    """Means over some of CUDA's devices, whose order is taken to be that of the PCI bus."""
+    """Means over some of CUDA's devices, which are assumed to be in the order of the PCI bus."""
 
     def __init__(self, devices):
         self.handles, self.samples = [], []
@@ -34,7 +34,7 @@ class Sampler:
         threading.Thread(target=self._sample, daemon=True).start()
 
     def _add(self, name):
-        """The GPU of a number or a UUID."""
+        """Adds the GPU with this number or UUID."""
         handle = ctypes.c_void_p()
         if name.isdigit():
             result = self.nvml.nvmlDeviceGetHandleByIndex_v2(int(name), ctypes.byref(handle))

@@ -1,11 +1,11 @@
-"""Images a second of NVIDIA DALI's CPU pipeline, with the work of `lockstep bench loader`.
+"""Images per second of NVIDIA DALI's CPU pipeline, doing the work of `lockstep bench loader`.
 
 Usage: loader_dali.py --data DIR [--dataset cifar10] [--threads 2] [--batch-size 256] [--rounds 3] [--seconds 3]
 
-cifar10: from its binary files by an external source, padded before: crop 32, flip, to float32 CHW, normalise, and
-a square of 8 pixels erased. trashnet: JPEG files by DALI's file reader, decoded as far as a random-resized crop
-wants them, resized to 128, flip, to float32 CHW, normalise. Random choices are DALI's own. Prints a JSON object
-with images_per_second of each round.
+cifar10: read from its binary files by an external source, padded beforehand: crop 32, flip, to float32 CHW,
+normalise, and erase a square of 8 pixels. trashnet: JPEG files from DALI's file reader, decoded only as far as the
+random-resized crop needs, resized to 128, flip, to float32 CHW, normalise. Random choices are DALI's own. Prints a
+JSON object with images_per_second of each round.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ BYTES = 255.0
 
 def read(folder):
     pixels = data.cifar10(folder)[0].transpose(0, 2, 3, 1)  # DALI crops HWC
-    # Padded once and for all, which spares DALI an operator.
+    # Padded once in advance, which saves DALI an operator.
     return np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)))
 
 

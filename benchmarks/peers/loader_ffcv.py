@@ -1,13 +1,13 @@
-"""Images a second of FFCV's loader, with the work of `lockstep bench loader`.
+"""Images per second of FFCV's loader, doing the work of `lockstep bench loader`.
 
 Usage: loader_ffcv.py --data DIR --beton FILE [--dataset cifar10] [--threads 2] [--batch-size 256] [--rounds 3]
                       [--seconds 3]
 
-FFCV (https://ffcv.io, the loader that CIFAR-10 speed records use) reads files of its own format: --beton is
-written from --data once and kept. cifar10: raw pixels, flip, translate by 4 (its form of pad and crop), cutout of 8,
-to float32, normalise. trashnet: JPEG, its random-resized crop to 128, flip, to float32, normalise. Its operators are
-compiled by numba in a first epoch, which is not counted here but printed, as seconds_to_first_epoch. Images come
-channels last, ours as planes. Prints a JSON object with images_per_second of each round.
+FFCV (https://ffcv.io, the loader behind CIFAR-10 speed records) reads files in its own format: --beton is written
+from --data once and kept. cifar10: raw pixels, flip, translate by 4 (its form of pad and crop), cutout of 8, to
+float32, normalise. trashnet: JPEG, its random-resized crop to 128, flip, to float32, normalise. Its operators are
+compiled by numba in a first epoch, which is not counted but printed as seconds_to_first_epoch. Its images are
+channels-last, ours are planar. Prints a JSON object with images_per_second of each round.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ class Cifar:
 
 
 class Folder:
-    """Images of torchvision's ImageFolder layout."""
+    """Images in the layout of torchvision's ImageFolder."""
 
     def __init__(self, folder):
         classes = sorted(path for path in folder.iterdir() if path.is_dir())

@@ -1,11 +1,11 @@
-"""Images a second of torchvision's DataLoader, with the work of `lockstep bench loader`.
+"""Images per second of torchvision's DataLoader, doing the work of `lockstep bench loader`.
 
 Usage: loader_torchvision.py --data DIR [--dataset cifar10] [--workers 2] [--batch-size 256] [--rounds 3]
                              [--seconds 3]
 
-cifar10: from its binary files, as tensors in memory: pad 4, crop 32, flip, to float32, normalise, and a
-square of 8 pixels erased. trashnet: JPEG files by ImageFolder (PIL), random-resized crop to 128, flip, to
-float32, normalise. Prints a JSON object with images_per_second of each round.
+cifar10: from its binary files, as tensors in memory: pad 4, crop 32, flip, to float32, normalise, and erase a square
+of 8 pixels. trashnet: JPEG files from ImageFolder (PIL), random-resized crop to 128, flip, to float32, normalise.
+Prints a JSON object with images_per_second of each round.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ import images as data
 
 
 class Cutout(torch.nn.Module):
-    """A square of `size` pixels around any pixel becomes 0 (DeVries, Taylor, 2017)."""
+    """Sets a square of `size` pixels around a random pixel to 0 (DeVries, Taylor, 2017)."""
 
     def __init__(self, size):
         super().__init__()
@@ -50,14 +50,14 @@ class Cifar(torch.utils.data.Dataset):
 
 
 def trashnet(folder):
-    # The order of PIL's users: geometry on the image, numbers afterwards.
+    # The usual order with PIL: geometric operations on the image, numeric ones afterwards.
     return torchvision.datasets.ImageFolder(folder, v2.Compose([
         v2.RandomResizedCrop(128), v2.RandomHorizontalFlip(), v2.ToImage(),
         v2.ToDtype(torch.float32, scale=True), v2.Normalize(*data.IMAGENET)]))
 
 
 def rate(loader, seconds):
-    """Images a second of `seconds` of epochs one after the other, beginning with workers that have started."""
+    """Images per second over `seconds` of consecutive epochs, measured once the workers have started."""
     batches = iter(loader)
     next(batches)
     images, begin = 0, time.perf_counter()

@@ -1,4 +1,4 @@
-"""What one training step of the MNIST net costs in Python on one thread: the peer of mnist_step.
+"""The cost of one training step of the MNIST net in Python on one thread: the peer of mnist_step.
 
     python benchmarks/peers/mnist_step.py [--channels-last] [--batch 64] [--steps 300]
 """

@@ -1,10 +1,10 @@
-"""What a step of torch.optim costs: the peer of benchmarks/optimizer_step.cpp.
+"""The cost of a step of torch.optim: the peer of benchmarks/optimizer_step.cpp.
 
 Usage: optimizer_step.py [--device cuda] [--threads 1]
 
-The MNIST net and ResNet-18 for 32x32 images, SGD with momentum and AdamW, each with its fused kernel and with the default
-implementation, in turn. Prints medians in microseconds; on a GPU a step lasts until the device has done it, and the time
-in which it is launched is told, too.
+The MNIST net and ResNet-18 for 32x32 images, SGD with momentum and AdamW, alternating between the fused kernel and
+the default implementation. Prints medians in microseconds. On a GPU, a step's time ends when the device has finished
+it; the time for its launch is printed as well.
 """
 import argparse
 import statistics
@@ -28,7 +28,7 @@ def parameters_of(net, device):
 
 
 def time_once(optimizer, wait):
-    """(until it is launched, until it is done) in microseconds."""
+    """Returns (time until launched, time until finished) in microseconds."""
     wait()
     begin = time.perf_counter()
     optimizer.step()

@@ -1,16 +1,16 @@
-"""A step of torch.distributed.pipelining on ranks of this host over Gloo, beside `lockstep explain pipeline --measured`.
+"""A step of torch.distributed.pipelining on ranks of this host over Gloo: the peer of `lockstep explain pipeline
+--measured`.
 
 Usage: python benchmarks/peers/pipeline_step.py --schedule NAME [--ranks 2] [--micro-batches 8] [--width 512]
          [--layers 4] [--samples 256] [--threads 1] [--steps 21] [--json FILE]
 
 NAME is gpipe, 1f1b, interleaved, interleaved-zero-bubble or zbv. The model is that of our command: --layers square
-linear layers of --width features on each rank, each with a ReLU behind it, and the mean of the outputs as the loss. A
-learnt shift before the first layer has it compute the gradient of its inputs. Ours does so without a shift, by a node
-that drops the gradient. Schedules with two stages on a rank have half of its layers in each. --samples is of a
-micro-batch.
-Gradients add up from step to step, as in our command, and no optimizer runs.
+linear layers of --width features on each rank, each followed by a ReLU, and the mean of the outputs as the loss. A
+learnt shift before the first layer makes it compute the gradient of its inputs. Ours does so without a shift, through
+a node that drops the gradient. With two stages per rank, each stage has half of the rank's layers. --samples is the
+size of a micro-batch. As in our command, gradients accumulate from step to step and no optimizer runs.
 
-All ranks begin a step together; its time is that of the slowest rank. The JSON has "schedule", "ranks",
+All ranks start a step together, and the time of a step is that of the slowest rank. The JSON has "schedule", "ranks",
 "micro_batches", "step_ms" (the median), "steps_ms" and "torch".
 """
 import argparse
@@ -33,7 +33,7 @@ WARM_UPS = 3
 
 
 class Shift(torch.nn.Module):
-    """Without it the first layer would compute no gradient of its inputs."""
+    """Without this, the first layer would not compute the gradient of its inputs."""
 
     def __init__(self, width):
         super().__init__()
@@ -91,7 +91,7 @@ def rank_main(rank, options, store, results):
 
 
 def measure(options):
-    """The steps of the slowest rank, in ms."""
+    """Returns the step times of the slowest rank, in ms."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:

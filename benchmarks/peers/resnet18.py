@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-34 as torchvision's and Lockstep's, with either stem of lockstep::ResNetStem."""
+"""ResNet-18 and ResNet-34 as in torchvision and Lockstep, with either stem of lockstep::ResNetStem."""
 import torch.nn.functional as F
 from torch import nn
 
@@ -21,8 +21,8 @@ class Block(nn.Module):
 
 
 class BasicResNet(nn.Module):
-    """`blocks` in each of the four layers. Without `imagenet_stem` it begins with a 3x3 convolution and no max-pool, for
-    images of 32x32."""
+    """Has `blocks` blocks in each of the four layers. Without `imagenet_stem` it starts with a 3x3 convolution and no
+    max-pool, for images of 32x32."""
 
     def __init__(self, blocks, classes, imagenet_stem):
         super().__init__()

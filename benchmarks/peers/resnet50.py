@@ -1,4 +1,5 @@
-"""ResNet-50 as torchvision's and Lockstep's: 7x7 stem, max-pool, bottlenecks with the stride in the 3x3."""
+"""ResNet-50 as in torchvision and Lockstep: 7x7 stem, max-pool, bottlenecks with the stride in the 3x3
+convolution."""
 import torch.nn.functional as F
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""A ResNet of these peers cut into stages, at the names at which Lockstep's resnet_stages() cuts its own."""
+"""Cuts a ResNet of these peers into stages, at the same names as Lockstep's resnet_stages()."""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -7,12 +7,12 @@ LAYERS = ("layer1", "layer2", "layer3", "layer4")
 
 
 def blocks_of(net):
-    """The names of all blocks, in the order of the forward."""
+    """Returns the names of all blocks, in the order of the forward."""
     return [f"{layer}.{number}" for layer in LAYERS for number in range(len(getattr(net, layer)))]
 
 
 def ends_of(blocks, cuts):
-    """The number of blocks before each cut. A cut is the layer or the block that a stage ends with."""
+    """Returns the number of blocks before each cut. A cut is the last layer or block of a stage."""
     ends = [max((number for number, block in enumerate(blocks, 1) if block == cut or block.startswith(f"{cut}.")),
                 default=0) for cut in cuts]
     if not all(first < end for first, end in zip([0, *ends], [*ends, len(blocks)])):
@@ -22,7 +22,7 @@ def ends_of(blocks, cuts):
 
 
 class ChannelsLast(torch.autograd.Function):
-    """The input as channels-last, whose gradient is contiguous, because Gloo sends nothing else."""
+    """Makes the input channels-last and its gradient contiguous, because Gloo sends only contiguous tensors."""
 
     @staticmethod
     def forward(context, x):
@@ -47,11 +47,11 @@ class Stage(nn.Module):
     def forward(self, x):
         x = self.body(ChannelsLast.apply(x))
         if self.fc is None:
-            return x.contiguous()  # Gloo sends nothing else
+            return x.contiguous()  # Gloo sends only contiguous tensors
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
 def stages_of(net, cuts):
-    """One stage more than there are cuts."""
+    """Returns one more stage than there are cuts."""
     ends = ends_of(blocks_of(net), cuts)
     return [Stage(net, first, end) for first, end in zip([0, *ends], [*ends, len(blocks_of(net))])]

@@ -1,9 +1,9 @@
-"""The nets for sequences of tests/export/net_cases.cpp in Python."""
+"""The sequence nets of tests/export/net_cases.cpp in Python."""
 from torch import nn
 
 
 class SentenceNet(nn.Module):
-    """Sentences of tokens, [batch, length], to 5 classes by a transformer encoder."""
+    """Classifies sentences of tokens, [batch, length], into 5 classes with a transformer encoder."""
 
     def __init__(self):
         super().__init__()
@@ -17,7 +17,7 @@ class SentenceNet(nn.Module):
 
 
 class SequenceNet(nn.Module):
-    """Sequences of numbers, [batch, length, 6], to 4 classes by an LSTM of two layers."""
+    """Classifies sequences of numbers, [batch, length, 6], into 4 classes with a two-layer LSTM."""
 
     def __init__(self):
         super().__init__()

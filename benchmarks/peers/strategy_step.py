@@ -1,22 +1,22 @@
-"""A training step of a ResNet in PyTorch: in one process, by DDP, and by torch.distributed.pipelining.
+"""A training step of a ResNet in PyTorch: in one process, with DDP, and with torch.distributed.pipelining.
 
 Usage: python benchmarks/peers/strategy_step.py [--model resnet18|resnet50] [--batch N] [--micro-batches 8]
          [--cuts layer2] [--image-size N] [--threads 2] [--rounds 5] [--steps N] [--only WAY,WAY] [--json FILE]
 
-The ways of `lockstep bench step --strategy all` that PyTorch has on CPUs, on the same total batch and with the same
-total number of threads, each in processes of its own, in turn in each round:
+The ways of `lockstep bench step --strategy all` that PyTorch supports on CPUs, with the same total batch and the same
+total number of threads, each in its own processes, alternating within each round:
 
   torch-single            one process with all threads
   torch-ddp               DistributedDataParallel over Gloo, two ranks
   torch-pipelining-gpipe  ScheduleGPipe over Gloo, two ranks, a stage on each
   torch-pipelining-1f1b   Schedule1F1B, likewise
 
---cuts names the layer or the block that the first stage ends with ("layer3.0"), as "cuts" in the JSON of `lockstep
-bench step` does. The default is layer2, as in PyTorch's tutorial.
+--cuts names the last layer or block of the first stage ("layer3.0"), like "cuts" in the JSON of `lockstep bench
+step`. The default is layer2, as in PyTorch's tutorial.
 
-nn.DataParallel computes on GPUs only; on a CPU it calls the module once, so that it has no row. Nets are
+nn.DataParallel computes on GPUs only. On a CPU it would simply call the module, so that it has no row. Nets are
 channels-last; between two stages a tensor is contiguous, because Gloo sends nothing else. glibc's allocator keeps
-freed memory, as Lockstep sets it. The JSON has rows of the shape of `lockstep bench step --strategy all --json`.
+freed memory, as with Lockstep. The JSON has the same kind of rows as `lockstep bench step --strategy all --json`.
 """
 import argparse
 import json
@@ -41,7 +41,7 @@ from resnet18 import ResNet18  # noqa: E402
 from resnet50 import ResNet50  # noqa: E402
 from resnet_stages import stages_of  # noqa: E402
 
-WAYS = {"torch-single": 1, "torch-ddp": 2, "torch-pipelining-gpipe": 2, "torch-pipelining-1f1b": 2}  # ranks
+WAYS = {"torch-single": 1, "torch-ddp": 2, "torch-pipelining-gpipe": 2, "torch-pipelining-1f1b": 2}  # number of ranks
 MODELS = {"resnet18": (ResNet18, 10, 32), "resnet50": (ResNet50, 1000, 64)}  # class, classes, image size
 TIMED_SECONDS, FEWEST_STEPS, MOST_STEPS = 1, 3, 1000
 
@@ -57,7 +57,7 @@ def make_optimizer(module):
 
 
 def replica_step(net, options, samples):
-    """A function that makes a step of `net`, which may be a DDP."""
+    """Returns a function that runs a step of `net`, which may be a DDP."""
     images, labels = make_data(options, samples)
     optimizer = make_optimizer(net)
 
@@ -137,7 +137,7 @@ def rank_main(rank, way, options, store, results):
 
 
 def run_way(way, options):
-    """What each rank measured in one round."""
+    """Returns the measurements of each rank in one round."""
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +153,7 @@ def run_way(way, options):
 
 
 def row_of(way, rounds, options):
-    """`rounds` has the figures of the ranks in each round."""
+    """`rounds` has the figures of all ranks in each round."""
     ranks, threads = WAYS[way], options.threads // WAYS[way]
     slowest = [max(rank["step_ms"] for rank in each) for each in rounds]
 

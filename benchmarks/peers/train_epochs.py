@@ -1,18 +1,19 @@
-"""Epochs of a recipe as a PyTorch user writes them: what `lockstep bench table --with-peers` measures beside ours.
+"""Epochs of a recipe as a PyTorch user writes them: the programs that `lockstep bench table --with-peers` compares
+with ours.
 
 Usage: train_epochs.py RECIPE [--strategy single] [--data DIR] [--json FILE]
        torchrun --nproc-per-node 2 train_epochs.py RECIPE --strategy ddp [--data DIR] [--json FILE]
 
-RECIPE is mnist, cifar10, classify, autoencoder or resnet50-split: the same net, images, augmentation and optimizer as
-Lockstep's recipe of that name. --strategy single is one process, dp torch.nn.DataParallel (on GPUs), ddp
-DistributedDataParallel over Gloo or NCCL. --loader dataloader is torchvision's transforms in a DataLoader with a
-DistributedSampler, dali NVIDIA DALI. A batch is that of all ranks together. --max-steps cuts an epoch short.
---cuda-graph captures the step with the first whole batch, as PyTorch's notes on CUDA semantics show. --backend gloo
-lets ranks share a GPU, which NCCL refuses.
+RECIPE is mnist, cifar10, classify, autoencoder or resnet50-split, with the same net, images, augmentation and
+optimizer as Lockstep's recipe of that name. --strategy single uses one process, dp torch.nn.DataParallel (on GPUs),
+ddp DistributedDataParallel over Gloo or NCCL. --loader dataloader uses torchvision's transforms in a DataLoader with
+a DistributedSampler, dali uses NVIDIA DALI. The batch size is that of all ranks together. --max-steps ends an epoch
+early. --cuda-graph captures the step with the first full batch, as in PyTorch's notes on CUDA semantics. --backend
+gloo lets ranks share a GPU, which NCCL does not allow.
 
-The JSON has the fields of `lockstep train --json` that a table needs, and "torch". "setup_seconds" has the constructor of
-DistributedDataParallel, which checks and broadcasts the parameters, as "synchronization". PyTorch does not report its
-exposed communication. Results are not evaluated, as in the table's rows of ours.
+The JSON has the fields of `lockstep train --json` that a table needs, and "torch". In "setup_seconds",
+"synchronization" is the constructor of DistributedDataParallel, which checks and broadcasts the parameters. PyTorch
+does not report its exposed communication. Results are not evaluated, as in our rows of the table.
 """
 import argparse
 import json
@@ -37,7 +38,7 @@ from mnist_net import MnistNet
 from resnet18 import ResNet18, ResNet34
 from resnet50 import ResNet50
 
-# As in Lockstep's recipes. Schedules change no step's work, and are left out.
+# As in Lockstep's recipes. Schedules are left out, because they do not change the work of a step.
 OPTIMIZERS = {"mnist": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
               "cifar10": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}),
               "classify": (torch.optim.SGD, {"lr": 0.025, "momentum": 0.9, "weight_decay": 1e-4}),
@@ -69,7 +70,7 @@ def make_optimizer(args, parameters):
 
 
 def processor_seconds():
-    """Of this process and of its DataLoader's workers."""
+    """The processor time of this process and of its DataLoader's workers."""
     seconds = time.process_time()
     for worker in multiprocessing.active_children():
         fields = pathlib.Path(f"/proc/{worker.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -109,7 +110,7 @@ class Training:
     def __init__(self, args):
         self.args = args
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        if args.strategy != "ddp":  # a launcher's variables may be left over
+        if args.strategy != "ddp":  # ignore variables left over from a launcher
             self.rank, self.world = 0, 1
         on_gpu = args.accelerator == "cuda" or (args.accelerator == "auto" and torch.cuda.is_available())
         local_rank = int(os.environ.get("LOCAL_RANK", 0)) if self.world > 1 else 0
@@ -237,7 +238,7 @@ def main():
         text = json.dumps(report, indent=2) + "\n"
         args.json.write_text(text) if args.json else print(text)
     if dist.is_initialized():
-        # Not destroy_process_group(): see ddp_mnist.py.
+        # Without destroy_process_group(): see ddp_mnist.py.
         dist.barrier()
         sys.stdout.flush()
         os._exit(0)

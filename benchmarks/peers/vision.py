@@ -1,7 +1,7 @@
-"""torchvision's data sets and transforms, also beside the CPU build of PyTorch.
+"""Makes torchvision's data sets and transforms usable with the CPU build of PyTorch.
 
-The wheels of torchvision are compiled for CUDA builds. Its data sets and transforms need none of its compiled operators,
-but its import asks for their names, which this module gives where they are missing.
+The wheels of torchvision are compiled for CUDA builds. Its data sets and transforms need none of its compiled
+operators, but its import requires their names, which this module defines if they are missing.
 """
 import torch
 
@@ -11,7 +11,7 @@ OPERATORS = ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 try:
     from torchvision import datasets, transforms
 except RuntimeError:
-    library = torch.library.Library("torchvision", "DEF")  # the names live as long as it does
+    library = torch.library.Library("torchvision", "DEF")  # the names exist as long as this object
     for operator in OPERATORS:
         library.define(operator)
     from torchvision import datasets, transforms

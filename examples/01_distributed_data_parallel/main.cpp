@@ -1,4 +1,5 @@
-// Trains a small network on many processes. single.cpp is the same program on one: see README.md.
+// Trains a small network on many processes. single.cpp is the same program for one process: see
+// README.md.
 #include <cstdio>
 
 #include <lockstep/lockstep.h>
@@ -21,7 +22,7 @@ int main() {
   auto group = lockstep::init_process_group();
   torch::set_num_threads(1);
   torch::manual_seed(0);
-  // Points in a space that random planes divide into classes.
+  // Random points in a space that random planes divide into classes.
   const auto images = torch::randn({kSamples, kFeatures});
   const auto labels = images.matmul(torch::randn({kFeatures, kClasses})).argmax(1);
 

@@ -1,4 +1,5 @@
-// Trains a small network on one process. main.cpp is the same program on many: see README.md.
+// Trains a small network in one process. main.cpp is the same program for many processes: see
+// README.md.
 #include <cstdio>
 
 #include <torch/torch.h>
@@ -19,7 +20,7 @@ TORCH_MODULE(Net);
 int main() {
   torch::set_num_threads(1);
   torch::manual_seed(0);
-  // Points in a space that random planes divide into classes.
+  // Random points in a space that random planes divide into classes.
   const auto images = torch::randn({kSamples, kFeatures});
   const auto labels = images.matmul(torch::randn({kFeatures, kClasses})).argmax(1);
 

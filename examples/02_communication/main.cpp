@@ -1,5 +1,6 @@
-// What ranks can say to each other, with every result checked: docs/communication.md explains it.
-// Runs on any number of ranks, one too. Its argument is the backend, "auto" where there is none.
+// The collectives and messages between ranks, with every result checked. docs/communication.md
+// explains them. Runs on any number of ranks, including one. The argument is the backend (default
+// "auto").
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -22,7 +23,7 @@ void collectives(ProcessGroup& group) {
   const int rank = group.rank(), size = group.size();
 
   auto sum = torch::full({3}, rank + 1);
-  group.all_reduce(sum);  // on all ranks 1 + 2 + ... + size
+  group.all_reduce(sum);  // now 1 + 2 + ... + size on all ranks
   require((sum == size * (size + 1) / 2).all().item<bool>(), "all_reduce");
 
   auto weights = rank == 0 ? torch::arange(4) : torch::zeros({4}, torch::kInt64);
@@ -30,14 +31,14 @@ void collectives(ProcessGroup& group) {
   require(torch::equal(weights, torch::arange(4)), "broadcast");
 
   auto rows = torch::empty({size, 2}, torch::kInt64);
-  group.all_gather_into_tensor(rows, torch::full({2}, rank));  // row r is rank r's
+  group.all_gather_into_tensor(rows, torch::full({2}, rank));  // row r comes from rank r
   require(torch::equal(rows.select(1, 0), torch::arange(size)), "all_gather_into_tensor");
 
   auto share = torch::empty({2});
   group.reduce_scatter_tensor(share, torch::ones({size, 2}), ReduceOp::kAverage);
   require(torch::allclose(share, torch::ones({2})), "reduce_scatter_tensor");
 
-  // Uneven pieces: rank r gets r + 1 rows from everybody.
+  // Uneven pieces: rank r receives r + 1 rows from each rank.
   std::vector<std::int64_t> given, taken(size, rank + 1);
   for (int r = 0; r < size; ++r) given.push_back(r + 1);
   auto received = torch::empty({size * (rank + 1)}, torch::kInt64);
@@ -64,7 +65,7 @@ void messages(ProcessGroup& group) {
   if (rank == 0) group.recv(note, /*source=*/1, /*tag=*/7);
   require(rank > 1 || note[0].item<int>() == 1, "recv");
 
-  // Around a ring, all at once: one after the other would wait for ever.
+  // Around a ring, in one batch: separate blocking calls would deadlock.
   const int left = (rank + size - 1) % size, right = (rank + 1) % size;
   auto from_left = torch::empty({5}, torch::kInt64);
   const auto works = group.batch_isend_irecv(
@@ -93,7 +94,7 @@ void objects(ProcessGroup& group) {
 void symmetric_memory(ProcessGroup& group) {
   auto bucket = group.allocate({256, 1024}, torch::kFloat32);
   bucket.fill_(1);
-  group.all_reduce(bucket);  // between the ranks of one host nothing is copied
+  group.all_reduce(bucket);  // copies nothing between the ranks of one host
   group.all_reduce(bucket[0], ReduceOp::premultiplied_sum(0.5));  // a view works as well
   require(bucket[1][0].item<float>() == group.size(), "allocate");
 }
@@ -103,7 +104,7 @@ void wrong_calls(ProcessGroup& group) {
   try {
     group.broadcast(torch::zeros({1}), /*root=*/group.size());
   } catch (const lockstep::ConfigError&) {  // "rank 0: broadcast: root must be from 0 to 1, got 2"
-    refused = true;                         // nothing has been sent: the group goes on
+    refused = true;                         // nothing was sent: the group stays usable
   }
   require(refused, "a root that does not exist");
 }

@@ -1,6 +1,6 @@
-// What DistributedDataParallel can do beyond the plain loop, with results checked:
-// docs/distributed_data_parallel.md explains it. Runs on any number of ranks, one too. Its argument
-// is the backend, "auto" where there is none.
+// What DistributedDataParallel can do beyond the plain loop, with results checked.
+// docs/distributed_data_parallel.md explains it. Runs on any number of ranks, including one. The
+// argument is the backend (default "auto").
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -34,7 +34,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// This rank's batch of a step.
+// This rank's batch in a step.
 struct Batch {
   Batch(const ProcessGroup& group, int step) {
     auto generator =
@@ -45,7 +45,7 @@ struct Batch {
   torch::Tensor x, y;
 };
 
-// Whether all ranks have the same parameters.
+// Requires that all ranks have the same parameters.
 void require_equal_replicas(ProcessGroup& group, const torch::nn::Module& net) {
   for (const auto& parameter : net.parameters()) {
     auto first = parameter.detach().clone();
@@ -65,7 +65,7 @@ void accumulate(ProcessGroup& group) {
       auto guard = ddp.no_sync();  // gradients stay on this rank
       cross_entropy(ddp.forward(first.x), first.y).backward();
     }
-    // and here the sum of both is averaged
+    // The second backward averages the sum of both gradients over the ranks.
     cross_entropy(ddp.forward(second.x), second.y).backward();
     lockstep::clip_grad_norm_(optimizer.parameters(), /*max_norm=*/1.0);
     optimizer.step();
@@ -115,7 +115,7 @@ void set_requires_grad(torch::nn::Module& module, bool trains) {
   for (auto& parameter : module.parameters()) parameter.set_requires_grad(trains);
 }
 
-// Two nets that train in turn, each with a wrapper and an optimizer of its own: WGAN-GP.
+// Two nets that are trained alternately, each with its own wrapper and optimizer: WGAN-GP.
 void train_in_turn(ProcessGroup& group) {
   torch::nn::Sequential generator(torch::nn::Linear(4, 32), torch::nn::ReLU(),
                                   torch::nn::Linear(32, 20));
@@ -136,10 +136,10 @@ void train_in_turn(ProcessGroup& group) {
                               /*retain_graph=*/true, /*create_graph=*/true)[0];
     const torch::Tensor penalty = (slope.norm(2, 1) - 1).square().mean();
     const torch::Tensor loss = ddp_critic.forward(fake).mean() - ddp_critic.forward(real).mean();
-    (loss + 10 * penalty).backward();  // one for both
+    (loss + 10 * penalty).backward();  // one backward for both
     critic_optimizer.step();
 
-    set_requires_grad(*critic, false);  // gradients pass through it, and none of its own are made
+    set_requires_grad(*critic, false);  // gradients pass through it, but it gets none
     generator_optimizer.zero_grad();
     const torch::Tensor made = ddp_generator.forward(torch::randn({16, 4}));
     (-ddp_critic.forward(made).mean()).backward();  // averages the generator's gradients
@@ -150,7 +150,7 @@ void train_in_turn(ProcessGroup& group) {
   require_equal_replicas(group, *critic);
 }
 
-// A layer whose gradient has a few rows only.
+// A layer whose gradient has only a few nonzero rows.
 struct WordsImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& words) { return output(table(words).mean(1)); }
   torch::nn::Embedding table = register_module(
@@ -207,7 +207,7 @@ void end_together(ProcessGroup& group) {
   Net net;
   DistributedDataParallel ddp(net, group);
   lockstep::Optimizer optimizer(*net, lockstep::AdamWOptions{.lr = 1e-2});
-  const int batches = 2 + group.rank();  // each rank has one more than the one before
+  const int batches = 2 + group.rank();  // each rank has one more than the previous one
   int step = 0;
   lockstep::Join join(ddp.core(), lockstep::JoinMode::kWeighted);
   while (join.next(step < batches ? 16 : 0)) {
@@ -234,7 +234,7 @@ void share_the_state(ProcessGroup& group) {
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
   }
-  const auto state = optimizer.state_dict();  // whole, on rank 0
+  const auto state = optimizer.state_dict();  // complete, on rank 0 only
   require(group.rank() != 0 || !state.empty(), "a state to save");
   require_equal_replicas(group, *net);
 }

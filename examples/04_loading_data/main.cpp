@@ -1,4 +1,4 @@
-// What docs/loading_data.md shows, and checks that it is so.
+// The code of docs/loading_data.md, with checks of what it claims.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ void check(bool holds, const char* what) {
   std::exit(1);
 }
 
-// 600 images of 3x32x32 in ten classes, each a shade of its class.
+// 600 images of 3x32x32 in ten classes. Each class has its own shade.
 ImageDataset shades() {
   const torch::Tensor labels = torch::arange(600).remainder(10);
   const torch::Tensor images =
@@ -69,7 +69,7 @@ void go_on() {
   check(after.steps_left() == 2 && after.steps_per_epoch() == 12, "the last two of twelve batches");
 }
 
-// A data set of one's own that makes samples, and batches of its own structure.
+// A user-defined data set of samples, with batches of a user-defined structure.
 struct Review {
   torch::Tensor words;  // int64 [length]
   std::int64_t stars = 0;
@@ -88,7 +88,7 @@ class Feedback final : public SampleDataset<Review> {
     const torch::Tensor words = torch::arange(1, 2 + index % 7);
     PhiloxStream random = key.stream();
     const std::int64_t begin = random.below(static_cast<std::uint32_t>(words.size(0)));
-    return {.words = words.slice(/*dim=*/0, begin), .stars = index % 5};  // begins at some word
+    return {.words = words.slice(/*dim=*/0, begin), .stars = index % 5};  // starts at a random word
   }
 };
 
@@ -123,7 +123,7 @@ void load_reviews() {
   check(words == 0, "random choices are the same for any batch size and number of threads");
 }
 
-// Or one that makes whole batches at once.
+// A user-defined data set that makes whole batches.
 struct Signals {
   torch::Tensor waves;             // float32 [batch, 50]
   torch::Tensor odd;               // int64 [batch]
@@ -138,7 +138,7 @@ class Waves final : public BatchDataset<Signals> {
         torch::tensor(torch::IntArrayRef(request.indices.data(), request.indices.size()));
     batch.waves = torch::sin(torch::linspace(0, 6.28, 50).unsqueeze(0) + phase.unsqueeze(1));
     batch.odd = phase.remainder(2);
-    batch.names.clear();  // it holds those of an earlier batch
+    batch.names.clear();  // it still holds those of an earlier batch
     for (const std::int64_t index : request.indices) {
       batch.names.push_back("wave " + std::to_string(index));
     }
@@ -154,7 +154,7 @@ void load_waves() {
   }
 }
 
-// Every class equally often, from a data set that has many more images of class 0.
+// Draws every class equally often, although the data set has many more images of class 0.
 void balance() {
   const torch::Tensor labels = (torch::arange(1000) >= 900).to(torch::kInt64);
   const ImageDataset dataset =
@@ -170,7 +170,7 @@ void balance() {
   check(ones > 400 && ones < 600, "each class comes about as often");
 }
 
-// A data loader of torch::data takes its indices from one of our samplers.
+// A torch::data loader takes its indices from one of our samplers.
 class Squares final : public torch::data::datasets::Dataset<Squares> {
  public:
   torch::data::Example<> get(std::size_t index) override {

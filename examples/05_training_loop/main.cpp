@@ -1,6 +1,6 @@
-// A training loop written by hand that stops anywhere and goes on as if it had not:
-// docs/training_loop.md explains it. Runs on any number of ranks of one host, one too. Its argument
-// is the backend, "auto" where there is none.
+// A hand-written training loop that can stop anywhere and resume exactly. docs/training_loop.md
+// explains it. Runs on any number of ranks of one host, including one. The argument is the backend
+// (default "auto").
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -19,13 +19,13 @@ namespace {
 constexpr std::uint64_t kSeed = 1;
 constexpr std::int64_t kEpochs = 20;
 constexpr std::int64_t kShardedEpochs = 4;
-constexpr std::int64_t kSaveEvery = 10;  // steps
+constexpr std::int64_t kSaveEvery = 10;  // save after this number of steps
 
 void require(bool holds, const char* what) {
   if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
 }
 
-// 240 images of 1x8x8 in four classes, each a shade of its class.
+// 240 images of 1x8x8 in four classes. Each class has its own shade.
 lockstep::ImageDataset shades() {
   const torch::Tensor labels = torch::arange(240).remainder(4);
   const torch::Tensor images =
@@ -76,7 +76,7 @@ lockstep::Evaluation evaluate(ProcessGroup& group, Net& net, torch::Device devic
   return metrics.mean();
 }
 
-// Trains from `file`, if it is there, to the end, or for `most_steps`, and writes `file` every few
+// Trains to the end or for `most_steps`, starting from `file` if it exists. Writes `file` every few
 // steps, after each epoch and at the end. Returns the parameters.
 torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
                     std::int64_t most_steps) {
@@ -130,15 +130,15 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
       ++done;
       if (done % kSaveEvery == 0) save();
     }
-    if (loader.steps_left() == 0) {  // otherwise the run was stopped on the way
+    if (loader.steps_left() == 0) {  // otherwise the run stops within the epoch
       require(step == steps_per_epoch, "an epoch ends where its data ends");
-      loader.set_epoch(epoch);  // the next one: samplers count from 0
+      loader.set_epoch(epoch);  // the next epoch: samplers count from 0
       ++epoch;
       step = 0;
     }
     save();
   }
-  group.barrier();  // until the file is there
+  group.barrier();  // wait until the file exists
 
   if (epoch > kEpochs) {
     ddp.core().broadcast_buffers();  // all ranks evaluate with rank 0's running statistics
@@ -148,7 +148,7 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
   return flat_parameters(*net);
 }
 
-// As train(), with a sharded optimizer and a file that only rank 0 sees.
+// Like train(), with a sharded optimizer and a file that only rank 0 can see.
 torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& file,
                             std::int64_t most_steps) {
   torch::manual_seed(kSeed);
@@ -160,7 +160,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
   lockstep::SamplerPosition position;
   lockstep::NamedTensors state;  // of all parameters, on rank 0
   if (group.rank() == 0 && std::filesystem::exists(file)) {
-    state = lockstep::Optimizer(*net, options).state();  // has the names and shapes
+    state = lockstep::Optimizer(*net, options).state();  // provides names and shapes
     const auto checkpoint = lockstep::load_checkpoint(file, *net, state, "sharded");
     epoch = checkpoint.epoch;
     position = lockstep::sampler_position(checkpoint.settings);
@@ -177,7 +177,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
 
   DistributedDataParallel ddp(net, group, {.parameter_memory = lockstep::ParameterMemory::kFlat});
   lockstep::ZeroRedundancyOptimizer optimizer(ddp.core(), *net, options);
-  if (resumes) optimizer.load_state_dict(state);  // from rank 0, to each rank its share
+  if (resumes) optimizer.load_state_dict(state);  // sends each rank its shard
 
   std::int64_t done = 0;
   while (epoch <= kShardedEpochs && done < most_steps) {
@@ -198,7 +198,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
     }
   }
 
-  const lockstep::NamedTensors whole = optimizer.state_dict();  // all ranks call it, rank 0 gets it
+  const lockstep::NamedTensors whole = optimizer.state_dict();  // collective; rank 0 gets it
   if (group.rank() == 0) {
     lockstep::save_checkpoint(file, *net, whole,
                               {.recipe = "sharded",
@@ -224,8 +224,8 @@ lockstep::NamedTensors parameters_of(const torch::nn::Module& module, const std:
   return parameters;
 }
 
-// Steps two nets with two optimizers, from `file` if it is there, and writes `file`. Returns all
-// that is saved, in one.
+// Trains two nets with two optimizers, starting from `file` if it exists, and writes `file`.
+// Returns everything that was saved as one tensor.
 torch::Tensor train_two_nets(ProcessGroup& group, const std::filesystem::path& file, int steps) {
   torch::manual_seed(kSeed);
   Nets nets;
@@ -277,12 +277,12 @@ int main(int argc, char** argv) try {
 
   const torch::Tensor expected = train(group, folder / "whole.safetensors", /*most_steps=*/1000);
   torch::Tensor got;
-  for (int run = 0; run < 15; ++run) {  // stops every 17 steps, in the middle of an epoch
+  for (int run = 0; run < 15; ++run) {  // stops every 17 steps, within an epoch
     got = train(group, folder / "parts.safetensors", /*most_steps=*/17);
   }
   require(torch::equal(got, expected), "the run in parts is the whole one, to the last bit");
 
-  // Fewer ranks may go on in the middle of an epoch: they share the rest of it.
+  // Fewer ranks may resume within an epoch: they share the rest of its samples.
   train(group, folder / "fewer.safetensors", /*most_steps=*/1);
   if (auto first = group.new_group({0})) {
     train(*first, folder / "fewer.safetensors", /*most_steps=*/1000);

@@ -1,6 +1,6 @@
-// Synchronous SGD written by hand, as in PyTorch's first distributed tutorial: each rank has its
-// own part of MNIST, and the ranks average their gradients after each backward. Runs on any number
-// of ranks, one too. Its argument is the backend, "auto" where there is none.
+// Hand-written synchronous SGD, as in PyTorch's first distributed tutorial: each rank has its own
+// part of MNIST, and the ranks average their gradients after each backward. Runs on any number of
+// ranks, including one. The argument is the backend (default "auto").
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -42,7 +42,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The first images of MNIST where it is on this machine, else digits that are generated.
+// The first images of MNIST if it is on this machine, otherwise generated digits.
 lockstep::ImageDataset load_digits(lockstep::Split split, std::int64_t count) {
   const auto folder = lockstep::find_data({.name = "mnist"});
   if (!folder) return lockstep::make_synthetic_digits(split, {.count = count});
@@ -65,8 +65,8 @@ void send_and_receive(ProcessGroup& group) {
   require(group.rank() > 1 || number.item<float>() == 1, "rank 1 has what rank 0 sent");
 }
 
-// Each rank's numbers go once around the ring, and every rank adds them. group.all_reduce() sends
-// less, and adds in the same order on all ranks.
+// Sends each rank's numbers once around the ring, and every rank adds them. group.all_reduce()
+// sends less, and adds in the same order on all ranks.
 void all_reduce_by_hand(ProcessGroup& group, const torch::Tensor& tensor) {
   const int left = (group.rank() + group.size() - 1) % group.size();
   const int right = (group.rank() + 1) % group.size();
@@ -97,10 +97,10 @@ torch::Tensor flat_gradients(const torch::nn::Module& net) {
   return torch::cat(flat);
 }
 
-// The average over the ranks is the gradient of all ranks' samples together.
+// The average over the ranks must equal the gradient of all ranks' samples together.
 void check_average(ProcessGroup& group) {
   Net net;
-  net->eval();  // no dropout, which would make two gradients of the same samples differ
+  net->eval();  // without dropout, which would change the gradient from call to call
   std::vector<torch::Tensor> parts;
   for (int rank = 0; rank < group.size(); ++rank) {
     auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(rank));
@@ -125,7 +125,7 @@ void check_average(ProcessGroup& group) {
 
 // --- Training ---
 
-// Trains `net` and returns the mean loss of each epoch, over the batches of all ranks.
+// Trains `net` and returns the mean loss of each epoch over the batches of all ranks.
 std::vector<double> train(ProcessGroup& group, Net& net) {
   const lockstep::ImageDataset digits = load_digits(lockstep::Split::kTrain, kTrainingImages);
   const auto partitions = lockstep::DataPartitioner::equal(digits.size(), group.size(), kSeed);
@@ -135,7 +135,8 @@ std::vector<double> train(ProcessGroup& group, Net& net) {
       {.batch_size = std::max<std::int64_t>(kGlobalBatch / group.size(), 1), .drop_last = true});
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 
-  // The sizes of partitions may differ by one image, and so by one batch: all stop together.
+  // The sizes of the parts may differ by one image, and therefore by one batch. All ranks stop
+  // together.
   auto least_steps = torch::full({1}, loader.steps_per_epoch());
   group.all_reduce(least_steps, lockstep::ReduceOp::kMin);
   const auto steps = least_steps.item<std::int64_t>();
@@ -162,7 +163,7 @@ std::vector<double> train(ProcessGroup& group, Net& net) {
   return losses;
 }
 
-// The share of the test images that the net classifies correctly. Each rank evaluates a part.
+// Returns the fraction of test images that are classified correctly. Each rank evaluates a part.
 double accuracy(ProcessGroup& group, Net& net) {
   const torch::NoGradGuard no_grad;
   net->eval();
@@ -193,12 +194,12 @@ int main(int argc, char** argv) try {
   lockstep::ProcessGroupOptions options;
   if (argc > 1) options.backend = argv[1];
   auto group = lockstep::init_process_group(options);
-  torch::manual_seed(kSeed);  // on all ranks: they begin with the same net
+  torch::manual_seed(kSeed);  // all ranks start with the same net
   send_and_receive(group);
   check_average(group);
 
   Net net;
-  torch::manual_seed(kSeed + 1 + static_cast<std::uint64_t>(group.rank()));  // dropout of its own
+  torch::manual_seed(kSeed + 1 + static_cast<std::uint64_t>(group.rank()));  // differs on each rank
   const std::vector<double> losses = train(group, net);
   require_equal_replicas(group, *net);
   require(losses.back() < losses.front(), "the loss falls");

@@ -1,7 +1,7 @@
-// One net trained in four ways: by itself, by DataParallel in both of its forms, and by
+// Trains one net in four ways: directly, with both forms of DataParallel, and with
 // DistributedDataParallel. All four see the same batches and end with the same weights. Runs on any
-// number of ranks, one too. Arguments: the backend ("auto" where there is none), and "cuda" for
-// GPUs in place of CPU threads.
+// number of ranks, including one. Arguments: the backend (default "auto"), and "cuda" to use GPUs
+// instead of CPU threads.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +25,8 @@ void require(bool holds, const char* what) {
   if (!holds) throw lockstep::Error(std::string("wrong result: ") + what);
 }
 
-// DataParallel clones the net: it derives from Cloneable and registers its layers in reset().
+// DataParallel clones the net, which therefore derives from Cloneable and registers its layers in
+// reset().
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { NetImpl::reset(); }
   void reset() override {
@@ -45,7 +46,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-// A net on `device` with the same weights each time.
+// A net on `device`, always with the same weights.
 Net make_net(torch::Device device) {
   torch::manual_seed(1);
   Net net;
@@ -60,15 +61,15 @@ struct Result {
   torch::Tensor parameters{};
 };
 
-// Trains `net` for a few steps, each of which begins with compute_loss(), a forward and a backward.
-// The first step is not timed.
+// Trains `net` for a few steps. In each, compute_loss() runs a forward and a backward and returns
+// the loss. The first step is not timed.
 template <class ComputeLoss>
 Result train(std::string name, Net& net, const ComputeLoss& compute_loss) {
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   Result result{.name = std::move(name)};
   auto start = std::chrono::steady_clock::now();
   for (int step = 0; step <= kSteps; ++step) {
-    if (step == 1) start = std::chrono::steady_clock::now();  // the first one prepares memory
+    if (step == 1) start = std::chrono::steady_clock::now();  // the first step allocates memory
     optimizer.zero_grad();
     const torch::Tensor loss = compute_loss();
     optimizer.step();
@@ -83,11 +84,11 @@ Result train(std::string name, Net& net, const ComputeLoss& compute_loss) {
   return result;
 }
 
-// The batch of all ranks together, and the devices that each way computes on.
+// The global batch and the devices that each way uses.
 struct Setting {
   torch::Tensor x, y;
-  std::vector<torch::Device> devices;  // of DataParallel's replicas
-  torch::Device own_device;            // of this rank
+  std::vector<torch::Device> devices;  // devices of DataParallel's replicas
+  torch::Device own_device;            // the device of this rank
 };
 
 Result train_alone(const Setting& setting) {
@@ -126,7 +127,7 @@ Result train_with_losses(const Setting& setting) {
   });
 }
 
-// Each rank has a process, a replica and its part of the batch.
+// Each rank is a process with one replica and its part of the batch.
 Result train_on_ranks(const Setting& setting, ProcessGroup& group) {
   Net net = make_net(setting.own_device);
   const std::int64_t samples = setting.x.size(0) / group.size();
@@ -158,12 +159,12 @@ int main(int argc, char** argv) try {
     options.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
   }
   auto group = lockstep::init_process_group(options);
-  if (!std::getenv("OMP_NUM_THREADS")) {  // by which launchers give each rank its share
+  if (!std::getenv("OMP_NUM_THREADS")) {  // launchers set it to each rank's share
     torch::set_num_threads(std::max(1, torch::get_num_threads() / group.local_size()));
   }
 
   torch::manual_seed(0);
-  const std::int64_t samples = 48 * group.size();  // of a batch, over all ranks
+  const std::int64_t samples = 48 * group.size();  // in a global batch
   Setting setting{.x = torch::randn({samples, 3, 32, 32}),
                   .y = torch::randint(10, {samples}, torch::kInt64),
                   .devices = std::vector<torch::Device>(2, torch::Device(torch::kCPU)),

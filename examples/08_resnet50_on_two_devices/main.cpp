@@ -1,7 +1,7 @@
-// ResNet-50 on two devices, as in PyTorch's model-parallel tutorial: first naively, so that one
-// device waits while the other computes, then as a pipeline, by several schedules. Every way must
-// give the loss and the gradients of the model in one piece. In one process the devices, two CPUs
-// or two GPUs, belong to threads of this process; started on two ranks, each rank has one device.
+// ResNet-50 on two devices, as in PyTorch's model-parallel tutorial: first naively, where one
+// device waits while the other computes, then as a pipeline with several schedules. Every way must
+// give the loss and the gradients of the unsplit model. In one process, the two devices (CPUs or
+// GPUs) belong to threads of this process; with two ranks, each rank has one device.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -30,7 +30,7 @@ struct Settings {
   std::int64_t image_size = 128;
   std::int64_t batch = 8;
   int micro_batches = 4;
-  int steps = 3;                 // timed ones, of each way
+  int steps = 3;                 // timed steps of each way
   std::string cut = "tutorial";  // or "balance"
   std::string device = "cpu";    // or "cuda"
   std::string backend = "auto";
@@ -77,7 +77,7 @@ Settings parse(int argc, char** argv) {
       throw lockstep::ConfigError("unknown option " + name);
     }
   }
-  const int parts = std::max(2, settings.micro_batches);  // the table of our own has two
+  const int parts = std::max(2, settings.micro_batches);  // our own table has two
   if (settings.batch < parts) {
     throw lockstep::ConfigError("--batch must be at least " + std::to_string(parts) +
                                 ", an image for each micro-batch, got " +
@@ -98,7 +98,7 @@ std::shared_ptr<Module> part(const lockstep::ResNet& net, const std::string& nam
   return std::dynamic_pointer_cast<Module>(children[name]);
 }
 
-// ResNet-50 as a row of layers. They are those of `net`, with the same weights.
+// ResNet-50 as a sequence of layers, which are shared with `net` and have its weights.
 nn::Sequential layers_of(const lockstep::ResNet& net) {
   nn::Sequential layers(part<nn::Conv2dImpl>(net, "conv1"), part<nn::BatchNorm2dImpl>(net, "bn1"),
                         nn::ReLU(), nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
@@ -111,21 +111,21 @@ nn::Sequential layers_of(const lockstep::ResNet& net) {
   return layers;
 }
 
-// Two stages that share their layers with `layers`.
+// Two stages, which share their layers with `layers`.
 Stages cut(const nn::Sequential& layers, const Settings& settings, ProcessGroup& group) {
   if (settings.cut != "balance") {
-    // The tutorial cuts behind layer2: four layers of the stem and 3 + 4 blocks, then the rest.
+    // The tutorial cuts after layer2: four layers of the stem and 3 + 4 blocks, then the rest.
     return lockstep::split(layers, {11, 12});  // how many layers each stage has
   }
   const auto sample = torch::randn({2, 3, settings.image_size, settings.image_size});
   const lockstep::Balance balance = lockstep::balance(layers, sample, /*stages=*/2);
   if (group.rank() == 0) std::printf("%s\n", balance.text().c_str());
-  // Times differ between ranks: all take rank 0's cut.
+  // Measured times differ between ranks, so that all use rank 0's cut.
   const int first = std::stoi(group.broadcast_object(std::to_string(balance.sizes[0])));
   return lockstep::split(layers, {first, static_cast<int>(layers->size()) - first});
 }
 
-// --- The model in one piece ---
+// --- The unsplit model ---
 
 struct Batch {
   torch::Tensor x, y;
@@ -146,8 +146,9 @@ std::vector<torch::Tensor> gradients_of(const Stages& stages) {
   return gradients;
 }
 
-// The unsplit model, which adds up the gradients of the parts of the batch. A pipeline of that many
-// micro-batches computes the same: batch normalisation takes its statistics from each part.
+// The unsplit model, which accumulates the gradients of `parts` parts of the batch. A pipeline with
+// this number of micro-batches computes the same, because batch normalisation uses each part's
+// statistics.
 Learnt run_unsplit(lockstep::ResNet net, const Batch& batch, int parts, const Stages& stages) {
   net->zero_grad();
   Learnt learnt;
@@ -164,17 +165,17 @@ Learnt run_unsplit(lockstep::ResNet net, const Batch& batch, int parts, const St
 
 // --- The model on two devices ---
 
-// Runs each way to train, compares it with the model in one piece, and takes its time.
+// Runs each way to train, compares it with the unsplit model, and measures its time.
 class Comparison {
  public:
-  // `own_stages` are those whose gradients this process gets.
+  // `own_stages` are the stages whose gradients this process computes.
   Comparison(lockstep::ResNet net, Stages own_stages, const Settings& settings, bool speaks)
       : net_(std::move(net)),
         own_stages_(std::move(own_stages)),
         steps_(settings.steps),
         speaks_(speaks) {}
 
-  // `step` does a forward and a backward, and returns the loss, where this process has it.
+  // `step` runs a forward and a backward. It returns the loss if this process has it.
   template <class Step>
   void run(const std::string& name, const Learnt& expected, const Step& step) {
     net_->zero_grad();
@@ -193,7 +194,7 @@ class Comparison {
  private:
   void check(const Learnt& expected, const torch::Tensor& loss) const {
     const std::vector<torch::Tensor> gradients = gradients_of(own_stages_);
-    double difference = 0, norm = 0;  // squared
+    double difference = 0, norm = 0;  // sums of squares
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       difference += (gradients[i] - expected.gradients[i]).square().sum().item<double>();
       norm += expected.gradients[i].square().sum().item<double>();
@@ -214,7 +215,7 @@ torch::Tensor criterion(const torch::Tensor& output, const torch::Tensor& target
   return cross_entropy(output, target);
 }
 
-// A step as in the tutorial: while one device computes, the other waits.
+// A step as in the tutorial: one device waits while the other computes.
 torch::Tensor naive_step(Stages& stages, const std::vector<torch::Device>& devices,
                          const Batch& batch) {
   const torch::Tensor hidden = stages[0]->forward(batch.x.to(devices[0]));
@@ -263,7 +264,7 @@ void run_on_threads(Comparison& comparison, Stages& stages, const Expected& expe
                  [&] { return pipe.step(criterion, batch.x, batch.y); });
 }
 
-// Does the same with a stage on each rank. The naive way is a pipeline of one micro-batch.
+// Does the same with one stage per rank. The naive way is a pipeline with one micro-batch.
 void run_on_ranks(Comparison& comparison, Stages& stages, const Expected& expected,
                   const Batch& batch, const Settings& settings, ProcessGroup& group,
                   torch::Device device) {
@@ -296,8 +297,8 @@ int main(int argc, char** argv) try {
   }
   auto group = lockstep::init_process_group(options);
   if (group.size() > 2) throw lockstep::ConfigError("there are two stages: start one or two ranks");
-  // Each device computes with this many threads. A rank has its share of the processors already,
-  // from its launcher.
+  // The number of threads per device. A launcher has already limited a rank to its share of the
+  // processors.
   const int all = torch::get_num_threads();
   const int threads = group.size() == 1 ? std::max(1, all / 2) : all;
   torch::set_num_threads(threads);

@@ -1,8 +1,8 @@
-// A net, a data set and a metric of one's own, trained by the Trainer: which of two spirals is a
-// point on? The run accumulates gradients and has a one-cycle schedule with momentum, averaged
-// weights, early stopping, checkpoints in the background, loggers, a summary of the model and a
-// profile. Runs on any number of ranks, one too.
-// Argument: the backend ("auto" where there is none).
+// A user-defined net, data set and metric, trained by the Trainer to decide on which of two spirals
+// a point lies. The run accumulates gradients and uses a one-cycle schedule with momentum, averaged
+// weights, early stopping, background checkpoints, loggers, a model summary and a profile. Runs on
+// any number of ranks, including one.
+// Argument: the backend (default "auto").
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// The points of two spirals around each other, 2,000 to train on and 500 between these to test.
+// The points of two interleaved spirals: 2,000 for training, and 500 between them for testing.
 struct Spirals final : lockstep::BatchDataset<lockstep::Batch> {
   explicit Spirals(bool is_train_) : is_train(is_train_) {}
   std::int64_t size() const override { return is_train ? 2000 : 500; }
@@ -49,7 +49,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The F1 score of class 1 over all ranks: a function of its hits and of all errors.
+// The F1 score of class 1 over all ranks, computed from its hits and all errors.
 std::shared_ptr<lockstep::Metric> make_f1() {
   return std::make_shared<lockstep::SumMetric>(
       "f1", /*num_sums=*/2,
@@ -75,7 +75,7 @@ lockstep::Loader load(bool is_train, const lockstep::ProcessGroup& group) {
           {.batch_size = 20 / size}};
 }
 
-// Trains in `folder`, or goes on with the run there.
+// Trains in `folder`, or resumes the run there.
 lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::path& folder,
                           bool resume) {
   torch::manual_seed(0);
@@ -107,7 +107,7 @@ lockstep::RunReport train(lockstep::ProcessGroup& group, const std::filesystem::
       .log_histograms_every_n_steps = 500,
       .profiler = {.kind = lockstep::Profiler::kSimple},
       .info = {.recipe = "spirals"}};
-  if (group.rank() == 0) {  // the Trainer calls listeners there only
+  if (group.rank() == 0) {  // the Trainer calls listeners on rank 0 only
     options.listeners = lockstep::make_terminal_listeners(std::cout, {});
     options.listeners.push_back(std::make_unique<lockstep::LoggingListener>(lockstep::make_loggers(
         {"csv", "tensorboard"}, {.directory = folder / "logs", .run_name = "spirals"})));

@@ -14,13 +14,13 @@ __all__ = []
 
 
 def _create(options, _):
-    from lockstep_c10d import _C  # here: a program that does not use it need not load it
+    from lockstep_c10d import _C  # imported here, so that only programs that use it load it
 
     global _loaded
     if not _loaded:
         atexit.register(_C.shut_down_all)  # futures must not call into an interpreter that is gone
         _loaded = True
-    rank, members = options.group_rank, options.global_ranks_in_group  # empty: everybody
+    rank, members = options.group_rank, options.global_ranks_in_group  # empty: all ranks
     return _C.create(options.store, rank, options.group_size, members[rank] if members else rank,
                      options.timeout.total_seconds())
 

@@ -29,14 +29,14 @@ struct Live {
 std::mutex live_mutex;
 std::map<const LockstepBackend*, Live> live;
 
-// A forked child inherits the exit handlers of its parent, whose group goes on.
+// A forked child inherits the exit handlers of its parent and must not end the parent's group.
 void leave(lockstep::ProcessGroup& group, ProgressThreads& progress, pid_t process) {
   if (getpid() != process) return;
   if (progress.is_busy()) group.abort("the group was left with operations under way");
   progress.stop();
 }
 
-/// The list of a rooted call: one on the root, none elsewhere.
+/// The list of a rooted call, which has one list on the root and none elsewhere.
 std::vector<at::Tensor> list_on_root(const std::vector<std::vector<at::Tensor>>& lists) {
   return lists.empty() ? std::vector<at::Tensor>() : lists.front();
 }
@@ -73,10 +73,10 @@ LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank
         {.timeout = timeout,
          .environment = lockstep::WorkerEnvironment{
              .rank = world_rank,
-             // torchrun keeps its store when it starts all ranks again.
+             // torchrun keeps its store when it restarts all ranks.
              .restart_count = static_cast<int>(
                  lockstep::environment_integer("TORCHELASTIC_RESTART_COUNT").value_or(0))}});
-    // With more ranks than processors, looking would take the time of the rank that is looked for.
+    // With more ranks than processors, polling would take processor time from the awaited rank.
     const bool processor_for_each = group_->local_size() <= sysconf(_SC_NPROCESSORS_ONLN);
     const auto spin = lockstep::environment_integer("LOCKSTEP_FUTURE_SPIN_US");
     spin_ = std::chrono::microseconds(spin.value_or(processor_for_each ? 200 : 0));
@@ -255,7 +255,7 @@ LockstepBackend::WorkPtr LockstepBackend::_reduce_scatter_base(
 LockstepBackend::WorkPtr LockstepBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
-  // PyTorch 2.11 has no kind for it.
+  // PyTorch 2.11 has no OpType for this call.
   return start({c10d::OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor_coalesced",
                 options.timeout},
                inputs, outputs, [&] {

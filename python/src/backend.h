@@ -22,27 +22,27 @@
 
 namespace lockstep_c10d {
 
-/// Every call is one of lockstep::ProcessGroup, started at once; see Operation for what completes
-/// it. Meaning, arguments and thread-safety are those of torch.distributed's other backends. Wrong
-/// arguments are a ValueError, what fails later is a torch.distributed.DistBackendError of one
-/// line.
+/// A torch.distributed backend over a lockstep::ProcessGroup. Every call starts one operation of
+/// the group immediately; see Operation for how it completes. Meaning, arguments and thread-safety
+/// are those of torch.distributed's other backends. Wrong arguments raise ValueError. Later
+/// failures raise torch.distributed.DistBackendError with a one-line message.
 class LockstepBackend final : public c10d::Backend {
  public:
-  /// Collective: the ranks meet over `store`, which PyTorch made for this group alone. Messages
-  /// call this process rank `world_rank`.
+  /// Collective. The ranks meet over `store`, which PyTorch made for this group alone. Error
+  /// messages name this process rank `world_rank`.
   LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int world_rank,
                   std::chrono::milliseconds timeout);
   ~LockstepBackend() override;
 
   const std::string getBackendName() const override { return "lockstep"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  /// The timeout of all later waits that are not given one of their own.
+  /// Sets the timeout of all later waits that have none of their own.
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
-  void setSequenceNumberForGroup() override {}  // all count from zero
+  void setSequenceNumberForGroup() override {}  // all ranks count from zero
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void abort() override;
-  /// Ends the progress threads. With operations under way that only they complete, the group is
-  /// aborted. A forked child's call does nothing: the group is its parent's.
+  /// Stops the progress threads. If they still have operations to complete, the group is aborted. A
+  /// no-op in a forked child, because the group belongs to its parent.
   void shutdown() override;
 
   using Tensor = at::Tensor;
@@ -90,9 +90,10 @@ class LockstepBackend final : public c10d::Backend {
     const char* title;
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   };
-  /// The timeout of a call, which has its own or the group's.
+  /// The timeout of a call: its own, or the group's if it has none.
   std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
-  /// Starts what `begin` returns, a lockstep::WorkPtr, with errors as Python knows them.
+  /// Wraps the lockstep::WorkPtr that `begin` returns in an Operation, with errors translated for
+  /// Python.
   template <typename Begin>
   WorkPtr start(const Call& call, const Tensors& inputs, Tensors outputs, const Begin& begin);
 
@@ -104,7 +105,7 @@ class LockstepBackend final : public c10d::Backend {
   const pid_t process_ = getpid();
 };
 
-/// For the end of the interpreter: shuts down all backends that are left.
+/// Shuts down all remaining backends. Called at interpreter exit.
 void shut_down_all();
 
 }  // namespace lockstep_c10d

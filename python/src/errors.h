@@ -1,4 +1,5 @@
-// Lockstep's errors as PyTorch's, which Python knows: one line each.
+// Translates Lockstep's errors into PyTorch's, which have Python equivalents. Their texts have one
+// line.
 #pragma once
 
 #include <exception>
@@ -10,22 +11,21 @@
 
 namespace lockstep_c10d {
 
-/// The text of an error, before which stands what Gloo says of such, where it is known: scripts
-/// that were written for Gloo look for these words, some of them with a blank on either side.
+/// The text of an error, preceded by Gloo's words for this kind of error if there are any. Scripts
+/// written for Gloo search for these words, in some cases with a blank on either side.
 inline std::string in_words_of_gloo(const lockstep::CommError& error) {
   const std::string text = lockstep::first_line(error);
   if (dynamic_cast<const lockstep::TimeoutError*>(&error) != nullptr) {
     return (text.starts_with("Timed out") ? "lockstep: " : "lockstep: Timed out waiting: ") + text;
   }
-  // A peer's end has no type of its own.
+  // The end of a peer has no error type of its own, so it is recognized by the text.
   const bool has_gone =
       text.find(" died") != std::string::npos || text.find(" left the group") != std::string::npos;
   return has_gone ? "lockstep: Connection closed by peer: " + text : text;
 }
 
-/// Throws the exception that is being handled, as ValueError where the caller gave something wrong
-/// and as torch.distributed.DistBackendError where communication failed. LibTorch's own pass as
-/// they are.
+/// Rethrows the exception that is being handled: a ConfigError as ValueError, and any other error
+/// as torch.distributed.DistBackendError. LibTorch's own exceptions are rethrown unchanged.
 [[noreturn]] inline void throw_for_python() {
   try {
     throw;

@@ -1,4 +1,4 @@
-// An operation with something left to do on this rank when it has ended well.
+// An operation with a final step on this rank, which runs when the operation has succeeded.
 #pragma once
 
 #include <exception>
@@ -12,8 +12,8 @@
 
 namespace lockstep_c10d {
 
-/// For one thread at a time, which Operation sees to. What `finish` throws is the operation's
-/// error.
+/// Must be used by one thread at a time, which Operation ensures. An exception of `finish` becomes
+/// the operation's error.
 class FinishedWork final : public lockstep::Work {
  public:
   FinishedWork(lockstep::WorkPtr work, std::function<void()> finish)

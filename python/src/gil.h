@@ -1,4 +1,5 @@
-// Python's lock, which must not be held while we wait: the thread that we wait for may need it.
+// Python's global interpreter lock (GIL). It must not be held during a wait, because the awaited
+// thread may need it.
 #pragma once
 
 #include <optional>
@@ -9,8 +10,8 @@
 
 namespace lockstep_c10d {
 
-/// Gives up the lock for a scope where this thread holds it. PyTorch's bindings mostly did already,
-/// but not for all of what may wait, and C++ callers hold it or not.
+/// Releases the GIL for a scope, if this thread holds it. PyTorch's bindings have already released
+/// it for most calls, but not for all calls that may wait, and C++ callers may or may not hold it.
 class __attribute__((visibility("hidden"))) WithoutGil {
  public:
   WithoutGil() {

@@ -8,7 +8,7 @@
 #include "gil.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  // The store's and the backend's Python classes are PyTorch's.
+  // Registers PyTorch's Python classes for the store and the backend.
   pybind11::module_::import("torch._C._distributed_c10d");
   module.def("create",
              torch::wrap_pybind_function(

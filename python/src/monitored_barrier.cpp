@@ -19,12 +19,13 @@ using lockstep::Deadline;
 using lockstep::str;
 using lockstep::WorkPtr;
 
-constexpr int kTag = (1 << 16) - 1;  // the highest that Gloo carries
+constexpr int kTag = (1 << 16) - 1;  // the highest tag that Gloo supports
 constexpr std::chrono::microseconds kBetweenLooks{200};
 
 at::Tensor message() { return at::zeros({1}, at::kByte); }
 
-// Unlike a wait that reaches its deadline, looks do not end the operation. False at the deadline.
+// Polls until `work` completes; returns false at the deadline. A wait that reached its deadline
+// would end the operation.
 bool completes(lockstep::Work& work, const Deadline& deadline) {
   while (!work.is_completed()) {
     if (deadline.expired()) return false;
@@ -59,7 +60,7 @@ void wait_for_all(lockstep::ProcessGroup& group, std::chrono::milliseconds timeo
       if (completes(*arrivals[static_cast<std::size_t>(rank - 1)], deadline)) continue;
       missing.push_back(rank);
     } catch (const lockstep::CommError& error) {
-      // The group has ended, which says nothing about the ranks that follow.
+      // The group has ended, so it is unknown whether the following ranks would have arrived.
       missing.push_back(rank);
       fail(group, str(who_failed(), ": ", lockstep::first_line(error)));
     }

@@ -38,8 +38,8 @@ bool Operation::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-// A wait of ours that reached its deadline would end the operation; the caller's deadline is only
-// this wait's.
+// Polls until `give_up`. Work::wait() is not used, because it ends the operation at its deadline,
+// and the caller's deadline applies to this wait only.
 void Operation::look_until(std::chrono::steady_clock::time_point give_up,
                            std::chrono::milliseconds timeout) {
   while (!isCompleted()) {
@@ -78,7 +78,7 @@ std::exception_ptr Operation::exception() const {
 }
 
 void Operation::drive() noexcept {
-  // Somebody else has claimed it, to wait for it as well or to have a look.
+  // Another thread may have claimed the operation, to wait for it or to poll it.
   while (!ended_ && !claim()) pause();
   if (ended_) return;
   std::exception_ptr error;
@@ -90,14 +90,14 @@ void Operation::drive() noexcept {
   end(error);
 }
 
-// Called once, by the thread that has claimed the operation, which stays claimed.
+// Called once, by the thread that has claimed the operation. The operation stays claimed.
 void Operation::end(const std::exception_ptr& error) {
   const auto translated = for_python(error);
   finish(translated);
   c10::intrusive_ptr<Future> outputs, result;
   {
     const std::scoped_lock lock(futures_mutex_);
-    ended_ = true;  // a future that is made from here on is complete from its beginning
+    ended_ = true;  // futures that are created from now on are complete immediately
     outputs = outputs_future_;
     result = result_future_;
   }

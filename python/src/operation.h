@@ -1,4 +1,4 @@
-// One operation, as PyTorch's Work.
+// One operation as a PyTorch Work.
 #pragma once
 
 #include <atomic>
@@ -18,19 +18,20 @@ class ProgressThreads;
 
 struct OperationOptions {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  /// For PyTorch's profiler: "lockstep:all_reduce".
+  /// The name in PyTorch's profiler, as in "lockstep:all_reduce".
   const char* title = nullptr;
   std::uint64_t sequence = 0;
-  /// After which the operation has failed; absent: the group's.
+  /// The time after which the operation fails; absent: the group's timeout.
   std::optional<std::chrono::milliseconds> timeout;
-  /// How long get_future() looks whether the operation is done before a progress thread gets it.
+  /// How long getFuture() polls for completion before it passes the operation to a progress thread.
   std::chrono::microseconds spin{0};
 };
 
-/// Lockstep's operations move when somebody calls in. wait() does so in the calling thread, which
-/// is the quickest. A future completes by itself, as its users expect: it gets a progress thread
-/// to wait, but only where a short look did not find the operation done already, as it does where
-/// DDP's ranks keep pace. Safe to use from several threads; one at a time drives the operation.
+/// Lockstep's operations advance only when a thread calls into them. wait() advances the operation
+/// in the calling thread, which is fastest. A future must complete without a further call, so a
+/// progress thread waits for its operation, unless a short poll finds it complete, as is usual if
+/// DDP's ranks keep pace. Safe to use from several threads; one thread at a time drives the
+/// operation.
 class Operation final : public c10d::Work {
  public:
   Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
@@ -48,12 +49,13 @@ class Operation final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
-  /// Messages may be completed in any order, collectives in that in which they were called.
+  /// Whether this is a point-to-point message. Messages may complete in any order; collectives
+  /// complete in the order of their calls.
   bool is_message() const { return c10d::isP2POp(opType_); }
 
-  /// Unlike isCompleted() it only looks: nothing moves by it.
+  /// Unlike isCompleted(), does not advance the operation.
   bool has_ended() const { return ended_; }
-  /// Waits for the end, whatever it is.
+  /// Waits until the operation has succeeded or failed.
   void drive() noexcept;
 
  private:
@@ -68,7 +70,7 @@ class Operation final : public c10d::Work {
   const std::vector<at::Tensor> outputs_;
   const std::shared_ptr<ProgressThreads> progress_;
   const OperationOptions options_;
-  std::atomic<bool> claimed_{false};  ///< somebody drives it
+  std::atomic<bool> claimed_{false};  ///< whether a thread drives the operation
   std::atomic<bool> ended_{false};
   std::mutex futures_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> outputs_future_, result_future_;

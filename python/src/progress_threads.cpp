@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{200};
 
-// The set that this thread is one of.
+// The ProgressThreads object to which this thread belongs.
 thread_local const ProgressThreads* own_set = nullptr;
 
 }  // namespace
 
-// A thread is left only where a callback stopped the set and went on with the group.
+// Threads are left only if a callback called stop() and continued to use the group.
 ProgressThreads::~ProgressThreads() {
   for (std::thread& thread : threads_) thread.detach();
 }
@@ -44,7 +44,7 @@ void ProgressThreads::stop() {
   Lock lock(mutex_);
   stopped_ = true;
   turn_.notify_all();
-  // One that ends may have started another.
+  // A thread that ends may have started another one.
   while (!threads_.empty()) {
     std::thread thread = std::move(threads_.back());
     threads_.pop_back();
@@ -56,7 +56,8 @@ void ProgressThreads::stop() {
     }
     lock.lock();
   }
-  // Operations that their callers completed while no thread looked; each of them holds this set.
+  // Drop operations that their callers have completed; each of them holds a reference to this
+  // object.
   Operations ended;
   for (Queue* queue : {&collectives_, &messages_}) take_ended(*queue, ended);
   lock.unlock();
@@ -72,9 +73,8 @@ bool ProgressThreads::Queue::has_work() const {
                       [](const auto& each) { return each->has_ended(); });
 }
 
-// The functions from here on are called with the lock, unless they say something else. An operation
-// may end at any moment, on the thread of a caller who waits for it: what one look at a queue has
-// found may be over at the next.
+// The functions below are called with the lock held, unless stated otherwise. An operation may end
+// at any moment on the thread of a caller that waits for it, so two checks of a queue may differ.
 
 ProgressThreads::Queue* ProgressThreads::queue_without_driver() {
   for (Queue* queue : {&collectives_, &messages_}) {
@@ -92,7 +92,7 @@ void ProgressThreads::find_driver() {
   }
 }
 
-// A thread of the set that cannot start another goes on alone: it drives both queues in turn.
+// If a progress thread cannot start another one, it continues alone and drives both queues in turn.
 void ProgressThreads::start_thread() {
   try {
     threads_.emplace_back([self = shared_from_this()] { self->run(); });
@@ -101,7 +101,7 @@ void ProgressThreads::start_thread() {
   }
 }
 
-// Without the lock.
+// Called without the lock.
 void ProgressThreads::run() {
   pthread_setname_np(pthread_self(), "lockstep_c10d");
   own_set = this;
@@ -121,15 +121,15 @@ void ProgressThreads::run() {
     lock.lock();
     take_ended(*queue, operations);
     if (queue->driver == std::this_thread::get_id()) queue->driver = {};
-    // The last one to drop an operation drops tensors, which may need Python.
+    // Dropping the last reference to an operation drops its tensors, which may need the GIL.
     lock.unlock();
     operations.clear();
     lock.lock();
   }
 }
 
-// Collectives end in their order, so only the first needs a look, even of thousands. Empty where
-// all have ended.
+// Returns all messages, or the first collective that has not ended: collectives end in order, so
+// only the first one needs to be driven. Empty if all have ended.
 ProgressThreads::Operations ProgressThreads::next_operations(const Queue& queue) const {
   if (&queue == &messages_) return queue.operations;
   const auto first = std::find_if(queue.operations.begin(), queue.operations.end(),
@@ -138,8 +138,8 @@ ProgressThreads::Operations ProgressThreads::next_operations(const Queue& queue)
   return {*first};
 }
 
-// Until a collective has ended, or for one look at all messages. Callbacks may run meanwhile; then
-// another thread drives. Without the lock.
+// Waits until a collective has ended, or polls all messages once. Callbacks may run meanwhile, in
+// which case another thread drives. Called without the lock.
 void ProgressThreads::drive(const Operations& operations) {
   if (!operations.front()->is_message()) return operations.front()->drive();
   bool any_ended = false;
@@ -147,7 +147,7 @@ void ProgressThreads::drive(const Operations& operations) {
   if (!any_ended) std::this_thread::sleep_for(kBetweenLooks);
 }
 
-// Appends to `ended`.
+// Moves operations that have ended from `queue` to the end of `ended`.
 void ProgressThreads::take_ended(Queue& queue, Operations& ended) {
   Operations& operations = queue.operations;
   const auto first_ended =

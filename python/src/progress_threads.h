@@ -1,4 +1,4 @@
-// The threads that complete the futures of operations that nobody waits for.
+// The threads that complete the futures of operations for which no caller waits.
 #pragma once
 
 #include <condition_variable>
@@ -12,13 +12,13 @@
 
 namespace lockstep_c10d {
 
-/// One set for each process group. One thread at a time drives the collectives: it sleeps in the
-/// transport while it waits for them, in the order in which they were called. Another looks at the
-/// messages, whose order says nothing, a few thousand times a second while there are some. A thread
-/// that is about to run the callbacks of a future steps aside first, and another drives, because a
-/// callback may wait for a further operation. There are as many threads as were ever needed at one
-/// time; the first starts with the first operation that needs it. Must be stopped before it is
-/// dropped. Safe to use from several threads, none of which may hold Python's lock.
+/// The progress threads of one process group. One thread at a time drives the collectives: it waits
+/// for them in the order of their calls and sleeps in the transport meanwhile. Another thread polls
+/// the messages, which may complete in any order, a few thousand times per second while there are
+/// any. Before a thread runs the callbacks of a future, it steps aside and another thread drives,
+/// because a callback may wait for another operation. Threads are started when they are needed and
+/// kept until stop(), which must be called before the last owner drops the object. Safe to use from
+/// several threads, none of which may hold the GIL.
 class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
  public:
   ProgressThreads() = default;
@@ -26,16 +26,16 @@ class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
   ProgressThreads(const ProgressThreads&) = delete;
   ProgressThreads& operator=(const ProgressThreads&) = delete;
 
-  /// std::system_error where no thread can be started and there is none yet; a later call tries
+  /// Throws std::system_error if there is no thread yet and none can be started. A later call tries
   /// again.
   void add(c10::intrusive_ptr<Operation> operation);
-  /// Called before callbacks run, on whichever thread runs them.
+  /// Must be called before the callbacks of a future run, on the thread that runs them.
   void step_aside();
-  /// Whether operations are left that have not ended.
+  /// Whether some operations have not ended.
   bool is_busy() const;
-  /// Waits until the operations that it was given have ended, and for the threads. Further ones are
-  /// taken from callbacks that still run; the futures of others complete when somebody waits for
-  /// their works.
+  /// Waits until all added operations and all threads have ended. Callbacks that are still running
+  /// may add more operations. The future of an operation that is added by another thread, or later,
+  /// completes when a caller waits for its Work.
   void stop();
 
  private:
@@ -44,7 +44,7 @@ class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
 
   struct Queue {
     Operations operations;   ///< in the order in which they were added
-    std::thread::id driver;  ///< none: nobody drives
+    std::thread::id driver;  ///< default-constructed if no thread drives the queue
     bool has_work() const;
   };
 
@@ -57,7 +57,7 @@ class ProgressThreads : public std::enable_shared_from_this<ProgressThreads> {
   void take_ended(Queue& queue, Operations& ended);
 
   mutable std::mutex mutex_;
-  std::condition_variable turn_;  ///< somebody may drive, or all stop
+  std::condition_variable turn_;  ///< signals that a thread may drive or that all must stop
   Queue collectives_, messages_;
   std::vector<std::thread> threads_;
   int idle_ = 0;  ///< threads that wait for their turn

@@ -1,4 +1,4 @@
-// PyTorch's reduction as ours.
+// Converts PyTorch's reduction operations to Lockstep's.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -7,7 +7,7 @@
 
 namespace lockstep_c10d {
 
-/// ValueError for one that is neither's.
+/// Throws ValueError if Lockstep does not support the operation.
 lockstep::ReduceOp reduce_op(const c10d::ReduceOp& op);
 
 }  // namespace lockstep_c10d

@@ -71,8 +71,8 @@ lockstep::WorkPtr all_reduce(lockstep::ProcessGroup& group, const Tensors& tenso
   const at::Tensor reduced = reduced_here(tensors, op);
   return std::make_shared<FinishedWork>(group.async_all_reduce(reduced, op),
                                         [tensors, reduced, op]() mutable {
-                                          // The reduction averaged the ranks' sums over the ranks
-                                          // only; divide by the tensors of each rank, too.
+                                          // The all-reduce divided the sums by the number of ranks
+                                          // only; divide also by the number of tensors per rank.
                                           if (op == lockstep::ReduceOp::kAverage)
                                             reduced.div_(static_cast<double>(tensors.size()));
                                           for (const at::Tensor& tensor : tensors)

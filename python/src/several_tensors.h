@@ -1,5 +1,5 @@
-// Calls of one rank with several tensors, which stand for several devices. Only the raw methods of
-// a backend take such lists; meaning and restrictions are those of Gloo.
+// Calls in which one rank passes several tensors, one per device. Only the raw methods of a backend
+// take such lists. Meaning and restrictions are those of Gloo.
 #pragma once
 
 #include <vector>
@@ -12,10 +12,12 @@ namespace lockstep_c10d {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The one tensor of a call of which Gloo, too, takes no more: else a ValueError.
+/// The tensor of a call that takes only one, as with Gloo. Throws ValueError if there are more or
+/// none.
 const at::Tensor& single(const Tensors& tensors, const char* call);
 
-/// Every tensor becomes the reduction of all tensors of all ranks. They have one shape and type.
+/// Every tensor becomes the reduction of all tensors of all ranks. All tensors must have the same
+/// shape and type.
 lockstep::WorkPtr all_reduce(lockstep::ProcessGroup& group, const Tensors& tensors,
                              lockstep::ReduceOp op);
 
@@ -23,11 +25,11 @@ lockstep::WorkPtr all_reduce(lockstep::ProcessGroup& group, const Tensors& tenso
 lockstep::WorkPtr broadcast(lockstep::ProcessGroup& group, const Tensors& tensors, int root,
                             int root_tensor);
 
-/// Each list of `outputs`, one for each input, has the inputs of all ranks, rank after rank.
+/// `outputs` has one list per input. Each list receives the inputs of all ranks, in rank order.
 lockstep::WorkPtr all_gather(lockstep::ProcessGroup& group, const std::vector<Tensors>& outputs,
                              const Tensors& inputs);
 
-/// The sum of `tensors` of this rank, for an average too, or what else `op` makes of them.
+/// The reduction of this rank's `tensors`. For an average, this is their sum.
 at::Tensor reduced_here(const Tensors& tensors, lockstep::ReduceOp op);
 
 }  // namespace lockstep_c10d

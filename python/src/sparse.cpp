@@ -15,7 +15,8 @@
 namespace lockstep_c10d {
 namespace {
 
-// The numbers of elements of all ranks; checks that their tensors have one shape and type.
+// Returns the numbers of elements of all ranks. Checks that all tensors have the same shape and
+// type.
 std::vector<std::int64_t> exchange_counts(lockstep::ProcessGroup& group, const at::Tensor& tensor,
                                           std::chrono::milliseconds timeout) {
   std::vector<std::int64_t> facts = {tensor._nnz(), tensor.sparse_dim(),
@@ -39,7 +40,7 @@ std::vector<std::int64_t> exchange_counts(lockstep::ProcessGroup& group, const a
   return counts;
 }
 
-// `rows` of all ranks, each rank's padded to `most` rows.
+// Gathers the `rows` of all ranks, each padded to `most` rows.
 std::pair<at::Tensor, lockstep::WorkPtr> gather_rows(lockstep::ProcessGroup& group,
                                                      const at::Tensor& rows, std::int64_t most) {
   std::vector<std::int64_t> shape = rows.sizes().vec();
@@ -51,7 +52,7 @@ std::pair<at::Tensor, lockstep::WorkPtr> gather_rows(lockstep::ProcessGroup& gro
   return {all, group.async_all_gather_into_tensor(all, mine)};
 }
 
-// Without the padding, one rank's rows after another's.
+// Concatenates the rows of all ranks without the padding, in rank order.
 at::Tensor joined(const at::Tensor& all, const std::vector<std::int64_t>& counts) {
   Tensors pieces;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {

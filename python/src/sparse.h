@@ -7,13 +7,13 @@
 
 namespace lockstep_c10d {
 
-/// Whether a call is one of this file.
+/// Whether a call with these tensors must use all_reduce_sparse().
 bool is_sparse(const Tensors& tensors);
 
-/// Collective. Every tensor becomes the sum of all ranks' tensors, coalesced. Ranks may have
-/// different numbers of elements, but one shape and type; ValueError for these and for other
-/// reductions than the sum. Unlike others this call waits for the peers: how many elements they
-/// have decides what follows.
+/// Collective. Every tensor becomes the coalesced sum of all ranks' tensors. Ranks may have
+/// different numbers of elements. Throws ValueError if shapes or types differ, or if `op` is not
+/// the sum. Unlike other calls, this one waits for the peers, because the size of the transfer
+/// depends on their numbers of elements.
 lockstep::WorkPtr all_reduce_sparse(lockstep::ProcessGroup& group, const Tensors& tensors,
                                     lockstep::ReduceOp op, std::chrono::milliseconds timeout);
 

@@ -1,4 +1,4 @@
-// Runs `lockstep data` in a test, with its own data.
+// Runs `lockstep data` in a test, with the test's own data.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace lockstep::testing_support {
 
-/// A folder of images, a small MNIST, and an environment without the user's own data.
+/// A folder of images, a small MNIST, and an environment without the user's data.
 class DataCommand : public ::testing::Test {
  protected:
   DataCommand() {

@@ -1,4 +1,4 @@
-// `lockstep data` from its users' point of view. data_preview_command_test.cpp tests its previews.
+// `lockstep data` as its users see it. data_preview_command_test.cpp tests its previews.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -216,7 +216,7 @@ TEST_F(DataCommand, WritesTheFileBehindALink) {
   EXPECT_TRUE(read_text(data / "real.pack").starts_with("LOCKPACK"));
 }
 
-// Folder names are any bytes, whereas JSON is UTF-8.
+// Folder names are arbitrary bytes, whereas JSON must be UTF-8.
 TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
   const std::string image = read_text(data / "images/cat/10.png");
   data.write("odd/c\xff/a.png", image);
@@ -233,7 +233,8 @@ TEST_F(DataCommand, WritesJsonOfNamesThatAreNoText) {
   }
 }
 
-// A photograph of 150x150 pixels that is reduced to 16x16 is decoded at a quarter of its size.
+// A photograph of 150x150 pixels that is reduced to 16x16 is decoded at a quarter of its
+// resolution.
 TEST_F(DataCommand, PreviewsImagesAsItsOptionDecodesThem) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const auto sheet = [&](const std::vector<std::string>& options) {
@@ -267,7 +268,7 @@ TEST_F(DataCommand, CountsDamagedImages) {
                                 HasSubstr("a.pack: record 3 is damaged: its checksum is wrong")));
 }
 
-// A truncated file, a file of another format, and one that only lacks its last chunk.
+// Writes a truncated file, a file of another format, and one that lacks only its last chunk.
 void damage_images(const TemporaryDirectory& data) {
   const auto cut = [&](const std::string& name, std::size_t bytes) {
     const std::string file = read_text(data / name);
@@ -308,7 +309,7 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
   EXPECT_EQ(found["odd"][0]["index"], 6);
 }
 
-// The images have from 80 to 168 pixels.
+// The images have between 80 and 168 pixels.
 TEST_F(DataCommand, ChecksImagesOfAsManyPixelsAsItsOptionAllows) {
   const ProgramResult refused =
       run({"check", images(), "--max-image-pixels", "167", "--json", in_out("check.json")});
@@ -371,7 +372,8 @@ TEST_F(DataCommand, AFullDiskLeavesNothing) {
   EXPECT_THAT(out.names(), IsEmpty());
 }
 
-// Twelve images that take a while each; the signal arrives once the file has been begun.
+// Reading the twelve images takes a while. The signal arrives when the output file has been
+// started.
 TEST_F(DataCommand, ASignalLeavesNothing) {
   ProgramRun packing =
       start({"pack", images(), in_out("a.pack"), "--size", "3000", "--threads", "0"});

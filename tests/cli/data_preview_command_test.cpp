@@ -1,4 +1,4 @@
-// `lockstep data preview` from its users' point of view.
+// `lockstep data preview` as its users see it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The sheet in a PNG file: its size, its pixels, and the number of pixels that are not grey.
+// A sheet read from a PNG file: its size, its pixels, and the number of pixels that are not grey.
 struct Sheet {
   ImageHeader header;
   std::vector<std::uint8_t> rgb;
@@ -96,7 +96,7 @@ TEST_F(DataCommand, PreviewsFoldersAndPacksWithMixedLabels) {
   }
 }
 
-// Six files as long as the real ones: one, under six names.
+// Writes one file under six names, as long as the real ones.
 void write_cifar10(const TemporaryDirectory& data) {
   const std::string folder = "cifar10/";
   data.write(folder + "test_batch.bin", cifar_records(10'000));

@@ -1,4 +1,4 @@
-// `lockstep explain` from its users' point of view.
+// `lockstep explain` as its users see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

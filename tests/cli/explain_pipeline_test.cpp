@@ -1,4 +1,4 @@
-// Pipeline schedules as text and as pictures, from nominal times and from a fixed measurement.
+// Pipeline schedules as text and pictures, from nominal times and from a fixed measurement.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST(PipelineText, SpeaksOfOneStage) {
   }
 }
 
-// Lines are continued below, at a multiple of ten.
+// Long lines continue below, broken at a multiple of ten.
 TEST(PipelineText, WrapsLinesOfTime) {
   const std::string text = pipeline_text(picture_of_schedule("gpipe", 2, 8), 36);
   EXPECT_THAT(text, HasSubstr("time         0         10\n"
@@ -120,7 +120,7 @@ TEST(PipelinePicture, CountsMessagesThatTakeTime) {
   const PipelinePicture with = picture_of_schedule("1f1b", 2, 3, 0.5);
   EXPECT_GT(with.bubbles[0].bubble, without.bubbles[0].bubble);
   EXPECT_THAT(with.bubbles[0].name, HasSubstr("a message 0.5"));
-  EXPECT_EQ(with.charts[0].timeline.workers[0].size(), 12U);  // 6 of the table, 3 sent, 3 received
+  EXPECT_EQ(with.charts[0].timeline.workers[0].size(), 12U);  // 6 actions, 3 sends, 3 receives
   EXPECT_THAT(pipeline_text(with, 80), HasSubstr("s sends"));
 }
 
@@ -129,7 +129,7 @@ TEST(PipelinePicture, HasNoFormulaWhereNoneHolds) {
   EXPECT_EQ(picture_of_schedule("zb-h1", 4, 3).bubbles.size(), 1U);
 }
 
-// Two workers that wait for each other's messages, in seconds.
+// A measurement of two workers that wait for each other's messages. Times are in seconds.
 PipelineMeasurement measured_step() {
   using pipeline::Kind;
   PipelineMeasurement measured;
@@ -162,7 +162,7 @@ TEST(PipelinePicture, ComparesAStepWithItsReplay) {
   ASSERT_EQ(picture.charts.size(), 2U);
   EXPECT_EQ(picture.charts[0].unit, "ms");
   EXPECT_DOUBLE_EQ(picture.charts[0].timeline.end, 10);
-  EXPECT_NEAR(picture.charts[1].timeline.end, 2 + 1 + 2 + 2, 1e-9);  // messages take nothing
+  EXPECT_NEAR(picture.charts[1].timeline.end, 2 + 1 + 2 + 2, 1e-9);  // messages take no time
   ASSERT_EQ(picture.bubbles.size(), 3U);
   EXPECT_NEAR(picture.bubbles[0].bubble, 1 - 7.0 / 20, 1e-9);
   EXPECT_NEAR(picture.bubbles[1].bubble, 1 - 7.0 / 14, 1e-9);
@@ -190,7 +190,7 @@ TEST(PipelinePicture, SaysWhatTheExecutorCosts) {
                         "of 12.500 ms\n  3.000 ms  what the measured step took longer"));
   EXPECT_THAT(pipeline_svg(picture), HasSubstr("takes 0.500 ms, 4.00% of a step"));
 
-  // A replay runs nothing.
+  // A replay executes nothing.
   const PipelinePicture paper = picture_of_schedule("gpipe", 2, 1);
   EXPECT_FALSE(nlohmann::json::parse(picture_json(paper)).contains("executor_ms"));
   EXPECT_THAT(pipeline_text(paper, 80), Not(HasSubstr("executor")));
@@ -229,7 +229,7 @@ TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
   EXPECT_THAT(text, HasSubstr("The workers wanted 2 processors and shared 1"));
 }
 
-// Each worker of zbv has two stages.
+// With zbv, each worker has two stages.
 PipelinePicture picture_of_measured_zbv() {
   const ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
       .schedule = "zbv", .stages = 4, .micro_batches = 4, .measured = true});
@@ -256,7 +256,7 @@ TEST(PipelinePicture, NamesTheBytesOfAWorkersStages) {
   EXPECT_THAT(svg, HasSubstr(">stages: 768 KiB + 256 KiB</text>"));
 }
 
-// A worker's only stage has the worker's bytes.
+// The bytes of a worker's only stage equal those of the worker.
 TEST(PipelinePicture, NamesNoBytesOfASingleStage) {
   const PipelinePicture picture = picture_of_measured_step();
   EXPECT_EQ(stage_bytes_text(picture, 0), "");
@@ -322,8 +322,8 @@ TEST(PipelineSvg, HasABoxForEachAction) {
   const PipelinePicture measured = picture_of_measured_step();
   const std::string drawn = pipeline_svg(measured);
   EXPECT_EQ(occurrences(drawn, "<title>"), 16U);
-  EXPECT_EQ(occurrences(drawn, "class=\"idle\""), 4U + 1U);  // and the legend's
-  EXPECT_EQ(occurrences(drawn, "class=\"bar\""), 4U + 3U);   // memory, and bubbles
+  EXPECT_EQ(occurrences(drawn, "class=\"idle\""), 4U + 1U);  // and one in the legend
+  EXPECT_EQ(occurrences(drawn, "class=\"bar\""), 4U + 3U);   // bars for memory and for bubbles
   EXPECT_THAT(drawn, HasSubstr("<title>0F0 on worker 0: 0 to 2 ms</title>"));
   expect_well_formed(drawn);
 }

@@ -1,4 +1,4 @@
-// `lockstep export` from its users' point of view.
+// `lockstep export` as its users see it.
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -55,7 +55,7 @@ TEST_F(ExportCommand, WritesTheNetOfACheckpoint) {
   EXPECT_EQ(other.initializers.at("conv1.weight"), kFloat16);
 }
 
-// Exports the weights that the run evaluated.
+// The exported weights are those that the run evaluated.
 TEST_F(ExportCommand, TakesTheAverageOfTheWeights) {
   const ProgramResult trained =
       train({"mnist", "--max-steps", "3", "--batch-size", "16", "--limit-val-batches", "0",
@@ -97,7 +97,7 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "net.onnx"));
 }
 
-// Weights written by another program, which has no recipes.
+// The weights come from another program, which records no recipe.
 TEST_F(ExportCommand, AsksForTheRecipeOfWeightsFromElsewhere) {
   const std::pair<const char*, std::string> files[] = {
       {"weights.pth", serialize_torch_file({})},

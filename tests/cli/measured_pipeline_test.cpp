@@ -1,5 +1,5 @@
-// Pipelines run by `lockstep explain pipeline --measured`: stages that wait, and the results of a
-// run. Nothing here depends on the machine's speed.
+// The pipelines that `lockstep explain pipeline --measured` runs: their waiting stages, and the
+// results of a run. No test depends on the speed of the machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(WaitingStage, WaitsTwiceInAWholeBackward) {
   EXPECT_TRUE(of_inputs.at(0).equal(torch::full({2}, 5.0F)));
 }
 
-// The first stage costs as much as the others, although the gradient of its input is not needed.
+// The first stage costs as much as the others, although nobody needs the gradient of its input.
 TEST(WaitingStage, CostsTheSameAsTheFirstStage) {
   for (const bool split : {false, true}) {
     const auto wait = shortest_wait();
@@ -92,8 +92,8 @@ TEST(WaitingStage, CostsTheSameAsTheFirstStage) {
   }
 }
 
-// A sink that the module attaches itself, as the first stage that computes does, divides its waits
-// as those of the other stages are divided.
+// When the module attaches a sink itself, as a first stage with parameters does, its waits are
+// divided between the parts of the backward like those of other stages.
 TEST(WaitingStage, WaitsInEachPartBehindASinkOfTheModule) {
   const auto wait = shortest_wait();
   WaitingStage stage(wait);
@@ -142,18 +142,18 @@ TEST(MeasurePipeline, MeasuresTheMemoryOfStagesThatCompute) {
   EXPECT_FALSE(all.waiting.has_value());
   ASSERT_EQ(all.worker_bytes.size(), 2U);
   ASSERT_EQ(few.stage_bytes.size(), 2U);
-  // The first worker holds 8 micro-batches, and 2; each left the results of two linear layers and
-  // two activations. The loss keeps nothing: the last result of the last stage is gone.
+  // The first worker holds 8 micro-batches, or 2. Each one keeps the outputs of two linear layers
+  // and two activations. The loss keeps nothing, and the last stage's output is already freed.
   const double tensor = 16 * 64 * sizeof(float);
   EXPECT_NEAR(static_cast<double>(all.worker_bytes[0]), 8 * 4 * tensor, tensor / 4);
   EXPECT_NEAR(static_cast<double>(few.worker_bytes[0]), 2 * 4 * tensor, tensor / 4);
   EXPECT_NEAR(static_cast<double>(few.worker_bytes[1]), 3 * tensor, tensor / 4);
 }
 
-// Between the parts of its backward the first stage keeps what another one keeps: the gradient that
-// flows into its layer in place of what GELU saved, and its output, which the next stage still
-// needs. The gradients of its own output and of the batch are gone. One worker has both stages, so
-// that the order of all actions is that of the table.
+// Between the two parts of its backward, the first stage keeps as much as any other: the gradient
+// that flows into its layer (instead of what GELU saved), and its output, which the next stage
+// still needs. The gradients of its output and of the batch are already freed. One worker has both
+// stages, so that all actions run in the order of the table.
 TEST(MeasurePipeline, TheFirstStageKeepsNoMoreThanTheOthers) {
   const ToyStages toys = {
       .activation = "gelu", .width = 64, .layers = 1, .samples = 16, .steps = 1};

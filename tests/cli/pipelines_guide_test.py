@@ -1,11 +1,12 @@
-"""Runs the commands that docs/pipelines.md shows: what they print and draw must be what the guide has.
+"""Runs the commands that docs/pipelines.md shows, whose output and pictures must equal those in the guide.
 
 Usage: pipelines_guide_test.py PROGRAM SOURCE_DIR [--write]
 
-A block of the guide that begins with "$ lockstep explain pipeline" is a command and its output; what is measured is
-left out. Every picture that the guide shows must be there; one of a measured step (measured-NAME.svg, drawn by
-benchmarks/pipeline_table.py --pictures) must have the step beside its replay, for all actions of its table. Where the command draws a picture of some name, the guide's picture of that name must be the same, byte for
-byte, XML, and have a box for each action of the table. --write replaces outputs and pictures by what the program gives.
+A block of the guide that begins with "$ lockstep explain pipeline" is a command and its output; measurements are left
+out. Every picture that the guide shows must exist. A picture of a measured step (measured-NAME.svg, drawn by
+benchmarks/pipeline_table.py --pictures) must show the step and its replay, with all actions of its table. If a
+command draws a picture, the guide's picture of that name must be byte for byte the same, well-formed XML, with a box
+for each action of the table. --write replaces the guide's outputs and pictures with those of the program.
 """
 import collections
 import pathlib
@@ -31,13 +32,13 @@ def run(program, command, folder):
 
 
 def actions_of(output):
-    """How many actions the table at the end of a command's output has."""
+    """The number of actions in the table at the end of a command's output."""
     table = output[output.index("\ntable, "):].split("\n", 2)[2]
     return len(re.findall(r"\b\d+(?:F|B|I|W)\d+\b", table))
 
 
 def check_measured(picture, name):
-    """A measured step has the actions of the table, and messages; so has its replay."""
+    """Checks that a measured step has the actions of the table, and messages, and that its replay has them, too."""
     texts = ["".join(each.itertext()) for each in picture.iter(TEXT)]
     if "measured" not in texts or "replayed" not in texts:
         raise SystemExit(f"{name} does not show a measured step beside its replay")

@@ -25,7 +25,7 @@ using ::testing::SizeIs;
 const Normalize kColor = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 const Normalize kGrey = {{0.1307}, {0.3081}};
 
-// Images of random bytes, with labels 0, 1, ... classes - 1, 0, ...
+// Images of random bytes with the labels 0, 1, ..., classes - 1, 0, ...
 ImageDataset noise(std::int64_t size, const ImageShape& shape, std::int64_t classes,
                    std::vector<std::string> names = {}) {
   auto bytes = std::make_shared<std::vector<std::uint8_t>>(size * (shape.elements() + 1));
@@ -43,7 +43,7 @@ ImageDataset noise(std::int64_t size, const ImageShape& shape, std::int64_t clas
   return ImageDataset("noise", shape, classes, std::vector{shard}, std::move(names));
 }
 
-// Pixel (x, y) of an image, as it appears on a sheet.
+// Pixel (x, y) of an image with the colour that a sheet shows.
 Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
   const auto at = [&](std::int64_t c) {
     return view.pixels[std::min(c, view.shape.channels - 1) * view.channel_stride +
@@ -52,7 +52,7 @@ Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
   return {at(0), at(1), at(2)};
 }
 
-// Number of pixels of a cell that differ from `expected(x, y)`, each `scale` wide.
+// The number of pixels in a cell that differ from `expected(x, y)`. Each pixel is `scale` wide.
 template <class Expected>
 int differences(const ContactSheet& sheet, std::int64_t row, std::int64_t column, ImageSize size,
                 std::int64_t scale, const Expected& expected) {
@@ -88,7 +88,7 @@ TEST(Preview, ShowsWhatOperatorsDo) {
   const ImageDataset dataset = noise(2, {3, 8, 8}, 2);
   const Preview mirrored =
       make_preview(dataset, {RandomHorizontalFlip{1}, kColor}, {.versions = 1, .scale = 2});
-  // 6x6 pixels of 8x8.
+  // Erases 6x6 of 8x8 pixels.
   const RandomErasing erasing{
       .probability = 1, .scale = {0.5625, 0.5625}, .ratio = {1, 1}, .value = 1e9};
   const Preview erased = make_preview(dataset, {kColor, erasing}, {.versions = 1, .scale = 1});
@@ -112,7 +112,8 @@ TEST(Preview, ShowsWhatOperatorsDo) {
   }
 }
 
-// An image's random choices depend on its place in the data set: the sheet shows those of a run.
+// An image's random choices depend only on its index in the data set, so that the sheet shows the
+// images of a run.
 TEST(Preview, ShowsTheVersionsOfATrainingRun) {
   const ImageDataset dataset = noise(40, {3, 8, 8}, 10);
   const Augmentation list = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},

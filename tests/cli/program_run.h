@@ -20,7 +20,7 @@
 namespace lockstep::testing_support {
 
 struct ProgramResult {
-  int exit_code = -1;  ///< 128 + signal when it was killed
+  int exit_code = -1;  ///< 128 + signal if a signal ended it
   std::string out;
   std::string err;
   int left_behind = 0;  ///< processes that outlived the program; they are killed
@@ -36,16 +36,16 @@ struct ProgramResult {
   }
 };
 
-/// Processes started by `parent` that are still running.
+/// Running processes whose parent is `parent`.
 inline std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    // "PID (NAME) STATE PARENT ...", where the name may hold anything.
+    // "PID (NAME) STATE PARENT ...". The name may contain any characters.
     std::ifstream file(entry.path() / "stat");
     std::string stat;
-    std::getline(file, stat, '\0');  // of one that ends just now even the reading may fail
+    std::getline(file, stat, '\0');  // reading may fail for a process that is just ending
     const auto after_name = stat.rfind(") ");
     if (after_name == std::string::npos || stat[after_name + 2] == 'Z') continue;
     if (std::stol(stat.substr(after_name + 4)) != parent) continue;
@@ -56,14 +56,14 @@ inline std::vector<pid_t> children_of(pid_t parent) {
 
 using Environment = std::map<std::string, std::string>;
 
-/// A running program: its pid, and the files its output goes to.
+/// A running program: its pid, and the files that receive its output.
 class ProgramRun {
  public:
-  /// `before_exec` runs in the child. Without an entry in `environment`, variables that launchers
-  /// and users of Lockstep set are unset.
+  /// `before_exec` runs in the child. Variables that launchers and users of Lockstep set are unset
+  /// unless `environment` contains them.
   ProgramRun(const std::vector<std::string>& command, const Environment& environment = {},
              const std::function<void()>& before_exec = {}) {
-    // Orphans of the program become ours, so that they can be counted.
+    // Orphans of the program become children of this process, so that they can be counted.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_ = fork();
     if (pid_ != 0) return;
@@ -84,10 +84,11 @@ class ProgramRun {
 
   pid_t pid() const { return pid_; }
 
-  /// Its standard error so far.
+  /// The program's standard error so far.
   std::string error_so_far() const { return read_text(directory_ / "err"); }
 
-  /// Waits for the end. Other runs in progress count as left behind, and are ended.
+  /// Waits until the program ends. Other runs in progress are counted as left behind and are
+  /// killed.
   ProgramResult wait() {
     int status = 0;
     while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

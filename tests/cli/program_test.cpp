@@ -23,7 +23,7 @@ void fail_as(const std::string& what) {
   if (what == "silent") throw CommandFailure(7, "");
 }
 
-// Replaces a real subcommand: succeeds or fails depending on its argument.
+// A subcommand for tests that succeeds or fails depending on its argument.
 void add_try_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("try", "Try something");
   const auto what = std::make_shared<std::string>();

@@ -1,4 +1,4 @@
-// `lockstep report` from its users' point of view.
+// `lockstep report` as its users see it.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -51,7 +51,8 @@ TEST_F(ReportCommand, WritesAPageAboutATracedRun) {
     EXPECT_THAT(page, HasSubstr(part));
   }
   EXPECT_THAT(page, Not(HasSubstr("Train with --trace")));
-  // A number of the text, of an attribute or of a path; names of hosts may hold these letters.
+  // NaN or infinity as a number in the text, in an attribute or in a path. Host names may contain
+  // these letters.
   EXPECT_THAT(page, Not(ContainsRegex("[>\" ML]-?(nan|inf)[<\" %L]")));
 }
 
@@ -70,7 +71,7 @@ TEST_F(ReportCommand, ComparesThreeRuns) {
   }
 }
 
-// The output of `train --json` can replace a folder, alone or together with one.
+// The output of `train --json` can be given in place of a run's folder, alone or together with one.
 TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
   const ProgramResult trained =
       train({"mnist", "--max-epochs", "2", "--batch-size", "16", "--threads", "1", "--accelerator",
@@ -103,7 +104,7 @@ TEST_F(ReportCommand, TakesTheRecordsOfRuns) {
   EXPECT_THAT(advice.out, HasSubstr("mnist"));
 }
 
-// If a table's rows come first, the page still goes into the run's folder.
+// Even if the rows of a table come first, the page is written into the run's folder.
 TEST_F(ReportCommand, WritesIntoTheFirstFolder) {
   write_sample_record(scratch, "run", {});
   scratch.write("rows.json", "[]");

@@ -1,5 +1,4 @@
-// `lockstep run` from its users' point of view. The command runs in a child of the test, without
-// LibTorch.
+// `lockstep run` as its users see it. The command runs in a child of the test, without LibTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +67,7 @@ TEST(RunCommand, GivesTheJobOneSecret) {
   EXPECT_NE(lines_of(run(program).out)[0], secrets[0]) << "another job";
   const Environment users = {{"LOCKSTEP_SECRET", "the user's own one"}};
   EXPECT_EQ(run(program, users).out, "the user's own one\n");
-  // Each host would make another one.
+  // Each host would make a different secret.
   const Words two_hosts = {"--nnodes",      "2",         "--node-rank",   "0",
                            "--master-addr", "127.0.0.1", "--master-port", "29511"};
   EXPECT_EQ(run(with(two_hosts, program)).out, "none\n");
@@ -186,7 +185,7 @@ TEST(RunCommand, SaysInOneLineWhatIsWrong) {
   }
 }
 
-// The failing rank's own children, and those of the others, which ignore SIGTERM.
+// Children of the failing rank and of the other ranks, which ignore SIGTERM.
 TEST(RunCommand, EndsWhatTheRanksHaveStarted) {
   Channel ready;
   Channel go;
@@ -216,8 +215,8 @@ TEST(RunCommand, PassesSignalsOn) {
   for (const Case& expected : cases) {
     SCOPED_TRACE(expected.name);
     Channel channel;
-    // A shell's background job ignores SIGINT. Short ones: a signal between a shell's fork and its
-    // child's exec is lost to the child.
+    // Background jobs of a shell ignore SIGINT. The sleeps are short, because a signal between a
+    // shell's fork and its child's exec is lost to the child.
     const std::string script =
         str("trap 'echo got ", expected.name, "; wait; exit 0' ", expected.name, "; echo ready >",
             path_of(channel), "; while :; do sleep 0.05 & wait; done");
@@ -235,7 +234,7 @@ TEST(RunCommand, PassesSignalsOn) {
   }
 }
 
-// Every process below the run holds the channel's writing end.
+// Every process below the run holds the writing end of the channel.
 TEST(RunCommand, LeavesNothingBehindWhenKilled) {
   struct Case {
     const char* what;
@@ -263,7 +262,7 @@ TEST(RunCommand, LeavesNothingBehindWhenKilled) {
   }
 }
 
-// The ranks' parent is not the process that the user started, and may be killed separately.
+// The ranks' parent is not the process that the user started, and may be killed on its own.
 TEST(RunCommand, EndsAllWhenTheProcessInBetweenIsKilled) {
   Channel channel;
   const std::string script = "echo $PPID >" + path_of(channel) + "; setsid sleep 100 & wait";
@@ -280,7 +279,7 @@ TEST(RunCommand, EndsAllWhenTheProcessInBetweenIsKilled) {
   EXPECT_EQ(result.left_behind, 0);
 }
 
-// Reading from the terminal and Ctrl-C depend on it.
+// Reading from the terminal and Ctrl-C both require this.
 TEST(RunCommand, KeepsTheRanksInItsProcessGroup) {
   Channel channel;
   StartedRun started(

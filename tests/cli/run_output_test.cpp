@@ -1,4 +1,4 @@
-// The output of several ranks as it arrives in a file.
+// How the output of several ranks arrives in a file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Words ranks(int count, const std::string& script, const Words& options = {}) {
   return with(with({"--nproc-per-node", std::to_string(count)}, options), {"sh", "-c", script});
 }
 
-// Lines in the order in which they arrived.
+// The lines in the order of their arrival.
 Words lines_in_order(const std::string& text) {
   std::istringstream in(text);
   Words lines;
@@ -31,14 +31,14 @@ Words lines_in_order(const std::string& text) {
   return lines;
 }
 
-// The lines that `rank` should write: all that begin with "RANK ".
+// The lines of `text` that `rank` wrote: all that begin with "RANK ".
 Words lines_of_rank(const std::string& text, int rank) {
   Words lines = lines_in_order(text);
   std::erase_if(lines, [&](const std::string& line) { return !line.starts_with(str(rank, " ")); });
   return lines;
 }
 
-// A shell writes each printf at once.
+// A shell writes the output of each printf at once.
 TEST(RunOutput, IsNotTorn) {
   constexpr int kRanks = 4;
   constexpr int kLines = 200;
@@ -61,7 +61,7 @@ TEST(RunOutput, IsNotTorn) {
   EXPECT_EQ(lines_in_order(result.out).size(), kRanks * kLines);
 }
 
-// As in `lockstep run ... >file 2>&1`.
+// Both streams go to one file, as in `lockstep run ... >file 2>&1`.
 TEST(RunOutput, KeepsTheOrderWithinARank) {
   StartedRun started(
       ranks(2, "for i in 1 2 3 4 5; do echo $RANK out $i; echo $RANK err $i >&2; done"), {},
@@ -85,7 +85,7 @@ TEST(RunOutput, IsLabelledOnRequest) {
 }
 
 TEST(RunOutput, HasEveryByte) {
-  // Two megabytes without a newline, and all bytes that there are.
+  // Two megabytes without a newline, then bytes that are special in text.
   const std::string script =
       "[ $RANK = 1 ] || { seq 300000 | tr '\\n' ' '; printf '\\000\\001\\377\\r\\n\\r\\200'; }";
   std::string expected;
@@ -129,7 +129,8 @@ TEST(RunOutput, ThatNobodyReadsStopsOnlyTheRanks) {
   EXPECT_EQ(started.wait().exit_code, 128 + SIGTERM);
 }
 
-// As in `lockstep run ... | head -1`.
+// The reader closes the pipe, as in `lockstep run ...
+// head -1`.
 TEST(RunOutput, WhoseReaderIsGoneEndsTheRanks) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

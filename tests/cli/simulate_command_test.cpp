@@ -1,4 +1,4 @@
-// `lockstep simulate` from its users' point of view.
+// `lockstep simulate` as its users see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
   EXPECT_GT(prediction.at("run").at("processors"), 0);
   EXPECT_EQ(prediction.at("run").at("threads_per_rank"), 1);
   EXPECT_GT(prediction.at("rows").at(12).at("step_ms"), prediction.at("rows").at(0).at("step_ms"));
-  EXPECT_EQ(prediction.at("run").at("batch_per_rank"), 8);  // of two ranks
+  EXPECT_EQ(prediction.at("run").at("batch_per_rank"), 8);  // on each of two ranks
   EXPECT_NEAR(prediction.at("run").at("buckets").at(0).at("bytes").get<double>(), 87'000, 2'000);
 
   std::filesystem::remove(scratch / "run/trace.json");

@@ -23,7 +23,7 @@ constexpr const char* kProfile = R"({"name": "net", "forward_seconds": 0.1, "bac
   "optimizer_seconds": 0.01, "buckets": [{"bytes": 1e7, "ready_seconds": 0.1},
                                          {"bytes": 1e7, "ready_seconds": 0.2}]})";
 
-// A measurement of an all-reduce of 1,000 and of 2,000 bytes.
+// A measurement of an all-reduce with 1,000 and with 2,000 bytes.
 std::string wire_of(const std::string& backend, int ranks, const std::string& beside = "") {
   const auto row = [&](int bytes) {
     return str(R"({"collective": "all_reduce", "algorithm": "auto", "backend": ")", backend,
@@ -147,7 +147,7 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
               HasSubstr("there is no /none/run.json: give the folder"));
 }
 
-// One rank a host shares nothing; over shared memory all ranks have one host.
+// With one rank per host nothing is shared; over shared memory all ranks are on one host.
 TEST_F(SimulateText, SharesParametersWithinAHostOnly) {
   arguments_.strategy = "zero1";
   arguments_.shares_parameters = true;
@@ -162,7 +162,7 @@ TEST_F(SimulateText, SharesParametersWithinAHostOnly) {
   EXPECT_EQ(refusal(), kAccepted);
 }
 
-// The cost of a run's transfers cannot be taken from another number of ranks.
+// The transfer costs of a run do not apply to another number of ranks.
 TEST_F(SimulateText, RefusesARunNetworkOfAnotherRun) {
   const auto refusal_with = [&](int ranks, const std::string& beside) {
     folder_.write("wire.json", wire_of("shm", ranks, beside));

@@ -1,4 +1,4 @@
-// `lockstep run` in a child of the test, without LibTorch.
+// Starts `lockstep run` in a child of the test, without LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace lockstep::testing_support {
 
 using Words = std::vector<std::string>;
 
-// Variables of these names in the tests' environment would change the results.
+// Unsets variables in the tests' environment that would change the results.
 inline void forget_surroundings() {
   for (const char* name : {"LOCKSTEP_SECRET", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID"}) {
     unsetenv(name);
@@ -65,7 +65,7 @@ inline Words with(Words words, const Words& more) {
   return words;
 }
 
-/// Path of `channel` for programs, which know no descriptors of two digits.
+/// The path of `channel` for shells, which cannot redirect to descriptors of two digits.
 inline std::string path_of(const testing_support::Channel& channel) {
   return str("/proc/self/fd/", channel.writer());
 }

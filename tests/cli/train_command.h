@@ -1,4 +1,4 @@
-// Runs `lockstep train` in a test, with its own data.
+// Runs `lockstep train` in a test, with the test's own data.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace lockstep::testing_support {
 
-/// A small MNIST, and an environment without the user's own data.
+/// A small MNIST, and an environment without the user's data.
 class TrainCommand : public ::testing::Test {
  protected:
   TrainCommand() {
@@ -40,7 +40,7 @@ class TrainCommand : public ::testing::Test {
 };
 
 /// Expects that the program ended with `exit_code` and one line that contains `text`. `name`
-/// describes the attempt.
+/// identifies the case in failures.
 inline void expect_one_error(const ProgramResult& result, int exit_code, const std::string& text,
                              const std::string& name) {
   EXPECT_EQ(result.exit_code, exit_code) << name << "\n" << result.err;

@@ -1,5 +1,5 @@
-// Elements of every type, for tests of what is done with them: made, converted without the library,
-// and laid at any address.
+// Elements of every type for tests: generated, converted without the library, and stored at any
+// address.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64, D
                                       DataType::kInt32,    DataType::kInt64,   DataType::kUInt8,
                                       DataType::kBool};
 
-/// Runs `check` with each instruction set that this processor has and, last, the scalar loop.
+/// Runs `check` with each instruction set that this processor supports and, last, the scalar loop.
 inline void for_each_target(const std::function<void()>& check) {
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
@@ -51,15 +51,14 @@ inline float bfloat16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
-/// Rounds to the nearer one of the two neighbours, or else to the even one, found in double
-/// precision.
+/// Rounds to the nearest of the two neighbours, ties to even, in double precision.
 inline std::uint16_t float_to_bfloat16(float value) {
   if (std::isnan(value)) return 0x7FC0;
   const auto towards_zero = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
   if (std::isinf(value)) return towards_zero;
   const auto away = static_cast<std::uint16_t>(towards_zero + 1);
   const double low = std::abs(double{bfloat16_to_float(towards_zero)});
-  // Infinity stands where the next power of two would.
+  // Infinity takes the place of the next power of two.
   const double high =
       (away & 0x7FFF) == 0x7F80 ? std::ldexp(1.0, 128) : std::abs(double{bfloat16_to_float(away)});
   const double middle = (low + high) / 2;
@@ -103,13 +102,13 @@ inline void set_value(std::byte* data, std::size_t i, DataType type, double valu
   }
 }
 
-/// Values that exist in the type: mostly between -2 and 2, with every kind of zero, infinity, NaN,
-/// denormal and extreme among them.
+/// Values that the type can represent: mostly between -2 and 2, including zeros, infinities, NaNs,
+/// denormals and extreme values.
 inline Bytes random_values(std::size_t count, DataType type, std::mt19937_64& random) {
   Bytes bytes(count * element_size(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   if (!is_floating_point(type)) {
-    // Bits alone would make every "or" true.
+    // With random bits alone, every "or" would be true.
     if (type == DataType::kBool) {
       for (std::byte& byte : bytes) byte &= static_cast<std::byte>(random() % 2 * random());
     }
@@ -126,7 +125,7 @@ inline Bytes random_values(std::size_t count, DataType type, std::mt19937_64& ra
   return bytes;
 }
 
-/// A copy that begins at `offset` from an aligned address, and ends where its memory ends.
+/// A copy that begins at `offset` from an aligned address and ends at the end of its allocation.
 class Buffer {
  public:
   Buffer(const Bytes& bytes, std::size_t offset)

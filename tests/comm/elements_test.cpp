@@ -1,5 +1,5 @@
-// What is done with the elements of a buffer beside reductions: copies and the search for a NaN;
-// and what their types are called.
+// Operations on the elements of a buffer other than reductions: copies and the search for a NaN.
+// Also the names of element types.
 #include <lockstep/comm/kernels/copy.h>
 #include <lockstep/comm/kernels/reduce.h>
 

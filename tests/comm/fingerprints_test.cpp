@@ -1,4 +1,4 @@
-// Ranks that call different things end with the same words.
+// If ranks call different collectives, all of them end with the same error message.
 #include <lockstep/comm/diagnostics/fingerprints.h>
 
 #include <gmock/gmock.h>

@@ -30,8 +30,7 @@ CallDescription call(CallKind kind, std::vector<std::uint32_t> sizes, int root =
   return result;
 }
 
-/// One rank of a program that is recorded: a first group and, where a test wants it, one of some
-/// ranks.
+/// One rank of a recorded program: a first group and, if a test needs it, a group of some ranks.
 struct Rank {
   Rank(int number, int size) : number(number), recorder(number, size) {
     std::vector<int> all;
@@ -97,7 +96,7 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
         rank.run(call(CallKind::kAllReduce, {4}), pair);
         if (rank.number == 0) rank.start(call(CallKind::kBroadcast, {4}, 0), pair);
       }}},
-    // In all orders and directions, one of them from any source.
+    // Messages in all orders and directions, and one receive from any source.
     {"messages",
      {3,
       [](Rank& rank) {

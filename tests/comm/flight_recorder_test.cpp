@@ -34,7 +34,7 @@ CallDescription call(CallKind kind, std::uint32_t count, int root = -1) {
   return result;
 }
 
-/// As a short text stands in a pickle.
+/// The encoding of a short text in a pickle.
 std::string text(const std::string& value) {
   return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + value;
 }
@@ -85,7 +85,7 @@ TEST(FlightRecorder, TellsWhatHasEndedSinceAMoment) {
               ::testing::IsEmpty());
 }
 
-// Messages are counted for each pair and direction, at both ends.
+// Both ends count the messages of each pair and direction.
 TEST(FlightRecorder, NamesAMessageAlikeAtBothEnds) {
   const auto message = [](CallKind kind, int peer) {
     CallDescription description = call(kind, 1);
@@ -161,7 +161,8 @@ TEST(FlightRecorder, RefusesWhatIsNotAFolder) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "elsewhere"));
 }
 
-// That the folder of one job is ours is not enough: who owns the one around it can exchange it.
+// It is not enough that this user owns the folder of the job: the owner of the parent folder can
+// replace it.
 TEST(FlightRecorder, RefusesTheFolderOfJobsWhereItIsALink) {
   const testing_support::TemporaryDirectory folder;
   testing_support::ScopedEnvironment environment;
@@ -202,7 +203,7 @@ TEST(FlightRecorder, KeepsTheNewestJobs) {
   }
 }
 
-// A job that has run for weeks fails after many that began later.
+// A job that has run for weeks may fail after many jobs that began later.
 TEST(FlightRecorder, KeepsItsOwnJobHoweverOldItIs) {
   const testing_support::TemporaryDirectory folder;
   testing_support::ScopedEnvironment environment;
@@ -214,8 +215,8 @@ TEST(FlightRecorder, KeepsItsOwnJobHoweverOldItIs) {
   EXPECT_TRUE(std::filesystem::exists(FlightRecorder(0, 1).dump(user / "20251224T120000Z-77")));
 }
 
-// Under ThreadSanitizer this is the proof that dumping disturbs nobody. Every operation that is
-// found is whole: its number and its count belong together.
+// Under ThreadSanitizer, this checks that dumping does not race with recording. Every operation in
+// a dump must be consistent: its number and its count belong together.
 TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
   FlightRecorder recorder(0, 2, 64);
   auto* group = recorder.add_group("world", {0, 1});

@@ -181,7 +181,7 @@ bool is_nan(const std::byte* data, std::size_t i, DataType type) {
   }
 }
 
-// Index of the first element that differs, or count. Any NaN is as good as another.
+// Index of the first element that differs, or count. All NaNs are equal.
 std::size_t first_difference(const std::byte* got, const std::byte* expected, std::size_t count,
                              DataType type) {
   const std::size_t size = element_size(type);
@@ -256,7 +256,7 @@ TEST_P(ReduceOfType, AgreesWithTheReferenceOnEveryTarget) {
 INSTANTIATE_TEST_SUITE_P(All, ReduceOfType, testing::ValuesIn(kTypes),
                          [](const auto& info) { return std::string(data_type_name(info.param)); });
 
-// All 65,536 halves, through conversions that round up, down, to even, to denormals and to
+// All 65,536 float16 values, through conversions that round up, down, to even, to denormals and to
 // infinity.
 TEST(Reduce, RoundsEveryHalfAsTheReferenceDoes) {
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
@@ -305,10 +305,10 @@ TEST(Reduce, EdgesOfFloats) {
       {f64, ReduceOp::kSum, {kInf, -kInf}, NAN},
       {f32, ReduceOp::kSum, {3e38, 3e38}, kInf},
       {f32, ReduceOp::kSum, {kTiny32, kTiny32}, 2 * kTiny32},
-      // In the order of the sources: 1 is lost in 1e8, as it would not be in another order.
+      // Sums in the order of the sources: 1 is lost when added to 1e8, unlike in another order.
       {f32, ReduceOp::kSum, {1, 1e8, -1e8}, 0},
       {f32, ReduceOp::kSum, {1e8, -1e8, 1}, 1},
-      // One rounding: in float16 itself each 1 would be lost beside 2048.
+      // Rounds once: if it added in float16, each 1 would be lost when added to 2048.
       {f16, ReduceOp::kSum, {2048, 1, 1}, 2050},
       {bf16, ReduceOp::kSum, {256, 1, 1}, 258},
       {f16, ReduceOp::kSum, {65504, 15}, 65504},
@@ -326,7 +326,7 @@ TEST(Reduce, EdgesOfFloats) {
       {f32, ReduceOp::premultiplied_sum(2), {1, 2, 3}, 12},
   };
   for (const Case& entry : cases) {
-    // Enough elements for whole vectors and for the rest after them.
+    // Enough elements for whole vectors and a remainder.
     constexpr std::size_t kCount = 77;
     std::vector<Bytes> sources;
     for (const double value : entry.values) {
@@ -363,7 +363,7 @@ TEST(Reduce, EdgesOfIntegers) {
     EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kUInt8, ReduceOp::kProduct, 16, 17), 16);
     EXPECT_EQ(reduce_pair<std::int64_t>(DataType::kInt64, ReduceOp::kSum, kMin64, -1), kMax64);
     EXPECT_EQ(reduce_pair<std::int64_t>(DataType::kInt64, ReduceOp::kMax, kMin64, -1), -1);
-    // A byte that is neither 0 nor 1 is true, and so is the result, as 1.
+    // A byte that is neither 0 nor 1 counts as true, and the result is 1.
     EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kSum, 2, 1), 1);
     EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kBitwiseXor, 2, 1), 0);
     EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kProduct, 2, 1), 1);
@@ -383,7 +383,7 @@ TEST(Reduce, KnowsWhatIsNotDefined) {
   for (const DataType type : kTypes) {
     for (const ReduceOp op : kOps) defined += why_not_reducible(type, op).empty() ? 1 : 0;
   }
-  EXPECT_EQ(defined, 4 * 6 + 6 * 7);  // no bits of floats, no fractions of integers
+  EXPECT_EQ(defined, 4 * 6 + 6 * 7);  // no bitwise operations on floats, no averages of integers
   EXPECT_THROW(reduce_pair<std::int32_t>(DataType::kInt32, ReduceOp::kAverage, 1, 2),
                InternalError);
   EXPECT_THROW(reduce({}, {}, 1, DataType::kFloat32, ReduceOp::kSum), InternalError);

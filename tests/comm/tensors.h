@@ -1,5 +1,5 @@
-// Tensors for tests of collectives: values that every rank can compute of every other, and
-// reductions as one process would compute them.
+// Tensors for tests of collectives: values that every rank can compute for all ranks, and their
+// reductions in a single process.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace lockstep::testing_support {
 
-/// What `rank` brings: small whole numbers, whose sums are exact in every type and order.
+/// The values of `rank`: small integers, whose sums are exact in every type and order.
 inline torch::Tensor values(at::IntArrayRef shape, torch::ScalarType type, int rank) {
   const auto count = c10::multiply_integers(shape);
   auto numbers = (torch::arange(count, torch::kInt64) * 7 + rank * 3) % 5 + (rank % 2);
@@ -41,7 +41,7 @@ inline torch::Tensor combine(const torch::Tensor& a, const torch::Tensor& b, Red
   }
 }
 
-/// In the order of the ranks, as one process would.
+/// The reduction of `inputs` in rank order, in a single process.
 inline torch::Tensor reduced(const std::vector<torch::Tensor>& inputs, ReduceOp op) {
   const auto type = inputs[0].scalar_type();
   const bool half = type == torch::kFloat16 || type == torch::kBFloat16;
@@ -55,7 +55,7 @@ inline torch::Tensor reduced(const std::vector<torch::Tensor>& inputs, ReduceOp 
   return result.to(type);
 }
 
-/// reduced() of the values() of all ranks.
+/// The reduction of all ranks' values().
 inline torch::Tensor reduced_values(at::IntArrayRef shape, torch::ScalarType type, int size,
                                     ReduceOp op) {
   std::vector<torch::Tensor> inputs;
@@ -63,7 +63,8 @@ inline torch::Tensor reduced_values(at::IntArrayRef shape, torch::ScalarType typ
   return reduced(inputs, op);
 }
 
-/// Throws, so that it can be used on the threads of ranks. Floats may differ in their last bits.
+/// Throws if the tensors differ, so that it can be used on the threads of ranks. Floats may differ
+/// in their last bits.
 inline void require_equal(const torch::Tensor& got, const torch::Tensor& expected,
                           const std::string& what) {
   const bool same = got.sizes() == expected.sizes() &&
@@ -74,7 +75,7 @@ inline void require_equal(const torch::Tensor& got, const torch::Tensor& expecte
     throw Error(lockstep::str(what, ": got ", got.flatten(), ", expected ", expected.flatten()));
 }
 
-/// The forms in which a caller may hold a tensor.
+/// The memory layouts that a caller's tensor may have.
 enum class Layout { kContiguous, kView, kStrided, kTransposed, kRowsApart };
 
 inline const std::vector<Layout>& all_layouts() {
@@ -83,7 +84,7 @@ inline const std::vector<Layout>& all_layouts() {
   return layouts;
 }
 
-/// `tensor`'s values in memory of that form.
+/// A tensor with the values of `tensor` and the given memory layout.
 inline torch::Tensor in_layout(const torch::Tensor& tensor, Layout layout) {
   std::vector<std::int64_t> larger(tensor.sizes().begin(), tensor.sizes().end());
   torch::Tensor result;

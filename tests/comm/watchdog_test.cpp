@@ -1,4 +1,4 @@
-// What watchdogs of several ranks learn from one store.
+// Watchdogs of several ranks over one store.
 #include <lockstep/comm/diagnostics/watchdog.h>
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ using testing::HasSubstr;
 
 WatchdogOptions quick() { return {.beat = milliseconds(20)}; }
 
-// Looks again and again, as a wait does.
+// Looks repeatedly, like a wait.
 bool eventually(Watchdog& watchdog, const std::function<bool()>& condition) {
   const Deadline deadline(seconds(10));
   while (!condition() && !deadline.expired()) watchdog.wait_for_news(milliseconds(100));
@@ -146,7 +146,7 @@ TEST(Watchdog, KnowsWhoLeftAndLeavesNoKeys) {
   EXPECT_EQ(store->getNumKeys(), 0);
 }
 
-// A rank that wrote once and then never again.
+// A rank that wrote its status once and then never again.
 void write_status(c10d::Store& store, int rank, const std::string& text) {
   store.set(str("status/", rank), std::vector<std::uint8_t>(text.begin(), text.end()));
 }
@@ -159,7 +159,7 @@ TEST(Watchdog, ASilentPeerIsDeadOnceItsConnectionIsClosed) {
   options.disconnected = [&](int rank) { return rank == 1 && closed; };
   Watchdog watchdog(store, 0, 2, options);
   watchdog.started(barrier(), 3);
-  // It may be stopped: that is no error, but it is told.
+  // The rank may be stopped, which is no error but is reported.
   EXPECT_TRUE(eventually(watchdog, [&] { return !watchdog.explanation().empty(); }));
   EXPECT_THAT(watchdog.explanation(), HasSubstr("rank 1 died (no sign of life for "));
   EXPECT_EQ(end_of(watchdog), "");
@@ -191,7 +191,7 @@ TEST(Watchdog, ASilentPeerIsDeadOnceItsHostDoesNotAnswer) {
   EXPECT_THAT(end_of(watchdog), HasSubstr(" while rank 0 was in barrier (operation 3)"));
 }
 
-// A debugger holds it, or it has no processor: its kernel answers.
+// If a debugger stops a rank, or it gets no processor time, its host's kernel still answers.
 TEST(Watchdog, ASilentPeerWhoseHostAnswersIsAwaited) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -208,7 +208,7 @@ TEST(Watchdog, ASilentPeerWhoseHostAnswersIsAwaited) {
   close(fd);
 }
 
-// What a rank says of its own host, its peers can use.
+// Peers can probe the address that a rank publishes for its host.
 TEST(Watchdog, TellsWhereItsHostAnswers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   auto options = quick();
@@ -223,14 +223,14 @@ TEST(Watchdog, TellsWhereItsHostAnswers) {
                          seconds(10)));
 }
 
-// The store goes with its rank: not before the others have read why.
+// The rank that serves the store does not leave before its peers have read why the group ended.
 TEST(Watchdog, AnEndThatTheStoresHostTellsOnLeavingArrives) {
   const int fd = listen_on("127.0.0.1", 0);
   const std::uint16_t port = bound_port(fd);
   auto server = std::make_shared<tcp_store::Server>(fd);
   auto options = quick();
   options.beat =
-      milliseconds(150);  // the other one reads the reason some time after it was written
+      milliseconds(150);  // the other rank reads the reason some time after it was written
   Watchdog second(c10::make_intrusive<StoreClient>(tcp_store::ConnectionOptions{.port = port}), 1,
                   2, options);
   {
@@ -296,7 +296,7 @@ class FaultyStore final : public c10d::Store {
   c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
 };
 
-// The link may break before a rank has read where its peers' hosts are.
+// The network may fail before a rank has read the addresses of its peers' hosts.
 TEST(Watchdog, APeerThatWasNeverHeardOfIsCutOffWithTheStore) {
   const auto store = c10::make_intrusive<FaultyStore>();
   store->cut_off = true;
@@ -326,8 +326,8 @@ TEST(Watchdog, AStoreThatIsGoneTookItsRankAlong) {
 struct Absence {
   const char* name;
   int store_rank;
-  std::vector<int> left;    // while the store was there
-  std::vector<int> closed;  // afterwards
+  std::vector<int> left;    // ranks that leave while the store exists
+  std::vector<int> closed;  // ranks whose connections close after it is gone
   std::optional<int> peer;
   const char* explanation;
 };
@@ -382,7 +382,7 @@ TEST_P(Absences, AreToldAsFarAsTheyAreKnown) {
   })) << watchdog.explanation(absence.peer);
   EXPECT_EQ(watchdog.store_trouble(), "rank 1 lost the store: connection closed");
   if (absence.peer) return;
-  // A collective that nobody has failed ends the same way, if a little later.
+  // A collective that no rank has failed ends in the same way, a little later.
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.departed(3) == absence.explanation; }))
       << watchdog.departed(3);
 }
@@ -401,7 +401,7 @@ TEST(Watchdog, AStoreThatFailsOnceIsNotGone) {
   EXPECT_TRUE(eventually(watchdog, [&] { return watchdog.store_trouble().empty(); }));
 }
 
-// A rank that blocks in the store must not look dead.
+// A rank that is blocked in a call to the store must not count as dead.
 TEST(Watchdog, HasAConnectionOfItsOwn) {
   const int fd = listen_on("127.0.0.1", 0);
   const auto server = testing_support::tcp_store(0, fd);
@@ -420,7 +420,7 @@ TEST(Watchdog, HasAConnectionOfItsOwn) {
   blocked.join();
 }
 
-// Counts the receives that are posted; none ends.
+// Counts the posted receives, which never complete.
 class SilentBackend final : public c10d::Backend {
  public:
   class Receive final : public c10d::Work {

@@ -1,4 +1,4 @@
-// A module, or a function of tensors, that is exported and compared with onnxruntime.
+// A module, or a function of tensors, to be exported and compared in onnxruntime.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ using Tensors = std::vector<torch::Tensor>;
 using MakeInput = std::function<torch::Tensor(std::int64_t batch)>;
 
 struct ExportCase {
-  std::string name{};  ///< of the files
-  std::string op{};    ///< the operator of LibTorch that the case is for; empty for a whole net
+  std::string name{};  ///< base name of the files
+  std::string op{};    ///< LibTorch operator that the case covers; empty for a whole net
   std::shared_ptr<torch::nn::Module> module{};
   OnnxForward forward{};
   std::vector<MakeInput> inputs{};
   OnnxExportOptions options{};
   int first_opset = 17;
-  std::int64_t example_batch = 2;  ///< of the inputs that the export gets
-  /// Largest difference, relative to the largest output.
+  std::int64_t example_batch = 2;  ///< batch size of the inputs given to the export
+  /// The largest allowed difference, relative to the largest output.
   double tolerance = 1e-5;
 
   Tensors make_inputs(std::int64_t batch) const {
@@ -38,13 +38,13 @@ struct ExportCase {
   }
 };
 
-/// One case for each operator in the table of lowerings, at least.
+/// At least one case for each operator in the table of lowerings.
 std::vector<ExportCase> operator_cases();
 
 /// Whole networks.
 std::vector<ExportCase> net_cases();
 
-/// A network of 4.4 GB, whose parameters lie beyond what 32 bits address.
+/// A network of 4.4 GB, whose last parameters lie beyond 32-bit offsets.
 std::vector<ExportCase> large_cases();
 
 inline std::vector<std::int64_t> with_batch(std::int64_t batch, std::vector<std::int64_t> sizes) {
@@ -52,17 +52,17 @@ inline std::vector<std::int64_t> with_batch(std::int64_t batch, std::vector<std:
   return sizes;
 }
 
-/// Normally distributed, [batch, sizes...].
+/// Normally distributed floats of shape [batch, sizes...].
 inline MakeInput floats(std::vector<std::int64_t> sizes) {
   return [sizes](std::int64_t batch) { return torch::randn(with_batch(batch, sizes)); };
 }
-/// Between `low` and `high`.
+/// Uniformly distributed floats between `low` and `high`.
 inline MakeInput between(double low, double high, std::vector<std::int64_t> sizes) {
   return [=](std::int64_t batch) {
     return torch::rand(with_batch(batch, sizes)) * (high - low) + low;
   };
 }
-/// Whole numbers from `low` to `high` - 1.
+/// Integers from `low` to `high` - 1.
 inline MakeInput integers(std::int64_t low, std::int64_t high, std::vector<std::int64_t> sizes) {
   return [=](std::int64_t batch) {
     return torch::randint(low, high, with_batch(batch, sizes), torch::kLong);
@@ -72,7 +72,7 @@ inline MakeInput truths(std::vector<std::int64_t> sizes) {
   return [sizes](std::int64_t batch) { return torch::rand(with_batch(batch, sizes)) > 0.5; };
 }
 
-/// A case of a module holder whose forward() takes a tensor.
+/// A case for a module holder whose forward() takes one tensor.
 template <class ModuleHolder>
 ExportCase case_of(std::string name, std::string op, ModuleHolder net, MakeInput input) {
   return {.name = std::move(name),

@@ -2,10 +2,10 @@
 //
 // Usage: export_models FOLDER operators|nets|large
 //
-// For each case a file CASE.safetensors with inputs and LibTorch's outputs for several batch sizes
-// ("batch7.input.0", "batch7.output.0"), and for each opset a model CASE.opset17.onnx. Prints a
-// line for each model: its file, the seconds that its export took, and those of the processors.
-// Ends with 1, and a line on stderr for each, when a case cannot be exported.
+// Writes for each case a file CASE.safetensors with inputs and LibTorch's outputs for several batch
+// sizes ("batch7.input.0", "batch7.output.0"), and for each opset a model CASE.opset17.onnx. Prints
+// one line per model: its file, the seconds that the export took, and its processor seconds. Exits
+// with 1 if a case cannot be exported, with a line on stderr for each such case.
 #include <filesystem>
 #include <iostream>
 #include <map>

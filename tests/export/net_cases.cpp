@@ -8,7 +8,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Sentences of 12 tokens to 5 classes. torch::nn's encoder wants the batch in the second dimension.
+// Classifies sentences of 12 tokens into 5 classes. torch::nn's encoder expects the batch in the
+// second dimension.
 class SentenceNetImpl : public nn::Module {
  public:
   SentenceNetImpl() {
@@ -50,7 +51,7 @@ class SequenceNetImpl : public nn::Module {
 };
 TORCH_MODULE(SequenceNet);
 
-// Statistics and scales that a trained net could have, so that folding them is seen.
+// Sets statistics and scales as in a trained net, so that wrong folding of them shows.
 void set_statistics(nn::Module& net) {
   const torch::NoGradGuard no_grad;
   for (const auto& module : net.modules(/*include_self=*/false)) {
@@ -67,8 +68,8 @@ ExportCase resnet_case(const char* name, ResNet net, std::int64_t side) {
   return case_of(name, "", net, floats({3, side, side}));
 }
 
-// What float16 could not hold: squares of numbers about 1000, and the least divisor of a
-// similarity.
+// Computations that overflow or underflow in float16: squares of numbers near 1000, and the
+// smallest divisor of a similarity.
 ExportCase half_of_squares() {
   ExportCase half{.name = "squares_half", .module = nn::Sequential().ptr()};
   half.forward = [](const Tensors& x) {
@@ -90,7 +91,7 @@ ExportCase half_of_squares() {
 
 }  // namespace
 
-// Two weights of 2.2 GB each, behind which that of the last layer begins beyond 32 bits.
+// Two weights of 2.2 GB each, so that the last layer's weight begins beyond a 32-bit offset.
 std::vector<ExportCase> large_cases() {
   torch::manual_seed(3);
   constexpr std::int64_t kInputs = 16;
@@ -112,7 +113,7 @@ std::vector<ExportCase> net_cases() {
       case_of("transformer_encoder", "", SentenceNet(), integers(0, 50, {12})),
       case_of("lstm_net", "", SequenceNet(), floats({9, 6})),
   };
-  // Attention of one sequence to another, with the batch in the second dimension.
+  // Attention from one sequence to another, with the batch in the second dimension.
   nn::Transformer transformer(nn::TransformerOptions(16, 4, 1, 1).dim_feedforward(32));
   cases.push_back({.name = "transformer",
                    .module = transformer.ptr(),
@@ -123,14 +124,14 @@ std::vector<ExportCase> net_cases() {
                    .inputs = {[](std::int64_t batch) { return torch::randn({5, batch, 16}); },
                               [](std::int64_t batch) { return torch::randn({6, batch, 16}); }},
                    .options = {.batch_dimensions = {1, 1}}});
-  // The oracle limits the time that this one takes: an example of one image, as `lockstep export`
-  // gives.
+  // The oracle limits the export time of this case, whose example is a batch of one image, as in
+  // `lockstep export`.
   ExportCase timed =
       resnet_case("resnet50_from_one_image", resnet50(ResNetStem::kImageNet, 100), 224);
   timed.example_batch = 1;
   timed.first_opset = 20;
   cases.push_back(std::move(timed));
-  // Float16 has three decimal digits, of which layers lose some.
+  // Float16 has three decimal digits, and layers lose some of them.
   ExportCase half = resnet_case("resnet18_half", resnet18(ResNetStem::kCifar, 10), 32);
   half.options.half = true;
   half.tolerance = 5e-3;

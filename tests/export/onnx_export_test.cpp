@@ -27,7 +27,7 @@ std::vector<std::string> initializer_names(const ReadModel& model) {
   return names;
 }
 
-// A convolution with its normalisation and a last layer.
+// A convolution with batch normalisation, and a last layer.
 nn::Sequential small_net() {
   return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).bias(false)), nn::BatchNorm2d(4),
                         nn::ReLU(), nn::Dropout(), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
@@ -60,7 +60,7 @@ TEST_F(OnnxExportTest, FoldsBatchNormIntoTheConvolution) {
   EXPECT_THAT(model.operators, Not(Contains("BatchNormalization")));
 }
 
-// The convolution's result is used twice, so that it must stay what it is.
+// The convolution's result is used twice, so that the normalisation must not be folded into it.
 TEST_F(OnnxExportTest, KeepsABatchNormWhoseInputIsUsedElsewhere) {
   nn::Sequential parts(nn::Conv2d(nn::Conv2dOptions(3, 4, 3)), nn::BatchNorm2d(4));
   const OnnxForward forward = [&](const std::vector<torch::Tensor>& x) {
@@ -88,7 +88,7 @@ TEST_F(OnnxExportTest, HalfStoresFloat16AndKeepsInputsAndOutputs) {
   EXPECT_EQ(model.operators.back(), "Cast");
 }
 
-// Their squares exceed float16 beyond 255.
+// The squares of values above 255 overflow float16.
 TEST_F(OnnxExportTest, HalfAddsUpSquaresInFloat32) {
   nn::Sequential empty;
   const OnnxForward forward = [](const std::vector<torch::Tensor>& x) {

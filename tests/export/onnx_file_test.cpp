@@ -1,4 +1,4 @@
-// A model and the file of its large initializers are replaced together.
+// A model and the file of its large initializers must be replaced together.
 #include <lockstep/export/onnx/onnx_file.h>
 
 #include <sys/resource.h>
@@ -27,8 +27,8 @@ using testing_support::FileSizeLimit;
 using testing_support::read_model;
 using testing_support::read_text;
 
-constexpr std::size_t kDataBytes = 8192;  // of the one initializer outside of the model
-constexpr rlim_t kBytesBetween = 50'000;  // more than the data, and less than the model
+constexpr std::size_t kDataBytes = 8192;  // size of the one external initializer
+constexpr rlim_t kBytesBetween = 50'000;  // more than the external data, less than the model
 
 onnx::TensorData filled_tensor(const std::string& name, std::size_t bytes, char value) {
   const auto content = std::make_shared<const std::string>(bytes, value);
@@ -39,7 +39,7 @@ onnx::TensorData filled_tensor(const std::string& name, std::size_t bytes, char 
           .owner = content};
 }
 
-// A model of 100 KB, without the initializer "large".
+// A model of 100 KB, not counting the external initializer "large".
 onnx::Model model_of(char value) {
   onnx::Model model;
   for (int i = 0; i < 100; ++i) {
@@ -54,7 +54,7 @@ class OnnxFile : public ::testing::Test {
   onnx::WrittenModel write(char value) const {
     return onnx::write_model(path, model_of(value), /*most_bytes=*/4096);
   }
-  // The values outside of the model, where all of them are the same.
+  // The external values, which are all equal.
   std::string values_outside() const {
     std::string data = read_text(folder / read_model(path).locations.at("large"));
     EXPECT_EQ(data.size(), kDataBytes);
@@ -90,7 +90,7 @@ TEST_F(OnnxFile, KeepsTheOldModelWithItsDataOnAFullDisk) {
   EXPECT_THAT(folder.names(), SizeIs(2));
 }
 
-// The kernel ends a process whose file exceeds the limit: in the midst of the data, or of the
+// The kernel kills a process whose file exceeds the limit, while it writes the external data or the
 // model.
 TEST_F(OnnxFile, KeepsTheOldModelWithItsDataWhenTheProcessIsKilled) {
   for (const rlim_t bytes : {rlim_t{kDataBytes / 2}, kBytesBetween}) {
@@ -123,7 +123,7 @@ TEST_F(OnnxFile, RemovesOnlyTheDataOfItsOwnModels) {
   }
   const std::vector<std::string> others = folder.names();
   write('a');
-  onnx::write_model(path, model_of('b'));  // has no data outside
+  onnx::write_model(path, model_of('b'));  // has no external data
   EXPECT_TRUE(read_model(path).locations.empty());
   std::vector<std::string> expected = others;
   expected.push_back("net.onnx");

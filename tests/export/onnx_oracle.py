@@ -1,13 +1,12 @@
-"""Checks exported models with onnx.checker, and their outputs with onnxruntime against LibTorch's.
+"""Checks exported models with onnx.checker, and compares their outputs in onnxruntime with LibTorch's.
 
 Usage: onnx_oracle.py EXPORT_MODELS operators|nets|large [--page FILE | --check-page FILE]
 
-EXPORT_MODELS is the program of export_models.cpp. Each model runs with batches of 1, 2 and 7: floats
-must agree within the case's tolerance relative to the largest output, everything else exactly; of a net's outputs
-[batch, classes] the largest class must be the same. The export of ResNet-50 has a limit of processor time. The large
-model must have external data beyond 32 bits. With --page the table of operators is written, with --check-page it
-is an error when the table names other operators or opsets. Ends with 77 where onnx or onnxruntime is missing, or the
-memory that the large model needs.
+EXPORT_MODELS is the program of export_models.cpp. Each model runs with batches of 1, 2 and 7. Floats must agree
+within the case's tolerance, relative to the largest output, and everything else exactly. For a net's outputs [batch,
+classes], the largest class must be the same. The export of ResNet-50 has a limit of processor time. The large model
+must have external data beyond 32-bit offsets. --page writes the table of operators; --check-page fails if the table
+names other operators or opsets. Exits with 77 if onnx, onnxruntime or the memory for the large model is missing.
 """
 import argparse
 import collections
@@ -20,10 +19,10 @@ import sys
 import tempfile
 
 OPSETS = (17, 18, 19, 20)
-# The export of ResNet-50 has images of 224x224 and a dynamic batch. Its target is 3 s, which benchmarks/onnx_table.py
-# checks; a machine of CI may take several times as long as that of the table.
+# The export of ResNet-50 has images of 224x224 and a dynamic batch. Its target of 3 s is checked by
+# benchmarks/onnx_table.py; a CI machine may take several times longer than the machine of that table.
 MOST_PROCESSOR_SECONDS = {"resnet50_from_one_image": 12}
-LARGE_NEEDS_BYTES = 12e9  # LibTorch's weights or onnxruntime's, and the file in the page cache
+LARGE_NEEDS_BYTES = 12e9  # LibTorch's or onnxruntime's weights, and the file in the page cache
 HEAD = """# Operators of the ONNX export
 This table lists LibTorch's operators that `export_onnx()` and `lockstep export` can write, the opsets that they
 support, and the largest difference between onnxruntime's and LibTorch's outputs in the tests, relative to the largest
@@ -37,7 +36,7 @@ In-place operations (`relu_`) are exported as their plain forms. `tests/export/o
 
 
 def read_safetensors(path, numpy):
-    """({name: array}, metadata)"""
+    """Returns ({name: array}, metadata)."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
@@ -56,7 +55,7 @@ def numbered(tensors, prefix):
 
 
 def difference(numpy, got, expected):
-    """The largest difference relative to the largest expected value; exact for all but floats."""
+    """The largest difference relative to the largest expected value. Only floats may differ at all."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise AssertionError(f"got {got.dtype} {list(got.shape)}, expected {expected.dtype} {list(expected.shape)}")
     if expected.dtype != numpy.float32:
@@ -107,7 +106,7 @@ class Oracle:
         return worst
 
     def check_seconds(self, lines):
-        """`lines` are what EXPORT_MODELS prints."""
+        """Checks the processor seconds in `lines`, the output of EXPORT_MODELS."""
         seconds = {name.split(".")[0]: float(processor) for name, _, processor in map(str.split, lines)}
         for net, limit in MOST_PROCESSOR_SECONDS.items():
             if net not in seconds:
@@ -118,7 +117,7 @@ class Oracle:
                 self.failures.append(f"{net}: its export took {seconds[net]:.2f} s of processor time, at most {limit}")
 
     def check_offsets(self, path):
-        """Some values lie where 32 bits do not reach."""
+        """Checks that some values lie beyond 32-bit offsets."""
         model = self.onnx.load(str(path), load_external_data=False)
         offsets = [int(entry.value) for tensor in model.graph.initializer for entry in tensor.external_data
                    if entry.key == "offset"]
@@ -137,7 +136,7 @@ class Oracle:
             try:
                 row["error"] = max(row["error"], self.check_model(model, tensors, metadata))
                 row["opsets"].add(opset)
-            except Exception as error:  # of the checker or the runtime: all cases are judged
+            except Exception as error:  # from the checker or the runtime; the other cases are still checked
                 self.failures.append(f"{model.name}: {str(error).splitlines()[0][:300]}")
 
 
@@ -158,7 +157,7 @@ def table(rows):
 
 
 def without_errors(lines):
-    """Rows without the errors, which differ between processors."""
+    """Removes the rows' errors, which differ between processors."""
     cells = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("| `")]
     return [(cell[1], cell[2], cell[4]) for cell in cells]
 
@@ -182,11 +181,13 @@ def main():
               f"{LARGE_NEEDS_BYTES / 1e9:.0f}")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
-        # A second thread whose processor is busy would be waited for without sleeping: that is no work of the export.
+        # OpenMP would spin while it waits for a second thread whose processor is busy, which is not work of the
+        # export.
         exported = subprocess.run([arguments.program, folder, arguments.what], capture_output=True, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
         oracle = Oracle(pathlib.Path(folder), onnx, onnxruntime, numpy)
-        oracle.failures += [line for line in exported.stderr.splitlines() if not line.startswith("[W")]  # LibTorch's warnings
+        # Lines that are not LibTorch's warnings.
+        oracle.failures += [line for line in exported.stderr.splitlines() if not line.startswith("[W")]
         for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
             oracle.check_case(path)
         if arguments.what == "nets":

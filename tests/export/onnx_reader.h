@@ -1,4 +1,4 @@
-// Just enough of a reader of ONNX files for tests.
+// A minimal reader of ONNX files for tests.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,12 @@ namespace lockstep::testing_support {
 
 struct ReadModel {
   std::int64_t opset = 0;
-  std::vector<std::string> operators{};                ///< of the nodes, in order
-  std::map<std::string, std::int32_t> initializers{};  ///< their element types
-  std::map<std::string, std::string> locations{};      ///< of those in a file of external data
+  std::vector<std::string> operators{};                ///< operators of the nodes, in order
+  std::map<std::string, std::int32_t> initializers{};  ///< names and element types
+  std::map<std::string, std::string> locations{};      ///< external data files by initializer
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
-  /// Sizes of inputs and outputs: "batch,3,8,8".
+  /// Sizes of inputs and outputs, for example "batch,3,8,8".
   std::map<std::string, std::string> sizes{};
 };
 

@@ -1,4 +1,5 @@
-// What a trace cannot see is refused, with its place, and never baked in.
+// Whatever a trace cannot capture must be rejected with its location, and never become a constant
+// in the model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ using ::testing::HasSubstr;
 using testing_support::TemporaryDirectory;
 using torch::Tensor;
 
-// A convolution conv1 and a layer fc, with the user's code between and behind them.
+// A convolution conv1 and a layer fc, with user code between and after them.
 class UserNetImpl : public nn::Module {
  public:
   using Code = std::function<Tensor(UserNetImpl& net, const Tensor& features)>;
@@ -89,7 +90,7 @@ TEST_F(OnnxRefusals, AnAverageByTheBatchAsANumber) {
               AllOf(HasSubstr("aten::div with 2"), HasSubstr("after fc (parameter fc.weight)")));
 }
 
-// follow_batch is for sizes: a number in arithmetic stays fixed in the model.
+// follow_batch() is only for sizes: a number used in arithmetic would be a constant in the model.
 TEST_F(OnnxRefusals, ANumberThatFollowsTheBatchInArithmetic) {
   const std::vector<UserNetImpl::Code> codes = {
       [](UserNetImpl& net, const Tensor& x) { return net.fc(x.flatten(1)).div(x.size(0)); },
@@ -106,7 +107,7 @@ TEST_F(OnnxRefusals, ANumberThatFollowsTheBatchInArithmetic) {
   }
 }
 
-// No parameter stands between attention and the division.
+// No parameter is used between the attention and the division.
 TEST_F(OnnxRefusals, AnAverageByTheBatchBehindAttention) {
   nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(4, 2));
   attention->eval();
@@ -184,7 +185,7 @@ TEST_F(OnnxRefusals, ABranchOnData) {
                     HasSubstr("after fc (parameter fc.weight)"), HasSubstr("torch::where()")));
 }
 
-// None of the runs takes it, so that only the read itself can be seen.
+// None of the runs takes the branch, so that only reading the value reveals it.
 TEST_F(OnnxRefusals, ABranchThatNoRunTakes) {
   const UserNetImpl::Code code = [](UserNetImpl& net, const Tensor& x) {
     const Tensor y = net.fc(x.flatten(1));
@@ -195,7 +196,7 @@ TEST_F(OnnxRefusals, ABranchThatNoRunTakes) {
   EXPECT_EQ(refusal(code, {.allow_reads = true}), "nothing was refused");
 }
 
-// The value is the same for all inputs.
+// A parameter's value is the same for all inputs.
 TEST_F(OnnxRefusals, NotTheReadOfAParameter) {
   EXPECT_EQ(refusal([](UserNetImpl& net, const Tensor& x) {
               return net.fc(x.flatten(1)) * net.scale.mul(2).item<float>();
@@ -231,7 +232,7 @@ TEST_F(OnnxRefusals, MemoryWrittenBehindTheTracersBack) {
                     HasSubstr("first in the result of aten::add after fc (parameter fc.weight)")));
 }
 
-// A run's inputs, seen without the tracer.
+// Records a run's inputs without the tracer noticing.
 struct SeenInputs {
   std::int64_t batch = 0;
   bool all_positive = true;
@@ -248,7 +249,7 @@ SeenInputs seen(const Tensor& x) {
   return result;
 }
 
-// Each of the runs alone shows what forward() does for its inputs only.
+// Each run alone shows only what forward() does with its own inputs.
 TEST_F(OnnxRefusals, MemoryWrittenInSomeRunsOnly) {
   struct Case {
     std::string condition{};
@@ -297,7 +298,7 @@ TEST_F(OnnxRefusals, MemoryWrittenBehindTheLastOperation) {
                         "operation, after fc (parameter fc.weight)"));
 }
 
-// The tracer takes the tensor for a constant, which is the same one in all recordings.
+// The tracer records the tensor as a constant, which is the same in all recordings.
 TEST_F(OnnxRefusals, ATensorThatEveryRunFills) {
   Tensor mean = torch::zeros({1});
   EXPECT_THAT(refusal([mean](UserNetImpl& net, const Tensor& x) {
@@ -371,7 +372,7 @@ TEST_F(OnnxRefusals, ATensorThatIsNoParameterAndRequiresAGradient) {
               HasSubstr("register_parameter()"));
 }
 
-// Statistics of the batch depend on all its samples.
+// The statistics of a batch depend on all its samples.
 TEST_F(OnnxRefusals, NormalisationByTheBatchItself) {
   EXPECT_THAT(refusal([](UserNetImpl& net, const Tensor& x) {
                 return net.fc(at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).flatten(1));

@@ -1,4 +1,4 @@
-// The table of lowerings and the cases of the oracle agree.
+// Every lowering in the table has a case of the oracle, and vice versa.
 #include <algorithm>
 #include <set>
 

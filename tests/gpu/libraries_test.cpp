@@ -1,4 +1,5 @@
-// What a program is bound to beside the CUDA build of LibTorch. Needs no GPU: `make cuda` runs it.
+// The libraries that a program uses with the CUDA build of LibTorch. Needs no GPU: `make cuda` runs
+// it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// libtorch.so of the CUDA wheels exports a std::filesystem, whose remove_all() calls address 0.
+// libtorch.so of the CUDA wheels exports its own std::filesystem, whose remove_all() calls address
+// 0.
 TEST(Libraries, FoldersAreRemovedByTheCompilersLibrary) {
   const TemporaryDirectory folder;
   const fs::path inner = folder / "a";

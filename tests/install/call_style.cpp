@@ -1,6 +1,7 @@
-// Every options aggregate of the headers below in the style of the guides: a member that matters by
-// name, the rest left out. strict_compilation.py finds those that are missing here. Compiled with
-// -Wextra, which complains of a member left out that has no initializer of its own; never run.
+// Initialises every options aggregate of the headers below in the style of the guides: important
+// members by name, the rest left out. strict_compilation.py reports aggregates that are missing
+// here. Compiled with -Wextra, which warns about an omitted member without a default initializer;
+// never run.
 #include <lockstep/data/datasets/random_images.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
 #include <lockstep/formats/pack.h>

@@ -1,5 +1,5 @@
-// The C++ lines of docs/from_pytorch.md, one after the other: tools/check_documentation.py compares
-// them. Compiled with strict warnings; never run.
+// The C++ lines of docs/from_pytorch.md in order, which tools/check_documentation.py compares.
+// Compiled with strict warnings; never run.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +20,7 @@ using namespace lockstep;
 template <class... Values>
 void take(const Values&...) {}
 
-// These exist in the program already.
+// Names that the user's program already has.
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { NetImpl::reset(); }
   void reset() override { layer = register_module("layer", torch::nn::Linear(4, 2)); }
@@ -206,7 +206,7 @@ void load(const ImageDataset& dataset, const DistributedSampler& sampler, const 
   }
 }
 
-// A data set of the program's own.
+// A user-defined data set.
 struct Sample {
   torch::Tensor words;
   torch::Tensor stars;

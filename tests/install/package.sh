@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes both binary packages, installs each into an empty place, and builds example 01 against it as a user's project
-# would: the .tar.gz in a folder, by CMake; the .deb in a root of its own, by pkg-config.
+# would: the .tar.gz in a folder, with CMake; the .deb in its own root, with pkg-config.
 #
 # Usage: package.sh BUILD_DIR SOURCE_DIR WORK_DIR TORCH_ROOT
 set -euo pipefail
@@ -14,7 +14,7 @@ archive=$(ls "$work"/packages/*.tar.gz)
 deb=$(ls "$work"/packages/*.deb)
 ls -l "$work/packages"
 
-# What a package installed to $1 must do before it knows LibTorch, and then.
+# Checks a package installed to $1 before it is linked to a LibTorch, links it, and checks it again.
 link() {  # link PREFIX
   local linker=$1/bin/lockstep-link-libtorch
   if "$linker" "$work" 2>"$work/link.err"; then exit 1; fi
@@ -27,7 +27,7 @@ link() {  # link PREFIX
   "$linker" "$torch_root"
   "$1/bin/lockstep" --version | grep -E '^lockstep [0-9.]+ \((commit [0-9a-f]{12}, )?LibTorch [0-9.]+'
 }
-# Nothing of the machine that built the package is left in its texts and in where its program looks.
+# Checks that no path of the build machine is left in the package's texts and library search paths.
 without_places() {  # without_places PREFIX
   if grep -rIl -e "$build" -e "$source" -e "$torch_root" "$1" --include=*.cmake --include=*.pc --include=*.h; then exit 1; fi
   if readelf -d "$1/bin/lockstep" | grep -E 'R(UN)?PATH' | grep -v '\[\$ORIGIN/[^/]*[^]]*\]$'; then exit 1; fi
@@ -47,7 +47,7 @@ trains "$work/example/distributed"
 root=$work/root
 mkdir -p "$root"/var/lib/dpkg/{info,updates}
 touch "$root"/var/lib/dpkg/{status,available}
-# The root holds nothing else, not even the shell that would configure the package (it calls ldconfig).
+# The root contains nothing else, not even the shell that would configure the package (it calls ldconfig).
 dpkg --root="$root" --force-not-root --log="$work/dpkg.log" --unpack "$deb" >"$work/dpkg.out" 2>&1 ||
   { cat "$work/dpkg.out"; exit 1; }
 dpkg-query --admindir="$root/var/lib/dpkg" -W lockstep
@@ -60,6 +60,6 @@ flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$root" -name lockstep.pc)") pkg-confi
 "${CXX:-g++}" -std=c++20 -O0 "$example/main.cpp" $flags -o "$work/from-deb"
 trains "$work/from-deb"
 
-# A package that was moved still works.
+# The package must still work after it has been moved.
 mv "$prefix" "$work/moved"
 "$work/moved/bin/lockstep" --version

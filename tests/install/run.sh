@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs Lockstep into an empty prefix, builds the examples against it as a user's project would, and runs
-# them in every way that their READMEs name: the losses of 01 must agree, the others check their results themselves.
-# Programs linked to the package find the downloader in it.
+# Installs Lockstep into an empty prefix, builds the examples against it as a user's project would, and runs them in
+# every way that their READMEs name. The losses of 01 must agree; the others check their own results. Programs linked
+# to the package must find the downloader in it.
 #
 # Usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR PYTHON CMAKE_ARGUMENT...
 set -euo pipefail
@@ -12,8 +12,8 @@ mkdir -p "$work"
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 "$work/prefix/bin/lockstep" --version
-# "@prefix@" stands for the folder just installed to.
-strict="-Wall -Wextra -Wpedantic -Werror"  # as strict_compilation.py has them
+# "@prefix@" stands for the folder of the installation.
+strict="-Wall -Wextra -Wpedantic -Werror"  # as in strict_compilation.py
 arguments=("${@//@prefix@/$work/prefix}")
 configure() {  # configure EXAMPLE BUILD CMAKE_ARGUMENT...
   local folder=$source/examples/$1 into=$2
@@ -21,13 +21,13 @@ configure() {  # configure EXAMPLE BUILD CMAKE_ARGUMENT...
   cmake -S "$folder" -B "$work/$into" -G Ninja "-DCMAKE_CXX_FLAGS=$strict" "${arguments[@]}" "$@" \
     >"$work/configure-$into.log"
 }
-# LibTorch's headers would take most of the time: all examples have them precompiled, with the flags of the first one.
-# build_without_cmake, which has not, shows that lockstep.h includes what it needs.
+# LibTorch's headers would take most of the time, so that all examples use them precompiled, with the flags of the
+# first one. build_without_cmake, which does not, shows that lockstep.h includes what it needs.
 precompiled=$work/precompiled/libtorch.h
 precompile() {
   mkdir -p "$(dirname "$precompiled")"
   echo '#include <torch/torch.h>' >"$precompiled"
-  # CMake reads this after project(): its own trials of the compiler have no LibTorch.
+  # CMake reads this after project(), so that its own compiler checks do not use LibTorch.
   echo "add_compile_options(-include $precompiled)" >"$work/precompiled/options.cmake"
   configure 01_distributed_data_parallel flags
   local command
@@ -39,7 +39,7 @@ build() {  # build EXAMPLE BUILD
   configure "$1" "$2" "-DCMAKE_PROJECT_INCLUDE=$work/precompiled/options.cmake"
   cmake --build "$work/$2" -j 1
 }
-build_without_cmake() {  # as pkg-config tells
+build_without_cmake() {  # with the flags of pkg-config
   local flags
   flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name lockstep.pc)") pkg-config --cflags --libs lockstep)
   # shellcheck disable=SC2086
@@ -50,7 +50,7 @@ build_downloader() {
     "${arguments[@]}" >"$work/configure-downloader.log"
   cmake --build "$work/downloader" -j 1
 }
-# Two at a time: each takes a processor and up to 2 GB.
+# Two at a time, because each takes one processor and up to 2 GB.
 build_without_cmake &
 without_cmake=$!
 precompile
@@ -71,7 +71,7 @@ if [[ -f $build/lockstep_download.so ]]; then build_downloader; fi
 wait "$others"
 "$work/loading/loading_data" | grep 'are as the guide says'
 
-# The downloader is found where it was installed to, by our program and by a user's; port 1 is nobody's.
+# Our program and a user's program must both find the installed downloader. Nothing listens on port 1.
 if [[ -f $build/lockstep_download.so ]]; then
   offline=(env -u LOCKSTEP_DATA -u LOCKSTEP_MODULE_DIR LOCKSTEP_MIRROR=http://127.0.0.1:1
            no_proxy=127.0.0.1 XDG_CACHE_HOME="$work/cache")
@@ -84,7 +84,7 @@ fi
 "$work/build/distributed" >"$work/alone.txt"
 "$work/without-cmake" >"$work/without-cmake.txt"
 
-# The environment that launchers agree on, set by hand.
+# Sets by hand the environment variables that launchers agree on.
 by_hand() {  # by_hand SIZE OUTPUT PROGRAM ARGUMENT...: the ranks write OUTPUT-RANK.txt
   local size=$1 output=$2 rank port ranks=()
   shift 2
@@ -165,5 +165,5 @@ for run in "${runs[@]}"; do
     END { if (NR != 5) { print run ": " NR " lines, expected 5"; bad = 1 }; exit bad }'
   echo "$run agrees with single: $(tail -1 "$work/$run.txt")"
 done
-# What was trained must have learned something: three classes begin at 1.1.
+# Training must have had an effect: with three classes, the loss starts at 1.1.
 awk 'END { exit !($4 < 0.3) }' "$work/single.txt"

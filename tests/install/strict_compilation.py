@@ -1,16 +1,17 @@
-"""Compiles what a user's project includes and writes with the warnings that careful projects turn on as errors.
+"""Compiles the headers and the kind of code that a user's project has, with strict warnings as errors.
 
 Usage: strict_compilation.py COMPILER SOURCE_DIR WORK_DIR INCLUDE_DIR_OF_LIBTORCH...
 
-Each header that a user's includes lead to is a translation unit of its own: with g++ if it needs no LibTorch, with
-clang++ also if it needs no more of LibTorch than tensors. A unit with all of LibTorch takes four seconds even where that
-is precompiled; the other headers share a unit for those with and one for those without LibTorch.
-Then come call_style.cpp, the calls that the guides show, from_pytorch.cpp, the lines of docs/from_pytorch.md, and with
-clang++ the examples, which run.sh compiles with the same warnings by g++. Nothing is optimised or linked.
+Each header that the ENTRANCES lead to is its own translation unit: with g++ if it needs no LibTorch, with clang++
+also if it needs no more of LibTorch than tensors. A unit with all of LibTorch takes four seconds even when LibTorch
+is precompiled, so that the other headers share one unit if they use LibTorch, and another one if they do not.
+Then come call_style.cpp (the calls that the guides show), from_pytorch.cpp (the lines of docs/from_pytorch.md), and
+with clang++ the examples, which run.sh compiles with the same warnings with g++. Nothing is optimised or linked.
 
-Before all that, each of ENTRANCES below C++20 must be a single error, and two checks read the texts. A header that
-names something of LibTorch must lead to a header of LibTorch, because the precompiled one would hide a missing
-#include. And call_style.cpp must have every options aggregate of the headers that it includes.
+Before that, each of ENTRANCES compiled below C++20 must give a single error, and two checks read the texts. A header
+that names something in LibTorch must include a header of LibTorch, directly or through others, because the
+precompiled header would hide a missing #include. And call_style.cpp must contain every options aggregate of the
+headers that it includes.
 """
 import concurrent.futures
 import pathlib
@@ -20,13 +21,14 @@ import subprocess
 import sys
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-ALL, TYPES = "torch/torch.h", "torch/types.h"  # headers of LibTorch that are precompiled
+ALL, TYPES = "torch/torch.h", "torch/types.h"  # precompiled headers of LibTorch
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
 CALL_STYLE = "tests/install/call_style.cpp"
 
 
 def public_headers(source):
-    """What `cmake --install` installs: those of lockstep/public_headers.txt, and those that they include."""
+    """The headers that `cmake --install` installs: those in lockstep/public_headers.txt, and the headers that they
+    include."""
     lines = (source / "lockstep/public_headers.txt").read_text().splitlines()
     return sorted(reached_from(source, [line for line in lines if line.startswith("lockstep/")]))
 
@@ -37,9 +39,9 @@ def includes(source, name):
 
 
 def uses_libtorch(source, name, known):
-    """Whether a header leads to one of LibTorch, directly or through ours."""
+    """Whether a header includes one of LibTorch's, directly or through our headers."""
     if name not in known:
-        known[name] = False  # headers do not include each other in a circle
+        known[name] = False  # there are no include cycles
         known[name] = any(
             each.startswith(("torch/", "ATen/", "c10/")) or
             ((source / each).is_file() and uses_libtorch(source, each, known))
@@ -48,13 +50,13 @@ def uses_libtorch(source, name, known):
 
 
 def code_of(text):
-    """`text` without comments and string literals. The lines keep their numbers."""
+    """Returns `text` without comments and string literals. Line numbers do not change."""
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', lambda match: re.sub(r"[^\n]+", " ", match[0]), text,
                   flags=re.S)
 
 
 def without_libtorch(source):
-    """`file:line: what` for each header that names something of LibTorch and leads to none of its headers."""
+    """Yields `file:line: what` for each header that names something in LibTorch but includes none of its headers."""
     known = {}
     for name in public_headers(source):
         if uses_libtorch(source, name, known):
@@ -66,7 +68,7 @@ def without_libtorch(source):
 
 
 def missing_in_call_style(source):
-    """`file:line: what` for each options aggregate of the headers of call_style.cpp that it does not write."""
+    """Yields `file:line: what` for each options aggregate that call_style.cpp includes but does not use."""
     style = source / CALL_STYLE
     written = set(re.findall(r"(\w+)\{\.", code_of(style.read_text())))
     for name in sorted(reached_from(source, includes(source, CALL_STYLE)) & set(public_headers(source))):
@@ -77,7 +79,7 @@ def missing_in_call_style(source):
 
 
 def reached_from(source, names):
-    """`names` and our headers that they lead to."""
+    """Returns `names` and all our headers that they include, directly or through others."""
     found, open_names = set(), list(names)
     while open_names:
         name = open_names.pop()
@@ -88,7 +90,7 @@ def reached_from(source, names):
 
 
 def needs_types_only(source, name):
-    """Whether all that a header leads to in LibTorch is tensors: what TYPES includes for the most part."""
+    """Whether a header uses only tensors of LibTorch, which are most of what TYPES includes."""
     theirs = {each for header in reached_from(source, [name]) for each in includes(source, header)
               if each.startswith("torch/")}
     return theirs <= {TYPES}
@@ -103,11 +105,11 @@ class Compiler:
         work.mkdir(parents=True, exist_ok=True)
 
     def precompile(self, name):
-        """Gives units the option that includes LibTorch's header `name`, which is compiled here."""
+        """Compiles LibTorch's header `name`, and gives units the option to use it."""
         header = self.work / name.replace("/", "_")
         header.write_text(f"#include <{name}>\n")
         output = header.with_name(header.name + (".pch" if self.clang else ".gch"))
-        # clang++ would instantiate what the header uses in each unit again.
+        # Without this, clang++ would instantiate the header's templates again in each unit.
         more = ["-fpch-instantiate-templates"] if self.clang else []
         self.check([*self.command, *more, "-x", "c++-header", str(header), "-o", str(output)], name)
         self.with_header[name] = ["-include-pch", str(output)] if self.clang else ["-include", str(header)]
@@ -127,14 +129,14 @@ class Compiler:
 
 
 def units(compiler, source):
-    """(what it is, file, the precompiled header that it needs or None) of everything to compile."""
+    """Yields (what it is, file, the precompiled header that it needs or None) for everything to compile."""
     known = {}
     reached = reached_from(source, ENTRANCES)
     shared = {ALL: [], None: []}
     for name in public_headers(source):
         libtorch = uses_libtorch(source, name, known)
         if name in reached and (not libtorch or (compiler.clang and needs_types_only(source, name))):
-            yield name, compiler.unit(name, [name, name]), TYPES if libtorch else None  # twice: it has its guard
+            yield name, compiler.unit(name, [name, name]), TYPES if libtorch else None  # included twice, to test its guard
         else:
             shared[ALL if libtorch else None].append(name)
     yield "the headers with LibTorch", compiler.unit("with LibTorch", shared[ALL]), ALL

@@ -1,4 +1,4 @@
-"""Feeds the checks of strict_compilation.py that read texts small trees, good and bad."""
+"""Runs the text checks of strict_compilation.py on small trees, good and bad."""
 import pathlib
 import tempfile
 import unittest
@@ -19,7 +19,7 @@ GOOD = {
     "tests/install/call_style.cpp": "#include <lockstep/lockstep.h>\n#include <lockstep/core/ahead.h>\n"
                                     "const auto options = LoaderOptions{.images = {}};\n",
 }
-# (file, its content, what the check must say)
+# (file, its contents, the expected complaint)
 BAD = [
     ("lockstep/core/text.h", "#pragma once\n/* two\n   lines */\nvoid save(const torch::Tensor& tensor);\n",
      "lockstep/core/text.h:4: names torch::Tensor"),
@@ -35,7 +35,7 @@ BAD = [
 
 
 def complaint_about(files):
-    """What check_texts() says of a tree of these texts by their paths; None where it accepts them."""
+    """Returns the complaint of check_texts() about a tree of these texts, by path; None if it accepts them."""
     with tempfile.TemporaryDirectory() as root:
         for name, content in files.items():
             path = pathlib.Path(root) / name

@@ -1,10 +1,10 @@
-// Our side of the comparison with torchvision.transforms: see augment_oracle.py.
+// Lockstep's side of the comparison with torchvision.transforms: see augment_oracle.py.
 //
 // Usage: augment_image CASE CHANNELS HEIGHT WIDTH SAMPLES <PIXELS >NUMBERS
 //
 // Reads one image as HEIGHT x WIDTH x CHANNELS bytes, applies the list of operators CASE once for
-// each sample number, and writes the float32 results, CHW: as the list's Normalize makes them, or
-// in 0 to 255 where it has none. What its operators drew goes to standard error, a line for a
+// each sample number, and writes the results as float32, CHW, normalised if the list has a
+// Normalize, otherwise in 0 to 255. Prints what the operators drew to standard error, one line per
 // sample.
 #include <cstdint>
 #include <cstdlib>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace lockstep;
 
-// ImageNet's mean and deviation; an image of one channel has the first.
+// ImageNet's mean and standard deviation. A one-channel image uses the first of each.
 const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
 const std::map<std::string, Augmentation> kCases = {
@@ -75,7 +75,7 @@ const std::map<std::string, Augmentation> kCases = {
      {Pad{4, 30}, RandomCrop{{138, 149}}, RandomHorizontalFlip{}, kNormalize, RandomErasing{}}},
 };
 
-// Adds the Normalize for this number of channels. If the list has none, bytes stay as they are.
+// Adds the Normalize for this number of channels. Without one in the list, bytes stay as they are.
 Augmentation normalized(Augmentation operators, std::int64_t channels) {
   for (const Operator& op : operators) {
     if (const auto* gray = std::get_if<Grayscale>(&op)) channels = gray->num_output_channels;
@@ -93,7 +93,7 @@ Augmentation normalized(Augmentation operators, std::int64_t channels) {
   return operators;
 }
 
-// What each operator of a list draws for an image, in order. An erasure that is none is an empty
+// Everything that the operators of a list draw for one image, in order. "No erasure" is an empty
 // box.
 struct Draws {
   std::int64_t height;

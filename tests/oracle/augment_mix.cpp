@@ -1,10 +1,10 @@
-// Our side of the comparison with torchvision's MixUp and CutMix: see augment_mix_oracle.py.
+// Lockstep's side of the comparison with torchvision's MixUp and CutMix: see augment_mix_oracle.py.
 //
 // Usage: augment_mix mixup|cutmix SIZE CHANNELS HEIGHT WIDTH CLASSES BATCHES <NUMBERS >NUMBERS
 //
-// Reads the float32 images of a batch, mixes them as each of BATCHES batches would be, and writes
-// for each the images and the labels' probabilities. Image i has label i * i modulo CLASSES. What
-// was drawn goes to standard error: lambda, then CutMix's box.
+// Reads the float32 images of one batch, mixes them as each of BATCHES batches would be, and writes
+// the images and label probabilities of each. Image i has label i * i modulo CLASSES. Prints the
+// drawn numbers to standard error: lambda, then CutMix's box.
 #include <torch/types.h>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
-"""Compares MixUp and CutMix with torchvision.transforms.v2, given the lambdas and boxes that we drew.
+"""Compares MixUp and CutMix with torchvision.transforms.v2, given the lambdas and boxes that our program drew.
 
 Usage: augment_mix_oracle.py PROGRAM
 
-PROGRAM is augment_mix. Needs a Python with torchvision; exits with 77 (skipped) and the reason without it.
+PROGRAM is augment_mix. Needs a Python with torchvision; otherwise exits with 77 (skipped) and the reason.
 """
 import subprocess
 import sys
@@ -21,7 +21,7 @@ BATCHES = 25
 
 
 def torchvision(kind, drawn):
-    """torchvision's transform with our parameters in place of its own."""
+    """torchvision's transform with our parameters in place of random ones."""
     if kind == "mixup":
         transform = v2.MixUp(num_classes=CLASSES)
         parameters = {"lam": drawn[0]}

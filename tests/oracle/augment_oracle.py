@@ -2,9 +2,9 @@
 
 Usage: augment_oracle.py PROGRAM
 
-PROGRAM is augment_image, which applies the list that CASES names. Random operators are given to
-torchvision with the parameters that we drew. Needs $LOCKSTEP_DATA/trashnet and a Python with torchvision;
-exits with 77 (skipped) and the reason without them.
+PROGRAM is augment_image, which applies the list of operators that CASES names. torchvision gets the parameters that
+our random operators drew. Needs $LOCKSTEP_DATA/trashnet and a Python with torchvision; otherwise exits with 77
+(skipped) and the reason.
 """
 import os
 import pathlib
@@ -81,7 +81,7 @@ def recipe(image, *drawn):
     return erased(normalized(tensor(F.hflip(image) if drawn[4] else image)), drawn[5:], 0.0)
 
 
-# Given what we drew. Those that return a tensor have a Normalize in our list too.
+# Cases whose parameters our program draws. If a case returns a tensor, our list has a Normalize as well.
 RANDOM_CASES = {
     "random_crop": lambda image, *box: F.crop(image, *map(int, box)),
     "random_resized_crop": lambda image, *box: F.resized_crop(image, *map(int, box), [128, 128], BILINEAR),
@@ -97,16 +97,17 @@ RANDOM_CASES = {
     "normalize_random_erasing": lambda image, *box: erased(normalized(tensor(image)), box, -1.3),
     "recipe": recipe,
 }
-# Ranges of one number leave only the place to chance: torchvision's parts are as high and as wide as ours.
+# With ranges of a single value, only the position is random. The parts must have the same height and width as
+# torchvision's.
 PARTS = {
     "random_resized_crop_of_ratio": v2.RandomResizedCrop((90, 128), (0.2, 0.2), (1.3, 1.3)),
     "normalize_random_erasing": v2.RandomErasing(1, (0.2, 0.2), (2.5, 2.5)),
 }
-SAMPLES = 40  # of each random case
-NORMALIZED_TOLERANCE = 1e-6  # we multiply and add, torchvision divides, subtracts and divides, all in float32
-# From Pillow 13 on, columns come first where the height shrinks much more than the width.
+SAMPLES = 40  # per random case
+NORMALIZED_TOLERANCE = 1e-6  # in float32, we multiply and add, while torchvision divides, subtracts and divides
+# From Pillow 13 on, columns are resized first if the height shrinks much more than the width.
 OTHER_ORDER = {"resize_twice"}
-# A JPEG's neighbouring pixels are much alike; these are not, and have every corner of the colours.
+# Neighbouring pixels of a JPEG are similar. These are not, and include the extremes of all colours.
 NOISE = np.random.default_rng(0).choice(np.r_[0:256, [0] * 40, [255] * 40], (138, 149, 3)).astype(np.uint8)
 
 
@@ -126,12 +127,12 @@ def compare(name, case, got, image):
                 else image.numpy())
     difference = np.abs(got.reshape(expected.shape) - expected)
     worst = float(difference.max())
-    if not in_bytes:  # normalised numbers, of which the largest are about 2.6
+    if not in_bytes:  # normalised values up to about 2.6
         print(f"{name}: largest difference {worst:.2g}")
         return worst < NORMALIZED_TOLERANCE
     equal = float((difference < 0.01).mean())
     print(f"{name}: largest difference {worst:.3f} of 255, {100 * equal:.3f}% of the pixels equal")
-    if "resize" in case:  # ties may be rounded otherwise
+    if "resize" in case:  # ties may be rounded differently
         return worst <= 1.001 and equal > (0.75 if case in OTHER_ORDER else 0.99)
     return worst < 0.01
 
@@ -151,7 +152,7 @@ def main():
     if not data or not folder.is_dir():
         print("skipped: $LOCKSTEP_DATA has no trashnet/")
         sys.exit(77)
-    box = (0, 0, 149, 138)  # odd, and no square
+    box = (0, 0, 149, 138)  # odd, and not square
     images = {name: Image.open(folder / name).convert("RGB").crop(box) for name in PHOTOGRAPHS}
     images["noise"] = Image.fromarray(NOISE)
     images["grey"] = images[PHOTOGRAPHS[0]].convert("L")

@@ -1,12 +1,12 @@
-// LibTorch's own reducer over Gloo, driven as Python's DistributedDataParallel drives it: the
-// second oracle.
+// LibTorch's own reducer over Gloo, used in the same way as by Python's DistributedDataParallel:
+// the second oracle.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
-#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#ifndef USE_C10D_GLOO  // LibTorch's header is empty without it
 #define USE_C10D_GLOO
 #endif
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -22,7 +22,7 @@ namespace lockstep::oracle {
 
 class C10dDdp {
  public:
-  /// `store_file` is a path where the ranks meet.
+  /// `store_file` is the path of the file store through which the ranks meet.
   C10dDdp(const Model& model, const std::string& store_file, int rank, int size)
       : find_unused_(model.find_unused_parameters), buffers_(model.module->buffers()) {
     auto store = c10::make_intrusive<c10d::FileStore>(store_file, size);
@@ -53,7 +53,8 @@ class C10dDdp {
         parameters, std::move(buckets), group_, sparse, kCap, find_unused_,
         /*gradient_as_bucket_view=*/false, names, kFirst, /*skip_all_reduce_unused_params=*/false,
         /*use_python_reducer=*/false, std::vector<std::int64_t>());
-    // Without one it dereferences a null pointer when it looks for unused parameters.
+    // Without a logger, the reducer dereferences a null pointer when it looks for unused
+    // parameters.
     logger_ = std::make_shared<c10d::Logger>(reducer_);
     reducer_->set_logger(logger_);
   }

@@ -1,6 +1,6 @@
-"""A checkpoint between Lockstep and Python's safetensors: both read it, and damage is seen.
+"""Lockstep and Python's safetensors must both read a checkpoint, and notice damage.
 
-Usage: checkpoint_test.py LOCKSTEP, the program. Ends with 77 (skipped) and the reason where Python lacks torch or
+Usage: checkpoint_test.py LOCKSTEP, the program. Exits with 77 (skipped) and the reason if Python lacks torch or
 safetensors.
 """
 import json
@@ -33,7 +33,7 @@ class Checkpoint(unittest.TestCase):
         self.train("1")
 
     def train(self, steps, *options):
-        # Without data and without a network: nobody listens on port 1.
+        # Without data and without a network: nothing listens on port 1.
         environment = {**os.environ, "LOCKSTEP_DATA": "", "LOCKSTEP_MIRROR": "http://127.0.0.1:1",
                        "XDG_CACHE_HOME": str(self.folder / "cache")}
         command = [PROGRAM, "train", "mnist", "--max-steps", steps, "--batch-size", "8", "--threads", "1",
@@ -47,7 +47,7 @@ class Checkpoint(unittest.TestCase):
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
 
     def as_one_file(self, change=None):
-        """Puts a file of an earlier version, without checksums, in the place of the checkpoints."""
+        """Replaces the checkpoints with a file of an earlier version, which has no checksums."""
         tensors, metadata = self.content(self.latest / "training.safetensors")
         tensors.update(self.content(self.latest / "model.safetensors")[0])
         if change:

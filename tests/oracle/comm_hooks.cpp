@@ -1,5 +1,5 @@
-// Our side of the comparison with Python's communication hooks. The work, and the files that are
-// exchanged, are described in comm_hooks_oracle.py, which runs both.
+// Lockstep's side of the comparison with Python's communication hooks. comm_hooks_oracle.py runs
+// both sides and describes the work and the exchanged files.
 //
 // Usage: comm_hooks --data FILE --out FILE [--backend shm]
 #include <CLI/CLI.hpp>

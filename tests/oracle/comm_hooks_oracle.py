@@ -2,20 +2,20 @@
 
 Usage: comm_hooks_oracle.py COMM_HOOKS
 
-COMM_HOOKS is the program tests/oracle/comm_hooks; it runs on each of BACKENDS, its two ranks being
-threads; Python's two are forked here.
+COMM_HOOKS is the program tests/oracle/comm_hooks. It runs on each of BACKENDS with two threads as ranks. Python's two
+ranks are forked here.
 
 The work
-    Two buckets, of the gradients p4, p3 and of p2, p1, p0, are given to each hook of HOOKS in each step,
-    with random values for every step and rank. PowerSGD starts in step 2 with error feedback, warm start
-    and its random numbers from the seed, but where HOOKS says otherwise.
+    Two buckets, with the gradients p4, p3 and p2, p1, p0, are passed to each hook of HOOKS in each step, with random
+    values for every step and rank. PowerSGD starts in step 2 with error feedback, a warm start and random numbers
+    from the seed, unless HOOKS says otherwise.
 
 Files (safetensors, float32)
-    data   STEP.RANK.NAME: what the rank has.
+    data   STEP.RANK.NAME: the rank's gradient.
     out    HOOK.STEP.NAME: the result on rank 0.
 
-Results must agree to the tolerance of HOOKS: the largest difference in a tensor over the largest
-magnitude in it. Ends with 0, with 1 and a line for each disagreement, or with 77 (skipped) and the reason.
+Results must agree within the tolerance of HOOKS: the largest difference in a tensor divided by its largest magnitude.
+Exits with 0, with 1 and a line for each disagreement, or with 77 (skipped) and the reason.
 """
 import multiprocessing
 import os
@@ -46,7 +46,7 @@ def power_sgd(**options):
     return lambda: (powerSGD_hook, PowerSGDState(None, start_powerSGD_iter=2, **options))
 
 
-HOOKS = {  # name: (makes the hook and its state, tolerance)
+HOOKS = {  # name: (function that makes the hook and its state, tolerance)
     "fp16": (lambda: (default_hooks.fp16_compress_hook, None), 2**-10),
     "bf16": (lambda: (default_hooks.bf16_compress_hook, None), 2**-7),
     "power_sgd_1": (power_sgd(matrix_approximation_rank=1), 1e-4),
@@ -59,7 +59,7 @@ HOOKS = {  # name: (makes the hook and its state, tolerance)
 
 
 class Bucket:
-    """What a hook sees of torch.distributed.GradBucket, which Python cannot make."""
+    """The parts of torch.distributed.GradBucket that a hook uses. Python cannot construct a GradBucket."""
 
     def __init__(self, index, tensors):
         self._index = index
@@ -94,11 +94,11 @@ def run_rank(rank, data, folder):
     if rank == 0:
         safetensors.torch.save_file(results, f"{folder}/theirs")
     dist.barrier()
-    os._exit(0)  # Gloo's threads sometimes end an interpreter that leaves the orderly way
+    os._exit(0)  # Gloo's threads sometimes crash an interpreter that exits normally
 
 
 def run_python(data, folder):
-    fork = multiprocessing.get_context("fork")  # torch is loaded once
+    fork = multiprocessing.get_context("fork")  # so that torch is loaded once
     ranks = [fork.Process(target=run_rank, args=(rank, data, folder)) for rank in range(RANKS)]
     for rank in ranks:
         rank.start()
@@ -116,7 +116,7 @@ def difference(a, b):
 
 
 def compare(ours, theirs, backend):
-    """Lines that say where the results differ; prints how close the others are."""
+    """Returns lines that say where the results differ, and prints how close the others are."""
     if ours.keys() != theirs.keys():
         yield f"{backend}: other tensors: {sorted(ours.keys() ^ theirs.keys())[:5]}"
         return
@@ -141,7 +141,7 @@ def main():
         safetensors.torch.save_file(data, f"{folder}/data")
         run_python(data, folder)
         theirs = safetensors.torch.load_file(f"{folder}/theirs")
-        for name in SHAPES:  # a hook that does not compress would agree with everything
+        for name in SHAPES:  # a hook that does not compress would agree with any result
             mean = sum(data[f"7.{rank}.{name}"] for rank in range(RANKS)) / RANKS
             compressed = difference(theirs[f"power_sgd_1.7.{name}"], mean) > 0.1
             if compressed != (len(SHAPES[name]) > 1):

@@ -1,17 +1,16 @@
-"""Trains the same net on the same data with Python's DDP, with LibTorch's reducer in C++ and with ours, and
-compares the results.
+"""Trains the same net on the same data with Python's DDP, with LibTorch's reducer in C++ and with ours, and compares
+the results.
 
 Usage: compare.py DDP_STEPS --model NAME [--world 2] [--backend shm] [--require-torchvision]
 
-DDP_STEPS is the program tests/oracle/ddp_steps; it is started once with --nproc-per-node WORLD and
-spawns its ranks, the script starts Python's ranks itself. What both do and the files they exchange
-are described in ddp_oracle.py. Losses, the gradients of the first steps and every parameter and buffer after
-the last must agree to TOLERANCE: the largest difference of a tensor over the largest magnitude in it.
+DDP_STEPS is the program tests/oracle/ddp_steps. It is started once with --nproc-per-node WORLD and spawns its ranks;
+this script starts Python's ranks itself. ddp_oracle.py describes the work of both and the files that they exchange.
+Losses, the gradients of the first steps, and every parameter and buffer after the last step must agree within
+TOLERANCE: the largest difference in a tensor divided by its largest magnitude.
 
-Data: the first 4,000 images of $LOCKSTEP_DATA/mnist and the first 100 of $LOCKSTEP_DATA/cifar10, else
-random images with random labels: fewer than the steps take, so that the order of a second epoch counts
-too. Ends with 0, with 1 and a line for each disagreement, or with 77
-(skipped) and the reason.
+Data: the first 4,000 images of $LOCKSTEP_DATA/mnist and the first 100 of $LOCKSTEP_DATA/cifar10, otherwise random
+images with random labels. They are fewer than the steps need, so that the order of a second epoch is tested as well.
+Exits with 0, with 1 and a line for each disagreement, or with 77 (skipped) and the reason.
 """
 import argparse
 import gzip
@@ -95,7 +94,7 @@ def run_python(options, world):
 
 
 def compare(ours, theirs):
-    """Lines that say where the two results differ."""
+    """Returns lines that say where the two results differ."""
     for name in sorted(ours.keys() ^ theirs.keys()):
         yield f"{name}: only in {'ours' if name in ours else 'theirs'}"
     for name in sorted(ours.keys() & theirs.keys()):
@@ -135,7 +134,7 @@ def main():
     images, labels = make_data(args.model)
     with tempfile.TemporaryDirectory() as folder:
         path = lambda name: str(pathlib.Path(folder) / f"{name}.safetensors")
-        # Tied weights are in it twice, which safetensors refuses of one memory.
+        # Tied weights appear twice, but safetensors rejects tensors that share memory.
         safetensors.torch.save_file({name: tensor.clone() for name, tensor in model.state_dict().items()},
                                     path("init"))
         safetensors.torch.save_file({"images": images.contiguous(), "labels": labels.contiguous()},

@@ -1,4 +1,4 @@
-"""Proves that compare.py notices differences: the oracle's own test."""
+"""Tests the oracle itself: compare.py must notice differences."""
 import sys
 import unittest
 
@@ -6,7 +6,7 @@ from compare import compare
 import torch
 
 THEIRS = {"losses": torch.tensor([[2.0, 1.0]]), "model.weight": torch.tensor([1.0, -4.0])}
-# (what ours has instead, what the comparison must say)
+# (what differs in our result, what the comparison must report)
 DIFFERENT = [
     ({"model.weight": torch.tensor([1.0, -4.0008])}, "model.weight: relative difference 2.00e-04"),
     ({"losses": torch.tensor([[2.0, float("nan")]])}, "losses: relative difference nan"),

@@ -56,7 +56,7 @@ class MnistNet(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision.models.resnet.BasicBlock, for a Python without torchvision."""
+    """torchvision.models.resnet.BasicBlock, for Python environments without torchvision."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -76,7 +76,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """torchvision.models.resnet18 with the CIFAR stem, for a Python without torchvision."""
+    """torchvision.models.resnet18 with the CIFAR stem, for Python environments without torchvision."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +170,7 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(1000 + rank)  # a rank that kept its own weights would show
+    torch.manual_seed(1000 + rank)  # makes a rank that keeps its own weights noticeable
     model = make_model(args.model)
     if rank == 0:
         model.load_state_dict(safetensors.torch.load_file(args.init))
@@ -198,7 +198,7 @@ def main():
                  for name, tensor in model.state_dict().items()}
         safetensors.torch.save_file({"losses": losses, **gradients, **state}, args.out)
     dist.barrier()
-    # Gloo's threads sometimes end an interpreter that leaves the orderly way by std::terminate.
+    # Gloo's threads sometimes call std::terminate in an interpreter that exits normally.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,10 +1,10 @@
-// Our side of the comparison with Python's DistributedDataParallel. The work, and the files that
-// are exchanged, are described in ddp_oracle.py; compare.py runs both.
+// Lockstep's side of the comparison with Python's DistributedDataParallel. ddp_oracle.py describes
+// the work and the exchanged files; compare.py runs both sides.
 //
 // Usage: ddp_steps --model NAME --init FILE --data FILE --steps N --batch B --out FILE
 //                  [--nproc-per-node 2] [--engine lockstep|c10d] [--backend auto]
 //
-// --engine c10d drives LibTorch's own reducer over Gloo instead of ours.
+// --engine c10d uses LibTorch's own reducer over Gloo instead of ours.
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <iostream>
@@ -37,7 +37,8 @@ struct Options {
   std::string backend = "auto";
 };
 
-// Gradients are compared after each of the first steps; later they only repeat what weights show.
+// Gradients are compared after the first steps only. Later ones show nothing that the weights do
+// not.
 constexpr std::int64_t kGradientSteps = 5;
 
 torch::ScalarType scalar_type(const std::string& dtype) {
@@ -77,8 +78,8 @@ torch::Tensor find(const StateDict& tensors, const std::string& name) {
   throw DataError("no tensor '" + name + "' in the data file");
 }
 
-// One training step's forward, whoever reduces the gradients: calls `run` between what comes before
-// and after.
+// The forward of one training step, for either reducer: calls `run` between the reducer's own
+// actions before and after the forward.
 using Forward = std::function<torch::Tensor(const std::function<torch::Tensor()>& run)>;
 
 Forward wrap(const oracle::Model& model, const Options& options, const ProcessGroup& group) {
@@ -98,7 +99,7 @@ Forward wrap(const oracle::Model& model, const Options& options, const ProcessGr
 void train(const oracle::Model& model, const Options& options) {
   auto group =
       init_process_group({.backend = options.backend, .timeout = std::chrono::seconds(60)});
-  // Only rank 0 has the weights; the others must get them from DDP.
+  // Only rank 0 loads the weights. DDP must send them to the others.
   if (group.rank() == 0) load_state_dict(*model.module, read_tensors(options.init));
   model.module->train();
   const Forward forward = wrap(model, options, group);

@@ -1,4 +1,5 @@
-// The nets of the comparison with Python's DistributedDataParallel; ddp_oracle.py has the same.
+// The nets for the comparison with Python's DistributedDataParallel. ddp_oracle.py defines the same
+// nets.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +18,10 @@ namespace lockstep::oracle {
 
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
-  /// The loss of a batch in step `step` on rank `rank`: "branches" takes other branches on each
+  /// The loss of a batch in step `step` on rank `rank`. "branches" uses a different branch on each
   /// rank.
   std::function<torch::Tensor(const torch::Tensor& x, std::int64_t step, int rank)> forward;
-  double momentum = 0.5;  ///< 0 where gradients are sparse
+  double momentum = 0.5;  ///< 0 for sparse gradients
   bool find_unused_parameters = false;
   std::vector<std::string> sparse = {};
 };
@@ -33,7 +34,7 @@ struct WordsImpl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(16, 10));
 };
 
-/// Rank r takes in step s branch (r + s) mod 3, the third of which is none.
+/// In step s, rank r uses branch (r + s) mod 3. The third branch has no layer.
 struct BranchesImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, std::int64_t branch) {
     x = torch::tanh(trunk(x));
@@ -58,8 +59,8 @@ struct TiedImpl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(20, 10));
 };
 
-/// Each tensor once: C++'s parameters() has a tied weight under each of its names, and an optimizer
-/// would step it as often.
+/// Removes duplicates. C++'s parameters() lists a tied weight once per name, and an optimizer would
+/// step it as often.
 inline std::vector<torch::Tensor> distinct(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> found;
   for (const auto& tensor : tensors) {

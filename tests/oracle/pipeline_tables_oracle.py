@@ -2,18 +2,18 @@
 
 Usage: pipeline_tables_oracle.py LOCKSTEP
 
-LOCKSTEP is the program, whose `explain pipeline --csv` writes a table: a line for each worker, cells of stage, kind (F,
-B, I or W) and micro-batch. PyTorch's lists are those that its schedules make before they run; no process group is
-needed for that, only stages that know their places.
+LOCKSTEP is the program, whose `explain pipeline --csv` writes a table: one line per worker, with cells of stage, kind
+(F, B, I or W) and micro-batch. PyTorch's lists are those that its schedules make before they run. That needs no
+process group, only stages that know their positions.
 
-What must agree, for every number of workers and micro-batches that both take
-    gpipe, 1f1b, zbv, and interleaved where the workers divide the micro-batches: the same lists, action by action.
-    interleaved elsewhere, where PyTorch makes larger groups of micro-batches: stages take them in the same order.
-    zb-h1, beside PyTorch's ScheduleInterleavedZeroBubble with a stage on each worker, which holds as few micro-batches
-    as 1F1B: our bubble is no larger, and no worker of ours holds more than the first worker of theirs.
-Where lists differ, both are replayed with F, I and W of 1, B of 2 and messages of nothing.
+Requirements, for every number of workers and micro-batches that both accept
+    gpipe, 1f1b, zbv, and interleaved if the micro-batches are a multiple of the workers: the same lists of actions.
+    interleaved otherwise, where PyTorch makes larger groups of micro-batches: the same order within each stage.
+    zb-h1, compared with PyTorch's ScheduleInterleavedZeroBubble with one stage per worker, which holds as few
+    micro-batches as 1F1B: our bubble is no larger, and none of our workers holds more than their first worker.
+Where lists differ, both are replayed with F, I and W taking 1, B taking 2, and messages taking no time.
 
-Ends with 0, with 1 and a line for each disagreement, or with 77 (skipped) and the reason.
+Exits with 0, with 1 and a line for each disagreement, or with 77 (skipped) and the reason.
 """
 import collections
 import logging
@@ -43,7 +43,7 @@ def action_of(text):
 
 
 class PlacedStage:
-    """As much of a PipelineStage as PyTorch's schedules look at before they run."""
+    """The parts of a PipelineStage that PyTorch's schedules use before they run."""
     has_backward, device, group, group_rank = True, "cpu", None, 0
 
     def __init__(self, index, stages, workers):
@@ -53,7 +53,7 @@ class PlacedStage:
 
 
 def theirs(name, stages_of_first, stages, workers, micro_batches):
-    """PyTorch's lists, or None for numbers that it refuses."""
+    """Returns PyTorch's lists, or None if it rejects these numbers."""
     own = [PlacedStage(index, stages, workers) for index in stages_of_first]
     try:
         schedule = get_schedule_class(name)(own if name not in ("GPipe", "1F1B") else own[0], micro_batches,
@@ -67,8 +67,8 @@ def theirs(name, stages_of_first, stages, workers, micro_batches):
 
 
 def forwards_from_0(actions):
-    """The list that PyTorch 2.13 keeps of 1F1B, to be shown, numbers the last rank's forwards from 1; what runs
-    (Schedule1F1B._step_microbatches) counts them from 0."""
+    """Numbers forwards from 0. The 1F1B list that PyTorch 2.13 keeps for display numbers the last rank's forwards
+    from 1, while the code that runs (Schedule1F1B._step_microbatches) counts from 0."""
     forwards = iter(range(len(actions)))
     return [action._replace(micro_batch=next(forwards)) if action.kind == "F" else action for action in actions]
 
@@ -82,7 +82,7 @@ def ours(program, schedule, stages, workers, micro_batches, folder):
 
 
 def needs(action, stages, has):
-    """What must have ended before the action begins."""
+    """The actions that must have ended before `action` begins."""
     stage, kind, i = action
     if kind == "F":
         return [Action(stage - 1, "F", i)] if stage else []
@@ -116,7 +116,7 @@ def bubble(lists, stages):
 
 
 def most_held(actions):
-    """The most activations that one worker holds at once, from F to B or W."""
+    """The largest number of activations that a worker holds at once, each from F to B or W."""
     held = peak = 0
     for action in actions:
         held += {"F": 1, "B": -1, "I": 0, "W": -1}[action.kind]
@@ -125,7 +125,7 @@ def most_held(actions):
 
 
 def by_stage_and_kind(lists):
-    """For each stage and kind the micro-batches in their order."""
+    """For each stage and kind, the micro-batches in order."""
     orders = collections.defaultdict(list)
     for actions in lists:
         for action in actions:
@@ -145,7 +145,7 @@ def first_difference(mine, other):
 
 
 def compare_case(schedule, mine, other, stages, workers, micro_batches):
-    """(what was compared, None or what is wrong)"""
+    """Returns (what was compared, None or what is wrong)."""
     if schedule == "zb-h1":
         bubbles = bubble(mine, stages), bubble(other, stages)
         if bubbles[0] > bubbles[1] + 1e-9:
@@ -160,7 +160,7 @@ def compare_case(schedule, mine, other, stages, workers, micro_batches):
 
 
 def cases():
-    """(our name, PyTorch's, stages of a worker, those of the first worker)"""
+    """Yields (our name, PyTorch's name, stages per worker, stages of the first worker)."""
     for workers, micro_batches in SIZES:
         for schedule, name, each in (("gpipe", "GPipe", 1), ("1f1b", "1F1B", 1), ("zbv", "ZBVZeroBubble", 2),
                                      ("interleaved", "Interleaved1F1B", 2), ("interleaved", "Interleaved1F1B", 3),

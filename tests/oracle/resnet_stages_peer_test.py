@@ -1,6 +1,6 @@
-"""Tests of benchmarks/peers/resnet_stages.py, by which the peer of `lockstep bench step --strategy all` cuts its nets.
+"""Tests benchmarks/peers/resnet_stages.py, which cuts the nets for the peer of `lockstep bench step --strategy all`.
 
-Ends with 77 (skipped) and the reason where Python lacks torch.
+Exits with 77 (skipped) and the reason if Python lacks torch.
 """
 import pathlib
 import sys
@@ -35,7 +35,7 @@ class ResNetStages(unittest.TestCase):
             self.assertEqual({id(parameter) for stage in stages for parameter in stage.parameters()}, whole)
 
     def test_send_contiguous_tensors_both_ways(self):
-        """Also where a convolution without a stem before it sees the tensor first, as behind layer3."""
+        """Also if a convolution without a stem receives the tensor first, as after layer3."""
         for cut in ("layer2", "layer3", "layer3.0"):
             first, second = stages_of(ResNet18(), [cut])
             sent = first(torch.randn(4, 3, 32, 32)).detach().requires_grad_()

@@ -1,7 +1,7 @@
-// torch_weights MODEL CLASSES WEIGHTS IN OUT: loads WEIGHTS, a file of Python, into resnet18,
-// resnet34 or resnet50 of that many classes, for CIFAR-10's images where MODEL ends with "-cifar",
-// and writes the logits of the images "images" in IN, and the net's weights, as OUT. Prints what
-// load_pretrained() left out. For torch_weights_oracle.py.
+// torch_weights MODEL CLASSES WEIGHTS IN OUT: loads WEIGHTS, a file written by Python, into
+// resnet18, resnet34 or resnet50 with CLASSES classes; a MODEL that ends with "-cifar" is the
+// variant for CIFAR-10's images. Writes to OUT the logits of the tensor "images" in IN, and the
+// net's weights. Prints what load_pretrained() left out. Used by torch_weights_oracle.py.
 #include <cstdlib>
 #include <iostream>
 #include <string>

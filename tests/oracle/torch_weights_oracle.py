@@ -1,9 +1,11 @@
-"""Weights of Python's ResNets, saved by torch.save and as safetensors, in ours: the same logits.
+"""Loads weights of Python's ResNets, saved by torch.save and as safetensors, into ours, which must give the same
+logits.
 
 Usage: torch_weights_oracle.py TORCH_WEIGHTS [--torchvision]
 
-The nets are torchvision's, or else those of benchmarks/peers, which have torchvision's names and whose ResNet-18 is that
-for CIFAR-10. Ends with 77 (skipped) and the reason where Python lacks torch, safetensors or a wanted torchvision.
+The nets are torchvision's, or otherwise those of benchmarks/peers, which have torchvision's names and whose ResNet-18
+is the variant for CIFAR-10. Exits with 77 (skipped) and the reason if Python lacks torch, safetensors or a required
+torchvision.
 """
 import pathlib
 import subprocess
@@ -30,7 +32,7 @@ def check(condition, *what):
 
 
 def made(make):
-    """A net whose batch normalisation has seen something."""
+    """A net with batch-normalisation statistics that are not the initial ones."""
     torch.manual_seed(0)
     net = make()
     with torch.no_grad():
@@ -70,7 +72,7 @@ def compare(model, net, folder):
     check(summary == f"fc has 6 outputs here and {net.fc.out_features} in weights: fc.weight, fc.bias keep their initial values",
           summary)
     check(logits.shape == (2, 6) and torch.equal(weights["conv1.weight"], state["conv1.weight"]), model, "with 6 classes")
-    # And back: Python's net takes what ours has written.
+    # In the other direction, Python's net loads the weights that our program wrote.
     net.load_state_dict({**weights, "fc.weight": state["fc.weight"], "fc.bias": state["fc.bias"]})
 
 

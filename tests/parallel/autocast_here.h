@@ -1,4 +1,5 @@
-// The caller's autocast, for tests of what computes on other threads or in micro-batches.
+// Enables autocast for the current thread, for tests of code that computes on other threads or in
+// micro-batches.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -8,8 +9,8 @@
 
 namespace lockstep::testing_support {
 
-/// Autocast to `type` on the CPU, for this thread, as long as the scope lives. Its cache of casts
-/// is on.
+/// Enables autocast to `type` on the CPU, with its cache of casts, on this thread for the lifetime
+/// of the object.
 class AutocastHere {
  public:
   explicit AutocastHere(torch::ScalarType type) : type_(at::kCPU, type) {

@@ -1,5 +1,5 @@
-// LibTorch's kernels for synchronised batch normalisation as arithmetic on tensors, for devices
-// without such kernels. As on CUDA, statistics are combined in the type in which they are given.
+// LibTorch's kernels for synchronised batch normalisation, written as tensor arithmetic, for
+// devices without such kernels. As on CUDA, statistics are combined in the dtype of the inputs.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,8 @@ inline std::tuple<at::Tensor, at::Tensor> batch_norm_stats(const at::Tensor& inp
   return {mean, (variance + eps).rsqrt()};
 }
 
-// The loop of batch_norm_reduce_statistics_kernel, which divides by the number of values so far.
+// The running combination of batch_norm_reduce_statistics_kernel: each step divides by the count so
+// far.
 inline std::tuple<at::Tensor, at::Tensor> batch_norm_gather_stats_with_counts(
     const at::Tensor&, const at::Tensor& means, const at::Tensor& inverses,
     const OptionalTensor& running_mean, const OptionalTensor& running_var, double momentum,
@@ -94,7 +95,7 @@ inline at::Tensor batch_norm_backward_elemt(const at::Tensor& gradient, const at
   return dx.to(input.scalar_type());
 }
 
-/// For TORCH_LIBRARY_IMPL(aten, ...) of a device.
+/// Call it inside TORCH_LIBRARY_IMPL(aten, ...) for the device.
 inline void add_batch_norm_kernels(torch::Library& library) {
   library.impl("batch_norm_stats", &batch_norm_stats);
   library.impl("batch_norm_gather_stats_with_counts", &batch_norm_gather_stats_with_counts);

@@ -1,5 +1,5 @@
-// What the threads of a team take over from their caller. The GPUs are of a type that only this
-// test knows, so that streams can be seen on any machine.
+// What the threads of a team inherit from their caller. The GPUs here have a device type that only
+// this test registers, so that streams can be observed on any machine.
 #include <lockstep/parallel/base/caller_state.h>
 
 #include <map>
@@ -23,7 +23,7 @@ c10::Stream numbered_stream(int device, int number) {
   return c10::Stream(c10::Stream::UNSAFE, no_gpu(device), number);
 }
 
-// Current devices and streams for each thread, as CUDA has them.
+// A current device and current streams for each thread, as with CUDA.
 class NoGpuGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kNoGpu; }
@@ -55,7 +55,7 @@ class NoGpuGuard final : public c10::impl::DeviceGuardImplInterface {
 };
 
 const NoGpuGuard& no_gpu_guard() {
-  static const auto* const instance = new NoGpuGuard();  // LibTorch keeps it to the end
+  static const auto* const instance = new NoGpuGuard();  // LibTorch never releases it
   static const c10::impl::DeviceGuardImplRegistrar registered(kNoGpu, instance);
   return *instance;
 }

@@ -35,7 +35,7 @@ TEST(DeviceMesh, IsRowMajor) {
     for (const char* name : {"data", "pipeline"}) {
       LOCKSTEP_CHECK(mesh.group(name).rank() == mesh.local_rank(name));
     }
-    group.barrier();  // rank 0 has the store, which the others may still need
+    group.barrier();  // rank 0 hosts the store, which the others may still need
   });
   ASSERT_EQ(errors, no_errors(4));
   for (int rank = 0; rank < 4; ++rank) {

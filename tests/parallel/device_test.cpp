@@ -1,5 +1,5 @@
-// What this room does on a device, by one without hardware: the results are those of a CPU, and the
-// host waits for nothing.
+// Runs this library's device code on a simulated device: the results equal those on a CPU, and the
+// host never waits for the device.
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -49,8 +49,8 @@ ProcessGroup group_on(torch::Device device) {
   return init_process_group({.device = device, .environment = WorkerEnvironment{}});
 }
 
-// Each rank is a thread. A backward on a device runs on that device's thread of LibTorch, so that
-// each rank has a device of its own.
+// Each rank is a thread. A backward on a device runs on that device's autograd thread in LibTorch,
+// so that each rank has its own device.
 std::vector<std::string> run_ranks(bool on_devices,
                                    const std::function<void(ProcessGroup, torch::Device)>& body) {
   const int fd = listen_on("127.0.0.1", 0);
@@ -93,12 +93,12 @@ void expect_close(const std::vector<Tensor>& ours, const std::vector<Tensor>& ex
 
 struct NormCase {
   std::string name;
-  std::vector<std::int64_t> batches;  // of the ranks
+  std::vector<std::int64_t> batches;  // one per rank
   bool is_affine = true;
   torch::ScalarType type_of_running = torch::kFloat32;
 };
 
-// What each rank has after a forward, a backward, and the backward of a penalty on gradients.
+// For each rank, the results of a forward, a backward, and the backward of a gradient penalty.
 std::vector<std::vector<Tensor>> normalised(const NormCase& given, bool on_devices) {
   std::vector<std::vector<Tensor>> results(2);
   const auto errors = run_ranks(on_devices, [&](ProcessGroup group, torch::Device device) {
@@ -168,7 +168,8 @@ TEST_F(OnADevice, BatchNormalisationNeedsSeveralValues) {
 
 // --- The reducer ---------------------------------------------------------------------------------
 
-// The gradients after some backwards through the layers of `order`; undefined ones as zeros of [1].
+// The gradients after several backwards through the layers named in `order`. Undefined gradients
+// are returned as zeros of shape [1].
 std::vector<Tensor> gradients_of(torch::Device device, const std::string& order,
                                  const DdpOptions& options,
                                  std::vector<std::string>* waits = nullptr) {
@@ -287,7 +288,7 @@ TEST_F(OnADevice, ARecorderOfACpuWaitsForNothing) {
 
 // --- PowerSGD ------------------------------------------------------------------------------------
 
-// Gradients, compressed step after step; that of step `broken` is not finite.
+// Gradients compressed by PowerSGD in `steps` steps. The gradient of step `broken` is not finite.
 std::vector<Tensor> compressed(torch::Device device, int steps, int broken,
                                std::vector<std::string>* waits = nullptr) {
   torch::nn::Linear layer(torch::nn::LinearOptions(12, 10));

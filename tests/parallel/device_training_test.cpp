@@ -1,5 +1,5 @@
-// DistributedDataParallel, its hooks and ZeroRedundancyOptimizer on devices whose group works in
-// host memory: the gradients lie where no host reaches them. The CPU is the oracle.
+// DistributedDataParallel, its hooks and ZeroRedundancyOptimizer with gradients in memory that the
+// host cannot access, and a group that communicates through host memory. The CPU is the oracle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,15 +29,15 @@ namespace far_device = testing_support::far_device;
 
 constexpr int kRanks = 2;
 
-// Numbers that no generator draws, so that they are equal on every device.
+// Numbers from a formula instead of a generator, so that they are equal on every device.
 Tensor numbers(at::IntArrayRef shape, double phase, torch::Device device) {
   const auto count = c10::multiply_integers(shape);
   const Tensor all = (torch::arange(count, torch::kFloat64) * 12.9 + phase).sin().mul(0.4);
   return all.to(torch::kFloat32).view(shape).to(device);
 }
 
-// Two layers, and one that may be left out. Made where it is used: no module can be moved to the
-// far device.
+// Two layers and an optional one. The parameters are created on their device, because no module can
+// be moved to the far device.
 struct DeviceNetImpl : torch::nn::Module {
   explicit DeviceNetImpl(torch::Device device) {
     first = register_parameter("first", numbers({24, 6}, 1, device));
@@ -74,7 +74,7 @@ std::vector<std::string> run_on(const std::string& backend, bool on_far_devices,
   });
 }
 
-// What a module without DistributedDataParallel computes, on the CPU.
+// The gradients that a module without DistributedDataParallel computes, on the CPU.
 testing_support::Gradients expected_gradients(int step,
                                               const std::function<bool(int)>& uses_extra) {
   return mean_of_ranks(kRanks, [&](int rank) {
@@ -85,7 +85,7 @@ testing_support::Gradients expected_gradients(int step,
   });
 }
 
-// The values or gradients of all parameters, on the CPU.
+// The values (or the gradients) of all parameters, copied to the CPU.
 std::map<std::string, Tensor> on_cpu(const torch::nn::Module& module, bool gradients) {
   std::map<std::string, Tensor> tensors;
   for (const auto& item : module.named_parameters()) {
@@ -150,7 +150,7 @@ TEST_P(DeviceTraining, DdpFindsUnusedParameters) {
 
 using HookOf = std::function<CommHook(ProcessGroup)>;
 
-// With each hook, the gradients of rank 0 after two steps.
+// The gradients of rank 0 after two steps with each hook.
 std::map<std::string, Tensor> gradients_with(const std::string& backend, bool on_far_devices,
                                              const HookOf& hook_of) {
   std::map<std::string, Tensor> result;
@@ -187,7 +187,7 @@ TEST_P(DeviceTraining, HooksComputeWhatTheyDoOnCpus) {
   }
 }
 
-// Parameters after some steps, the norm that clipping found, and the gathered state.
+// The parameters after several steps, the norm that clipping computed, and the gathered state.
 std::map<std::string, Tensor> train_sharded(const std::string& backend, bool on_far_devices) {
   std::map<std::string, Tensor> result;
   const auto errors =

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing_support {
 
-// Linear layers 4 -> 4 whose use, and its order, the caller decides.
+// Linear layers 4 -> 4. The caller decides which of them run, and in which order.
 struct LayersImpl : torch::nn::Module {
   explicit LayersImpl(int count, torch::Dtype dtype = torch::kFloat32) {
     for (int i = 0; i < count; ++i) {
@@ -21,7 +21,7 @@ struct LayersImpl : torch::nn::Module {
     }
     to(dtype);
   }
-  /// "abc": a first.
+  /// `order` lists the layers in the order of use: "abc" runs a first.
   torch::Tensor forward(torch::Tensor x, const std::string& order) {
     for (const char name : order) x = torch::tanh(layers[static_cast<std::size_t>(name - 'a')](x));
     return x;

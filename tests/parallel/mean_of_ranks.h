@@ -1,4 +1,5 @@
-// The oracle of DistributedDataParallel's tests: every rank's gradients by itself, then their mean.
+// The oracle of DistributedDataParallel's tests: computes each rank's gradients separately and
+// takes their mean.
 #pragma once
 
 #include <map>
@@ -11,7 +12,7 @@
 
 namespace lockstep::testing_support {
 
-using Gradients = std::map<std::string, torch::Tensor>;  // undefined: none
+using Gradients = std::map<std::string, torch::Tensor>;  // undefined where there is none
 
 inline Gradients gradients_of(const torch::nn::Module& module) {
   Gradients gradients;
@@ -24,8 +25,8 @@ inline Gradients gradients_of(const torch::nn::Module& module) {
   return gradients;
 }
 
-/// `run(rank)` returns the module after a backward of its own. A gradient that some ranks lack
-/// counts as zero.
+/// `run(rank)` runs one rank's backward and returns the module. A gradient that only some ranks
+/// have counts as zero on the others.
 template <class Run>
 Gradients mean_of_ranks(int size, Run&& run) {
   Gradients sums;

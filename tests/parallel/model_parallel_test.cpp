@@ -26,7 +26,7 @@ torch::Tensor classification_loss(const torch::Tensor& logits, const torch::Tens
   return torch::cross_entropy_loss(logits, labels);
 }
 
-// The cut is that of PyTorch's tutorial.
+// The model is split as in PyTorch's model-parallel tutorial.
 TEST(ModelParallel, IsResNet50BitForBit) {
   torch::manual_seed(3);
   ResNet whole = resnet50(ResNetStem::kImageNet, 10);
@@ -67,7 +67,7 @@ TEST(ModelParallel, PassesSeveralTensorsOn) {
               HasSubstr("the last stage returns 2 tensors"));
 }
 
-// Moving the second stage takes the weight away from the first one.
+// Moving the second stage also moves the weight that the first stage shares with it.
 TEST(ModelParallel, RefusesAParameterOnTwoDevices) {
   const testing_support::WeightOnMeta shared;
   EXPECT_THAT(message_of<ConfigError>(
@@ -83,7 +83,7 @@ struct CounterImpl : torch::nn::Module {
   explicit CounterImpl(torch::Device device) { register_buffer("count", torch::ones({2}, device)); }
 };
 
-// Its counter is new on each device, because LibTorch's to() cannot move a buffer to "meta".
+// Creates its counter anew on each device, because LibTorch's to() cannot move a buffer to "meta".
 struct BufferOnMetaImpl : torch::nn::Module {
   BufferOnMetaImpl() { register_module("counter", std::make_shared<CounterImpl>(kOnCpu)); }
   torch::Tensor forward(const torch::Tensor& x) { return x; }
@@ -102,7 +102,7 @@ TEST(ModelParallel, RefusesABufferOnTwoDevices) {
       "ModelParallel: buffer 'counter.count' of stage 0 belongs to a stage on meta, too; stages on "
       "different devices cannot share a buffer");
   EXPECT_NO_THROW(ModelParallel({shared, shared}, {kOnCpu, kOnCpu}));
-  // Buffers that are registered and undefined.
+  // Its buffers are registered but undefined.
   const torch::nn::BatchNorm2d without(
       torch::nn::BatchNorm2dOptions(2).affine(false).track_running_stats(false));
   EXPECT_NO_THROW(ModelParallel({without, without}, {kOnCpu, torch::Device(torch::kMeta)}));

@@ -58,7 +58,8 @@ TEST(SpansOfCalls, LeaveOutWhatReductionsShow) {
             1U);
 }
 
-// All ranks call a collective by one name, and each message is known to the rank that it concerns.
+// All ranks use one name for a collective, and each message has a span on both ranks that it
+// concerns.
 TEST(SpansOfCalls, NameTheCollectivesOfAllRanksAlike) {
   std::mutex mutex;
   std::vector<std::vector<Span>> all(2);

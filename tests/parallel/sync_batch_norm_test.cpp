@@ -1,4 +1,4 @@
-// Batch normalisation over ranks, against one process with the whole batch.
+// Batch normalisation over ranks, compared with one process that has the whole batch.
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include <numeric>
@@ -27,8 +27,8 @@ Tensor random(at::IntArrayRef shape, std::uint64_t seed, torch::ScalarType type)
 
 struct BatchNormCase {
   const char* name;
-  std::vector<std::int64_t> batches;  // of the ranks
-  std::vector<std::int64_t> shape;    // of one sample
+  std::vector<std::int64_t> batches;  // one size per rank
+  std::vector<std::int64_t> shape;    // the shape of one sample
   torch::ScalarType type = torch::kFloat64;
   double tolerance = 1e-10;
   bool channels_last = false;
@@ -57,7 +57,7 @@ struct Net : torch::nn::Module {
     if (type == torch::kFloat64) to(type);
   }
   Tensor forward(const Tensor& x) { return norm->forward(x); }
-  const std::shared_ptr<Impl> norm;  // of the user's type
+  const std::shared_ptr<Impl> norm;  // has the type that the user created
 };
 
 void expect_near(const Tensor& got, const Tensor& expected, double tolerance, const char* what) {
@@ -125,9 +125,10 @@ TEST_P(SyncBatchNormTest, IsThatOfOneProcessWithTheWholeBatch) {
   }
 }
 
-// --- Derivatives of gradients
+// --- Higher derivatives
 
-// As the critic of a WGAN-GP; several normalisations, so that their reductions must keep an order.
+// A critic as in WGAN-GP, with several normalisations, whose reductions must run in one order on
+// all ranks.
 struct CriticImpl : torch::nn::Module {
   CriticImpl() {
     const torch::NoGradGuard no_grad;
@@ -141,8 +142,8 @@ struct CriticImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     return last(torch::tanh(norm2(middle(torch::tanh(norm1(first(x)))))));
   }
-  // By operations that autograd knows. LibTorch's batch_norm has no right third derivative: its
-  // second takes the statistics for constants.
+  // Built from differentiable operations. The third derivative of LibTorch's batch_norm is wrong:
+  // its second derivative treats the statistics as constants.
   Tensor composed(const Tensor& x) {
     const auto normalised = [](const torch::nn::BatchNorm1d& norm, const Tensor& values) {
       const Tensor centered = values - values.mean(0);
@@ -160,8 +161,8 @@ struct CriticImpl : torch::nn::Module {
 };
 TORCH_MODULE(Critic);
 
-// With `order` 2 the loss has the gradient penalty of WGAN-GP: how far the gradient at each sample
-// is from length 1. With 3 it has that of the penalty, and so on.
+// With `order` 2, the loss includes the gradient penalty of WGAN-GP: how far the norm of each
+// sample's gradient is from 1. With 3, it includes the penalty's gradient penalty, and so on.
 Tensor loss_with_penalties(const Tensor& output, const Tensor& x, int order) {
   Tensor loss = output.sum();
   Tensor last = loss;
@@ -176,7 +177,7 @@ Tensor loss_with_penalties(const Tensor& output, const Tensor& x, int order) {
 
 struct PenaltyCase {
   const char* name;
-  std::vector<std::int64_t> batches;  // of the ranks
+  std::vector<std::int64_t> batches;  // one size per rank
   int order;
 };
 
@@ -215,7 +216,7 @@ TEST_P(SyncBatchNormPenalty, IsThatOfOneProcessWithTheWholeBatch) {
   EXPECT_EQ(errors, no_errors(size));
 }
 
-// --- Which normalisations
+// --- Supported normalisations
 
 TEST(SyncBatchNorm, HandlesAreIndependent) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {

@@ -45,10 +45,10 @@ TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
     EXPECT_EQ(of_members[static_cast<std::size_t>(member)],
               cpus.size() < 2 ? cpus : cpus_of_rank(cpus, member, 2));
   }
-  EXPECT_EQ(available_cpus(), cpus);  // the caller goes wherever it could before
+  EXPECT_EQ(available_cpus(), cpus);  // the caller may run on the same CPUs as before
 }
 
-// Where they would have to share, the kernel divides the processors better.
+// With more members than processors, the kernel distributes them better than fixed shares would.
 TEST(ThreadShare, LeavesMoreMembersThanProcessorsFree) {
   const std::vector<int> cpus = available_cpus();
   ThreadTeam team(std::vector<std::string>(cpus.size() + 1, "member"));
@@ -56,7 +56,7 @@ TEST(ThreadShare, LeavesMoreMembersThanProcessorsFree) {
   team.run([&](std::size_t) { EXPECT_EQ(available_cpus(), cpus); });
 }
 
-// Threads that wait for each other at barriers would spin on too few processors.
+// Threads that meet at barriers would spin on too few processors.
 TEST(ThreadShare, LeavesMembersWithMoreThreadsThanTheirShareFree) {
   const std::vector<int> cpus = available_cpus();
   ThreadTeam team({"first", "second"});

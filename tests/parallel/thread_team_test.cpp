@@ -18,7 +18,7 @@ using testing_support::message_of;
 
 std::vector<std::string> three_names() { return {"a", "b", "c"}; }
 
-// Returns when `expected` threads have come.
+// Blocks until `expected` threads have arrived.
 class Meeting {
  public:
   void wait_for(int expected) {
@@ -111,7 +111,7 @@ TEST(ThreadTeam, MembersMayRunAnotherTeam) {
 
 TEST(ThreadTeam, CallsFromSeveralThreadsFollowEachOther) {
   ThreadTeam team(three_names());
-  std::vector<int> calls(3, 0);  // not atomic: ThreadSanitizer would see two runs at once
+  std::vector<int> calls(3, 0);  // not atomic, so that ThreadSanitizer reports overlapping runs
   int runs = 0;
   std::vector<std::thread> callers;
   std::mutex mutex;
@@ -151,7 +151,7 @@ TEST(ThreadTeam, EndsWithoutARun) {
   for (int i = 0; i < 20; ++i) ThreadTeam team(three_names());
 }
 
-// Without sleeping between short runs, and asleep after a pause.
+// Members spin between short runs and sleep after a pause.
 TEST(ThreadTeam, WaitsWithPatience) {
   ThreadTeam team({"a", "b"}, std::chrono::microseconds(200));
   std::vector<int> counts(2, 0);

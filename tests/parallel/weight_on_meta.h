@@ -1,12 +1,13 @@
-// A module that can be moved to the device "meta", where tensors have no values: a second device on
-// machines without a GPU.
+// A module that can be moved to the device "meta", where tensors have no values. This stands in for
+// a second device on machines without a GPU.
 #pragma once
 
 #include <torch/nn.h>
 
 namespace lockstep::testing_support {
 
-/// Its weight is new on each device. LibTorch's to() cannot move a parameter to "meta".
+/// Creates its weight anew on each device, because LibTorch's to() cannot move a parameter to
+/// "meta".
 struct WeightOnMetaImpl : torch::nn::Module {
   WeightOnMetaImpl() { register_parameter("weight", torch::ones({2})); }
   torch::Tensor forward(const torch::Tensor& x) { return x * parameters_["weight"]; }

@@ -154,7 +154,7 @@ def all_to_all_single(group, rank, world):
 
 def all_to_all_single_uneven(group, rank, world):
     to_each = [rank + other + 1 for other in range(world)]
-    output = torch.empty(sum(to_each), 2)  # symmetric: what goes there comes from there
+    output = torch.empty(sum(to_each), 2)  # each pair sends the same number of rows both ways
     dist.all_to_all_single(output, numbers(rank, (sum(to_each), 2)), to_each, to_each, group=group)
     return [output]
 
@@ -235,7 +235,7 @@ def by_definition(rank, world):
     check_equal("scalar", all_reduce(None, rank, world, shape=()), [sum(numbers(r, ()) for r in everybody)])
     check_equal("channels_last", all_reduce_channels_last(None, rank, world),
                 [sum(numbers(r, (2, 3, 4, 5)) for r in everybody)])
-    # Gloo takes a strided tensor for a dense one and writes beside it.
+    # Gloo treats a strided tensor as dense and writes outside of it.
     whole = numbers(rank, (6, 8))
     expected = whole.clone()
     expected[1::2, ::3] = sum(numbers(r, (6, 8)) for r in everybody)[1::2, ::3]

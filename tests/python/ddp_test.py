@@ -87,7 +87,7 @@ class Ddp(Ranks):
             for key, value in gloo[rank][1].items():
                 torch.testing.assert_close(torch.tensor(ours[rank][1][key]), torch.tensor(value), **close,
                                            msg=f"rank {rank}: {key}")
-            # All ranks hold the same, bit for bit. Statistics of BatchNorm are each rank's own.
+            # All ranks have bitwise equal weights. Only the statistics of BatchNorm differ.
             for key, value in ours[rank][1].items():
                 if not key.startswith("norm.running"):
                     self.assertEqual(value, ours[0][1][key], key)

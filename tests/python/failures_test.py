@@ -20,7 +20,7 @@ def wrong_arguments(rank, world):
         with raises(ValueError, f"rank {rank}", *texts):
             call()
     tensor = torch.ones(2)
-    dist.all_reduce(tensor)  # the group is as it was
+    dist.all_reduce(tensor)  # the group is still usable
     assert tensor.eq(world).all()
 
 
@@ -133,7 +133,7 @@ def killed(rank, world, how):
     """Returns the survivors' seconds between the death and their error, and the error."""
     dist.barrier()
     if rank == 1:
-        # The others are in the collective, or about to be: either way they must end.
+        # The other ranks are in the collective or about to call it. In both cases they must end.
         os.kill(os.getpid(), signal.SIGKILL)
     begin = time.monotonic()
     try:

@@ -119,7 +119,7 @@ def wait_after_future(rank, world):
         assert tensor.eq(world).all() and future.done()
 
 
-# The interpreter ends with a thread that has completed futures, or waits for what will never come.
+# At interpreter exit, a progress thread has completed futures, or waits for a peer that never calls.
 EXIT_WITHOUT_GOODBYE = """
 import sys
 import torch, torch.distributed as dist
@@ -136,7 +136,7 @@ dist.destroy_process_group = None
 """
 
 
-# A child inherits the exit handlers of its parent, whose future is still open.
+# A forked child inherits the exit handlers of its parent, which still has an incomplete future.
 FORKS = """
 import os, sys
 import torch, torch.distributed as dist

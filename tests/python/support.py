@@ -50,7 +50,7 @@ class Ranks(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-python-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        # What a failed group records; tests run at the same time must not share the folder.
+        # The folder for flight recorder dumps. Tests that run at the same time must not share it.
         os.environ["LOCKSTEP_FLIGHT_RECORDER"] = str(self.folder / "flight")
         self.shared_before = set(os.listdir("/dev/shm"))
 
@@ -62,7 +62,7 @@ class Ranks(unittest.TestCase):
         """Forks the ranks: [(process, pipe)]. Without a backend `function` makes the group itself."""
         handle, name = tempfile.mkstemp(dir=self.folder)
         os.close(handle)
-        os.unlink(name)  # the store wants to make it
+        os.unlink(name)  # the store creates the file itself
         context = multiprocessing.get_context("fork")
         ranks = []
         for rank in range(world):

@@ -5,7 +5,7 @@ import subprocess
 
 import lockstep_c10d
 
-# Rank 1 fails twice: before it joins, and when it has used two groups.
+# Rank 1 fails twice: before it joins, and after it has used two groups.
 PROGRAM = """
 import os, sys
 import torch, torch.distributed as dist

@@ -17,7 +17,7 @@ import unittest
 NAMES = pathlib.Path(__file__).with_name("wheel_tests.txt")
 NEEDS_MORE_RANKS = "Skipped due to small world size."  # every other skip is a failure
 
-# What fails on our backend and passes on Gloo, and why that is right.
+# PyTorch's tests that fail on the lockstep backend and pass on Gloo, and why this is correct.
 DIFFERENCES = {
     "test_ddp_logging_data_cpu": "reads what DDP's logger has noted, which is switched off here",
 }
@@ -62,9 +62,9 @@ def put_in_gloos_place(package, distributed_test):
             return lockstep_c10d._create(options, None)
 
     distributed_c10d.ProcessGroupGloo = InGloosPlace("ProcessGroupGloo", (), {})
-    # PyTorch writes names into them.
+    # PyTorch writes group names into the options.
     Backend.options = property(lambda self: types.SimpleNamespace())
-    # DDP's logger takes a backend that is called Gloo for PyTorch's class, and crashes on any other.
+    # DDP's logger assumes that a backend named Gloo is PyTorch's class, and crashes on any other.
     Logger.set_construction_data_and_log = lambda *_: None
 
     get_profiling_event = distributed_test.get_profiling_event

@@ -1,4 +1,4 @@
-// What an auto-encoder is trained by, judged by and shown as.
+// The loss, the metrics and the pictures of an auto-encoder.
 #include <lockstep/recipes/autoencoder_task.h>
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;
   ASSERT_EQ(sheet.width, 2 * 40 + kGap);
   ASSERT_EQ(sheet.height, 2 * 40 + kGap);
-  // As it comes back from a file.
+  // Encodes the sheet as a PNG file and decodes it again.
   const std::string file =
       encode_png(sheet.rgb, static_cast<int>(sheet.width), static_cast<int>(sheet.height));
   PngDecoder decoder;
@@ -104,7 +104,7 @@ TEST(TensorPicture, UndoesNormalize) {
   const Normalize normalize = {.mean = {0.5, 0.25, 0}, .std = {0.5, 2, 1}};
   torch::Tensor image = torch::zeros({3, 1, 2});
   image[0][0][0] = 1.0;   // 255
-  image[0][0][1] = -3.0;  // below black
+  image[0][0][1] = -3.0;  // below 0, drawn as black
   image[2][0][1] = 0.1;   // 25.5
   const Picture picture = picture_of(image, normalize);
   EXPECT_THAT(picture.rgb, ::testing::ElementsAre(255, 64, 0, 0, 64, 26));

@@ -1,4 +1,4 @@
-// Any folder of images as the recipes classify and autoencoder take it.
+// How the recipes classify and autoencoder load and split any folder of images.
 #include <lockstep/recipes/folder_split.h>
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class FolderSplit : public ::testing::Test {
     return find_recipe(recipe).load_data(options);
   }
 
-  // The reds of the images, by which they are told apart, in their order.
+  // The red values of the images in their order, which identify the images.
   static std::vector<int> reds_of(const ImageDataset& dataset) {
     std::vector<int> reds;
     ImageReader reader;
@@ -131,7 +131,7 @@ TEST_F(FolderSplit, RefusesHalfOfASplit) {
               AllOf(HasSubstr("has the folder train, which has folders of its own, but none of "
                               "val, valid, validation, test"),
                     HasSubstr("give --data " + (directory_ / "photos/train").string())));
-  // A class may be called so.
+  // A class may have the name of a split.
   std::filesystem::remove_all(directory_ / "photos");
   write_colours(directory_, "photos", 10, 2);
   std::filesystem::rename(directory_ / "photos/class1", directory_ / "photos/train");
@@ -212,7 +212,7 @@ TEST(RecipeChoices, MakeTheRecipe) {
   EXPECT_EQ(read.model, "resnet34");
   EXPECT_EQ(read.image_size, 64);
   EXPECT_EQ(chosen_recipe("mnist", {}).name, "mnist");
-  // The parameters of torchvision's nets with six outputs: sum(p.numel() for p in
+  // The parameter counts of torchvision's nets with six outputs: sum(p.numel() for p in
   // net.parameters()).
   const std::map<std::string, std::int64_t> parameters = {
       {"resnet18", 11'179'590}, {"resnet34", 21'287'750}, {"resnet50", 23'520'326}};

@@ -1,4 +1,4 @@
-// What a recipe does where its data is missing or wrong: before it trains, not after.
+// When a recipe's data is missing or wrong, it must fail before training starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -156,7 +156,7 @@ TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
                                          HasSubstr("val/cat/2.png: an image of 20x24")));
 }
 
-// A photograph of 150x150 pixels of which 16x16 are wanted.
+// A photograph of 150x150 pixels, of which the recipe needs 16x16.
 TEST_F(LoadData, ResNet50SplitDecodesImagesAsItIsTold) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const std::string photo = read_text(real_data("trashnet").value() / "glass/glass1.jpg");
@@ -181,7 +181,7 @@ TEST_F(LoadData, DigitsOfAnotherSizeAreRefused) {
   write_mnist(14);
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),
               AllOf(HasSubstr((directory_ / "data").string()), HasSubstr("28x28")));
-  // An equal number of bytes in another shape is noticed only by reading the header.
+  // With the right number of bytes, a wrong shape is noticed only by reading the header.
   write_mnist();
   directory_.write("data/train-images-idx3-ubyte", idx_images(20, 14, 56));
   EXPECT_THAT(message_of<DataError>([&] { load("mnist"); }),

@@ -1,4 +1,4 @@
-// The models of the recipes in stages, as strategies pipeline and hybrid train them.
+// The recipes' models in stages, as strategies pipeline and hybrid train them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using testing_support::message_of;
 
 OutputTask& output_task(Task& task) { return dynamic_cast<OutputTask&>(task); }
 
-// The recipes whose model can be cut: all but one.
+// The recipes whose model can be cut, which are all but one.
 std::vector<Recipe> staged_recipes() {
   std::vector<Recipe> staged;
   for (const Recipe& recipe : recipes()) {
@@ -54,7 +54,7 @@ torch::Tensor images_for(const Recipe& recipe) {
   return recipe.name == "mnist" ? torch::randn({4, 1, 28, 28}) : torch::randn({4, 3, 32, 32});
 }
 
-// In eval mode, where nothing is random and no statistics depend on the size of a micro-batch.
+// In eval mode nothing is random, and no statistics depend on the size of a micro-batch.
 TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
   at::set_num_threads(1);
   torch::manual_seed(2);
@@ -71,7 +71,7 @@ TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
     }
     module.zero_grad();
 
-    // The schedule splits the backwards that can be split.
+    // The schedule splits every backward that can be split.
     Pipeline pipe(whole.stages(2), std::vector<torch::Device>(2, torch::kCPU),
                   {.micro_batches = 2, .schedule = Schedule::kZbH1});
     pipe.eval();
@@ -88,8 +88,8 @@ TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
   }
 }
 
-// Our kernel computes all gradients of a convolution at once, so the table of a schedule that
-// splits backwards leaves these whole, and promises less memory.
+// Our kernel computes all gradients of a convolution at once. Schedules that split backwards
+// therefore leave these whole, and predict less memory.
 TEST(RecipeStages, OfMnistHaveWholeBackwardsWithOurKernel) {
   const Recipe& mnist = find_recipe("mnist");
   const auto table_with = [&](bool fused_kernels) {

@@ -1,5 +1,5 @@
-// The advice for real runs with a problem, and for equal runs without it. Each has two ranks, which
-// are processes, and leaves the files of `lockstep train --trace`.
+// The advice for real runs with one problem, and for the same runs without it. Each run has two
+// processes as ranks and writes the files of `lockstep train --trace`.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -33,18 +33,18 @@ constexpr std::int64_t kSteps = 8;
 struct Circumstances {
   std::string backend = "shm";
   milliseconds image{0};    ///< time to read one image
-  milliseconds compute{0};  ///< additional computing time of a step
+  milliseconds compute{0};  ///< additional computing time per step
   int late_rank = 1;
   milliseconds late{0};  ///< additional computing time of that rank
   std::int64_t layers = 1;
-  std::int64_t width = 8;  ///< of a layer: it has width * width + width parameters
+  std::int64_t width = 8;  ///< each layer has width * width + width parameters
   std::optional<double> bucket_cap_mb{};
   int processors = 2;  ///< for both ranks
   std::int64_t epochs = 2;
-  milliseconds busy{0};  ///< time for which a step keeps a processor busy, in addition to `compute`
+  milliseconds busy{0};  ///< processor time that a step uses in addition to `compute`
 };
 
-// Reads slowly. The images are those of another data set.
+// Delays each read of another data set's images.
 class SlowImages final : public ImageSource {
  public:
   explicit SlowImages(milliseconds image) : image_(image) {}
@@ -59,7 +59,7 @@ class SlowImages final : public ImageSource {
   const milliseconds image_;
 };
 
-// Computes until this thread has had a processor for this long.
+// Computes until this thread has used this amount of processor time.
 void compute_for(milliseconds time) {
   const double begin = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
   while (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - begin <
@@ -67,7 +67,7 @@ void compute_for(milliseconds time) {
   }
 }
 
-// While it lives, two threads for each processor compute, which the ranks see as another program.
+// While it exists, two threads per processor compute, which the ranks see as another program.
 class OtherProgram {
  public:
   OtherProgram() {
@@ -83,7 +83,7 @@ class OtherProgram {
   std::vector<std::jthread> threads_;
 };
 
-// A net of many equal layers, whose size and computing time have nothing to do with each other.
+// A net of many equal layers whose size and computing time can be set independently.
 class SlowTask final : public Task {
  public:
   SlowTask(const Circumstances& how, int rank)
@@ -144,14 +144,14 @@ TEST(AdviceTiming, HasNothingToSayOfARunThatComputes) {
 
 TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
   const auto advice = advice_for({.image = milliseconds(10), .compute = milliseconds(20)});
-  // On a busy machine the ranks wait for each other, too.
+  // On a busy machine the ranks also wait for each other.
   const auto loader = std::ranges::find(advice, "loader", &Advice::limit);
   ASSERT_NE(loader, advice.end()) << testing::PrintToString(limits_of(advice));
   EXPECT_NEAR(loader->share, 0.5, 0.3);  // four images take 40 ms, of which 20 are hidden
   EXPECT_THAT(loader->option, HasSubstr("--workers"));
 }
 
-// A run of one epoch with eight steps: the first batch takes 40 ms, and steps hide the others.
+// A run of one epoch with eight steps. The first batch takes 40 ms; computation hides the others.
 TEST(AdviceTiming, DoesNotBlameALoaderForItsFirstBatch) {
   EXPECT_THAT(
       limits_of(advice_for({.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1})),
@@ -183,7 +183,8 @@ TEST(AdviceTiming, NamesTheRankThatIsLate) {
   EXPECT_THAT(advice.front().option, HasSubstr("the processors or the GPU of rank 1"));
 }
 
-// A late rank 0 waits for no rank, so its own communication in run.json shows nothing.
+// When rank 0 is late it waits for no other rank, so that the communication time in run.json, which
+// is its own, shows nothing.
 TEST(AdviceTiming, NamesRank0WhereItIsLate) {
   const auto advice =
       advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});
@@ -192,7 +193,7 @@ TEST(AdviceTiming, NamesRank0WhereItIsLate) {
   EXPECT_THAT(found->figures, HasSubstr("for rank 0."));
 }
 
-// 64 MiB of gradients, over the loopback device.
+// Sends 64 MiB of gradients over the loopback device.
 TEST(AdviceTiming, NamesMessagesThatComputingDoesNotHide) {
   const auto advice =
       advice_for({.backend = "gloo", .compute = milliseconds(2), .layers = 1, .width = 4096});

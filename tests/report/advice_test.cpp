@@ -21,7 +21,7 @@ std::vector<std::string> limits_of(const RunFacts& facts) {
   return limits;
 }
 
-// A run without problems.
+// The facts of a run without problems.
 RunFacts healthy() {
   RunFacts facts;
   facts.recipe = "mnist";
@@ -88,7 +88,7 @@ TEST(Advice, TellsAStragglerFromASlowWire) {
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("No single rank is slow"));
 }
 
-// The others wait for it, and it does not communicate at all.
+// The others wait for rank 0, which itself spends no time on communication.
 TEST(Advice, NamesRank0WhereItIsTheLateOne) {
   RunFacts facts = healthy();
   facts.communication = 0;
@@ -106,11 +106,11 @@ TEST(Advice, NamesBucketsThatAreTooSmall) {
   facts.trace->reduction_seconds = 0.00005;
   EXPECT_THAT(limits_of(facts), ElementsAre("small buckets", "compute"));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("--bucket-cap-mb"));
-  // Rank 0 waits for rank 1 in 1% of a step; three buckets in place of 40 would save 37 of 40 parts
-  // of the rest.
+  // Rank 0 waits for rank 1 in 1% of a step. Of the rest, three buckets in place of 40 would save
+  // 37/40.
   EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.2 * 37 / 40);
   EXPECT_THAT(advise(facts)[0].figures, HasSubstr("would save up to 1.85 ms of 10.00 ms."));
-  facts.strategy = "hybrid";  // it has no such option
+  facts.strategy = "hybrid";  // a strategy without the option
   EXPECT_THAT(advise(facts)[0].option, Not(HasSubstr("--bucket-cap-mb")));
   facts.trace->reduction_bytes = 2e6;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
@@ -134,7 +134,7 @@ TEST(Advice, NamesAGpuThatWaitsForItsHost) {
   EXPECT_THAT(limits_of(facts), ElementsAre("launch overhead", "compute"));
   facts.gpu_utilisation = 0.9;
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
-  // The loader explains it.
+  // The slow loader explains the low utilisation.
   facts.gpu_utilisation = 0.4;
   facts.data = 0.58;
   facts.compute = 0.4;
@@ -155,7 +155,7 @@ TEST(Advice, PutsTheLargestLimitFirst) {
                 "communication, 29%: "));
 }
 
-// The traced steps are three times as long as those of the epochs.
+// The traced steps take three times as long as those of the epochs.
 TEST(Advice, HasSharesOfOneStep) {
   RunFacts facts = healthy();
   facts.data = 0.25;
@@ -196,7 +196,7 @@ TEST(Advice, ClaimsNoTimeTwice) {
     facts.trace->reduction_seconds = 0.001;
     EXPECT_LE(sum_of_shares(facts), 1 + 1e-9);
     EXPECT_GE(sum_of_shares(facts), 0.9);
-    facts.local_ranks = 1;  // not oversubscribed
+    facts.local_ranks = 1;  // no oversubscription
     EXPECT_LE(sum_of_shares(facts), 1 + 1e-9);
     facts.device = "cuda";
     facts.gpu_utilisation = 0.05;
@@ -218,7 +218,7 @@ TEST(Advice, NamesTheFirstBatchWhereEachEpochWaitsForIt) {
 TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
   RunFacts facts = healthy();
   facts.processor_wait = 0.3;
-  facts.other_programs = 0.02;  // the loader's threads took them
+  facts.other_programs = 0.02;  // the loader's threads used them
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.other_programs = 0.4;
   EXPECT_THAT(limits_of(facts), ElementsAre("other programs", "compute"));
@@ -228,9 +228,9 @@ TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
                         "10.00 ms"));
   EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.65);
   EXPECT_THAT(advise(facts)[1].figures, HasSubstr("65% without what stands above"));
-  facts.processor_wait = 0.01;  // they use idle processors
+  facts.processor_wait = 0.01;  // the other programs use idle processors
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
-  facts.processor_wait.reset();  // the kernel does not tell
+  facts.processor_wait.reset();  // the kernel does not report it
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.processor_wait = 0.3;
   facts.processors = 1;
@@ -250,7 +250,7 @@ TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
       HasSubstr("waits 3.80 ms of 10.00 ms for another stage (38%), the way of the messages "
                 "included."));
   EXPECT_THAT(advise(facts)[0].option, HasSubstr("--micro-batches"));
-  // A trace tells when the messages were sent.
+  // The trace shows when the messages were sent.
   facts.trace =
       TraceFacts{.steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "communication", "compute"));
@@ -287,7 +287,7 @@ TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
   EXPECT_FALSE(facts.other_programs);
 }
 
-// An epoch of 20 steps: its first batch took 1 s of 3.
+// An epoch of 20 steps whose first batch took 1 s of 3 s.
 constexpr const char* kShortEpoch =
     R"({"epoch": 1, "steps": 20, "seconds": 3, "first_batch_seconds": 1,
   "phases": {"data": 1.02, "forward": 0.8, "backward": 1, "communication": 0.1, "optimizer": 0.08}})";
@@ -302,7 +302,7 @@ TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
   EXPECT_NEAR(facts.data, 0.01, 1e-9);
   EXPECT_EQ(facts.first_batch, 0);
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
-  run["epochs"][0]["first_batch_seconds"] = 0.1;  // the others took long
+  run["epochs"][0]["first_batch_seconds"] = 0.1;  // the other batches took long
   folder_.write("run.json", run.dump());
   EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("loader", "compute"));
 }
@@ -326,7 +326,7 @@ TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
   EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("compute"));
 }
 
-// Two ranks on four processors, each with one of its own and a half of the time of another.
+// Two ranks on four processors. Each rank keeps one and a half processors busy.
 TEST_F(RunFactsTest, KnowWhatOtherProgramsUsed) {
   nlohmann::json run = nlohmann::json::parse(kRecord);
   run["usable_processors"] = 4;
@@ -352,9 +352,9 @@ TEST_F(RunFactsTest, KnowAPipelinesWaits) {
   EXPECT_DOUBLE_EQ(read_run_facts(folder_.path()).stage_waits, 0.05);
 }
 
-// Two steps of 2 ms on average, which wait 0.2 ms for a batch before they begin. Rank 0 waits 400
-// us for a bucket, 100 of them while backward goes on, and 200 us in a call of the second step;
-// behind the steps it waits for an evaluation.
+// Two steps of 2 ms on average, each of which first waits 0.2 ms for a batch. Rank 0 waits 400 us
+// for a bucket, 100 us of them during backward, and 200 us in a call of the second step. After the
+// steps it waits for an evaluation.
 TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
   folder_.write("run.json", kRecord);
   folder_.write("trace.json", R"({"traceEvents": [

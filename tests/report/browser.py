@@ -1,4 +1,5 @@
-"""A headless Chromium for tests, by the DevTools protocol over a pipe (NUL-terminated JSON on descriptors 3 and 4).
+"""A headless Chromium for tests, driven by the DevTools protocol over a pipe (NUL-terminated JSON on descriptors 3
+and 4).
 
 Protocol: https://chromedevtools.github.io/devtools-protocol
 """
@@ -15,7 +16,8 @@ TIMEOUT_SECONDS = 60
 
 
 def find_chromium():
-    """The path of a program that starts; None where there is none. Ubuntu has one that only asks for a snap."""
+    """Returns the path of a Chromium that starts; None if there is none. Ubuntu has a stub that only asks to install
+    a snap."""
     for path in filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         if subprocess.run([path, "--version"], capture_output=True).returncode == 0:
             return path
@@ -23,14 +25,14 @@ def find_chromium():
 
 
 class Browser:
-    """One page. Keeps what the page complains of in `complaints` and what it loads in `requests`."""
+    """One page. Collects the page's complaints in `complaints` and what it loads in `requests`."""
 
     def __init__(self, program, profile):
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
 
         def take_descriptors():
-            # Above 4 first: either pipe may be where the other one must be.
+            # Move both above 4 first, because either pipe may occupy the other one's target.
             low, high = os.dup2(to_browser, 200), os.dup2(from_browser, 201)
             os.dup2(low, 3)
             os.dup2(high, 4)
@@ -107,7 +109,8 @@ class Browser:
             self._note(self._read(deadline))
 
     def open(self, url):
-        """Loads the page. Returns the seconds until its load event and the next frame, on this side of the pipe."""
+        """Loads the page. Returns the seconds until its load event and the next frame, measured on this side of the
+        pipe."""
         self._events.clear()
         begin = time.monotonic()
         self.call("Page.navigate", url=url)
@@ -116,7 +119,7 @@ class Browser:
         return time.monotonic() - begin
 
     def value(self, expression):
-        """Of a JavaScript expression, whose promise is waited for."""
+        """Evaluates a JavaScript expression, and waits for the result if it is a promise."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
@@ -134,7 +137,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def screenshot(self, path, clip=None):
-        """The whole page, or a part of it: {"x", "y", "width", "height"}."""
+        """Takes a picture of the whole page, or of a part of it: {"x", "y", "width", "height"}."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = clip or {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip={**clip, "scale": 1})

@@ -1,4 +1,4 @@
-// The exact text drawn during a run or a download.
+// The exact text that is drawn during a run or a download.
 #include <lockstep/report/console.h>
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ StepReport step(std::int64_t number, double seconds, double loss = 0.5) {
   return report;
 }
 
-// The new output of `call`.
+// The output that `call` adds.
 template <class Call>
 std::string written(std::ostringstream& out, Call call) {
   out.str("");
@@ -86,7 +86,8 @@ TEST(ProgressBar, DrawsAtMostTenTimesASecondAndTheLastStep) {
     const double seconds = number / 128.0;  // exact in binary
     if (!written(out, [&] { bar.on_step(step(number, seconds)); }).empty()) ++drawings;
   }
-  // At step 1, every 13th after it (13 / 128 s is the first multiple beyond 0.1 s), and step 100.
+  // Drawn at step 1, at every 13th step after it (13 / 128 s is the first multiple above 0.1 s),
+  // and at step 100.
   EXPECT_EQ(drawings, 1 + 99 / 13 + 1);
 }
 

@@ -59,7 +59,7 @@ TEST(BitmapFont, WrapsText) {
   EXPECT_THAT(wrap_text(" a  b RandomCrop c", 6), ElementsAre("a b", "Rando\u2026", "c"));
 }
 
-// The places of `color` that differ from the drawing of `text` at `corner`; none when it stands
+// The number of pixels in which `canvas` differs from `text` drawn at `corner`; 0 if the text is
 // there.
 int differences(const Canvas& canvas, Place corner, std::string_view text, int scale) {
   int count = 0;
@@ -182,7 +182,7 @@ TEST(ContactSheet, IsNoLargerThanCanBeShown) {
   EXPECT_THAT(message_of<ConfigError>([&] { ContactSheet{layout}; }),
               HasSubstr("4096 rows of 2 cells of 4194304x4194304 pixels make an image of"));
   layout.rows = 1;
-  layout.cell_height = layout.cell_width = 8200;  // the sides alone would do
+  layout.cell_height = layout.cell_width = 8200;  // each side alone is allowed
   EXPECT_THROW(ContactSheet{layout}, ConfigError);
 }
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using testing_support::sample_info;
 using testing_support::sample_report;
 
-// A folder that is removed with the test.
+// Provides a folder that is removed after the test.
 class JsonReportTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
-"""Python's TensorBoard, pandas and wandb read what our loggers wrote, also after the writer was killed.
+"""Reads our loggers' files with Python's TensorBoard, pandas and wandb, also after the writer was killed.
 
-Usage: log_oracle.py WRITE_LOGS      (exit code 77: a package is missing, and its name)
+Usage: log_oracle.py WRITE_LOGS      (exit code 77: a package is missing, which is named)
 """
 import hashlib
 import html.parser
@@ -117,7 +117,7 @@ def check_tensorboard(logs):
 
 
 class Cells(html.parser.HTMLParser):
-    """The texts of a page's cells, row by row."""
+    """Collects the texts of a page's table cells, row by row."""
 
     def __init__(self, page):
         super().__init__()
@@ -141,7 +141,7 @@ class Cells(html.parser.HTMLParser):
 
 
 def check_markdown(events):
-    """What TensorBoard's page TEXT makes of a table."""
+    """Checks what TensorBoard's page TEXT shows for a table."""
     texts = events.Tensors("test/confusion")
     assert [each.step for each in texts] == MARKED
     for step, text in zip(MARKED, texts):
@@ -161,7 +161,8 @@ def check_hyper_parameters(events):
 
 
 def wandb_records(logs):
-    """The records that wandb's own reader finds, by kind; those of an incomplete end are left out, as by `wandb sync`."""
+    """Returns the records that wandb's own reader finds, by kind. An incomplete record at the end is left out, as
+    `wandb sync` does."""
     from wandb.sdk.internal import datastore
     wandb._assert_is_internal_process = True
     file, = wandb_folder(logs).glob("run-*.wandb")
@@ -184,7 +185,8 @@ def wandb_records(logs):
 
 
 def values_of(items):
-    """The values by name. wandb's own client writes what is more than a number in several items: a key for each level."""
+    """Returns the values by name. wandb's own client writes nested values as several items, with one key per
+    level."""
     values = {}
     for item in items:
         *outer, last = item.nested_key or [item.key]
@@ -231,7 +233,7 @@ def check_wandb(logs):
 
 
 def wandb_own_table(columns, data):
-    """What wandb.Table makes of these in an offline run: the value of the row, and the file."""
+    """Writes a wandb.Table in an offline run. Returns the value in the row, and the file's contents."""
     with tempfile.TemporaryDirectory() as name:
         settings = wandb.Settings(console="off", silent=True)
         with wandb.init(mode="offline", dir=name, project="lockstep", settings=settings) as run:
@@ -244,7 +246,7 @@ def wandb_own_table(columns, data):
 
 
 def check_wandb_table(folder, value, uploads):
-    """The table is as wandb's own client would have written it, but for the artifact that it adds."""
+    """Checks that the table is as wandb's own client writes it, except for the artifact that the client adds."""
     content = (folder / "files" / value["path"]).read_bytes()
     assert value["size"] == len(content) and value["sha256"] == hashlib.sha256(content).hexdigest(), value
     assert value["path"] in uploads, uploads
@@ -261,9 +263,9 @@ def check_wandb_table(folder, value, uploads):
 
 
 def check_wandb_sync(command, folder, rows, summary):
-    """The server gets all rows, the summary and the files of a run that is uploaded."""
+    """Checks that the server receives all rows, the summary and the files of an uploaded run."""
     with tempfile.TemporaryDirectory() as name:
-        copy = pathlib.Path(shutil.copytree(folder, pathlib.Path(name) / folder.name))  # sync leaves a mark
+        copy = pathlib.Path(shutil.copytree(folder, pathlib.Path(name) / folder.name))  # sync marks the folder
         server = wandb_double.sync(command, copy)
     assert server.rows() == rows, f"{len(server.rows())} rows have arrived"
     assert {name: server.summary[name] for name in summary} == summary, server.summary
@@ -276,7 +278,7 @@ def check_wandb_sync(command, folder, rows, summary):
 
 
 def check_killed(program):
-    """All that the writer had said to have logged is there, by each reader."""
+    """Checks that each reader finds everything that the killed writer had reported as logged."""
     with tempfile.TemporaryDirectory() as name:
         logs = pathlib.Path(name)
         writer = subprocess.Popen([program, logs, "endless", *FILE_LOGGERS], stdout=subprocess.PIPE, text=True)
@@ -292,7 +294,7 @@ def check_killed(program):
         records = wandb_records(logs)
         assert rows_of(records)[-1]["_step"] >= logged - 1, "the last row waits for more values"
         assert not any(record.HasField("exit") for record in records)
-        for command, exit_code in (("sync", 0), ("beta sync", 1)):  # as docs/logging.md says
+        for command, exit_code in (("sync", 0), ("beta sync", 1)):  # as documented in docs/logging.md
             server = wandb_double.sync(command, wandb_folder(logs))
             assert server.rows() == rows_of(records) and server.exit_code == exit_code, (command, server.exit_code)
         print(f"killed after step {logged}: all readers find it")

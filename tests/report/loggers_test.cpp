@@ -1,5 +1,5 @@
-// Loggers that write files: what they write, that it is readable at once, and the errors on a full
-// disk.
+// Loggers that write files: their contents, which must be readable at once, and the errors on a
+// full disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -83,7 +83,7 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
   EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
 }
 
-// Rows of different lengths, a label that every format must quote, and one too few of them.
+// Rows of different lengths, with a label that every format must quote and with one label missing.
 struct AwkwardTable {
   std::vector<std::string> labels{"cat", "a|b, \"<i>\""};
   std::vector<std::vector<double>> rows{{7, 0.5}, {kLogNan, 100'000, -2}, {}};
@@ -302,7 +302,7 @@ class KeptLog final : public Logger {
   bool fails_at_end = false;
 };
 
-// A listener with two loggers, which the test may look into. The first one may fail.
+// A listener with two loggers that the test can inspect. The first one can be made to fail.
 struct Listening {
   explicit Listening(std::vector<HyperParameter> more = {}) {
     std::vector<std::unique_ptr<Logger>> loggers;
@@ -449,7 +449,7 @@ TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
   EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
 }
 
-// A program may set a locale that groups digits: JSON has no such numbers.
+// A program may set a locale that groups digits, which JSON does not allow.
 TEST(WandbLogger, DescribesImagesInEveryLocale) {
   struct Grouping : std::numpunct<char> {
     char do_thousands_sep() const override { return '.'; }
@@ -522,7 +522,7 @@ TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
                                      "__/__/x_y_1_[0-9a-f]+\\.png"));
 }
 
-// A logging process is killed at some step; everything up to that step must be readable.
+// A logging process is killed at some step. Everything up to that step must be readable.
 TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
   const TemporaryDirectory logs;
   int steps[2];
@@ -572,7 +572,7 @@ TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
       EXPECT_GE(events, logged + 1);
     }
     if (name.ends_with(".wandb")) {
-      // The row of the last step waits for more values.
+      // The row of the last step is still waiting for more values.
       const std::string last = std::to_string(logged - 1);
       EXPECT_NE(read_text(entry.path())
                     .find("_step\x82\x01" + std::string(1, static_cast<char>(last.size())) + last),
@@ -583,7 +583,7 @@ TEST(LoggersOfAKilledRun, CanBeReadUpToTheLastStep) {
 
 TEST(LoggersOnAFullDisk, SayInOneLineWhichFileCannotBeWritten) {
   for (const std::string& name : logger_names()) {
-    if (name == "mlflow") continue;  // keeps going, see mlflow_logger_test.cpp
+    if (name == "mlflow") continue;  // never fails; see mlflow_logger_test.cpp
     const TemporaryDirectory logs;
     const auto loggers = make_loggers({name}, {.directory = logs.path()});
     const FileSizeLimit limit(1000);
@@ -602,8 +602,8 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The processor time of a call, which other programs on the machine do not change; the least of
-// several trials.
+// The processor time of one call, which does not depend on other programs; the minimum of several
+// trials.
 TEST(LoggersCost, AtMostFiveMicrosecondsForEachScalar) {
   for (const std::string& name : logger_names()) {
     if (name == "mlflow") continue;  // needs a server, see mlflow_logger_test.cpp

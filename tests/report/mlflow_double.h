@@ -1,4 +1,4 @@
-// Replaces an MLflow server on the loopback interface, and can be told to fail.
+// Stands in for an MLflow server on the loopback interface, and can be told to fail.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace lockstep::testing_support {
 
-/// Answers MlflowClient's requests as MLflow does, and keeps them.
+/// Answers MlflowClient's requests like MLflow, and records them.
 class MlflowDouble {
  public:
   std::string url() const { return server_.url(); }
 
-  /// From now on: answers this status with a message, or as MLflow with 200. With `path`, only
-  /// requests for it are answered so.
+  /// From now on, answers with this status and a message, or like MLflow if it is 200. With `path`,
+  /// only requests for `path` are answered so.
   void answer_with(int status, const std::string& path = "") {
     const std::scoped_lock lock(mutex_);
     status_ = status;
@@ -29,12 +29,12 @@ class MlflowDouble {
   /// From now on, accepts requests and never answers.
   void fall_silent() { silent_ = true; }
 
-  /// Their paths are those behind /api/2.0/mlflow/.
+  /// The recorded requests. Their paths are relative to /api/2.0/mlflow/.
   std::vector<HttpRequest> requests() const {
     const std::scoped_lock lock(mutex_);
     return requests_;
   }
-  /// Waits until this number of requests for `path` have arrived; false after ten seconds.
+  /// Waits until `count` requests for `path` have arrived. Returns false after ten seconds.
   bool wait_for(const std::string& path, int count) {
     std::unique_lock lock(mutex_);
     return came_.wait_for(lock, std::chrono::seconds(10), [&] {
@@ -49,7 +49,7 @@ class MlflowDouble {
     bool fails = false;
     int status = 200;
     {
-      // Before the test knows of the request, and may tell something else.
+      // Answer before the test can see the request and change the answer.
       const std::scoped_lock lock(mutex_);
       status = status_;
       fails = status != 200 && (failing_path_.empty() || failing_path_ == request.path);
@@ -75,7 +75,7 @@ class MlflowDouble {
   }
 
   std::atomic<bool> silent_{false};
-  bool has_experiment_ = false;  // used by the server's thread only
+  bool has_experiment_ = false;  // used only by the server's thread
   mutable std::mutex mutex_;     // guards the members below
   std::condition_variable came_;
   int status_ = 200;

@@ -1,5 +1,5 @@
-// What is sent to an MLflow server, and that no server can delay or fail a training.
-// mlflow_oracle.py uses the real server.
+// What is sent to an MLflow server, and that a server can neither delay nor fail the training.
+// mlflow_oracle.py uses a real server.
 #include <lockstep/report/loggers/mlflow_logger.h>
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class MlflowLoggerTest : public testing::Test {
     }
     return bodies;
   }
-  // The steps of the metrics that reached the server.
+  // The steps whose metrics have reached the server.
   std::vector<std::int64_t> sent_steps() const {
     std::vector<std::int64_t> steps;
     for (const json& body : bodies_of("runs/log-batch")) {
@@ -70,7 +70,7 @@ class MlflowLoggerTest : public testing::Test {
     }
     return steps;
   }
-  // The bodies of the requests to `path` that were kept.
+  // The bodies of the unsent requests to `path`, which are kept.
   std::vector<json> unsent(const std::string& path) const {
     std::vector<json> bodies;
     std::istringstream lines(read_text(folder_ / "mlflow_unsent.jsonl"));
@@ -269,8 +269,8 @@ TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
     EXPECT_EQ(steps[i], static_cast<std::int64_t>(i + 1));
 }
 
-// A network failure during the run: the batches of that time are kept, and later ones are sent,
-// with the end of the run.
+// The network fails during the run. The batches from that time are kept, and later ones are sent,
+// as is the end of the run.
 TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
   MlflowLogger logger(options());
   log(logger, 1);
@@ -288,7 +288,7 @@ TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
   EXPECT_THAT(log_.lines(), SizeIs(1));
 }
 
-// The server has the run, and would otherwise show it as running forever.
+// Otherwise the server, which knows the run, would show it as running for ever.
 TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
   MlflowLogger logger(options());
   log(logger, 1);
@@ -301,7 +301,7 @@ TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
   EXPECT_TRUE(unsent("runs/update").empty());
 }
 
-// A text that is too long for the server, for instance.
+// The server rejects the parameter, for example because its text is too long.
 TEST_F(MlflowLoggerTest, LosesNoValuesToAHyperParameterThatIsRefused) {
   server_.answer_with(400, "runs/log-batch");
   MlflowLogger logger(options());
@@ -330,7 +330,7 @@ TEST_F(MlflowLoggerTest, SaysOnceThatValuesAreLost) {
                                          "kept: cannot create the folder /dev/null/run"));
 }
 
-// Its half is no value, for which a thread that waited for as many would never wait.
+// Half of this queue is zero values. A thread that waited for half a queue would never wait.
 TEST_F(MlflowLoggerTest, WaitsWithAQueueOfOneValue) {
   server_.answer_with(503);
   MlflowLoggerOptions tiny = options();

@@ -1,9 +1,9 @@
-"""A real MLflow server receives a run of ours and returns it.
+"""Sends one of our runs to a real MLflow server and reads it back.
 
 Usage: mlflow_oracle.py WRITE_LOGS      (exit code 77: MLflow is missing)
 
-Run by a Python that has MLflow. The server listens on a free port of the loopback interface, keeps its runs in a
-temporary folder, and is ended with all that it started.
+Must be run with a Python that has MLflow. The server listens on a free port of the loopback interface, keeps its runs
+in a temporary folder, and is ended together with all processes that it started.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def free_port():
 
 
 class Server:
-    """`mlflow server` in a session of its own, which is ended as a whole."""
+    """`mlflow server` in its own session, which is ended as a whole."""
 
     def __init__(self, folder):
         port = free_port()

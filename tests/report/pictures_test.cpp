@@ -1,4 +1,4 @@
-// A task's pictures: loggers that take images get them, and a file keeps the last one.
+// A task's pictures go to loggers that accept images, and a file keeps the last one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

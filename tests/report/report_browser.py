@@ -1,8 +1,8 @@
-"""The report of a real run, in a real browser: no complaint, no empty chart, legible in both schemes and in a narrow
-window, usable by keyboard, and quick to open.
+"""Opens the report of a real run in a real browser: it must have no complaints and no empty chart, be legible in both
+colour schemes and in a narrow window, be usable by keyboard, and open quickly.
 
-Usage: report_browser.py PROGRAM [SCREENSHOTS]. Trains ten epochs on two ranks with a small MNIST of its own. With a
-folder SCREENSHOTS it leaves pictures of the page there. Skipped (77) without Chromium, which
+Usage: report_browser.py PROGRAM [SCREENSHOTS]. Trains ten epochs on two ranks with a small generated MNIST. If a
+folder SCREENSHOTS is given, writes pictures of the page there. Skipped (77) without Chromium, which
 tools/bootstrap.sh chromium installs.
 """
 import gzip
@@ -19,7 +19,7 @@ import browser
 
 IMAGES = 512
 SIDE = 28
-# The bar is 1 s on a machine that does nothing else; a busy one may take longer.
+# The target is 1 s on an otherwise idle machine; a busy one may take longer.
 MOST_SECONDS = 5
 MOST_BYTES = 1_000_000
 NARROW = 380
@@ -29,7 +29,7 @@ def write_mnist(folder):
     numbers = random.Random(1)
     for split in ("train", "t10k"):
         labels = bytes(number % 10 for number in range(IMAGES))
-        # A bright bar whose place is the class, so that there is something to learn.
+        # A bright bar whose position is the class, so that there is something to learn.
         images = bytearray(numbers.randrange(64) for _ in range(IMAGES * SIDE * SIDE))
         for number, label in enumerate(labels):
             at = number * SIDE * SIDE + (4 + 2 * label) * SIDE
@@ -50,7 +50,7 @@ def train(program, data, out, ranks):
         "--threads", 1, "--workers", 1, "--accelerator", "cpu", "--trace", "--out", out)
 
 
-# Texts that leave their picture, and those that are too small to read.
+# Texts that extend beyond their picture, and texts that are too small to read.
 TEXTS = """[...document.querySelectorAll('svg text')].filter(text => text.getClientRects().length).flatMap(text => {
   const own = text.getBoundingClientRect(), all = text.ownerSVGElement.getBoundingClientRect();
   const size = parseFloat(getComputedStyle(text).fontSize) * all.width / text.ownerSVGElement.viewBox.baseVal.width;
@@ -59,7 +59,7 @@ TEXTS = """[...document.querySelectorAll('svg text')].filter(text => text.getCli
   return leaves || size < 10 ? [`${text.textContent}: ${size.toFixed(1)} px${leaves ? ', leaves its picture' : ''}`] : [];
 })"""
 
-# The charts that are to be seen, with the number of shapes that stand for values and have a size.
+# The visible charts, each with the number of its shapes that represent values and are not empty.
 CHARTS = """[...document.querySelectorAll('svg')].filter(svg => svg.getClientRects().length).map(svg => {
   const shapes = [...svg.querySelectorAll('rect,circle,path.a')].filter(shape => {
     const box = shape.getBoundingClientRect();
@@ -72,7 +72,7 @@ EMPTY_FIGURES = """[...document.querySelectorAll('figure')].filter(figure =>
   ![...figure.querySelectorAll('svg,img,table')].some(each => each.getBoundingClientRect().height > 20) ||
   [...figure.querySelectorAll('img')].some(img => !img.naturalWidth)).map(figure => figure.ariaLabel)"""
 
-# WCAG's contrast of each kind of text with the page.
+# The contrast between each kind of text and the page, as defined by WCAG.
 CONTRAST = """(() => {
   const light = color => {
     const [r, g, b] = color.match(/[\\d.]+/g).map(Number).map(c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
@@ -110,7 +110,7 @@ def check(page, path, figures, pictures, name):
     assert path.stat().st_size <= MOST_BYTES, f"{path} has {path.stat().st_size} bytes"
     xml.etree.ElementTree.parse(path)  # well-formed
     page.show_as(1280)
-    page.open(path.as_uri())  # the first page warms the browser up
+    page.open(path.as_uri())  # the first page is a warm-up for the browser
     seconds = page.open(path.as_uri())
     timing = page.value("performance.getEntriesByType('navigation')[0].loadEventEnd / 1000")
     print(f"{name}: {path.stat().st_size} bytes, load event after {timing:.3f} s, drawn after {seconds:.3f} s")
@@ -143,7 +143,7 @@ def check(page, path, figures, pictures, name):
     assert not page.complaints, f"the browser complains: {page.complaints}"
 
 
-# Percent of a step of which the critical path says what they went into.
+# Percentage of a step that the critical path must account for.
 LEAST_ACCOUNTED = 99
 
 

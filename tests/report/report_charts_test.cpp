@@ -1,4 +1,4 @@
-// The report's charts: the SVG contains exactly their numbers.
+// The report's charts: the SVG contains exactly the numbers that were given.
 #include <cmath>
 #include <limits>
 
@@ -54,7 +54,7 @@ TEST(LineCharts, HaveAPointForEachValue) {
   }
 }
 
-// Above the smaller y is the larger value.
+// In SVG, smaller y coordinates are higher, and must show larger values.
 TEST(LineCharts, PutLargerValuesHigher) {
   const std::string picture =
       svg_of(html::LineChart{.curves = {{.name = "a", .points = {{0, 0}, {1, 10}}}}}, html::kWide);
@@ -93,7 +93,7 @@ TEST(LineCharts, AreSoundForAnyValues) {
   }
 }
 
-// A narrow chart has a long name in two lines, whole.
+// A narrow chart shows a long name in full, on two lines.
 TEST(LineCharts, WrapTheNamesOfCurves) {
   const html::LineChart chart{
       .curves = {
@@ -217,7 +217,7 @@ TEST(ReportParts, CutWhatDoesNotFit) {
   EXPECT_EQ(malformed(svg::escaped(svg::fitted("\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4", 20))), "");
 }
 
-// RFC 4648, section 10.
+// The test vectors of RFC 4648, section 10.
 TEST(ReportParts, WriteBase64) {
   EXPECT_EQ(html::base64(""), "");
   EXPECT_EQ(html::base64("f"), "Zg==");

@@ -1,4 +1,4 @@
-// The report's page, generated from a run's folder.
+// The report page that is generated from a run's folder.
 #include <lockstep/report/html/report_page.h>
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class ReportPage : public ::testing::Test {
     }
     return text;
   }
-  // A trace of the ranks' step, whose batches were ready. Rank 0 waits for the others.
+  // A trace of one step of all ranks, whose batches were ready. Rank 0 waits for the others.
   void write_trace(const std::string& name, int world = 2) {
     const auto at = [](int time) { return Clock::time_point{} + std::chrono::microseconds(time); };
     std::vector<RankTrace> ranks;
@@ -193,7 +193,7 @@ TEST_F(ReportPage, ShowsSomeOfManyEpochs) {
   EXPECT_THAT(text, HasSubstr(">epoch 4</td><td>20.0000</td>"));
 }
 
-// Ten epochs and a large picture.
+// The page of a run with ten epochs and a large picture.
 TEST_F(ReportPage, IsSmall) {
   write_sample_record(folder_, "run", {.epochs = 10});
   write_trace("run");
@@ -220,7 +220,7 @@ TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
   ASSERT_EQ(whole.size(), 1U);
   EXPECT_EQ(whole[0].png, png);
   EXPECT_EQ(whole[0].divisor, 1);
-  // The means of equal pixels are these pixels.
+  // The mean of equal pixels is the pixel itself.
   const auto halved = html::read_pictures(folder_ / "run", png.size() - 1);
   ASSERT_EQ(halved.size(), 1U);
   PngDecoder decoder;
@@ -242,9 +242,9 @@ TEST_F(ReportPage, KnowsTheFiguresOfARun) {
   EXPECT_FALSE(run.epochs[1].metrics.contains("confusion"));
   EXPECT_NEAR(run.epochs[1].processors, 0.95, 1e-9);
   ASSERT_EQ(run.epochs[1].phases.size(), html::phase_names().size());
-  EXPECT_NEAR(run.epochs[1].phases.back(), 0.1, 1e-9);  // what no phase has
+  EXPECT_NEAR(run.epochs[1].phases.back(), 0.1, 1e-9);  // time outside all phases
   EXPECT_NEAR(run.epochs[1].phases[3], 0.15, 1e-9);     // communication
-  EXPECT_NEAR(run.epochs[1].phases[4], 0.05, 1e-9);     // a part of the record's communication
+  EXPECT_NEAR(run.epochs[1].phases[4], 0.05, 1e-9);     // a part of the recorded communication
   EXPECT_NEAR(html::best_rate(run), 1020, 1e-9);
   ASSERT_TRUE(run.facts);
   EXPECT_NEAR(run.facts->data, 0.1, 1e-9);

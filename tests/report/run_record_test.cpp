@@ -48,7 +48,7 @@ TEST_F(RunRecordTest, IsThereFromTheBeginningOn) {
   EXPECT_FALSE(now.contains("error"));
 }
 
-// Later readers would take it for a trace of this run.
+// Otherwise, later readers would take the old trace for this run's.
 TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
   folder_.write("trace.json", "{}");
   record(/*goes_on=*/true).on_run_begin(sample_info());
@@ -59,7 +59,7 @@ TEST_F(RunRecordTest, RemovesTheTraceOfAnEarlierRun) {
 
 TEST_F(RunRecordTest, SaysWhyARunFailed) {
   RunRecord run = record();
-  run.on_exception(Error("too early"));  // nothing was begun
+  run.on_exception(Error("too early"));  // before anything has begun
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json"));
   run.on_run_begin(sample_info());
   run.on_epoch_end(sample_epoch(1));
@@ -73,7 +73,7 @@ TEST_F(RunRecordTest, KeepsTheEpochsThatAResumedRunHadBefore) {
   RunRecord first = record();
   first.on_run_begin(sample_info());
   for (int epoch = 1; epoch <= 3; ++epoch) first.on_epoch_end(sample_epoch(epoch));
-  // The checkpoint was behind epoch 2.
+  // The run resumed from a checkpoint after epoch 2.
   RunInfo info = sample_info();
   info.first_epoch = 3;
   RunRecord second = record(/*goes_on=*/true);

@@ -1,4 +1,4 @@
-// The run.json of invented runs.
+// The run.json files of invented runs.
 #pragma once
 
 #include <string>
@@ -12,18 +12,19 @@ namespace lockstep::testing_support {
 struct SampleRecord {
   std::string recipe = "mnist";
   std::string state = "complete";
-  std::string error{};  ///< of a failed run
+  std::string error{};  ///< of a run that failed
   std::string command = "lockstep train mnist --out run";
   int ranks = 2;
   int epochs = 3;
-  /// The first epoch's figure. Each epoch is a hundredth faster than the one before it.
+  /// Images per second in the first epoch. Each later epoch is a hundredth faster than the one
+  /// before it.
   double images_per_second = 1000;
   std::string gpu = "null";  ///< of each epoch, as JSON
-  double stage_waits = 0;    ///< of each epoch
+  double stage_waits = 0;    ///< in each epoch
 };
 
 /// An epoch of 10 steps in 2 s: 0.2 s data, 0.6 s forward, 0.8 s backward, 0.2 s communication, 0.1
-/// s optimizer. Its training loss is 1 / epoch, its accuracy 1 - 1 / (2 epoch).
+/// s optimizer. The training loss is 1 / epoch, the accuracy 1 - 1 / (2 epoch).
 inline std::string sample_epoch(const SampleRecord& run, int epoch) {
   return str(R"({"epoch": )", epoch, R"(, "steps": 10, "seconds": 2.0, "train_loss": )",
              1.0 / epoch, R"(, "images_per_second": )",

@@ -32,8 +32,8 @@ Span value(const std::string& name, int time, const std::string& number) {
   return span_of_value;
 }
 
-// Rank 1's backward takes 300 us longer than rank 0's, which waits for it. Then both transfer for
-// 100 us.
+// Rank 1's backward takes 300 us longer than that of rank 0, which waits for it. Then both transfer
+// data for 100 us.
 std::vector<RankTrace> two_ranks() {
   return {{.rank = 0,
            .spans = {span("step 1", "step", "training", 20, 1000),
@@ -95,7 +95,7 @@ TEST_F(TracedSteps, FollowTheRankThatTheOthersWaitedFor) {
                                                    Pair("transfer", 100), Pair("optimizer", 100)));
 }
 
-// Between its forward and its backward, nothing of rank 1 is recorded: 50 of 1000 us have no name.
+// Nothing is recorded for rank 1 between its forward and its backward: 50 of 1000 us have no name.
 TEST_F(TracedSteps, AccountForWhatHasAName) {
   std::vector<RankTrace> ranks = two_ranks();
   ranks[1].spans[1].end -= microseconds(50);
@@ -109,7 +109,7 @@ TEST_F(TracedSteps, AccountForWhatHasAName) {
   EXPECT_NEAR(between, 50, 2);
 }
 
-// Rank 1 comes late to the broadcast of the buffers, in which rank 0 waits for it.
+// Rank 1 comes late to the broadcast of the buffers, where rank 0 waits for it.
 TEST_F(TracedSteps, FollowACollectiveOfAPhase) {
   const html::TracedRun run =
       read({{.rank = 0,
@@ -154,7 +154,7 @@ TEST_F(TracedSteps, FollowTheMessagesOfAPipeline) {
   EXPECT_DOUBLE_EQ(html::accounted_share(path, run.steps[0]), 0.98);
 }
 
-// The gradients of a stage are reduced behind its actions, and rank 1's stage comes late.
+// The gradients of a stage are reduced after its actions, and rank 1's stage is late.
 TEST_F(TracedSteps, FollowTheReductionsOfAHybrid) {
   const auto stage = [](int backward, int begin) {
     return std::vector<Span>{span("step 1", "step", "training", 0, 900),
@@ -174,7 +174,7 @@ TEST_F(TracedSteps, FollowTheReductionsOfAHybrid) {
                           "rank 0 optimizer 810 to 900"));
 }
 
-// The barrier behind the step is none of its waits.
+// The barrier after the step is not counted as a wait of the step.
 TEST_F(TracedSteps, SayWhoWaitedForWhom) {
   EXPECT_THAT(html::waits_of(read(two_ranks())),
               ElementsAre(Pair(Pair(0, 1), ::testing::DoubleNear(300, 0.01))));
@@ -192,7 +192,7 @@ TEST_F(TracedSteps, AreThoseOfAllRanks) {
   EXPECT_EQ(read(ranks).steps.size(), 1U);
 }
 
-// The path search terminates, whatever the times of a damaged file are.
+// The search for the critical path must terminate, even with impossible times from a damaged file.
 TEST_F(TracedSteps, EndForTimesThatCannotBe) {
   std::vector<RankTrace> ranks = two_ranks();
   for (Span& each : ranks[0].spans) each.begin = each.end;

@@ -31,7 +31,7 @@ std::unique_ptr<LoggingListener> file_loggers(const fs::path& directory) {
       make_loggers({"wandb", "jsonl"}, {.directory = directory, .run_name = "digits"}));
 }
 
-// The content of the one file below `directory` whose name has this ending.
+// The contents of the only file below `directory` whose name ends with `ending`.
 std::string only_file(const fs::path& directory, const std::string& ending) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
@@ -48,7 +48,8 @@ std::vector<nlohmann::json> json_lines(const fs::path& directory) {
   return lines;
 }
 
-// The file must end with the records exit, final and footer. Returns the exit code, below 128.
+// The file must end with the records exit, final and footer. Returns the exit code, which is below
+// 128.
 int exit_code_of(const fs::path& directory) {
   const std::vector<std::string> records = wandb_records(only_file(directory, ".wandb"));
   if (records.size() < 3) return -1;
@@ -91,7 +92,7 @@ TEST(TrainerLoggers, SayThatARunNeverBegan) {
   EXPECT_TRUE(json_lines(logs.path()).empty());
 }
 
-// Every rank's loss fails in its third step, as on bad data that all of them read.
+// The loss fails in the third step of every rank, as with bad data that all of them read.
 class FailingTask final : public ClassificationTask {
  public:
   using ClassificationTask::ClassificationTask;

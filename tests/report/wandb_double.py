@@ -1,4 +1,5 @@
-"""A stand-in for a W&B server on the loopback interface, as far as `wandb sync` needs one; it keeps what it is sent."""
+"""Stands in for a W&B server on the loopback interface, as far as `wandb sync` needs one, and records what it
+receives."""
 import http.server
 import json
 import os
@@ -15,13 +16,13 @@ SYNC_SECONDS = 120
 class WandbDouble:
     """Answers the calls of one `wandb sync`.
 
-    rows, summary: of the file stream. run: the variables that the run was created with. files: the contents of uploaded
-    files, by name. exit_code: None until the run has ended. unknown: what the double has no answer for; and since
-    wandb's client takes it for its proxy, too, also every attempt to reach another host.
+    rows, summary: from the file stream. run: the variables with which the run was created. files: contents of
+    uploaded files, by name. exit_code: None until the run has ended. unknown: requests that the double cannot answer.
+    Since it is also the proxy of wandb's client, these include every attempt to reach another host.
     """
 
     def __init__(self):
-        self.lines = {}  # of wandb-history.jsonl, by number
+        self.lines = {}  # lines of wandb-history.jsonl, by number
         self.summary = {}
         self.run = {}
         self.files = {}
@@ -75,7 +76,7 @@ class WandbDouble:
         self.server.server_close()
 
     def rows(self):
-        """The rows of the history in order; the numbers of their lines have no gap."""
+        """The rows of the history in order. Their line numbers must have no gap."""
         assert sorted(self.lines) == list(range(len(self.lines))), sorted(self.lines)
         return [json.loads(self.lines[number]) for number in range(len(self.lines))]
 
@@ -131,7 +132,7 @@ class WandbDouble:
 
 
 def sync(command, folder):
-    """Uploads the run in `folder` by `command` ("sync" or "beta sync") to a double, which is returned."""
+    """Uploads the run in `folder` with `command` ("sync" or "beta sync") to a double, and returns the double."""
     with WandbDouble() as double, tempfile.TemporaryDirectory() as home:
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith("WANDB_") and not name.lower().endswith("_proxy")}

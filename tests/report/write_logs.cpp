@@ -1,10 +1,12 @@
-// Writes the logs that log_oracle.py and mlflow_oracle.py read with Python's packages.
+// Writes logs that log_oracle.py and mlflow_oracle.py read with Python's packages.
 //
-// Usage: write_logs FOLDER (once | endless | MLFLOW_URI) LOGGER...
+// Usage: write_logs FOLDER (once
+// endless
+// MLFLOW_URI) LOGGER...
 //
-// A run of 300 steps logs "train/loss" 1/step and "train/learning_rate" 0.1; every hundredth step
-// also "test/accuracy", a histogram, an image and a table. With `endless` it goes on, prints each
-// step when it is logged, and waits to be killed.
+// A run of 300 steps logs "train/loss" 1/step and "train/learning_rate" 0.1 in each step, and in
+// every hundredth step also "test/accuracy", a histogram, an image and a table. With `endless` it
+// continues after these steps, prints each step when it is logged, and waits to be killed.
 #include <cstdint>
 #include <cstdio>
 #include <exception>

@@ -45,7 +45,8 @@ TEST(AllReduceCost, OfATreeIsLogarithmicInTheRanks) {
   const double few = tree_seconds(small, {.ranks = 16}, plain_network());
   const double many = tree_seconds(small, {.ranks = 256}, plain_network());
   EXPECT_NEAR(many / few, 2, 1e-6);
-  // A large tensor goes in many pieces, and what one rank receives and sends decides the time.
+  // A large tensor is sent in many pieces. The time depends on how much each rank receives and
+  // sends.
   const double large = 1e9;
   EXPECT_NEAR(tree_seconds(large, {.ranks = 16}, plain_network()), 2 * large / kBandwidth,
               0.1 * 2 * large / kBandwidth);
@@ -62,7 +63,7 @@ TEST(AllReduceCost, OfHostsIsThreePhases) {
               1e-12);
 }
 
-// What nobody can beat: each rank must send and receive 2 (p - 1) / p of the tensor.
+// The lower bound of any algorithm: each rank must send and receive 2 (p - 1) / p of the tensor.
 TEST(AllReduceCost, IsNotBelowTheLowerBound) {
   for (const int ranks : {2, 3, 7, 64, 1000}) {
     for (const double bytes : {1.0, 1e4, 1e6, 1e9}) {
@@ -124,7 +125,7 @@ TEST(AllReduceCost, IsWhatWasMeasuredOnAsManyRanks) {
   EXPECT_EQ(all_reduce_cost("ring", 100, {.ranks = 2}, network).algorithm, "ring");
 }
 
-// One flow of a ring crosses each host's link, eight of far neighbours do.
+// Each host's link carries one flow of a ring, but eight flows between distant neighbours.
 TEST(AllReduceCost, SharesTheLinkOfAHost) {
   const RankPlaces places{.ranks = 64, .ranks_per_host = 8};
   const double bytes = 1e9;

@@ -28,11 +28,11 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// The errors of the predictions of the page's first three rounds, by kind, from the least on: a row
-// is net, batch, wire, strategy, bucket, predicted, interval, communication, measured, error, in
-// the interval. The rounds after them check the intervals that follow from these errors.
+// The prediction errors of the page's first three rounds, by kind of row and sorted. A row has the
+// columns net, batch, wire, strategy, bucket, predicted, interval, communication, measured, error,
+// in the interval. Later rounds check the intervals that follow from these errors.
 std::map<KindOfRow, std::vector<double>> errors_of_the_page() {
-  constexpr std::size_t kCells = 12;  // with what stands before the first bar
+  constexpr std::size_t kCells = 12;  // including the text before the first bar
   std::map<KindOfRow, std::vector<double>> errors;
   std::ifstream page(LOCKSTEP_VALIDATION);
   for (std::string line; std::getline(page, line);) {
@@ -73,8 +73,8 @@ TEST(ErrorShare, IsThatOfSmallBucketsOverAllSockets) {
 
 TEST(ErrorShare, MakesAnIntervalOfWhatMayHaveBeenMeasured) {
   const SecondsInterval interval = interval_around(1.2, 0.2);
-  EXPECT_DOUBLE_EQ(interval.low, 1);     // predicted 20% too much
-  EXPECT_DOUBLE_EQ(interval.high, 1.5);  // 20% too little
+  EXPECT_DOUBLE_EQ(interval.low, 1);     // predicted times were 20% too high
+  EXPECT_DOUBLE_EQ(interval.high, 1.5);  // predicted times were 20% too low
   EXPECT_DOUBLE_EQ(interval_around(1.2, 0.2, 0.3).low, 1);
   EXPECT_DOUBLE_EQ(interval_around(1.2, 0.2, 0.3).high, 1.8);
 }

@@ -94,7 +94,7 @@ TEST_F(ExtrapolationTest, NamesRanksThatShareProcessors) {
                           HasSubstr("is modelled")));
   options_.ranks_per_host = 1;
   EXPECT_THAT(found({6}), ElementsAre(HasSubstr("is modelled"))) << "each rank has a host";
-  network_.wire = Wire::kOneHost;  // which has them all
+  network_.wire = Wire::kOneHost;  // all ranks on one host
   EXPECT_THAT(found({6}), ElementsAre(HasSubstr("6 ranks of one host compute with 12 threads"),
                                       HasSubstr("is modelled")));
   profile_.processors = 0;

@@ -11,7 +11,7 @@ TEST(MessageCost, IsAlphaAndBeta) {
   const MessageCost cost = MessageCost::of(20e-6, 2e9);
   EXPECT_DOUBLE_EQ(cost.seconds(0), 20e-6);
   EXPECT_DOUBLE_EQ(cost.seconds(1e6), 520e-6);
-  EXPECT_NEAR(cost.seconds(1e9), 0.50002, 1e-12);  // behind the last point
+  EXPECT_NEAR(cost.seconds(1e9), 0.50002, 1e-12);  // extrapolated beyond the last point
   EXPECT_DOUBLE_EQ(MessageCost().seconds(1e9), 0);
 }
 

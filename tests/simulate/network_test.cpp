@@ -68,12 +68,12 @@ TEST(Network, IsWhatWasMeasured) {
   EXPECT_FALSE(measured.reduce_scatter.has_value());
   ASSERT_TRUE(measured.all_gather.has_value());
   EXPECT_TRUE(measured.all_gather->beside.empty());
-  // Six messages of a quarter.
+  // Six messages, each with a quarter of the data.
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(1000), 10e-6);
   EXPECT_DOUBLE_EQ(network.between_hosts.seconds(100000), 100e-6);
 }
 
-// Predictions over them differ in how well they hold.
+// The accuracy of predictions depends on the wire.
 TEST(Network, KnowsItsWire) {
   const TemporaryDirectory folder;
   bool shares_processor = false;

@@ -35,12 +35,12 @@ TEST(Rebucket, KeepsBytesParametersAndOrder) {
 
 TEST(Rebucket, ClosesABucketThatHasReachedItsCap) {
   const auto buckets = rebucket(kRecorded, bucket_sizes(10));
-  ASSERT_EQ(buckets.size(), 3U);  // 1 MiB first, then 9 + 2 and the rest
+  ASSERT_EQ(buckets.size(), 3U);  // 1 MiB first, then 9 + 2 MiB, then the rest
   EXPECT_DOUBLE_EQ(buckets[0].bytes, 1 * kMebibyte);
   EXPECT_DOUBLE_EQ(buckets[1].bytes, 11 * kMebibyte);
   EXPECT_DOUBLE_EQ(buckets[1].ready_seconds, 0.3);
   EXPECT_DOUBLE_EQ(buckets[2].bytes, 0.5 * kMebibyte);
-  // All at once.
+  // One bucket holds everything.
   const double all = 100 * kMebibyte;
   EXPECT_EQ(rebucket(kRecorded, {.cap_bytes = all, .first_cap_bytes = all}).size(), 1U);
 }
@@ -48,7 +48,7 @@ TEST(Rebucket, ClosesABucketThatHasReachedItsCap) {
 TEST(Rebucket, DividesBucketsThatAreLargerThanTheCapAsEvenParameters) {
   const auto buckets = rebucket(kRecorded, bucket_sizes(0.001));
   ASSERT_EQ(buckets.size(), 15U);
-  EXPECT_DOUBLE_EQ(buckets[4].bytes, 9 * kMebibyte);  // a parameter is not divided
+  EXPECT_DOUBLE_EQ(buckets[4].bytes, 9 * kMebibyte);  // a parameter is never divided
   EXPECT_DOUBLE_EQ(buckets[0].ready_seconds, 0.025);
   EXPECT_DOUBLE_EQ(buckets[5].ready_seconds, 0.25);
   const std::vector<ProfileBucket> one = {
@@ -57,7 +57,7 @@ TEST(Rebucket, DividesBucketsThatAreLargerThanTheCapAsEvenParameters) {
   EXPECT_EQ(rebucket(one, bucket_sizes(25)).size(), 2U);
 }
 
-// A run's own caps give its own buckets.
+// With the run's own caps, the buckets are those of the run.
 TEST(Rebucket, KeepsBucketsOfTheSameCap) {
   const std::vector<ProfileBucket> recorded = {
       {.bytes = 1.2 * kMebibyte, .ready_seconds = 0.1, .parameters = 3},

@@ -21,7 +21,7 @@ TEST(SimulatedBackward, HidesWhatEndsBeforeBackward) {
       1.0, {free_transfer(0.2, 0.3), free_transfer(0.4, 0.2), free_transfer(1.0, 0.1)});
   EXPECT_DOUBLE_EQ(backward.backward_seconds, 1.0);
   EXPECT_NEAR(backward.exposed_seconds, 0.1, 1e-12);
-  EXPECT_NEAR(backward.transfers[1].begin, 0.5, 1e-12);  // behind the first
+  EXPECT_NEAR(backward.transfers[1].begin, 0.5, 1e-12);  // starts when the first one ends
   EXPECT_NEAR(backward.transfers[1].end, 0.7, 1e-12);
   EXPECT_NEAR(backward.transfers[2].begin, 1.0, 1e-12);
 }
@@ -33,18 +33,18 @@ TEST(SimulatedBackward, WaitsForAWireThatIsTooSlow) {
 }
 
 TEST(SimulatedBackward, IsLongerWhereTheProcessorMovesTheData) {
-  // All of the transfer is the processor's.
+  // The whole transfer occupies the processor.
   const SimulatedBackward own = simulate_backward(
       1.0,
       {{.ready_seconds = 0.5, .alone_seconds = 0.2, .beside_seconds = 0.2, .taken_seconds = 0.2}});
   EXPECT_NEAR(own.backward_seconds, 1.2, 1e-12);
   EXPECT_NEAR(own.exposed_seconds, 0, 1e-12);
-  // A quarter of it.
+  // A quarter of the transfer occupies the processor.
   const SimulatedBackward quarter = simulate_backward(
       1.0,
       {{.ready_seconds = 0.2, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
   EXPECT_NEAR(quarter.backward_seconds, 1.1, 1e-12);
-  // Behind backward it is the faster one.
+  // After backward has ended, the transfer is faster.
   const SimulatedBackward behind = simulate_backward(
       1.0,
       {{.ready_seconds = 1.0, .alone_seconds = 0.3, .beside_seconds = 0.4, .taken_seconds = 0.1}});
@@ -57,7 +57,7 @@ TEST(SimulatedBackward, IsItsComputingWithoutBuckets) {
   EXPECT_DOUBLE_EQ(simulate_backward(0.7, {}).exposed_seconds, 0);
 }
 
-// Simulates by small steps of time, which is easier to explain.
+// A simpler simulation that advances in small time steps.
 SimulatedBackward by_small_steps(double compute, const std::vector<BucketTransfer>& transfers,
                                  double step) {
   SimulatedBackward result;
@@ -108,7 +108,7 @@ TEST(SimulatedBackward, IsThatOfSmallSteps) {
     const double step = 2e-5;
     const SimulatedBackward expected = by_small_steps(compute, transfers, step);
     const SimulatedBackward got = simulate_backward(compute, transfers);
-    const double tolerance = 100 * step;  // a step or two for each event, at the slowest speed
+    const double tolerance = 100 * step;  // at the slowest speed, a step or two per event
     EXPECT_NEAR(got.backward_seconds, expected.backward_seconds, tolerance) << trial;
     EXPECT_NEAR(got.backward_seconds + got.exposed_seconds,
                 expected.backward_seconds + expected.exposed_seconds, tolerance)

@@ -11,7 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 10 ms of data, 100 of forward, 200 of backward, 20 of update; 40 MiB in four buckets.
+// A step with 10 ms of data, 100 ms of forward, 200 ms of backward and 20 ms of update. Four
+// buckets have 40 MiB.
 StepProfile profile_of_a_run() {
   StepProfile profile;
   profile.name = "net";
@@ -31,7 +32,7 @@ StepProfile profile_of_a_run() {
   return profile;
 }
 
-// An all-reduce takes a millisecond for each MiB.
+// An all-reduce takes one millisecond per MiB.
 Network measured_network(double taken_share) {
   MeasuredCollective all_reduce{.alone = MessageCost({{0, 0}, {kMebibyte, 1e-3}}),
                                 .beside = MessageCost({{0, 0}, {kMebibyte, 1e-3}}),
@@ -49,7 +50,7 @@ TEST(Simulation, OfOneRankIsItsComputing) {
   EXPECT_EQ(step.algorithm, "none");
 }
 
-// One rank has the spread of computing alone.
+// For one rank, the interval is the spread of the computation alone.
 TEST(Simulation, HasTheIntervalOfItsWire) {
   const auto share_of = [](const PredictedStep& step) {
     EXPECT_LT(step.interval.low, step.step_seconds);
@@ -97,9 +98,9 @@ TEST(Simulation, ExposesTheLastBucket) {
 
 TEST(Simulation, TakesFromComputingWhatMovesTheData) {
   const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0.5), 2, {});
-  EXPECT_NEAR(step.taken_seconds, 0.015, 1e-9);  // of three buckets
+  EXPECT_NEAR(step.taken_seconds, 0.015, 1e-9);  // the transfers of three buckets
   EXPECT_NEAR(step.exposed_seconds, 0.010, 1e-9);
-  // And takes it out of a run that had it.
+  // The reverse removes the transfers from a run that had them.
   const StepProfile run = without_transfers(profile_of_a_run(), measured_network(0.5));
   EXPECT_NEAR(run.backward_seconds, 0.185, 1e-9);
   EXPECT_NEAR(run.buckets[0].ready_seconds, 0.050, 1e-9);
@@ -110,10 +111,10 @@ TEST(Simulation, TakesFromComputingWhatMovesTheData) {
 TEST(Simulation, OfZeroDividesTheUpdate) {
   SimulationOptions options{.strategy = "zero1"};
   const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, options);
-  // Half of the last bucket's all-reduce is behind backward, and all parameters are gathered.
+  // Half of the last bucket's all-reduce comes after backward, and all parameters are gathered.
   EXPECT_NEAR(step.exposed_seconds, 0.005 + 0.020, 1e-9);
   EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.025 + 0.002, 1e-9);
-  options.shares_parameters = true;  // nothing in backward, nothing to gather
+  options.shares_parameters = true;  // no transfers during backward, and nothing to gather
   EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
               0.020, 1e-9);
 }
@@ -139,7 +140,7 @@ TEST(Simulation, AnswersWhatIf) {
   EXPECT_NEAR(answer("a wire of half the speed").exposed_seconds, 0.020, 1e-9);
   EXPECT_NEAR(answer("a wire of twice the speed").exposed_seconds, 0.005, 1e-9);
   EXPECT_EQ(answer("buckets of 100 MiB").buckets,
-            2);  // the first holds 1 MiB at most, so one parameter
+            2);  // the first bucket has at most 1 MiB, and therefore one parameter
   EXPECT_EQ(answer("twice as many ranks").ranks, 4);
   EXPECT_LT(answer("half as many ranks").step_seconds, as_it_is);
 }
@@ -163,7 +164,7 @@ TEST(Simulation, IsSlowerOnMoreRanksAndSlowerWires) {
 
 TEST(Simulation, LetsMoreRanksWaitLonger) {
   EXPECT_DOUBLE_EQ(expected_largest_deviation(1), 0);
-  // Tables of normal order statistics: 0.564, 1.539, 2.508.
+  // From tables of normal order statistics: 0.564, 1.539, 2.508.
   EXPECT_NEAR(expected_largest_deviation(2), 0.564, 0.03);
   EXPECT_NEAR(expected_largest_deviation(10), 1.539, 0.01);
   EXPECT_NEAR(expected_largest_deviation(100), 2.508, 0.01);

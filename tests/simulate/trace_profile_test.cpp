@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::TemporaryDirectory;
 
-// The run.json of a run of 32 images a rank.
+// The run.json of a run with 32 images per rank.
 std::string record_of(const std::string& strategy = "ddp", int ranks = 2) {
   return str(R"({"recipe": "net", "strategy": ")", strategy, R"(", "world_size": )", ranks,
              R"(, "global_batch": )", 32 * ranks, R"(, "backend": "shm", "device": "cpu",
@@ -29,16 +29,16 @@ std::string record_of(const std::string& strategy = "ddp", int ranks = 2) {
 
 constexpr const char* kAccepted = "nothing was thrown";
 
-// What a traced rank has that most tests leave alone.
+// Details of a traced rank that most tests leave at their defaults.
 struct TracedDetails {
-  int wait = 0;                  // microseconds for a second batch, within forward
-  std::string parameters = "3";  // of the first bucket
+  int wait = 0;                  // microseconds that a second batch waits during forward
+  std::string parameters = "3";  // the number of parameters in the first bucket
 };
 
-// A rank whose steps have known times, in microseconds from their beginning: 1,000 of forward
-// (1,100 of rank 1), 2,000 of backward, whose gradients begin 100 later, a bucket that is ready
-// after 800 and waits 50 for its turn, one that is ready at backward's end, an exposed reduction of
-// 300 and an update of 200. The next batch takes 40, and what is between 10.
+// A rank whose steps have known times, in microseconds from their start. Forward takes 1,000 (1,100
+// on rank 1) and backward 2,000. Gradients arrive from 100 after its start. One bucket is ready
+// after 800 and waits 50 for its turn, another is ready when backward ends. An exposed reduction
+// takes 300, the update 200, the next batch 40, and the gaps in between 10.
 class TracedRank {
  public:
   TracedRank(int rank, int steps, TracedDetails details = {})
@@ -122,7 +122,7 @@ TEST_F(TraceProfileTest, HasTheMediansOfAStep) {
   EXPECT_NEAR(profile.buckets[1].ready_seconds, 2000 * kMicro, kClose);
 }
 
-// Accumulated batches are waited for in the step, whose forward these waits are not.
+// Waits for accumulated batches happen within the step, but do not count as forward.
 TEST_F(TraceProfileTest, CountsAWaitWithinTheStepOnce) {
   write(4, {.wait = 70}, {.wait = 20});
   const StepProfile profile = read_trace_profile(folder_.path());
@@ -134,14 +134,14 @@ TEST_F(TraceProfileTest, CountsAWaitWithinTheStepOnce) {
   EXPECT_NEAR(profile.compute_seconds() + profile.exposed_seconds, profile.step_seconds, kClose);
 }
 
-// The update of such a run is one rank's share already.
+// In such a run, the measured update is already that of one rank's shard.
 TEST_F(TraceProfileTest, RefusesARunOfZero1) {
   write(4);
   folder_.write("run.json", record_of("zero1"));
   EXPECT_THAT(refusal(),
               HasSubstr("run.json: the update of a zero1 run is one rank's share and has the "
                         "gather in it; trace a ddp run, --strategy zero1 predicts from it"));
-  const std::string file = "zero1-flat-buckets-25-MiB.json";  // as `bench step` names it
+  const std::string file = "zero1-flat-buckets-25-MiB.json";  // the name that `bench step` gives it
   std::filesystem::rename(folder_ / "trace.json", folder_ / file);
   EXPECT_THAT(refusal(file), HasSubstr("25-MiB.json: the update of a zero1 run is one rank's"));
 }
@@ -159,7 +159,7 @@ TEST_F(TraceProfileTest, RefusesParametersThatCannotBe) {
   }
 }
 
-// A trace of `bench step` has no run beside it.
+// A trace of `bench step` has no run.json beside it.
 TEST_F(TraceProfileTest, IsReadFromATraceAlone) {
   write(4);
   const StepProfile profile = find_step_profile(folder_ / "trace.json");

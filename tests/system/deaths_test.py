@@ -1,4 +1,4 @@
-"""Ranks and launchers that end at the wrong moment: everything ends, soon, and says why.
+"""Kills and stops ranks and launchers at bad moments: everything must end soon, and report the reason.
 
 Usage: deaths_test.py PROGRAM STOP_IN_RANKS    (the library made of stop_in_ranks.cpp)
 """
@@ -33,7 +33,7 @@ class Deaths(SystemTest):
         wait_until(lambda: not any(map(is_running, pids)), "all ranks are gone", seconds)
 
     def ranks_in_training(self, run, count):
-        """The processes of the ranks, once they train."""
+        """Waits until the ranks train, and returns their processes."""
         run.wait_for_text(FIRST_EPOCH)
         ranks = ranks_of(run)
         self.assertEqual(len(ranks), count)
@@ -58,7 +58,7 @@ class Deaths(SystemTest):
 
     def test_ctrl_c_ends_all(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            # A terminal sends it to the whole group; kill(1) to the launcher alone.
+            # A terminal sends SIGINT to the whole group, kill(1) sends SIGTERM to the launcher only.
             run = self.train(*ENDLESS, "--nproc-per-node", "2", start_new_session=True)
             ranks = self.ranks_in_training(run, 2)
             begin = time.monotonic()
@@ -72,7 +72,7 @@ class Deaths(SystemTest):
 
     def test_a_rank_that_is_stopped_as_it_starts_ends_the_job_at_the_deadline(self):
         run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
-        # The relay is forked first, and has its name by the time that both ranks are there.
+        # The relay is forked first, and has its own name by the time both ranks exist.
         wait_until(lambda: len(ranks_of(run)) == 2 and len(descendants(run.pid)) == 3, "the ranks are there")
         os.kill(ranks_of(run)[0], signal.SIGSTOP)
         self.assertEqual(run.wait(40), 1, run.text())
@@ -80,7 +80,7 @@ class Deaths(SystemTest):
         self.assertRegex(run.errors()[0], r"rank 1 waited \S+ s")
 
     def test_ranks_that_are_all_stopped_as_they_start_are_named_by_the_launcher(self):
-        # None of them can see a deadline of its own.
+        # All ranks are stopped, so that none of them can notice a deadline itself.
         commands = {"train": ["train", "mnist", "--data", self.data], "bench comm": ["bench", "comm", "--sizes", "4"],
                     "bench step": ["bench", "step"]}
         begin = time.monotonic()
@@ -101,7 +101,7 @@ class Deaths(SystemTest):
 
     def test_ranks_that_have_met_have_all_the_time(self):
         run = self.train("--timeout", "2", *ENDLESS, "--nproc-per-node", "2")
-        # Stopped ranks miss no deadline of their own, however slow the machine. The launcher would end those
+        # Stopped ranks do not notice their own deadlines, however slow the machine is. The launcher would end ranks
         # that have not joined two seconds after the timeout.
         for rank in self.ranks_in_training(run, 2):
             os.kill(rank, signal.SIGSTOP)
@@ -135,7 +135,7 @@ class Deaths(SystemTest):
         port = free_port()
         first = self.train("--timeout", "4", environment=self.place(0, 3, port))
         second = self.train("--timeout", "60", environment=self.place(1, 3, port))
-        # Rank 2 never comes, so rank 1 is certain to be inside of the rendezvous when it dies.
+        # Rank 2 never comes, so that rank 1 is certainly in the rendezvous when it dies.
         wait_until(lambda: is_connected(port), "they are connected")
         second.kill()
         self.assertEqual(first.wait(20), 1)

@@ -1,4 +1,4 @@
-"""Started by somebody else's launcher, the program joins instead of spawning.
+"""When another launcher starts the program, it joins that launcher's group instead of spawning ranks.
 
 Usage: joins_test.py PROGRAM [TORCHRUN]
 """
@@ -32,7 +32,7 @@ class Joins(SystemTest):
                                                "--master-port", free_port(), *self.command()]))
 
     def test_torchrun_starts_all_again(self):
-        """Rank 1's first attempt ends while rank 0 waits for it; torchrun keeps its store."""
+        """Rank 1's first attempt ends while rank 0 waits for it. torchrun restarts both and keeps its store."""
         if not TORCHRUN:
             self.skipTest("no torchrun")
         script = 'if [ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ]; then exit 1; fi; exec "$@"'
@@ -46,7 +46,7 @@ class Joins(SystemTest):
             ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", *self.command()]))
 
     def test_slurm(self):
-        """srun's variables, as one node with two tasks has them."""
+        """Uses srun's variables, as one node with two tasks has them."""
         port = free_port()
         runs = [self.train("--max-epochs", "1", environment={
             "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2",

@@ -1,6 +1,6 @@
-"""scripts/launch_slurm.sh on a real Slurm: munged, slurmctld and slurmd on this host, started by the test.
+"""Tests scripts/launch_slurm.sh on a real Slurm: the test starts munged, slurmctld and slurmd on this host.
 
-Usage: slurm_test.py LOCKSTEP. Skipped (77) with the reason where they cannot be started.
+Usage: slurm_test.py LOCKSTEP. Skipped (77), with the reason, if they cannot be started.
 """
 import contextlib
 import ctypes
@@ -61,7 +61,7 @@ def free_ports(count):
 
 
 def end_with_parent():
-    """Called in a daemon before it is executed: it gets SIGTERM when this process ends, however that happens."""
+    """Called in a daemon before exec: the daemon gets SIGTERM when this process ends, however that happens."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
@@ -74,7 +74,7 @@ def idx(shape, byte):
 
 
 def write_mnist(folder):
-    """64 images in each split."""
+    """Writes 64 images for each split."""
     folder.mkdir()
     for split in ("train", "t10k"):
         (folder / f"{split}-images-idx3-ubyte.gz").write_bytes(idx((64, 28, 28), lambda i: i % 251))
@@ -82,7 +82,7 @@ def write_mnist(folder):
 
 
 class Slurm:
-    """One host that is controller and node. Its daemons end with it."""
+    """One host that is both controller and node. Its daemons end with it."""
 
     def __init__(self, folder):
         self.folder, self.daemons = folder, []
@@ -114,7 +114,7 @@ class Slurm:
         self.wait_until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").stdout.strip() == "idle")
 
     def require_jobs(self):
-        """Skips where Slurm itself cannot run a job on this host."""
+        """Skips the test if Slurm itself cannot run a job on this host."""
         try:
             probe = self.run("sbatch", "--wait", "--output", self.folder / "probe.log", "--wrap", "true")
         except subprocess.TimeoutExpired:
@@ -135,7 +135,7 @@ class Slurm:
                 daemon.wait()
 
     def end_jobs(self):
-        """Their processes are slurmstepd's, which goes on without slurmd."""
+        """Ends the jobs' processes, which belong to slurmstepd and outlive slurmd."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.run("scancel", "--full", "--user", "root", timeout=10)
             end = time.monotonic() + 30
@@ -156,7 +156,7 @@ class Slurm:
             time.sleep(0.2)
 
     def run(self, *command, timeout=60, cwd=None):
-        """subprocess.run(), which ends the whole group of processes when time is up."""
+        """Like subprocess.run(), but ends the whole process group at the timeout."""
         words = [str(word) for word in command]
         with subprocess.Popen(words, env=self.environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, start_new_session=True) as process:

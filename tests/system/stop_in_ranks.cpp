@@ -1,5 +1,5 @@
-// Preloaded into a launcher: each process that it forks stops itself before it does anything else.
-// The launcher's first child is the relay of its output, which goes on.
+// A library to preload into a launcher: each process that it forks stops itself before it does
+// anything else, except the launcher's first child, which relays its output.
 #include <pthread.h>
 
 #include <csignal>

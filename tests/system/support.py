@@ -1,4 +1,4 @@
-"""What the tests of the whole program share: a small MNIST, and processes that are watched."""
+"""Shared by the tests of the whole program: a small MNIST, and processes that are watched."""
 import os
 import pathlib
 import re
@@ -16,7 +16,7 @@ PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 else None
 
 
 def write_small_mnist(folder, count=256):
-    """The four files of MNIST with `count` images of noise: enough to train on, not to learn."""
+    """Writes the four files of MNIST with `count` images of noise: enough to train on, but not to learn from."""
     folder.mkdir(parents=True, exist_ok=True)
     state = 1
     pixels = bytearray()
@@ -37,7 +37,7 @@ def free_port():
 
 
 def is_running(pid):
-    """Neither gone nor a zombie that nobody has reaped yet."""
+    """Whether the process exists and is not a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
@@ -76,7 +76,7 @@ def descendants(pid):
 
 
 class Run:
-    """A started command whose output is collected in a file, so that it never blocks."""
+    """A started command, whose output goes to a file, so that it never blocks."""
 
     def __init__(self, command, folder, environment=None, **options):
         self.output = tempfile.TemporaryFile("w+", dir=folder)
@@ -115,7 +115,7 @@ class Run:
 
 
 class SystemTest(unittest.TestCase):
-    """Gives each test a folder with data, and checks that nothing stays in /dev/shm."""
+    """Gives each test a folder with data, and checks that nothing remains in /dev/shm."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-system-"))
@@ -143,7 +143,7 @@ class SystemTest(unittest.TestCase):
                            *arguments], environment, **options)
 
     def place(self, rank, world_size, port, **more):
-        """torchrun's variables for a rank that this test starts itself."""
+        """Returns torchrun's variables for a rank that the test starts itself."""
         place = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank,
                  "LOCAL_WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **more}
         return {key: str(value) for key, value in place.items()}

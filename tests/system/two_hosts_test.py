@@ -1,5 +1,5 @@
-"""Two hosts: two network namespaces with a wire between them, and between two PID namespaces no way to
-see each other's processes. Needs root.
+"""Two hosts: two network namespaces connected by a wire. Each host has its own PID namespace, so that the hosts
+cannot see each other's processes. Needs root.
 
 Usage: two_hosts_test.py PROGRAM
 """
@@ -47,13 +47,13 @@ class TwoHosts(SystemTest):
         return self.train("--threads", "1", *arguments, prefix=prefix, environment={**place, **more})
 
     def ranks_on_host(self, host, count, *arguments, port=29518):
-        """`count` ranks that see each other's processes and network, as on one machine."""
+        """Starts `count` ranks that share processes and network, as on one machine."""
         places = [self.place(host * count + local, 2 * count, port, MASTER_ADDR=self.ADDRESSES[0],
                              LOCAL_RANK=local, LOCAL_WORLD_SIZE=count, LOCKSTEP_SECRET=self.SECRET)
                   for local in range(count)]
         ranks = [" ".join(f"{key}={value}" for key, value in place.items()) + ' "$@" & pids="$pids $!"'
                  for place in places]
-        # Ends with 1 when a rank does.
+        # Exits with 1 if a rank does.
         script = "\n".join([*ranks, "result=0", 'for pid in $pids; do wait "$pid" || result=1; done',
                             "exit $result"])
         return self.train("--threads", "1", *arguments,
@@ -61,7 +61,7 @@ class TwoHosts(SystemTest):
                                   "--kill-child", "--mount-proc", "sh", "-c", script, "sh"])
 
     def ranks_of(self, run):
-        """The processes of the ranks of a host, by rank: those that have RANK in their environment."""
+        """The processes of a host's ranks, by rank: those with RANK in their environment."""
         found = {}
         for pid in descendants(run.pid):
             try:
@@ -84,7 +84,7 @@ class TwoHosts(SystemTest):
             self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], delta=1e-5)
 
     def test_a_death_is_named_on_the_other_host(self):
-        for victim in (3, 2, 1):  # a member, a leader, a member beside rank 0
+        for victim in (3, 2, 1):  # a member, a leader, and the member beside rank 0
             with self.subTest(victim=victim):
                 runs = [self.ranks_on_host(host, 2, *ENDLESS, port=29519 + victim) for host in (0, 1)]
                 runs[0].wait_for_text(FIRST_EPOCH)
@@ -93,7 +93,7 @@ class TwoHosts(SystemTest):
                 begin = time.monotonic()
                 os.kill(ranks[victim], signal.SIGKILL)
                 wait_until(lambda: not any(map(is_running, ranks)), "all ranks are gone", 5)
-                # Two seconds for the error, and what a rank takes to end.
+                # Two seconds for the error, and the time that a rank takes to exit.
                 self.assertLess(time.monotonic() - begin, 3)
                 self.assertEqual([run.wait(5) for run in runs], [1, 1])
                 for run in runs:
@@ -103,8 +103,8 @@ class TwoHosts(SystemTest):
 
     def test_they_train_together_over_gloo(self):
         reports = [self.folder / name for name in ("wire.json", "alone.json")]
-        # `auto`: that both are ranks of local world size 1 is hearsay; that neither can open the
-        # other's memory is proof.
+        # `auto` must choose gloo. A local world size of 1 is only a claim of the environment; that neither rank can
+        # open the other's memory proves it.
         runs = [self.on_host(host, "--max-epochs", "2", "--json", reports[0]) for host in (0, 1)]
         self.assertEqual([run.wait() for run in runs], [0, 0], runs[0].text() + runs[1].text())
         alone = self.train("--threads", "1", "--max-epochs", "2", "--json", reports[1], "--backend", "shm",

@@ -9,12 +9,12 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bootstrap.sh"
 STUBS = {
     "dpkg-query": """shift 3; printf 'installed %s\\n' "$@" """,
-    # python3 -m venv --clear FOLDER; what else is asked of it finds no torch.
+    # Handles python3 -m venv --clear FOLDER. Any other call reports that there is no torch.
     "python3": """[ "$2" = venv ] || exit 0
 echo venv >>"$CALLS"; rm -rf "$4"; mkdir -p "$4/bin" "$4/lib/python3.11/site-packages/pip-23.dist-info"
 touch "$4/lib/python3.11/site-packages/pip-23.dist-info/RECORD"; cp "$PIP" "$4/bin/python"
 """,
-    # python -m pip install ... NAME==VERSION
+    # Handles python -m pip install ... NAME==VERSION.
     "pip": """for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*|onnx*|pandas*|tensorboard*|wandb*|mlflow*)
   echo "pip $word" >>"$CALLS"
   name=$(echo "${word%%==*}" | tr - _); version=${word##*==}; [ "$version" != "$word" ] || version=1.0
@@ -40,7 +40,7 @@ class BootstrapTest(unittest.TestCase):
             path.chmod(0o755)
 
     def bootstrap(self, *words, **variables):
-        """What was installed, what CMake is told, and what was said."""
+        """Returns what was installed, what CMake was told, and what was printed."""
         calls = self.root / "calls"
         calls.write_text("")
         kept = {name: value for name, value in os.environ.items()
@@ -80,7 +80,7 @@ class BootstrapTest(unittest.TestCase):
         self.assertEqual([call.split("==")[0] for call in calls], ["venv", "pip nvidia-dali-cuda130", "pip numpy"])
         expected = f"-DLOCKSTEP_DALI_ROOT={self.site('dali')}/nvidia/dali\n" + OURS.format(root=self.root)
         self.assertEqual(arguments, expected)
-        # A later build without it by name goes on with what is there.
+        # A later build that does not name it uses what is installed.
         self.assertEqual(self.bootstrap()[:2], ([], expected))
 
     def test_oracles_are_installed_by_name_once(self):

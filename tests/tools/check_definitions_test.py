@@ -1,4 +1,4 @@
-"""Feeds tools/check_definitions.py small trees, good and bad, and reads its verdict."""
+"""Runs tools/check_definitions.py on small trees, good and bad, and checks its verdict."""
 import unittest
 
 from small_tree import run_tool
@@ -10,7 +10,7 @@ GOOD = {
     "lockstep/comm/range.cpp": "namespace lockstep {\nnamespace {\n\nstruct Range {\n};\n\n}  // namespace\n}  // namespace lockstep\n",
     "lockstep/comm/ahead.h": "namespace lockstep {\n\nstruct Range;\nclass Group;\n\n}  // namespace lockstep\n",
 }
-# (file, its content, what the tool must say)
+# (file, its contents, what the tool must report)
 BAD = [
     ("lockstep/data/range.cpp", "namespace lockstep {\n\nstruct Range final : Base {\n};\n\n}  // namespace lockstep\n",
      "lockstep::Range is defined 2 times: lockstep/core/range.h:3, lockstep/data/range.cpp:3"),

@@ -1,4 +1,4 @@
-"""Feeds tools/check_documentation.py small trees, good and bad, and reads its verdict."""
+"""Runs tools/check_documentation.py on small trees, good and bad, and checks its verdict."""
 import unittest
 
 from small_tree import run_tool
@@ -37,7 +37,7 @@ GOOD = {
     "docs/from_pytorch.md": "| Python | C++ | |\n|---|---|---|\n| `a` | `one();`<br>`two();` | `c` |\n| `b` | nothing | |\n",
     "tests/install/from_pytorch.cpp": "int main() {\n  one();\n  two();\n}\n",
 }
-# (file, its content, what the tool must say)
+# (file, its contents, what the tool must report)
 BAD = [
     ("lockstep/core/new.cpp", 'environment_flag("LOCKSTEP_NEW")', "lockstep/core/new.cpp: names LOCKSTEP_NEW"),
     ("lockstep/core/new.cpp", 'std::getenv("HOME")', "names HOME, which is missing in docs/environment.md"),

@@ -1,4 +1,4 @@
-"""Feeds tools/check_format.py small trees, good and bad, and reads its verdict. They have no clang-format beside them."""
+"""Runs tools/check_format.py on small trees, good and bad, and checks its verdict. The trees have no clang-format."""
 import unittest
 
 from small_tree import run_tool
@@ -10,7 +10,7 @@ GOOD = {
     "lockstep/core/raw.cpp": f'const char* text = R"(\n// Of a raw string: {LONG}\n)";\nconst char* url = "https://Of all";\n',
     "lockstep/core/off.cpp": f"// clang-format off\nint {LONG};\n// clang-format on\n",
 }
-# (file, its content, what the tool must say)
+# (file, its contents, what the tool must report)
 BAD = [
     ("lockstep/core/log.cpp", f"int a;\nint {LONG};\n", "lockstep/core/log.cpp:2: 106 columns, of at most 100"),
     ("lockstep/core/log.cpp", f"// clang-format off\n// clang-format on\nint {LONG};\n", "log.cpp:3: 106 columns"),

@@ -1,4 +1,4 @@
-"""Feeds tools/check_layers.py small trees, good and bad, and reads its verdict."""
+"""Runs tools/check_layers.py on small trees, good and bad, and checks its verdict."""
 import unittest
 
 from small_tree import run_tool
@@ -13,7 +13,7 @@ GOOD = {
     "tests/comm/group_test.cpp": "#include <lockstep/comm/group/group.h>\n",
     "examples/01_first/main.cpp": "#include <lockstep/comm/group/group.h>\n",
 }
-# (file, its content, what the tool must say)
+# (file, its contents, what the tool must report)
 BAD = [
     ("lockstep/core/log.cpp", "#include <lockstep/comm/group/group.h>\n",
      "lockstep/core/log.cpp:1: core must not include comm"),

@@ -1,4 +1,4 @@
-"""tools/gpu/: `make gpu` over a kit of programs that pass, fail, crash and hang, and the packing of a kit."""
+"""Tests tools/gpu/: `make gpu` on a kit of programs that pass, fail, crash and hang, and the packing of a kit."""
 import contextlib
 import io
 import json
@@ -28,7 +28,7 @@ import report  # noqa: E402
 GPU = {"name": "Pretended GPU", "memory_bytes": 80 << 30, "multiprocessors": 1, "capability": "9.0"}
 TORCH = {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": 1, "nccl": "2.28.9", "folder": "/nowhere/torch"}
 
-# A test program: lists its tests, then prints what GoogleTest and suite_main.cpp print of them.
+# A test program that lists its tests, then prints the output of GoogleTest and suite_main.cpp for them.
 TEST_PROGRAM = """#!/bin/sh
 case "$*" in *--gtest_list_tests*) printf '{listing}'; exit 0 ;; esac
 cat <<'END'
@@ -55,7 +55,7 @@ Expected | got
 [ RUN      ] Of/Values.Crash/1
 Of/Values.Crash/1 was killed by signal 11"""
 
-# `lockstep` and Python's programs: write the figures that are asked for.
+# Stands in for `lockstep` and Python's programs: writes the figures that are requested.
 PROGRAM = """#!%(python)s
 import json, os, pathlib, struct, sys
 words = sys.argv[1:]
@@ -133,13 +133,13 @@ class TestPrograms(Folder):
 
     def test_a_program_that_hangs_is_ended_with_all_that_it_started(self):
         marker = self.root / "marker"
-        # The second sleep is a process of its own, which must not live on.
+        # The second sleep is a separate process, which must not survive.
         hangs = self.program("hangs", output="[ RUN      ] Suite.Passes", end=f"(sleep 600; echo >{marker}) & sleep 600")
         begin = time.monotonic()
         tests = self.run_all(hangs, self.program("last"), seconds=16)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(tests["hangs", "Suite.Passes"].result, "hung")
-        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the one that hung left it half of the time
+        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the hanging program left it half of the time
 
     def test_what_a_test_leaves_of_its_line_hides_no_result(self):
         output = ("[ RUN      ] Suite.Passes\nhalf a line[ RUN      ] Suite.Skips\nand halfSuite.Skips was killed by signal 9\n"
@@ -226,7 +226,7 @@ class Measuring(Folder):
         with unittest.mock.patch.object(processes, "GRACE_SECONDS", 30):
             outcome = processes.run(["sh", "-c", program, child], 60, self.log)
         self.assertEqual(outcome.status, "ok")
-        self.assertTrue(tidied.exists())  # although the program itself had ended at once
+        self.assertTrue(tidied.exists())  # although the program itself ended at once
 
     def test_the_faster_way_of_an_optimizer_counts(self):
         rows = dict(benchmarks.optimizer_rows(
@@ -237,7 +237,7 @@ class Measuring(Folder):
 
 
 class WholeRun(Folder):
-    """run.py from inside a kit, whose programs and Python only pretend."""
+    """Runs run.py from inside a kit with stand-ins for the programs and for Python."""
 
     def setUp(self):
         super().setUp()
@@ -274,7 +274,7 @@ class WholeRun(Folder):
 
     def test_with_a_gpu_everything_runs(self):
         status, found, page = self.run_kit([GPU])
-        self.assertEqual(status, 1, self.text)  # tests failed, and one of Python's programs did
+        self.assertEqual(status, 1, self.text)  # a test failed, and so did one of Python's programs
         by_name = {each["name"]: each for each in found["benchmarks"]}
         graph = by_name["cifar10 bf16 graph"]
         self.assertEqual(graph["status"], "ok", self.text)
@@ -446,7 +446,7 @@ class CallCounter(Folder):
         counts = self.root / "counts"
         counts.write_bytes(bytes(8 * len(benchmarks.CALLS)))
         result = subprocess.run([self.root / "program"], env={"LD_PRELOAD": str(counter), "LOCKSTEP_CUDA_CALLS": str(counts)})
-        self.assertEqual(result.returncode, 0)  # the library's own answers came back
+        self.assertEqual(result.returncode, 0)  # the calls still reach the library
         words = memoryview(counts.read_bytes()).cast("Q").tolist()
         self.assertEqual(dict(zip(benchmarks.CALLS, words)),
                          {"cudaStreamSynchronize": 2, "cudaDeviceSynchronize": 0, "cudaEventSynchronize": 0, "cudaMemcpy": 1})
@@ -454,7 +454,7 @@ class CallCounter(Folder):
 
 class GpuTests(unittest.TestCase):
     def test_what_skips_without_a_gpu_says_so_in_the_words_that_the_kit_looks_for(self):
-        """tests/gpu/CMakeLists.txt takes the files that say so."""
+        """tests/gpu/CMakeLists.txt selects the files with this wording."""
         skips = re.compile(r"cuda::is_available\(\)\)\s*\{?\s*GTEST_SKIP")
         for file in (ROOT / "tests").rglob("*.cpp"):
             text = file.read_text()

@@ -1,4 +1,5 @@
-"""scripts/launch_*.sh, with programs that write down how they were started in place of lockstep, nsys, mpirun and sbatch."""
+"""Tests scripts/launch_*.sh with stand-ins for lockstep, nsys, mpirun and sbatch that record how they were
+started."""
 import os
 import pathlib
 import shutil
@@ -7,7 +8,7 @@ import tempfile
 import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
-# Writes its name and its words to a file, and starts the first word that is a program of the test.
+# Writes its name and arguments to a file, and starts the first argument that is a stand-in.
 STAND_IN = """#!/usr/bin/env bash
 printf '%s' "$(basename "$0")" >>"$STARTED"
 printf ' %s' "$@" >>"$STARTED"
@@ -40,7 +41,7 @@ class LaunchScripts(unittest.TestCase):
         return (self.folder / "started").read_text().splitlines()
 
     def named(self, logs, name):
-        """The words that name what a run leaves."""
+        """The arguments that name a run's output files."""
         return f"--json {logs}/{name}.json --out {logs}/{name} --trace"
 
     def test_each_configuration_has_its_log_its_record_and_its_folder(self):
@@ -97,7 +98,7 @@ class LaunchScripts(unittest.TestCase):
         self.assertTrue(self.started()[0].startswith(
             f"sbatch --wait --job-name {name} --ntasks 2 --output {self.folder}/my logs/{name}.log --chdir "
             f"{self.folder} --nodes 2 --wrap srun {self.bin}/lockstep train mnist"), self.started()[0])
-        # The words survive the shell of the job, blanks included.
+        # The arguments pass through the job's shell unchanged, including blanks.
         self.assertEqual(self.started()[1], f"lockstep train mnist --loader native --strategy ddp "
                                             f"{self.named(self.folder / 'my logs', name)} --lr 0.1")
 

@@ -1,4 +1,4 @@
-"""Runs the Makefile in an empty folder, with programs that only say how they were called."""
+"""Runs the Makefile in an empty folder, with stand-ins that only record how they were called."""
 import os
 import pathlib
 import shutil
@@ -45,7 +45,7 @@ class MakefileTest(unittest.TestCase):
             path.chmod(0o755)
 
     def make(self, *words, **variables):
-        """The exit status, and what was called."""
+        """Returns the exit status and the recorded calls."""
         (self.root / "calls").write_text("")
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("MAKE", "MFLAGS", "LOCKSTEP_", "PRESET", "ARGS"))}
@@ -76,7 +76,7 @@ class MakefileTest(unittest.TestCase):
             self.assertIn(f"\nbuild/release/tests_{program} --suite={suite} --limit=7200 1\n", calls)
         self.assertTrue(calls.endswith(
             "bootstrap oracles\npython tests/export/onnx_oracle.py build/release/export_models large\n"), calls)
-        self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and says why
+        self.assertEqual(self.make("test-exhaustive", PYTHON_STATUS="77")[0], 0)  # skipped, and reports why
         self.assertNotEqual(self.make("test-exhaustive", PYTHON_STATUS="1")[0], 0)
 
     def test_the_cuda_build_is_skipped_only_by_name(self):
@@ -97,7 +97,7 @@ class MakefileTest(unittest.TestCase):
         status, calls = self.make("gpu", "ARGS=--only tests")
         self.assertEqual(status, 0)
         self.assertRegex(calls, r"bootstrap cuda\ncmake --preset gpu [^\n]*\ncmake --build build/gpu [^\n]*\nmake_kit\n" + run)
-        self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # it is there
+        self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # the kit exists
         subprocess.run(["tar", "-cJf", "gpu-kit.tar.xz", "gpu-kit"], cwd=self.root / "build", check=True)
         shutil.rmtree(self.root / "build/gpu-kit")
         self.assertEqual(self.make("gpu", "ARGS=--only tests"), (0, run))  # nothing is installed or built
@@ -114,7 +114,7 @@ class MakefileTest(unittest.TestCase):
                                            (["test-all"], {"LOCKSTEP_SKIP_CUDA": "1"}, False),
                                            (["build"], {}, False)]:
             with self.subTest(goals=goals, variables=variables):
-                # Of test-all only its beginning: there are no tests here.
+                # Only the beginning of test-all runs, because there are no tests here.
                 calls = self.make(*goals, **variables)[1]
                 self.assertEqual(calls.split("\n")[0], "bootstrap dali" if installs else "bootstrap ", calls)
 

@@ -1,4 +1,4 @@
-"""run_tests.py on tests that fail always, once, by a crash or with a sanitizer's report."""
+"""Tests run_tests.py on tests that fail always, that fail once, that crash, and that print a sanitizer's report."""
 import re
 import unittest
 
@@ -8,7 +8,7 @@ ONCE = """add_test({name} sh -c "[ -e {mark} ] || {{ echo {words} >{mark}; cat {
 
 
 def once(name, words="unlucky"):
-    """A test that fails at its first run."""
+    """A test that fails in its first run only."""
     return ONCE.format(name=name, mark=re.sub("[:/]", "_", name), words=words)
 
 

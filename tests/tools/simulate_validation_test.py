@@ -1,4 +1,5 @@
-"""What benchmarks/simulate_validation.py makes of profiles, predictions and measurements, and that its page keeps to the files."""
+"""Tests how benchmarks/simulate_validation.py handles profiles, predictions and measurements, and that its page
+agrees with the files."""
 import argparse
 import json
 import pathlib
@@ -17,7 +18,7 @@ def prediction(step_ms, low, high, **more):
 
 
 def rounded(value):
-    """JSON with as many digits as all platforms agree on."""
+    """Rounds JSON to a number of digits on which all platforms agree."""
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, list):

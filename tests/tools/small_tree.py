@@ -1,4 +1,4 @@
-"""Runs a checker of tools/ on a small tree made for it."""
+"""Runs a checker of tools/ on a small generated tree."""
 import pathlib
 import subprocess
 import sys
@@ -8,7 +8,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
 
 def run_tool(name, files):
-    """The exit code and the output of the checker on `files`, texts by their paths."""
+    """Returns the exit code and the output of the checker on `files`, a dictionary from paths to texts."""
     with tempfile.TemporaryDirectory() as root:
         for file, content in files.items():
             path = pathlib.Path(root) / file

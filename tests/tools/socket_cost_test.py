@@ -1,4 +1,4 @@
-"""docs/adr/021 shows what benchmarks/socket_cost.py computes."""
+"""Checks that docs/adr/021 shows the numbers of benchmarks/socket_cost.py."""
 import pathlib
 import sys
 import unittest
@@ -17,9 +17,9 @@ class SocketCost(unittest.TestCase):
 
     def test_by_hand(self):
         costs = socket_cost.parse(["--near-ns", "100", "--far-ns", "200", "--overlap", "1", "--same-line-ns", "10"])
-        # Takes its line from the readers, then reads one near and two far.
+        # A rank takes its line back from the readers, then reads one near and two far lines.
         self.assertAlmostEqual(socket_cost.flat_barrier_us(4, costs, 1), 0.2 + 0.1 + 2 * 0.2)
-        # The leader reads one, the leaders exchange, and one other reads the release.
+        # The leader reads one line, the leaders exchange theirs, and another rank reads the release.
         self.assertAlmostEqual(socket_cost.leveled_barrier_us(4, costs, 1), (0.1 + 0.1) + 0.2 + (0.1 + 0.01))
         link, memory, _ = socket_cost.flat_all_reduce_ms(4, socket_cost.parse(["--link-gbps", "1", "--memory-gbps", "1"]))
         self.assertAlmostEqual(link, 2 * 25 * 1.048576)

@@ -1,4 +1,5 @@
-"""Which rows benchmarks/strategy_table.py holds against the bars, and that its tables have as many cells as columns."""
+"""Tests which rows benchmarks/strategy_table.py compares with the targets, and that its tables have as many cells as
+columns."""
 import argparse
 import pathlib
 import sys
@@ -55,7 +56,7 @@ class StrategyTable(unittest.TestCase):
         for text in (strategy_table.page_text(some, options), strategy_table.guide_text(some, options)):
             lines = [line for line in text.split("### Targets")[0].splitlines() if line.startswith("|")]
             self.assertEqual({line.count("|") for line in lines}, {lines[0].count("|")}, lines)
-            self.assertEqual(sum("| 1.5 |" in line for line in lines), 1)  # the fullest device of one way
+            self.assertEqual(sum("| 1.5 |" in line for line in lines), 1)  # the fullest device of one strategy
             self.assertIn("device, MiB", lines[0])
 
 

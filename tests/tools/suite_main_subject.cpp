@@ -1,5 +1,5 @@
-// What suite_main_test.py runs: suites whose tests pass, fail, are skipped, crash, last too long,
-// or leave something behind.
+// Test suites for suite_main_test.py, whose tests pass, fail, are skipped, crash, take too long, or
+// leave something behind.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-"""tests/support/suite_main.cpp, which runs each test of a suite in a fork. Usage: suite_main_test.py SUBJECT"""
+"""Tests tests/support/suite_main.cpp, which runs each test of a suite in a fork. Usage: suite_main_test.py SUBJECT"""
 import subprocess
 import sys
 import unittest
@@ -61,7 +61,7 @@ class SuiteMain(unittest.TestCase):
     def test_without_a_suite_it_is_the_usual_main(self):
         status, output = run("--gtest_filter=Passes.*")
         self.assertIn("Passes.SeesNothingOfTheFirst", output)
-        self.assertEqual(status, 1)  # The tests share a process.
+        self.assertEqual(status, 1)  # the tests share a process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What benchmarks/tables.py makes of the rows of `lockstep bench table`."""
+"""Tests the tables that benchmarks/tables.py makes from the rows of `lockstep bench table`."""
 import pathlib
 import sys
 import unittest

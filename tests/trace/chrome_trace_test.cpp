@@ -58,7 +58,7 @@ TEST_F(ChromeTrace, HoldsTheSpansOfAllRanks) {
   EXPECT_EQ(complete[0].at("dur"), 4.0);
   EXPECT_EQ(complete[0].at("args").at("bytes"), "12");
   EXPECT_EQ(complete[1].at("name"), "say \"hi\"\n");
-  EXPECT_EQ(complete[2].at("tid"), complete[0].at("tid"));  // one row for one name
+  EXPECT_EQ(complete[2].at("tid"), complete[0].at("tid"));  // spans with one name share a row
   EXPECT_EQ(complete[3].at("pid"), 1);
   const std::map<std::pair<int, int>, std::string> expected = {
       {{0, 0}, "main"}, {{0, 1}, "bucket 0"}, {{1, 0}, "main"}};
@@ -74,7 +74,7 @@ Span reduction(Clock::time_point begin, Clock::time_point end) {
           .collective = "step 1 bucket 0"};
 }
 
-// Rank 1 comes 4 us after rank 0, and the data travel for 3 us. Its clock is 100 us behind.
+// Rank 1 arrives 4 us after rank 0, and the transfer takes 3 us. Rank 1's clock is 100 us behind.
 TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
   const ClockOffset behind{.nanoseconds = 100'000, .uncertainty_nanoseconds = 2'000};
   const Clock::time_point at_1 = start_ + microseconds(200);
@@ -96,7 +96,7 @@ TEST_F(ChromeTrace, TellsWaitingForALateRankFromTheTransfer) {
   EXPECT_EQ(complete[1].at("ts"), 304.0);
   EXPECT_EQ(complete[1].at("dur"), 3.0);
   EXPECT_EQ(complete[2].at("pid"), 1);
-  EXPECT_EQ(complete[2].at("ts"), 304.0);  // it waits for nobody
+  EXPECT_EQ(complete[2].at("ts"), 304.0);  // the last rank waits for nobody
   EXPECT_EQ(complete[2].at("dur"), 3.0);
 
   // The flow leads from the last rank to the other one.
@@ -125,7 +125,7 @@ Span message(const char* name, Clock::time_point begin, Clock::time_point end) {
           .collective = "world 1 to 0 message 0"};
 }
 
-// Rank 0 waits for 4 us until rank 1 sends. Its other message was sent before it was asked for.
+// Rank 0 waits for 4 us until rank 1 sends. The other message was sent before rank 0 asked for it.
 TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
   std::vector<Span> received = {
       message("recv", start_ + microseconds(300), start_ + microseconds(307)),
@@ -157,7 +157,7 @@ TEST_F(ChromeTrace, TellsWaitingForASenderFromTheMessage) {
   }
 }
 
-// A collective that only one rank has kept is a span as others are.
+// A collective that only one rank has recorded is an ordinary span.
 TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
   const json trace = written({{.rank = 0, .spans = {reduction(start_, start_ + microseconds(7))}}});
   ASSERT_EQ(events(trace, "X").size(), 1U);
@@ -165,7 +165,8 @@ TEST_F(ChromeTrace, LeavesACollectiveOfOneRankWhole) {
   EXPECT_TRUE(events(trace, "s").empty());
 }
 
-// The clocks' uncertainty may put the last rank behind the end: no span ends before it begins.
+// The uncertainty of the clocks may place the last rank's arrival after the end. No span may end
+// before it begins.
 TEST_F(ChromeTrace, KeepsDurationsFromBelowZero) {
   const json trace = written(
       {{.rank = 0, .spans = {reduction(start_, start_ + microseconds(5))}},

@@ -10,8 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Barriers of two ranks whose clocks are `apart` ns apart. The messages of one direction take
-// longer.
+// Barriers of two ranks whose clocks differ by `apart` ns. Messages take longer in one direction.
 struct TwoRanks {
   std::vector<BarrierTimes> first;
   std::vector<BarrierTimes> second;
@@ -37,7 +36,7 @@ TEST(ClockOffset, LiesWithinItsUncertainty) {
         barriers(apart, {{9'000, 2'000}, {500, 4'000}, {3'000, 700}, {8'000, 8'000}});
     const ClockOffset offset = clock_offset(ranks.first, ranks.second);
     EXPECT_LE(std::abs(offset.nanoseconds - apart), offset.uncertainty_nanoseconds);
-    EXPECT_LE(offset.uncertainty_nanoseconds, 700);  // of the fastest messages: 500 there, 700 back
+    EXPECT_LE(offset.uncertainty_nanoseconds, 700);  // the fastest take 500 there, 700 back
   }
 }
 

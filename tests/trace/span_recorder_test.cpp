@@ -123,7 +123,7 @@ TEST(SpanRecorder, PausesForWhatNobodyWants) {
   EXPECT_FALSE(is_recording()) << "nothing was recorded before the pause";
 }
 
-// Never destroyed, as open scopes may still call it.
+// Never destroyed, because open scopes may still call it.
 class NotedScopes final : public SpanObserver {
  public:
   void begin(const char* name, const char*, std::int64_t number) noexcept override {
@@ -150,7 +150,7 @@ TEST(SpanRecorder, TellsItsObserverOfScopes) {
   EXPECT_THAT(noted->notes, ElementsAre("outer 3", "inner -1", "end of b", "end of a"));
 }
 
-// Threads record while the recording begins and ends: for ThreadSanitizer.
+// Threads record spans while recording starts and stops, for ThreadSanitizer.
 TEST(SpanRecorder, StopsWhileThreadsRecord) {
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

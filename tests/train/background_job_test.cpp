@@ -40,7 +40,7 @@ TEST(BackgroundJob, RunsOneAfterTheOther) {
   for (int i = 0; i < 50; ++i) {
     job.start([&] {
       most = std::max(most.load(), ++at_once);
-      ++done;  // no two at once
+      ++done;  // jobs never overlap
       --at_once;
     });
   }

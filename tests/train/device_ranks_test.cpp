@@ -1,5 +1,5 @@
-// Two ranks, each on a device whose group works in host memory: the strategies of `lockstep train`
-// as they run if ranks share a GPU.
+// The strategies of `lockstep train` on two ranks, each on a device, with a group that communicates
+// through host memory, as when ranks share a GPU.
 #include <map>
 #include <memory>
 #include <string>
@@ -39,7 +39,7 @@ Batch batch_of_step(int rank, int step, torch::Device device) {
 
 using Weights = std::map<std::string, torch::Tensor>;
 
-// The state of rank 0 after three steps of both ranks.
+// The state of rank 0 after both ranks have trained three steps.
 Weights weights_after_steps(const std::string& strategy_name, bool on_devices) {
   Weights weights;
   const int fd = listen_on("127.0.0.1", 0);

@@ -1,4 +1,5 @@
-// Runs on a simulated device: which operations block the host, and whose time is reported.
+// Runs on a simulated device: which operations block the host, and that phases are measured in the
+// device's time.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -148,7 +149,7 @@ TEST_F(DeviceRun, TellsEachStepsOwnLoss) {
   EXPECT_EQ(rarely.heard.reports[1].loss, heard.heard.reports[3].loss);
 }
 
-// In pinned memory that each buffer of the loader uses again.
+// Fills pinned memory, which each buffer of the loader reuses.
 class PinnedImages final : public BatchDataset<Batch> {
  public:
   std::int64_t size() const override { return kImages; }
@@ -165,8 +166,8 @@ class PinnedImages final : public BatchDataset<Batch> {
   }
 };
 
-// The loader does not know the device and refills a buffer as soon as another batch is requested,
-// so each copy must block.
+// This loader does not know the device. It refills a buffer as soon as another batch is requested,
+// so that each copy to the device must block.
 TEST_F(DeviceRun, PinnedBatchesOfALoaderForTheCpuAreReadBeforeTheyChange) {
   const MnistNet net = same_net();
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);

@@ -1,5 +1,5 @@
-// Schedules, clipping and the average of weights against PyTorch's over 100 steps: see
-// make_golden_training.py, whose cases these are.
+// Schedules, clipping and the moving average of the weights, compared with PyTorch over 100 steps.
+// make_golden_training.py defines the cases.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -27,7 +27,7 @@ using Numbers = std::vector<double>;
 constexpr std::int64_t kGoldenSteps = 100;
 constexpr std::int64_t kGoldenStepsPerEpoch = 10;
 
-// The numbers of each line by the words before them.
+// The numbers of each line, keyed by the words before them.
 std::map<std::string, Numbers> golden_training() {
   std::map<std::string, Numbers> all;
   std::ifstream file(LOCKSTEP_GOLDEN_TRAINING);
@@ -111,7 +111,7 @@ TEST(GoldenTraining, MomentaAreThoseOfPyTorch) {
   }
 }
 
-// As in make_golden_training.py.
+// The formula of make_golden_training.py.
 double watched_golden(std::int64_t step) {
   const auto s = static_cast<double>(step);
   return 2.0 / (1 + std::min(s, 30.0)) + 0.01 * std::sin(s) + (step % 17 == 16 ? 0.5 : 0.0);
@@ -141,7 +141,7 @@ TEST(GoldenTraining, PlateausAreThoseOfPyTorch) {
     Numbers rates;
     for (std::int64_t step = 0; step < kGoldenSteps; ++step) {
       rates.push_back(schedule.lr());
-      // Resumed after each step it goes on exactly.
+      // A schedule that is resumed after each step continues exactly.
       PlateauSchedule resumed(c.options, 0.5);
       resumed.restore(schedule.state());
       resumed.step(sign * watched_golden(step));
@@ -152,7 +152,7 @@ TEST(GoldenTraining, PlateausAreThoseOfPyTorch) {
   }
 }
 
-// The weights, or their averages, after every tenth step.
+// The weights, or their moving averages, after every tenth step.
 struct GoldenRun {
   std::function<void(const Tensors&)> clip = [](const Tensors&) {};
   std::optional<double> decay{};

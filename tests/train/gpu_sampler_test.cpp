@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// With the stand-in for NVML of the core's tests.
+// Uses the NVML stand-in of the core's tests.
 TEST(GpuSampler, AveragesOverSamplesAndDevices) {
   setenv("LOCKSTEP_MODULE_DIR", NVML_FOLDER, 1);
   unsetenv("CUDA_VISIBLE_DEVICES");
@@ -20,7 +20,7 @@ TEST(GpuSampler, AveragesOverSamplesAndDevices) {
   };
   const std::optional<GpuUsage> mean = next_mean();
   ASSERT_TRUE(mean);
-  // 0.8 where only the first device has been read so far, 0.6 where both have.
+  // 0.8 while only the first device has been read, 0.6 when both have.
   EXPECT_GE(mean->utilisation, 0.6 - 1e-9);
   EXPECT_LE(mean->utilisation, 0.8 + 1e-9);
   EXPECT_GE(mean->memory_bytes, std::int64_t{15} << 30);

@@ -1,4 +1,4 @@
-// GpuTrace on events that a double of LibTorch's interface to CUDA gives: no GPU is needed.
+// GpuTrace on events from a double of LibTorch's CUDA profiler interface. No GPU is needed.
 #include <lockstep/train/measuring/gpu_trace.h>
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 using torch::profiler::impl::ProfilerStubs;
 using torch::profiler::impl::ProfilerVoidEventStub;
 
-// Its stream is a second further at each event.
+// The stream's time advances by one second per event.
 class CudaDouble final : public ProfilerStubs {
  public:
   void record(c10::DeviceIndex*, ProfilerVoidEventStub* event, std::int64_t*) const override {
@@ -81,14 +81,14 @@ TEST_F(GpuTraceTest, HasAnNvtxRangeForEachScopeAndAGpuSpanForEachPhase) {
     EXPECT_EQ(span.end - span.begin, std::chrono::seconds(1));
   }
   EXPECT_EQ(spans[1].begin - spans[0].end, std::chrono::seconds(1));
-  // The stream is at its end when it is asked.
+  // The stream has finished when GpuTrace reads the clock.
   EXPECT_GE(spans[1].end + std::chrono::seconds(1), until);
 }
 
 TEST_F(GpuTraceTest, LeavesOutWhatEndedBefore) {
   GpuTrace::instance().start();
   for (int i = 0; i < 5; ++i) const SpanScope phase("forward", "phase");
-  // One ended a second before now, the one before it three.
+  // The last phase ended one second ago, the one before it three seconds ago.
   const auto spans = GpuTrace::instance().stop(Clock::now() - std::chrono::milliseconds(2500));
   EXPECT_EQ(spans.size(), 1U);
 }

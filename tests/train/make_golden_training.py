@@ -1,5 +1,5 @@
-"""Writes what PyTorch does in 100 steps as golden text: learning rates of its schedules, and the weights that clipped and
-averaged training gives. Run by hand when a case is added:
+"""Writes PyTorch's results over 100 steps as golden text: the learning rates of its schedules, and the weights after
+training with clipping and averaging. Run by hand when a case is added:
 
     python tests/train/make_golden_training.py > tests/train/golden_training.txt
 
@@ -21,7 +21,7 @@ def write(name, numbers):
 
 
 def rates(make, lr=0.5, per_epoch=False):
-    """The learning rate of each step; `per_epoch` schedules step after each tenth."""
+    """The learning rate of each step. Schedules with `per_epoch` advance after every tenth step."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
     scheduler = make(optimizer)
     for step in range(STEPS):
@@ -32,7 +32,7 @@ def rates(make, lr=0.5, per_epoch=False):
 
 
 def momenta(make, optimizer, name):
-    """The momentum of each step: `name` is "momentum", or "betas" for its first."""
+    """The momentum of each step. `name` is "momentum", or "betas" for the first of the two."""
     scheduler = make(optimizer)
     for _ in range(STEPS):
         value = optimizer.param_groups[0][name]
@@ -42,7 +42,7 @@ def momenta(make, optimizer, name):
 
 
 def after_warmup(steps, make):
-    """`make` behind a linear warm-up of that many steps."""
+    """Puts a linear warm-up of `steps` steps before the schedule of `make`."""
     def both(optimizer):
         rise = schedules.LinearLR(optimizer, start_factor=1 / steps, end_factor=1.0, total_iters=steps - 1)
         return schedules.SequentialLR(optimizer, [rise, make(optimizer)], milestones=[steps])
@@ -50,7 +50,7 @@ def after_warmup(steps, make):
 
 
 def watched(step):
-    """A value that falls, stays and jumps."""
+    """A value that first falls, then stays constant and jumps."""
     return 2.0 / (1 + min(step, 30)) + 0.01 * math.sin(step) + (0.5 if step % 17 == 16 else 0.0)
 
 
@@ -64,7 +64,7 @@ def plateau_rates(sign=1.0, **options):
 
 def train(clip=lambda parameters: None, decay=None,
           make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9), make_schedule=None):
-    """The weights, or their average, after every tenth step."""
+    """The weights, or their moving averages, after every tenth step."""
     net = torch.nn.Linear(3, 2).double()
     with torch.no_grad():
         net.weight.copy_(torch.arange(6, dtype=torch.float64).mul(0.7).sin().view(2, 3))
@@ -89,7 +89,7 @@ def train(clip=lambda parameters: None, decay=None,
             yield from shown.bias.detach()
 
 
-warnings.simplefilter("ignore")  # SequentialLR's of its own calls
+warnings.simplefilter("ignore")  # SequentialLR warns about its own calls
 write("constant", rates(lambda o: schedules.ConstantLR(o, factor=1.0)))
 write("step", rates(lambda o: schedules.StepLR(o, step_size=3, gamma=0.3), per_epoch=True))
 write("multi-step", rates(lambda o: schedules.MultiStepLR(o, milestones=[2, 5, 6], gamma=0.2), per_epoch=True))

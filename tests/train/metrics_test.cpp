@@ -83,7 +83,7 @@ TEST(Metrics, RefuseTwoValuesOfOneName) {
 TEST(Metrics, WeighRanksByTheirSamples) {
   const auto errors = run_group(3, "shm", [](ProcessGroup group) {
     Metrics metrics;
-    // Rank 0 has no samples, rank 1 one, rank 2 two.
+    // Rank 0 has no samples, rank 1 has one, rank 2 has two.
     metrics.add(10.0 * group.rank(), group.rank(), group.rank());
     metrics.all_reduce(group, torch::kCPU);
     if (metrics.mean().samples != 3) throw Error("samples");
@@ -93,7 +93,7 @@ TEST(Metrics, WeighRanksByTheirSamples) {
   for (const auto& error : errors) EXPECT_EQ(error, "");
 }
 
-// As where an evaluation has fewer batches than ranks.
+// This happens when an evaluation has fewer batches than ranks.
 TEST(Metrics, TakeOverTheNamesOfOthersOnRanksWithoutABatch) {
   for (const char* backend : {"shm", "gloo"}) {
     const auto errors = run_group(3, backend, [](ProcessGroup group) {
@@ -174,7 +174,7 @@ TEST(Precision, AutocastsWithinTheScopeOnly) {
 
 TEST(Strategy, SingleRefusesSeveralProcesses) {
   const auto errors = testing_support::run_group(2, "shm", [](ProcessGroup group) {
-    group.barrier();  // both have arrived before one leaves
+    group.barrier();  // both ranks must arrive before one leaves
     make_strategy("single", group);
   });
   for (const auto& error : errors) EXPECT_NE(error.find("use --strategy ddp"), std::string::npos);

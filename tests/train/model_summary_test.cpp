@@ -1,4 +1,4 @@
-// Summaries of models: counts of known nets, and shapes observed from outside.
+// Summaries of models: parameter counts of known nets, and shapes found by running the model.
 #include <lockstep/train/task/summarize.h>
 
 #include <map>
@@ -34,13 +34,13 @@ ModelSummary summary_of(ResNet net, std::int64_t image_size, int max_depth) {
   return summarize(*net, max_depth, [&] { return net->forward(x); });
 }
 
-// The numbers of torchvision's nets, and of PyTorch's MNIST example.
+// The counts of torchvision's nets and of PyTorch's MNIST example.
 TEST(ModelSummary, CountsTheParametersOfKnownNets) {
   struct Case {
     const char* name;
     std::shared_ptr<torch::nn::Module> net;
     std::int64_t parameters;
-    std::int64_t buffers;  // scalars of running statistics, and counts of batches
+    std::int64_t buffers;  // scalars in the running statistics and batch counters
   };
   const Case cases[] = {{"MNIST", MnistNet().ptr(), 21840, 0},
                         {"ResNet-18", resnet18().ptr(), 11689512, 9600 * 4 + 20 * 8},
@@ -103,14 +103,14 @@ TEST(ModelSummary, LeavesOpenWhatCannotBeSeen) {
   EXPECT_THAT(shapes_of_net(true).at("conv1"), IsEmpty()) << "a kernel of ours has its weights";
 }
 
-// A Sequential takes another one only if its forward() is no template.
+// A Sequential accepts another one only if forward() is not a template.
 struct SummaryBlockImpl : torch::nn::SequentialImpl {
   using SequentialImpl::SequentialImpl;
   torch::Tensor forward(torch::Tensor x) { return SequentialImpl::forward(std::move(x)); }
 };
 TORCH_MODULE(SummaryBlock);
 
-// A Sequential in a Sequential; dropout, flattening and activations, which have no parameters.
+// A nested Sequential, with dropout, flattening and activations, which have no parameters.
 TEST(ModelSummary, LeavesTheModelAsItWas) {
   namespace nn = torch::nn;
   nn::Sequential net(SummaryBlock(nn::Conv2d(1, 3, 3), nn::BatchNorm2d(3), nn::ReLU()),
@@ -162,7 +162,7 @@ TEST(ModelSummary, KnowsLayersWhereASequentialPassesOnMoreThanATensor) {
   EXPECT_THAT(net->forward(x).sizes(), ElementsAre(5, 4));
 }
 
-// The embedding's weight is also the model's own, as that of its last layer.
+// The embedding's weight is also registered in the model itself, as the weight of its last layer.
 struct SummaryTiedWords : torch::nn::Module {
   torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(7, 3));
   torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(3, 3));
@@ -235,7 +235,7 @@ TEST(TrainerModelSummary, ReachesListenersWithoutAChangeOfTraining) {
   EXPECT_THROW(train(run), ConfigError);
 }
 
-// All ranks run the model: a task may communicate.
+// All ranks run the model, because a task may communicate.
 TEST(TrainerModelSummary, IsMadeOnRanksAndStages) {
   TrainerOptions run = options(1);
   run.model_summary_depth = -1;

@@ -1,4 +1,4 @@
-// All features of the recipe cifar10 together, on a data set small enough to be learnt in seconds.
+// All features of the recipe cifar10 combined, on a data set that is learnt in seconds.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr std::int64_t kSmallSet = 16;
 constexpr std::int64_t kClasses = 4;
 constexpr ImageShape kShape = {3, 32, 32};
 
-// Each class has a brightness of its own, under a pattern.
+// Each class has its own brightness under a common pattern.
 ImageDataset photographs() {
   const std::int64_t bytes = kShape.elements();
   auto content = std::make_shared<std::vector<std::uint8_t>>(kSmallSet * (bytes + 1));

@@ -14,7 +14,7 @@ TEST(Schedule, HasTheStatedFactors) {
     std::int64_t step;
     double factor;
   };
-  // Ten steps an epoch, a hundred in all.
+  // Ten steps per epoch, a hundred in all.
   const ScheduleOptions step{.kind = ScheduleKind::kStep, .step_epochs = 3, .gamma = 0.1};
   const ScheduleOptions cosine{.kind = ScheduleKind::kCosine};
   const ScheduleOptions floor{.kind = ScheduleKind::kCosine, .final_fraction = 0.2};
@@ -51,7 +51,7 @@ TEST(Schedule, MovesTheMomentumOnlyInACycle) {
       .kind = ScheduleKind::kOneCycle, .warmup_epochs = 2, .cycle_momentum = true};
   const std::pair<std::int64_t, double> cases[] = {{0, 0.95},  {19, 0.95}, {20, 0.95},
                                                    {43, 0.85}, {99, 0.95}, {130, 0.95}};
-  for (const auto& [step, momentum] : cases) {  // the rate is largest in step 20 + 0.3 * 80 - 1
+  for (const auto& [step, momentum] : cases) {  // the learning rate peaks in step 20 + 0.3 * 80 - 1
     EXPECT_NEAR(scheduled_momentum(cycle, step, 10, 100).value(), momentum, 1e-12) << step;
   }
 }

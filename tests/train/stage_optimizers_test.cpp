@@ -1,4 +1,4 @@
-// Combined optimizers of several stages: sparse gradients, and a failing rank.
+// Combined optimizers of several stages: sparse gradients and a failing rank.
 #include <lockstep/train/strategies/stage_optimizers.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// An optimizer without parameters, whose state cannot be read or written on some ranks.
+// An optimizer without parameters whose state can be neither read nor written on some ranks.
 class BreakableOptimizer final : public RunOptimizer {
  public:
   explicit BreakableOptimizer(bool broken) : broken_(broken) {}
@@ -51,7 +51,7 @@ class BreakableOptimizer final : public RunOptimizer {
   const bool broken_;
 };
 
-// The errors of two ranks if `use` calls an optimizer that is broken on rank 1.
+// The errors of two ranks when `use` calls an optimizer that is broken on rank 1.
 template <class Use>
 std::vector<std::string> errors_of_broken(const Use& use) {
   return run_group(2, "shm", [&](ProcessGroup group) {
@@ -67,7 +67,8 @@ std::vector<std::string> errors_of_broken(const Use& use) {
   });
 }
 
-// The gradient of a row that occurs twice is 1.5 + 1.5, another stage's is 4, the norm is 5.
+// The gradient of a repeated row is 1.5 + 1.5 = 3 and the other stage's is 4, so that the norm is
+// 5.
 TEST(StageOptimizers, ClipSparseGradientsByTheNormOfAll) {
   for (const int ranks : {1, 2}) {
     const auto errors = run_group(ranks, "shm", [&](ProcessGroup group) {
@@ -134,7 +135,7 @@ TEST(SharesOf, HaveAboutAsManyBytes) {
   EXPECT_EQ(shares({}, 2), Names{});
 }
 
-// Which stages a call reaches, and on which threads, is up to the caller.
+// The caller decides which stages a call reaches, and on which threads.
 TEST(StageOptimizers, StepThroughTheirCaller) {
   const torch::Tensor first = torch::ones({2}, torch::requires_grad());
   const torch::Tensor second = torch::ones({3}, torch::requires_grad());

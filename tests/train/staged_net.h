@@ -1,4 +1,4 @@
-// A net that can be cut into stages, and runs of a Trainer with it.
+// A net that can be cut into stages, and Trainer runs with it.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@ struct StagedNetOptions {
   bool frozen_begin = false;  ///< only the last two of the four blocks are trained
 };
 
-/// Four blocks of layers, each depending on the previous one, with equal weights each time.
+/// Four blocks of layers, each depending on the previous one, always with the same weights.
 inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options = {}) {
   namespace nn = torch::nn;
   nn::Sequential net(nn::Flatten(), nn::Linear(28 * 28, 32), nn::ReLU());
@@ -40,7 +40,7 @@ inline torch::nn::Sequential make_staged_net(const StagedNetOptions& net_options
                         .view_as(parameter));
   }
   for (const auto& parameter : net->parameters()) {
-    // The first blocks alone have layers with 32 or 24 outputs.
+    // Only the first blocks have layers with 32 or 24 outputs.
     if (net_options.frozen_begin && parameter.size(0) >= 24) parameter.set_requires_grad(false);
   }
   return net;
@@ -72,7 +72,7 @@ struct StagedRun {
   std::int64_t global_batch = kGlobalBatch;
 };
 
-/// Trains the net, and evaluates it on the test images.
+/// Trains the net and evaluates it on the test images.
 inline RunReport train_staged(const TrainerOptions& trainer_options, const ProcessGroup& group,
                               const StagedRun& run) {
   const torch::nn::Sequential net = make_staged_net(run.net);
@@ -89,8 +89,8 @@ inline RunReport train_staged(const TrainerOptions& trainer_options, const Proce
   });
 }
 
-/// The whole net of a checkpoint, then its optimizer's state: both under the names of a single
-/// process, or loading fails.
+/// The whole net of a checkpoint, followed by its optimizer's state. Loading fails unless both have
+/// the names that a single process uses.
 inline StateDict saved_state(const std::filesystem::path& checkpoint,
                              const OptimizerOptions& optimizer_options,
                              const StagedNetOptions& net_options = {}) {

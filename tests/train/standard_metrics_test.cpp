@@ -1,4 +1,4 @@
-// The metrics that come with Lockstep, alone and through a Trainer.
+// The metrics that Lockstep provides, alone and through a Trainer.
 #include <lockstep/train/task/standard_metrics.h>
 
 #include <cmath>
@@ -120,7 +120,7 @@ TEST(SumMetric, RefusesAnotherNumberOfSums) {
             "metric total: the sums of a batch have shape [], expected [1]");
 }
 
-// A metric of a user's own: how sure the net is of its answers, in tenths.
+// A user-defined metric: the confidence of the net's answers, in tenths.
 class Certainty final : public Metric {
  public:
   Certainty() { Certainty::reset(); }

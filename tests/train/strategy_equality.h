@@ -1,5 +1,6 @@
-// Compares every strategy with one process that computes equal parts of one batch, in double: in
-// five steps float32 would deviate by more than 1e-5 if normalisation has few samples.
+// Compares every strategy with one process that computes the same parts of the same batch.
+// Everything is in double: with few samples per normalisation, float32 deviates by more than 1e-5
+// within five steps.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +29,13 @@
 
 namespace lockstep::testing_support {
 
-/// A task and the batch of all its steps.
+/// A task and the batch that all its steps use.
 struct EqualityCase {
   std::unique_ptr<ClassificationTask> task;
   Batch batch;
 };
 
-/// A task whose loss stays in the type of the output.
+/// A task whose loss keeps the dtype of the output.
 class DoubleTask final : public ClassificationTask {
  public:
   using ClassificationTask::ClassificationTask;
@@ -60,7 +61,7 @@ inline EqualityCase mnist_case() {
            .size = 12}};
 }
 
-/// Output weights that are another stage's embedding.
+/// A decoder whose weight is another stage's embedding.
 struct TiedDecoderImpl : torch::nn::Module {
   explicit TiedDecoderImpl(const torch::Tensor& shared)
       : weight(register_parameter("decoder", shared)) {}
@@ -69,8 +70,8 @@ struct TiedDecoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(TiedDecoder);
 
-/// A net whose embedding and decoder, in the first and the last of two or four stages, share one
-/// weight.
+/// A net whose embedding and decoder share one weight. They are in the first and the last of two or
+/// four stages.
 inline EqualityCase tied_case() {
   TiedNet net;
   net->to(torch::kFloat64);
@@ -105,8 +106,8 @@ inline EqualityCase resnet_case(ResNet net, std::int64_t image_size) {
            .size = 8}};
 }
 
-/// "mnist", "tied", "resnet18" or "resnet50", with equal weights and data each time. Ranks that are
-/// threads draw them from one generator, in turn.
+/// Makes the case "mnist", "tied", "resnet18" or "resnet50", always with the same weights and data.
+/// Rank threads share one generator, and therefore take turns.
 inline EqualityCase make_equality_case(const std::string& name) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
@@ -118,9 +119,9 @@ inline EqualityCase make_equality_case(const std::string& name) {
   throw Error("no net " + name);
 }
 
-/// A way to train, and how it divides a batch: each replica has a share of it, with relative sizes
-/// `shares`, and each share is computed in `parts` micro-batches. Batch normalisation computes its
-/// statistics per part. The running statistics are those of the first share.
+/// A way to train and the division of its batch: each replica gets a share with the relative size
+/// in `shares`, and computes it in `parts` micro-batches. Batch normalisation computes its
+/// statistics per micro-batch. The running statistics are those of the first share.
 struct EqualityWay {
   std::string name;
   std::string strategy;
@@ -129,15 +130,15 @@ struct EqualityWay {
   StrategyOptions options{};
   std::vector<int> shares = {1};
   int parts = 1;
-  bool has_whole_gradients = true;  ///< in the module, on the ranks that have the parameter
-  bool every_rank_trains = true;    ///< every rank has a parameter
+  bool has_whole_gradients = true;  ///< in the module, on the ranks with the parameter
+  bool every_rank_trains = true;    ///< false if a rank has no parameter
 };
 
 using NamedValues = std::map<std::string, torch::Tensor>;
 
 struct Lesson {
   NamedValues gradients{};  ///< after the first step
-  NamedValues state{};      ///< after five: parameters and buffers
+  NamedValues state{};      ///< after five steps: parameters and buffers
 };
 
 inline constexpr int kEqualitySteps = 5;
@@ -166,8 +167,8 @@ inline Batch rows_of(const Batch& batch, std::int64_t first, std::int64_t count)
           .size = count};
 }
 
-/// Forward and backward of one part after another. The first share comes last, so that its running
-/// statistics remain.
+/// Runs forward and backward of one part after another. The first share comes last, so that its
+/// running statistics remain.
 inline void accumulate_shares(DoubleTask& task, const Batch& batch, const std::vector<int>& shares,
                               int parts) {
   const pipeline::SavedBuffers before(task.module());
@@ -203,7 +204,7 @@ inline Lesson learn_alone(const std::string& name, const std::vector<int>& share
   return lesson;
 }
 
-/// Collective. The gradients are those that this rank has; the state is whole on rank 0.
+/// Collective. Returns the gradients that this rank has; the state is complete on rank 0.
 inline Lesson learn_with(const std::string& name, const EqualityWay& way,
                          const ProcessGroup& group) {
   const EqualityCase own = make_equality_case(name);
@@ -242,7 +243,7 @@ inline void require_close(const NamedValues& got, const NamedValues& expected,
   }
 }
 
-/// What one process learns in the shares and parts of a way: computed once.
+/// Caches what one process learns with the shares and parts of a way.
 class LearntAlone {
  public:
   explicit LearntAlone(std::string net) : net_(std::move(net)) {}
@@ -283,12 +284,12 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
   }
 }
 
-// --- The ways ------------------------------------------------------------------------------------
+// --- Ways to train -------------------------------------------------------------------------------
 
 inline constexpr Schedule kEverySchedule[] = {
     Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZbH1, Schedule::kZbV};
 
-/// Whether the tests cover every way, which takes long: `make test-exhaustive`.
+/// Whether the tests cover every way, which is slow: `make test-exhaustive`.
 inline bool tests_every_way() { return environment_flag("LOCKSTEP_EXHAUSTIVE"); }
 
 /// `chosen`, or all schedules if every way is tested.
@@ -297,7 +298,7 @@ inline std::vector<Schedule> schedules_or_all(std::vector<Schedule> chosen) {
   return {std::begin(kEverySchedule), std::end(kEverySchedule)};
 }
 
-/// Whether the schedule puts two stages on a worker.
+/// Whether the schedule assigns two stages to each worker.
 inline bool has_two_stages(Schedule schedule) {
   return schedule == Schedule::kInterleaved || schedule == Schedule::kZbV;
 }
@@ -330,7 +331,7 @@ inline std::vector<EqualityWay> data_parallel_ways() {
        .has_whole_gradients = false}};
 }
 
-/// Four stages on threads.
+/// Four stages on threads of one process.
 inline EqualityWay thread_way(Schedule schedule, int parts) {
   return {.name = lockstep::str("threads, ", schedule_name(schedule)),
           .strategy = "pipeline",
@@ -349,8 +350,8 @@ inline EqualityWay rank_way(Schedule schedule, int parts) {
           .parts = parts};
 }
 
-/// Four ranks with one stage each. Those in the middle have none of the tied weights, and the third
-/// one has no parameter at all.
+/// Four ranks with one stage each. The two in the middle have no copy of the tied weight, and the
+/// third has no parameter at all.
 inline EqualityWay four_ranks_way(const std::string& backend, int parts) {
   return {.name = lockstep::str("four ranks over ", backend),
           .strategy = "pipeline",

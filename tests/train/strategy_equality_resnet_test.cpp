@@ -1,5 +1,5 @@
-// Every strategy and schedule trains a ResNet-18 as one process does, and some a ResNet-50. With
-// LOCKSTEP_EXHAUSTIVE all of them train both.
+// Every strategy and schedule trains a ResNet-18 like one process, and some of them a ResNet-50.
+// With LOCKSTEP_EXHAUSTIVE, all of them train both nets.
 #include <gtest/gtest.h>
 
 #include <tests/train/strategy_equality.h>
@@ -13,7 +13,7 @@ using testing_support::LearntAlone;
 using testing_support::schedules_or_all;
 using testing_support::tests_every_way;
 
-// Two samples in each micro-batch: a pipeline has eight samples, each of two pipelines four.
+// Two samples per micro-batch: a pipeline has eight samples, each of two pipelines has four.
 constexpr int kResNetParts = 4;
 constexpr int kResNetHybridParts = 2;
 
@@ -30,8 +30,9 @@ TEST(StrategyEqualityResNet, OfPipelinesOnThreads) {
 }
 
 // All schedules give the same bits, on ranks as on threads (DistributedPipelines), also in a hybrid
-// (StrategyEquality.OfHybrids). Here one with whole backwards stands for the others, and one that
-// splits them and has two stages on a rank, because four ranks are slow on two processors.
+// (StrategyEquality.OfHybrids). Two of them represent the others here, because four ranks are slow
+// on two processors: one with whole backwards, and one with split backwards and two stages per
+// rank.
 TEST(StrategyEqualityResNet, OfPipelinesOnRanks) {
   LearntAlone alone("resnet18");
   for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
@@ -50,7 +51,8 @@ TEST(StrategyEqualityResNet, OfHybrids) {
   }
 }
 
-// Images have 64x64 pixels. One way of each of three kinds runs, because a step takes a second.
+// Images have 64x64 pixels. Only one way of each of three kinds runs, because a step takes a
+// second.
 TEST(StrategyEqualityResNet, OfAResNet50) {
   LearntAlone alone("resnet50");
   auto replicas = testing_support::data_parallel_ways();

@@ -1,5 +1,5 @@
-// Every strategy and schedule trains small nets as one process does: gradients after one step,
-// weights after five. Uneven micro-batches.
+// Every strategy and schedule trains small nets like one process: compares the gradients after one
+// step and the weights after five. The micro-batches have uneven sizes.
 #include <gtest/gtest.h>
 
 #include <tests/train/strategy_equality.h>
@@ -12,7 +12,7 @@ using testing_support::kEverySchedule;
 using testing_support::LearntAlone;
 using testing_support::schedules_or_all;
 
-// Parts of a batch of 12 samples, and of one of 6.
+// Micro-batches per batch of 12 samples, and per batch of 6.
 constexpr int kPipelineParts = 5;
 constexpr int kHybridParts = 4;
 
@@ -41,7 +41,7 @@ TEST(StrategyEquality, OfPipelinesOnRanks) {
   }
 }
 
-// TrainerRecompute shows that the forwards do run twice.
+// TrainerRecompute tests that the forwards do run twice.
 TEST(StrategyEquality, OfPipelinesThatRecompute) {
   for (const char* const net : {"mnist", "tied"}) {
     LearntAlone alone(net);
@@ -54,7 +54,7 @@ TEST(StrategyEquality, OfPipelinesThatRecompute) {
   }
 }
 
-// The copies of a weight have a group of their own where not all ranks have one.
+// If only some ranks have copies of a weight, those ranks have their own group.
 TEST(StrategyEquality, OfTiesBetweenSomeOfTheRanks) {
   LearntAlone alone("tied");
   for (const char* const backend : {"shm", "gloo"}) {
@@ -68,7 +68,7 @@ TEST(StrategyEquality, OfHybrids) {
     for (const Schedule schedule : kEverySchedule) {
       expect_equal_lessons(alone, testing_support::hybrid_way(schedule, kHybridParts));
     }
-    // zbv has both stages with the tied weight on one rank.
+    // With zbv, one rank has both stages that use the tied weight.
     for (const Schedule schedule : schedules_or_all({Schedule::k1F1B, Schedule::kZbV})) {
       expect_equal_lessons(alone,
                            testing_support::hybrid_way(schedule, kHybridParts, /*shards=*/true));

@@ -1,4 +1,4 @@
-// The copies of a weight on several ranks of a pipeline.
+// Copies of one weight on several ranks of a pipeline.
 #include <lockstep/train/strategies/tied_copies.h>
 
 #include <cstdint>
@@ -61,7 +61,7 @@ TEST(TiedCopiesOfRanks, AddUpTheGradientsThatAreThere) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// Gradients that are there stay as they are.
+// Existing gradients are left unchanged.
 TEST(TiedCopiesOfRanks, FillInTheGradientsThatAreMissing) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     const torch::Tensor both = zero_weight(), one = zero_weight(), unused = zero_weight();
@@ -77,7 +77,7 @@ TEST(TiedCopiesOfRanks, FillInTheGradientsThatAreMissing) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Stages of one rank share their tensors, and what is frozen has no gradient.
+// Stages on one rank share their tensors, and frozen weights have no gradient.
 TEST(TiedCopiesOfRanks, AreOnlyOfTrainableWeightsOnSeveralRanks) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     const torch::Tensor own = zero_weight();

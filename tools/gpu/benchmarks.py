@@ -1,4 +1,5 @@
-"""What `make gpu` measures, the most important first: each of our programs beside the one that a user of PyTorch writes."""
+"""The benchmarks of `make gpu`, the most important first. Each compares our program with one that a PyTorch user
+would write."""
 import json
 import os
 import pathlib
@@ -17,13 +18,13 @@ NO_DALI = "DALI is not installed here, or the kit was made without it"
 
 
 class Runner:
-    """Runs programs of the kit, and reads what they write."""
+    """Runs programs of the kit and reads their results."""
 
     def __init__(self, kit, log):
         self.kit, self.log = kit, log
 
     def run(self, command, seconds, environment=None):
-        # Ranks on this machine meet also where its name leads nowhere.
+        # Ranks on this machine can meet even if its host name does not resolve.
         inside = {"GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
         outcome = processes.run(command, seconds, self.log, {**inside, **self.kit.environment, **(environment or {})})
         if outcome.status != "ok":
@@ -31,7 +32,7 @@ class Runner:
         return outcome.output
 
     def json(self, command, seconds, environment=None):
-        """What the command writes to the file that is added to it behind --json."""
+        """Runs the command with --json FILE and returns the contents of that file."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "record.json"
             self.run([*command, "--json", file], seconds, environment)
@@ -61,7 +62,7 @@ class Runner:
 
 
 def figures_of_epochs(record):
-    """Of the epochs after the first, which also warms up."""
+    """Figures over the epochs after the first, which also warms up."""
     epochs = record["epochs"][1:] or record["epochs"]
     middle = lambda read: statistics.median(map(read, epochs))  # noqa: E731
     figures = {"images/s": middle(lambda epoch: epoch["images_per_second"]), "epoch, s": middle(lambda epoch: epoch["seconds"]),
@@ -77,14 +78,14 @@ def figures_of_epochs(record):
 
 # --- On a GPU ---------------------------------------------------------------------------------------
 
-CIFAR_BATCH, CIFAR_STEPS = 512, 97  # an epoch's whole batches
+CIFAR_BATCH, CIFAR_STEPS = 512, 97  # full batches of an epoch
 ON_GPU = ["--accelerator", "cuda"]
 
 
 def cifar10(runner, name, title, precision, loaders, more=(), peer_more=(), needs="", seconds=75):
     kit = runner.kit
     threads = min(8, kit.cores)
-    tuned = ["--matmul-precision", "high", "--cudnn-benchmark"]  # in PyTorch's program
+    tuned = ["--matmul-precision", "high", "--cudnn-benchmark"]  # options of PyTorch's program
     high = [*kit.option(*tuned[:2]), *kit.option(tuned[2])]
     ours = [runner.epochs(f"Lockstep, loader {loader}", runner.train(
         "cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--strategy", "single", "--loader", loader, "--workers", threads,
@@ -141,7 +142,7 @@ def two_ranks_on_one_gpu(runner, no_gpu):
 
 
 def calls_per_step(runner, command_of):
-    """A side's run: what 40 steps call more than 20, for each of the 20."""
+    """Returns a side's run: the additional calls of 40 steps compared with 20, divided by 20."""
     def counted(steps, seconds):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "calls"
@@ -177,7 +178,7 @@ OPTIMIZER_LINE = re.compile(r"(?P<net>\w+)\s+(?P<kind>\w+)\s+step: (?P<first>fla
 
 
 def optimizer_rows(output):
-    """For each net and optimizer the faster of its two ways, of the lines that both programs print."""
+    """For each net and optimizer, the faster of its two variants, read from the lines that both programs print."""
     for found in filter(None, map(OPTIMIZER_LINE.match, output.splitlines())):
         first = float(found["one"]) <= float(found["other"])
         step, launch, way = found.group(*(("one", "launch_one", "first") if first else ("other", "launch_other", "second")))
@@ -213,7 +214,7 @@ def loader_on_gpu(runner, no_gpu):
     return Benchmark("loader", "Batches of CIFAR-10 (crop, flip, cutout, normalise)", no_gpu, sides, 35, 1, "images/s")
 
 
-# --- On the cores -----------------------------------------------------------------------------------
+# --- On the processors ------------------------------------------------------------------------------
 
 def powers(most):
     return [count for count in (1, 2, 4, 8, 16) if count <= most]
@@ -280,7 +281,7 @@ def all_benchmarks(runner):
     no_gpu = "" if kit.gpus else NO_GPU
     cores = powers(kit.cores)
     several = [count for count in cores if count > 1]
-    short = bool(no_gpu)  # two minutes in all
+    short = bool(no_gpu)  # two minutes in total
     found = [*cifar10_epochs(runner, no_gpu), ddp_of_one_rank(runner, no_gpu), mnist_epoch(runner, no_gpu),
              host_synchronisations(runner, no_gpu), two_ranks_on_one_gpu(runner, no_gpu), loader_on_gpu(runner, no_gpu),
              optimizer_step(runner, no_gpu)]

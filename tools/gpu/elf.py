@@ -1,4 +1,5 @@
-"""What a 64-bit ELF file tells the dynamic linker: the libraries that it needs, and where to look for them."""
+"""Reads and changes what a 64-bit ELF file tells the dynamic linker: the libraries it needs, and where to look for
+them."""
 import struct
 
 PT_LOAD, PT_DYNAMIC = 1, 2
@@ -33,7 +34,7 @@ class _Dynamic:
         raise ElfError(f"no segment holds the address {address:#x}")
 
     def values(self, *tags):
-        """(place in the file, text) of each entry of these kinds."""
+        """Yields (offset in the file, text) for each entry of these kinds."""
         for tag, value in self.entries:
             if tag in tags:
                 begin = self.strings + value
@@ -45,12 +46,13 @@ def needed(path):
 
 
 def rpath(path):
-    """The folders that the file names, with colons; empty where it names none."""
+    """Returns the file's library folders, separated by colons; empty if it names none."""
     return ":".join(text for _, text in _Dynamic(path, path.read_bytes()).values(DT_RPATH, DT_RUNPATH))
 
 
 def set_rpath(path, text):
-    """Writes `text` over the folders that the file names, which must take as many bytes. Without any, it stays as it is."""
+    """Overwrites the file's library folders with `text`, which must have the same number of bytes. If the file names
+    none, it is not changed."""
     data = bytearray(path.read_bytes())
     for begin, before in _Dynamic(path, bytes(data)).values(DT_RPATH, DT_RUNPATH):
         if len(text) > len(before.encode()):

@@ -1,4 +1,5 @@
-"""Runs the kit's test programs, each test in a process of its own (tests/support/suite_main.cpp), and counts."""
+"""Runs the kit's test programs, each test in its own process (tests/support/suite_main.cpp), and counts the
+results."""
 import collections
 import re
 
@@ -11,17 +12,17 @@ BAD = ("failed", "crashed", "hung", "not run")
 
 BEGIN = re.compile(r"\[ RUN      \] (\S+)")
 END = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?),? (?:.*)\((\d+) ms\)$")
-# A line that the test did not end may stand before these, and before "[ RUN".
+# An unfinished line of the test's output may precede these lines and "[ RUN".
 KILLED = re.compile(r"(\S+) was killed by signal (\d+)$")
 TOO_LONG = re.compile(r"(\S+) ran longer than its limit of (\d+) s$")
 LISTING_SECONDS = 60
-SHARE_OF_ONE = 0.5  # of the time that is left, for a program that others follow
-MOST_LINES = 100    # of what one test says
+SHARE_OF_ONE = 0.5  # share of the remaining time for a program that is not the last one
+MOST_LINES = 100    # of one test's output
 WORDS = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
 
 
 def names_of(listing):
-    """The tests that --gtest_list_tests names, without those that are disabled."""
+    """Returns the tests that --gtest_list_tests lists, without disabled ones."""
     names, suite = [], ""
     for line in listing.splitlines():
         line = line.split("#")[0].rstrip()
@@ -35,14 +36,14 @@ def names_of(listing):
 def message_of(result, lines):
     said = [line.strip() for line in lines if line.strip()]
     if result == "skipped":
-        # The file and line stand before the reason.
+        # The file and line precede the reason.
         reasons = [line for line in said if not re.search(r"\.\w+:\d+: Skipped$", line)]
         return reasons[0] if reasons else ""
     return " / ".join(said[:4])[:400]
 
 
 def tests_in(program, output):
-    """({name: Test} of those that the output's lines tell of, the name of the one that has not ended)"""
+    """Returns ({name: Test} for the tests in the output's lines, the name of the test that has not ended)."""
     tests, name, lines = {}, None, []
 
     def about(match):
@@ -75,7 +76,7 @@ def tests_in(program, output):
 
 
 def run_program(program, seconds, test_limit, log, environment):
-    """The Test of each test of one program."""
+    """Runs one program and returns a Test for each of its tests."""
     clock, limit = processes.Budget(seconds), min(LISTING_SECONDS, seconds)
     listed = processes.run([program, "--gtest_list_tests"], limit, log, environment)
     names = names_of(listed.output)
@@ -95,7 +96,7 @@ def run_program(program, seconds, test_limit, log, environment):
 
 
 def run_all(programs, seconds, test_limit, log, environment, tell=lambda tests: None):
-    """All tests of all programs, whatever becomes of any of them. `tell` hears of those so far after each program."""
+    """Runs all tests of all programs, even if some fail. Calls `tell` with the results so far after each program."""
     budget, tests = processes.Budget(seconds), []
     for number, program in enumerate(programs, 1):
         left = budget.left() * (SHARE_OF_ONE if number < len(programs) else 1)

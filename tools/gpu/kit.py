@@ -1,4 +1,4 @@
-"""Where the kit's programs, the data and a Python with torch are."""
+"""Finds the kit's programs, the data and a Python with torch."""
 import functools
 import gzip
 import json
@@ -13,9 +13,9 @@ import sys
 import processes
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]  # of the kit or of the source tree, which have these scripts at the same place
+ROOT = HERE.parents[1]  # the kit or the source tree, which have these scripts at the same path
 DATA_FILES = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1.bin"}
-PROBE_SECONDS = 60      # of one Python
+PROBE_SECONDS = 60      # per Python
 ALL_PROBES_SECONDS = 75
 HELP_SECONDS = 60
 
@@ -31,11 +31,12 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn
 
 
 class KitProblem(Exception):
-    """One line: what is missing, and what to do."""
+    """A one-line message: what is missing, and what to do."""
 
 
 def probe(python, seconds):
-    """What its torch says of itself and of the GPUs; None where it has none for CUDA. TimeoutExpired when it says nothing."""
+    """Returns what the Python's torch reports about itself and the GPUs; None if it has no torch for CUDA. Raises
+    TimeoutExpired if it does not answer."""
     try:
         result = subprocess.run([str(python), "-c", PROBE], capture_output=True, text=True, timeout=seconds)
         found = json.loads(result.stdout.splitlines()[-1])
@@ -45,7 +46,7 @@ def probe(python, seconds):
 
 
 def find_python(given):
-    """(Python, what its torch says): the one that was given, or the first with a torch for CUDA."""
+    """Returns (Python, what its torch reports) for the given Python, or for the first one with a torch for CUDA."""
     candidates = [given] if given else [ROOT / ".deps/cuda/bin/python", sys.executable, "python3"]
     budget, answers = processes.Budget(ALL_PROBES_SECONDS), {}
     for python in candidates:
@@ -65,7 +66,7 @@ def find_python(given):
 
 
 def make_mnist(folder):
-    """Random images in the format of MNIST's files."""
+    """Writes random images in the format of MNIST's files."""
     for name, count in (("train", 60000), ("t10k", 10000)):
         pixels = struct.pack(">4i", 0x803, count, 28, 28) + random.randbytes(count * 784)
         labels = struct.pack(">2i", 0x801, count) + bytes(i % 10 for i in range(count))
@@ -88,7 +89,8 @@ class Kit:
         self.made_up_data = []
 
     def _environment(self):
-        """The programs find torch through the link `site`; where that cannot be made, through the environment."""
+        """The environment for the programs, which find torch through the link `site`, or through the environment if
+        the link cannot be made."""
         packages = pathlib.Path(self.torch["folder"]).resolve().parent
         link = self.folder / "site"
         try:
@@ -113,7 +115,8 @@ class Kit:
         return (scripts if scripts.is_dir() else ROOT / "benchmarks/peers") / name
 
     def data(self, name):
-        """The folder with the files of `name`; random ones, made in the report's folder, where there are none."""
+        """Returns the folder with the files of `name`. If there is none, makes random files in the report's
+        folder."""
         roots = [os.environ.get("LOCKSTEP_DATA"), ROOT / "shared/data", ROOT.parent / "shared/data"]
         for root in roots:
             folder = pathlib.Path(root) / name if root else None
@@ -128,7 +131,7 @@ class Kit:
 
     @functools.cached_property
     def train_help(self):
-        """Empty where it does not come: then no option counts as known."""
+        """The text of `lockstep train --help`. If it is not available, it is empty, and no option counts as known."""
         try:
             result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
                                     env={**os.environ, **self.environment}, timeout=HELP_SECONDS)
@@ -138,7 +141,7 @@ class Kit:
         return result.stdout
 
     def option(self, *words):
-        """These words for `lockstep train`, where this build has the option; else none."""
+        """Returns these words for `lockstep train` if this build has the option, otherwise no words."""
         return list(words) if words[0] in self.train_help else []
 
     @functools.cached_property

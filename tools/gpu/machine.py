@@ -1,4 +1,4 @@
-"""The machine that was measured: processors, memory, system, GPUs and driver."""
+"""Describes the measured machine: processors, memory, system, GPUs and driver."""
 import os
 import pathlib
 import platform
@@ -13,7 +13,7 @@ def _first(path, begins):
 
 
 def driver_version():
-    """That of the NVIDIA driver; empty where there is none."""
+    """The version of the NVIDIA driver; empty if there is none."""
     try:
         result = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
                                 text=True, timeout=20)

@@ -3,9 +3,9 @@
 
 Usage: make_kit.py --build build/gpu --torch FOLDER [--kit build/gpu-kit] [--limit-mib 60]
 
-FOLDER is that of the torch that the programs were built with. Beside the kit lies KIT.tar.xz, the same as one file. The
-kit holds no torch, CUDA or NCCL: run.py finds those of the Python on the machine that it runs on. Ends with 1 where the
-packed kit is larger than the limit, and names what is largest.
+FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the same as one file.
+The kit contains no torch, CUDA or NCCL: run.py finds those of the Python on the machine where it runs. Exits with 1
+if the packed kit is larger than the limit, and names its largest files.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ import elf
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RPATH = ("$ORIGIN/../lib", "$ORIGIN/../site/torch/lib", "$ORIGIN/../site/nvidia/cu13/lib",
          "$ORIGIN/../site/nvidia/nccl/lib", "$ORIGIN/../site/nvidia/dali")
-# On every machine, and of its C library.
+# The system's C and C++ libraries, which every machine has.
 OF_THE_SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libutil.so", "libresolv.so",
                  "libstdc++.so", "libgcc_s.so", "libatomic.so")
 PROGRAMS = ("lockstep", "optimizer_step", "tests_gpu_*", "cuda_call_counter.so", "lockstep_dali.so")
@@ -33,20 +33,20 @@ class KitError(Exception):
 
 
 def libraries_of_torch(torch):
-    """The names of what comes with torch's wheels."""
+    """Returns the names of the libraries in torch's wheels."""
     folders = [torch / "lib", *(torch.parent / "nvidia").glob("*/lib"), torch.parent / "nvidia" / "dali"]
     return {file.name for folder in folders for file in folder.glob("*.so*")}
 
 
 def where(program):
-    """{name of a library: its file}, as the dynamic linker finds them."""
+    """Returns {library name: file}, as the dynamic linker finds them."""
     lines = subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines()
     pairs = [line.split(" => ") for line in lines if " => " in line]
     return {name.strip(): pathlib.Path(found.split(" (")[0]) for name, found in pairs if not found.startswith("not found")}
 
 
 def copy_program(file, folder):
-    """Strips it, and leaves it no path of this machine."""
+    """Copies and strips the program, and removes this machine's paths from it."""
     copy = folder / file.name
     shutil.copy2(file, copy)
     stripped = subprocess.run(["strip", "--strip-unneeded", copy], capture_output=True, text=True)

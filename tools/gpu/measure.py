@@ -1,17 +1,18 @@
-"""Runs benchmarks: their programs in turn, in rounds, each with what is left of its time."""
+"""Runs benchmarks: their programs alternate in rounds, each with the remaining time of its benchmark."""
 import collections
 import statistics
 
 import processes
 
-# One program of a benchmark. run(seconds) gives [(name of a part or "", {figure: number or text})], or raises Failed.
+# One program of a benchmark. run(seconds) returns [(name of a part or "", {figure: number or text})], or raises
+# Failed.
 Side = collections.namedtuple("Side", "label run is_peer", defaults=(False,))
-# `needs` is "" or why it cannot be measured here. Ratios are those of the figure `ratio` to the peer's; more is better
-# where `more_is_better`. `seconds` is the limit of the whole.
+# `needs` is "" or the reason why the benchmark cannot run here. Ratios compare the figure `ratio` with the peer's;
+# larger is better if `more_is_better`. `seconds` limits the whole benchmark.
 Benchmark = collections.namedtuple("Benchmark", "name title needs sides seconds rounds ratio more_is_better",
                                    defaults=(1, None, True))
-LEAST_SECONDS = 5  # with less, nothing is begun
-ROOM = 1.3         # of what a program took before, for it to begin another round
+LEAST_SECONDS = 5  # with less time, no program is started
+ROOM = 1.3         # multiple of a program's last duration that another round needs
 
 
 class Failed(Exception):
@@ -19,7 +20,7 @@ class Failed(Exception):
 
 
 def merged(runs):
-    """The median of each figure over the rounds; the last text."""
+    """Returns the median of each figure over the rounds; of texts the last one."""
     figures = {}
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [run[name] for run in runs if run.get(name) is not None]
@@ -29,7 +30,7 @@ def merged(runs):
 
 
 def with_ratios(rows, benchmark):
-    """Adds how many times better than the peer's a row is, for the same part."""
+    """Adds to each row how many times better it is than the peer's row for the same part."""
     key = benchmark.ratio
     peers = {row["part"]: row["figures"].get(key) for row in rows if row["is_peer"]}
     for row in rows:
@@ -40,9 +41,9 @@ def with_ratios(rows, benchmark):
 
 
 def run_sides(benchmark, budget):
-    """({(side's number, part): [figures of each round]}, [what went wrong])"""
+    """Returns ({(side's number, part): [figures of each round]}, [problems])."""
     own, found, problems = processes.Budget(benchmark.seconds), {}, []
-    took = {}  # by those that have ended a round
+    took = {}  # durations of the sides that have completed a round
     for number in range(benchmark.rounds):
         for place, side in enumerate(benchmark.sides):
             seconds = min(own.left(), budget.left())
@@ -66,7 +67,7 @@ def run_sides(benchmark, budget):
 
 
 def measure(benchmark, budget):
-    """What the report says of one benchmark."""
+    """Returns the report on one benchmark."""
     report = {"name": benchmark.name, "title": benchmark.title, "rows": [], "problems": [], "seconds": 0.0}
     if benchmark.needs:
         return {**report, "status": "skipped", "reason": benchmark.needs}
@@ -83,7 +84,7 @@ def measure(benchmark, budget):
 
 
 def measure_all(benchmarks, budget, tell=lambda reports: None):
-    """`tell` hears of the reports so far after each benchmark."""
+    """Measures all benchmarks. Calls `tell` with the reports so far after each one."""
     reports = []
     for benchmark in benchmarks:
         reports.append(measure(benchmark, budget))

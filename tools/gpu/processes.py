@@ -1,4 +1,4 @@
-"""Programs with a limit of time, which leave no process behind, and the time that all of them share."""
+"""Programs with a time limit that leave no process behind, and the time that they share."""
 import collections
 import os
 import pathlib
@@ -6,17 +6,17 @@ import signal
 import subprocess
 import time
 
-# status: "ok", "failed", "hung" (it was ended at its limit) or "absent" (it could not start). `place`: where in the log the
-# output begins.
+# status: "ok", "failed", "hung" (killed at its limit) or "absent" (could not start). `place`: offset of the output in
+# the log.
 Outcome = collections.namedtuple("Outcome", "status code output seconds place")
 GRACE_SECONDS = 3  # between SIGTERM and SIGKILL
 POLL_SECONDS = 0.05
-MOST_OUTPUT = 4 << 20  # bytes that are kept of the output: half from its beginning, half from its end
-MOST_LINE = 64 << 10   # bytes of one line
+MOST_OUTPUT = 4 << 20  # bytes of output that are kept: half from its beginning, half from its end
+MOST_LINE = 64 << 10   # bytes per line
 
 
 class Budget:
-    """The seconds that are left of a whole."""
+    """The seconds that are left of a total."""
 
     def __init__(self, seconds):
         self.begin, self.seconds = time.monotonic(), seconds
@@ -29,19 +29,19 @@ class Budget:
 
 
 def _is_alive(group):
-    """Whether a process of the group runs. Those that nobody has waited for do not, and would answer killpg()."""
+    """Whether a process of the group is running. Zombies do not count, although killpg() would succeed for them."""
     for file in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, of_process = file.read_text(errors="replace").rpartition(")")[2].split()[:3]
         except (OSError, ValueError):
-            continue  # it has ended meanwhile
+            continue  # it has just ended
         if int(of_process) == group and state not in "ZX":
             return True
     return False
 
 
 def _signal_group(group, number):
-    """Whether there was a group to tell. Once it has gone, its number may become another one's."""
+    """Returns whether there was a group to signal. When it is gone, its number may be reused for another group."""
     try:
         if _is_alive(group):
             os.killpg(group, number)
@@ -52,7 +52,8 @@ def _signal_group(group, number):
 
 
 def _end(process):
-    """Ends the program and everything that it started in its session, for all of which the grace is."""
+    """Ends the program and everything that it started in its session. The grace period is for all of them
+    together."""
     grace = Budget(GRACE_SECONDS)
     lives = _signal_group(process.pid, signal.SIGTERM)
     while lives and grace.left() > 0:
@@ -64,11 +65,11 @@ def _end(process):
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        pass  # it waits for a driver, and not even SIGKILL reaches it
+        pass  # not even SIGKILL ends a process that waits for a driver
 
 
 def _kept(file):
-    """What is left to read of the file; of a long rest its beginning and its end."""
+    """Returns the rest of the file; if it is long, only its beginning and its end."""
     start, half = file.tell(), MOST_OUTPUT // 2
     length = file.seek(0, os.SEEK_END) - start
     file.seek(start)
@@ -80,7 +81,7 @@ def _kept(file):
 
 
 def lines_of(outcome, log):
-    """All lines of the output, however long it is."""
+    """Yields all lines of the output, however long it is."""
     with open(log, "rb") as file:
         file.seek(outcome.place)
         for line in iter(lambda: file.readline(MOST_LINE), b""):
@@ -88,7 +89,7 @@ def lines_of(outcome, log):
 
 
 def run(command, seconds, log, environment=None, cwd=None):
-    """Runs `command`, whose output goes to the file `log` behind a line that shows it."""
+    """Runs `command`, whose output is appended to the file `log` after a line that shows the command."""
     words = [str(word) for word in command]
     begin = time.monotonic()
     with open(log, "ab") as file:
@@ -115,7 +116,7 @@ def run(command, seconds, log, environment=None, cwd=None):
 
 
 def why(outcome, seconds):
-    """One line about a program that was not ok."""
+    """Describes a program that was not ok in one line."""
     if outcome.status == "hung":
         return f"it did not end in {seconds:.0f} s"
     if outcome.code is not None and outcome.code < 0:

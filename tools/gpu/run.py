@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Runs every GPU test and then every GPU benchmark, and writes a report: what `make gpu` does.
+"""Runs every GPU test, then every GPU benchmark, and writes a report: this is `make gpu`.
 
 Usage: run.py [--kit build/gpu-kit] [--output gpu-report] [--python PYTHON] [--seconds 590] [--only tests,benchmarks]
        or, from inside a kit, where nothing can be built: python3 gpu-kit/tools/gpu/run.py
 
-Needs a Python with the torch for CUDA that the kit was made with, and nothing else. LOCKSTEP_DATA names the folder with
-mnist/ and cifar10/; without it the images are random. The tests and then the benchmarks share --seconds; each has a limit,
-the most important come first, and a failure stops nothing. Without a GPU the tests skip, of the benchmarks only those of
-the processors run, shortened, and all ends within two minutes.
+Needs only a Python with the torch for CUDA that the kit was made with. LOCKSTEP_DATA names the folder with mnist/ and
+cifar10/; without it the images are random. The tests and then the benchmarks share --seconds. Each of them has a
+limit, the most important come first, and a failure does not stop the others. Without a GPU the tests are skipped,
+only the benchmarks of the processors run, in a short form, and everything ends within two minutes.
 
-Writes report.json, report.md and log.txt to --output, the report anew after each test program and each benchmark: what ends
-this program early, as SIGTERM does, leaves the report of what has run. Ends with 1 if a test failed or a benchmark did, with 143
-after SIGTERM, else with 0.
+Writes report.json, report.md and log.txt to --output, and updates the report after each test program and each
+benchmark, so that a run that ends early, for example by SIGTERM, leaves the report on what has run. Exits with 1 if a
+test or a benchmark failed, with 143 after SIGTERM, otherwise with 0.
 """
 import argparse
 import datetime
@@ -30,9 +30,9 @@ import processes
 import report
 from kit import ROOT, Kit, KitProblem, find_python
 
-TEST_LIMIT_SECONDS = 60   # of one test
-TESTS_SHARE = 0.4         # of all seconds, at most
-END_SECONDS = 6           # for ending programs and writing the report
+TEST_LIMIT_SECONDS = 60   # per test
+TESTS_SHARE = 0.4         # the tests' largest share of all seconds
+END_SECONDS = 6           # reserved for ending programs and writing the report
 WITH_GPU, WITHOUT_GPU = 590, 112
 LEAST_SECONDS = 20
 
@@ -64,7 +64,7 @@ def find_kit(options, output):
 
 
 def end_at_sigterm():
-    """As an error would end it, so that no program that was started lives on."""
+    """Makes SIGTERM raise an exception like an error, so that no started program survives."""
     def end(number, _):
         signal.signal(number, signal.SIG_IGN)
         sys.exit(128 + number)
@@ -78,7 +78,7 @@ def run_tests(kit, seconds, log, tell):
 
 
 def write_whole(file, text):
-    """Readers find the text before or all of this one."""
+    """Replaces the file atomically: readers see either the previous or the new text."""
     new = file.with_name(file.name + ".new")
     new.write_text(text)
     os.replace(new, file)
@@ -91,7 +91,7 @@ def write(output, result, tests):
 
 
 class Progress:
-    """The report on what has run so far."""
+    """Reports on what has run so far."""
 
     def __init__(self, output, kit, begun):
         self.output, self.kit, self.begun, self.tests = output, kit, begun, []

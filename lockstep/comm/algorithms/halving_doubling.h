@@ -1,8 +1,8 @@
 // Recursive halving-doubling (Rabenseifner). In step k of the reduce-scatter, a rank exchanges with
 // the peer whose number differs in bit k: each sends half of the elements that it still works on
 // and adds the other half. After log2 P steps each rank has the sum of one of P parts. The
-// all-gather takes the same steps backwards and doubles what each rank has until that is
-// everything.
+// all-gather takes the same steps backwards: each step doubles the part that a rank has, until it
+// has everything.
 //
 // P is the largest power of two up to N. The first 2 (N-P) ranks fold: each even rank sends all its
 // elements to its odd neighbour, idles, and receives the sum at the end.

@@ -1,7 +1,7 @@
-// Schedules: each rank's part in an all-reduce over point-to-point alone, as data. A schedule says
-// who sends which elements to whom in which step, and what happens to received data. It depends
-// neither on LibTorch nor on communication, so it can be executed (schedule_work.h), predicted
-// (cost_model.h), drawn and simulated.
+// Schedules: each rank's part in an all-reduce over point-to-point messages, as data. A schedule
+// says which elements a rank exchanges with which peer in which step, and what happens to received
+// data. It depends neither on LibTorch nor on communication, so it can be executed
+// (schedule_work.h), predicted (cost_model.h), drawn and simulated.
 #pragma once
 
 #include <cstddef>

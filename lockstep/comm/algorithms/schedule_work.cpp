@@ -26,7 +26,7 @@ torch::Tensor piece(const torch::Tensor& flat, ScheduledRange range) {
                      static_cast<std::int64_t>(range.count));
 }
 
-// How values are combined during an operation such that each result is rounded once.
+// How values are combined during an operation so that each result is rounded once.
 struct Arithmetic {
   bool widen = false;  ///< send and add 16-bit floats as float32
   ReduceOp op;         ///< combines two values
@@ -350,8 +350,8 @@ class ScheduleWork final : public Work,
     }
   }
 
-  // Null if the caller should try again: a step has ended, or another thread is advancing the
-  // operation.
+  // The next transfer to wait for. Null if the caller should try again, because a step has ended or
+  // another thread is advancing the operation.
   std::shared_ptr<Work> next_to_wait_for() {
     const Turn turn(*this);
     if (!turn) {

@@ -1,4 +1,4 @@
-// All-reduce over a backend's point-to-point alone: executes a schedule (schedule.h).
+// All-reduce over a backend's point-to-point messages: executes a schedule (schedule.h).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace lockstep {
 /// All ranks get bitwise equal results. float16 and bfloat16 are added in float32 and rounded once;
 /// most algorithms send float32 for that purpose. The average is the sum times 1/size.
 ///
-/// The Work has no thread: it makes progress when somebody waits for it or queries it, and when
+/// The Work has no thread: it makes progress when a caller waits for it or queries it, and when
 /// `progress`, if given, is advanced. It keeps itself alive until it has ended. If a transfer
 /// fails, the Work fails with the same type of error. In a wait without a timeout, each transfer
 /// has the group's timeout.

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A value that must be equal on all ranks, and its name.
+// A text that is equal on all ranks only if they make the same call; also used in error messages.
 std::string fingerprint(std::uint64_t number, const CallDescription& call) {
   return lockstep::str(describe(call), " as number ", number);
 }

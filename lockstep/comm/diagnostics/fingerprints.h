@@ -1,4 +1,4 @@
-// LOCKSTEP_DEBUG=detail: before every collective the ranks compare what they call.
+// LOCKSTEP_DEBUG=detail: before every collective the ranks compare their calls.
 //
 // If ranks call different collectives, the program hangs or computes garbage some operations later.
 // With fingerprints it ends at the first difference, with the same message on all ranks: "rank 1
@@ -31,8 +31,8 @@ class Fingerprints {
   /// Uses the store of `exchange`, which only this group may use, and its names for the ranks.
   Fingerprints(const TextExchange& exchange, std::chrono::milliseconds timeout);
 
-  /// Collective; call it before collective `number` starts. Throws CommError if a rank calls
-  /// something else, and TimeoutError naming the ranks that made no call. `check` is called while
+  /// Collective; call it before collective `number` starts. Throws CommError if a rank makes a
+  /// different call, and TimeoutError naming the ranks that made no call. `check` is called while
   /// waiting and may throw.
   void compare(std::uint64_t number, const CallDescription& call,
                const std::function<void()>& check);

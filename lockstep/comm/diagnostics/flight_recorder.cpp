@@ -93,7 +93,8 @@ FlightRecorder::Id FlightRecorder::created(Group* group, std::uint64_t sequence,
   const Id id = next_.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = slots_[id % capacity_];
   std::uint64_t before = slot.tag.load(std::memory_order_relaxed);
-  // A thread that was held up for a whole round of the buffer leaves the newer operation alone.
+  // A thread that was delayed for a whole round of the ring buffer must not overwrite the newer
+  // operation.
   if (before > flight::tag(id, flight::kWriting) ||
       (before != 0 && (before & flight::kStateMask) == flight::kWriting) ||
       !slot.tag.compare_exchange_strong(before, flight::tag(id, flight::kWriting),
@@ -195,7 +196,7 @@ std::vector<FlightRecorder::Snapshot> FlightRecorder::snapshot() const {
 
 namespace {
 
-// The folder for temporary files is shared: another user could have put a folder or a link there.
+// The folder for temporary files is shared, so another user may have put a folder or a link there.
 void make_own_directory(const std::filesystem::path& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     throw DataError(str("cannot create the folder ", directory.string(), ": ", errno_text(errno)));

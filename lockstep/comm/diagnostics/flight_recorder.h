@@ -26,7 +26,7 @@
 namespace lockstep {
 
 namespace flight {
-/// One moment, read on two clocks.
+/// The readings of two clocks at the same moment.
 struct Moment {
   std::uint64_t ticks = 0;
   Clock::time_point time{};
@@ -40,7 +40,7 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kDefaultCapacity = 2000;
 
-  /// A group as the recorder knows it; owned by the recorder.
+  /// The recorder's data about a group; owned by the recorder.
   struct Group;
   using Id = std::uint64_t;
 
@@ -97,7 +97,7 @@ class FlightRecorder {
   const std::size_t capacity_;
   std::unique_ptr<Slot[]> slots_;
   std::atomic<Id> next_{0};
-  const flight::Moment first_;   ///< on the recorder's clock and on that of traces
+  const flight::Moment first_;   ///< on the recorder's clock and on the clock of traces
   const std::int64_t first_ns_;  ///< the same moment on the wall clock
   mutable std::mutex groups_mutex_;
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;

@@ -6,7 +6,8 @@
 namespace lockstep {
 namespace {
 
-// The moment of a counter of the processor: on the line through two moments that both clocks know.
+// Converts processor counter values to times, by the straight line through two moments at which
+// both clocks were read.
 class TickLine {
  public:
   explicit TickLine(const flight::Moment& first) : first_(first) {
@@ -29,7 +30,7 @@ class TickLine {
 
 }  // namespace
 
-// "0 to 3 message 17", by ranks of the group.
+// Formats a message as "0 to 3 message 17", with the ranks' numbers in the group.
 std::string FlightRecorder::message_name(const Group& group, const Record& record) const {
   const auto own = std::ranges::find(group.world_ranks, rank_) - group.world_ranks.begin();
   const std::int64_t peer = record.call.root;
@@ -43,7 +44,7 @@ std::vector<RecordedCall> FlightRecorder::completed_since(Clock::time_point from
   std::vector<RecordedCall> calls;
   for (const Snapshot& each : snapshot()) {
     const auto group = groups_.find(each.record.group_id);
-    // The time of one that ends just now is not there yet.
+    // An operation that is just ending may not have a time yet.
     if (group == groups_.end() || each.state != flight::kCompleted || each.ended == 0) continue;
     const Clock::time_point end = line.at(each.ended);
     if (end <= from) continue;

@@ -1,12 +1,15 @@
-// The form in which PyTorch's analyser (torch.distributed.flight_recorder) reads a rank's
-// operations: the dictionary that torch._C._distributed_c10d._dump_fr_trace() gives, version 2.10.
+// Writes a rank's operations in the format that PyTorch's analyser
+// (torch.distributed.flight_recorder) reads: the dictionary returned by
+// torch._C._distributed_c10d._dump_fr_trace(), version 2.10.
 //
-// Two things of it are ours. The analyser pairs operations of a group by their collective_seq_id
-// and expects every member of the group in each. A message has two members, so messages between two
-// ranks are written as operations of a group of those two ("world, ranks 1 and 4"), numbered 2 k or
-// 2 k + 1, by direction, for the k-th. A receive from any source whose sender is not known yet
-// stands in a group of its rank alone. And entries have keys that the analyser ignores: "call" (the
-// call as in our error messages), "number" (the number there), "failed".
+// Two conventions are Lockstep's own:
+// - The analyser pairs the operations of a group by their collective_seq_id and expects every
+//   member of the group in each. A message involves two ranks only, so messages between two ranks
+//   are written as operations of a group of these two ("world, ranks 1 and 4"). The k-th message
+//   has the number 2 k or 2 k + 1, depending on its direction. A receive from any source whose
+//   sender is not known yet belongs to a group of this rank alone.
+// - Entries have additional keys, which the analyser ignores: "call" (the call as in error
+//   messages), "number" (its number there) and "failed".
 #include <algorithm>
 #include <map>
 #include <string>
@@ -57,7 +60,8 @@ Sizes piece_sizes(const CallDescription& call) {
   return {call.shape.sizes.begin(), call.shape.sizes.begin() + call.shape.dimensions};
 }
 
-/// What a rank gives and gets. The analyser wants a tensor in both, also where there is none.
+/// The sizes of a rank's input and output. The analyser expects a tensor in both, even if there is
+/// none.
 std::pair<Sizes, Sizes> sizes(const CallDescription& call, std::size_t ranks, bool is_root) {
   if (call.kind == CallKind::kBarrier) return {{0}, {0}};
   const Sizes piece = piece_sizes(call);
@@ -84,7 +88,7 @@ const char* state_name(std::uint64_t state, std::uint64_t started) {
   return state == flight::kStarted || started != 0 ? "started" : "scheduled";
 }
 
-/// A group as the analyser sees it.
+/// A group as written for the analyser.
 struct Team {
   std::string name, description;
   std::vector<int> ranks;
@@ -100,7 +104,7 @@ class FlightRecorderDump {
         operations_(recorder.snapshot()),
         end_ticks_(flight::ticks()),
         end_ns_(flight::wall_clock_ns()) {
-    // A thread that records for a group that was removed meanwhile leaves an operation of none.
+    // A thread may have recorded an operation for a group that has been removed in the meantime.
     std::erase_if(operations_, [&](const auto& each) {
       return !recorder_.groups_.contains(each.record.group_id);
     });
@@ -142,7 +146,7 @@ class FlightRecorderDump {
     return {str(group.name, ", ranks ", low, " and ", high), "undefined", {low, high}};
   }
 
-  /// The number by which the analyser pairs an operation with those of other ranks.
+  /// The number by which the analyser pairs an operation with the operations of other ranks.
   std::int64_t pairing_number(const Operation& operation) const {
     const CallDescription& call = operation.record.call;
     if (!is_message(call)) return static_cast<std::int64_t>(operation.record.sequence);
@@ -155,8 +159,8 @@ class FlightRecorderDump {
     return group_of(operation).world_ranks[static_cast<std::size_t>(operation.record.call.root)];
   }
 
-  /// "gloo:" because the analyser knows only the names of PyTorch's own backends. Of messages with
-  /// the places in the group of two.
+  /// Begins with "gloo:", because the analyser knows only the names of PyTorch's own backends. The
+  /// name of a message includes both ranks' positions in the group of two.
   std::string profiling_name(const Operation& operation) const {
     const CallDescription& call = operation.record.call;
     std::string name = str("gloo:", call_name(call.kind));
@@ -261,7 +265,7 @@ class FlightRecorderDump {
     ticks == 0 ? out_.none() : out_.integer(wall_clock(ticks));
   }
 
-  /// Nanoseconds since 1970: on the line through the recorder's beginning and now.
+  /// Nanoseconds since 1970, interpolated between the recorder's creation and this dump.
   std::int64_t wall_clock(std::uint64_t ticks) const {
     const double span = static_cast<double>(end_ticks_ - recorder_.first_.ticks);
     const double part = span > 0 ? static_cast<double>(ticks - recorder_.first_.ticks) / span : 0;

@@ -1,4 +1,4 @@
-// Internals of FlightRecorder, shared by the sources that record and that dump.
+// Internals of FlightRecorder, shared by its source files.
 #pragma once
 
 #include <array>
@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-/// Messages between two ranks are matched by counting them at both ends: the k-th that one sent is
-/// the k-th that the other received. Receives from any source are counted once it is known.
+/// Messages between two ranks are matched by counting them at both ends: the k-th message that one
+/// rank sent is the k-th that the other received. A receive from any source is counted once its
+/// source is known.
 struct FlightRecorder::Group {
   Group(std::uint64_t number, std::string name, std::vector<int> ranks, std::string description)
       : id(number),
@@ -26,14 +27,14 @@ struct FlightRecorder::Group {
   const std::string name;
   const std::string description;
   const std::vector<int> world_ranks;
-  std::vector<std::atomic<std::uint64_t>> sent;  ///< by rank in the group
+  std::vector<std::atomic<std::uint64_t>> sent;  ///< message counts, by rank in the group
   std::vector<std::atomic<std::uint64_t>> received;
-  Id first_id = 0;  ///< when the group was added; earlier operations belong to others
+  Id first_id = 0;  ///< next id when the group was added; earlier ids belong to other groups
   bool removed = false;
-  Id last_id = 0;  ///< when the group was removed; later operations belong to others
+  Id last_id = 0;  ///< next id when the group was removed; later ids belong to other groups
 };
 
-/// What is known about an operation when it is created. Copied to and from atomic words.
+/// The part of an operation that is known when it is created. Copied to and from atomic words.
 struct FlightRecorder::Record {
   static constexpr std::uint64_t kNoMessage = ~std::uint64_t{0};
 
@@ -55,7 +56,7 @@ inline constexpr std::uint64_t tag(std::uint64_t id, std::uint64_t state) {
 }
 
 /// Reads a processor counter if user code may read one (7 to 10 ns), else a clock (24 ns). The cost
-/// matters because an operation of 300 ns reads it three times.
+/// matters because an operation that takes 300 ns reads it three times.
 std::uint64_t ticks() noexcept;
 std::int64_t wall_clock_ns() noexcept;
 /// The current moment. Reads both clocks several times and returns the closest pair of readings,
@@ -63,7 +64,8 @@ std::int64_t wall_clock_ns() noexcept;
 Moment now() noexcept;
 }  // namespace flight
 
-/// Protected by a sequence lock: readers check the tag before and after copying.
+/// One entry of the recorder's ring buffer. A sequence lock protects it: readers check the tag
+/// before and after copying.
 struct alignas(64) FlightRecorder::Slot {
   static constexpr std::size_t kWords = (sizeof(Record) + 7) / 8;
 
@@ -71,8 +73,8 @@ struct alignas(64) FlightRecorder::Slot {
   std::atomic<std::uint64_t> created{0};
   std::atomic<std::uint64_t> started{0};
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> source{0};   ///< receive from any: rank and number once known,
-  std::atomic<std::uint64_t> message{0};  ///< both plus one
+  std::atomic<std::uint64_t> source{0};   ///< receive from any: sender plus one, 0 until known
+  std::atomic<std::uint64_t> message{0};  ///< receive from any: message number plus one, or 0
   std::array<std::atomic<std::uint64_t>, kWords> record{};
 };
 

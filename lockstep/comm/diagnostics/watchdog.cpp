@@ -106,12 +106,12 @@ std::string Watchdog::State::departure(int rank) const {
          "gone)";
 }
 
-// Names the ranks that are missing since the store was lost, its host first, because the others may
-// have left for that very reason.
+// Names the ranks that have been missing since the store was lost, beginning with the rank that
+// serves it, because the others may have left for that reason.
 std::string Watchdog::State::absence() const {
   const int host = options_.store_rank;
   const bool host_is_peer = host >= 0 && host != rank_;
-  // NCCL's connections cannot be asked.
+  // Without `disconnected` (NCCL), connections cannot be queried.
   const bool host_went = host_is_peer && (is_absent(host) || !options_.disconnected) &&
                          !peers_[static_cast<std::size_t>(host)].status.left;
   std::vector<int> others;
@@ -140,9 +140,9 @@ std::string Watchdog::State::store_trouble() const {
 std::string Watchdog::State::explanation(std::optional<int> peer) {
   const Lock lock(mutex_);
   hurry_locked();
-  std::string text = death();  // seen while there was a store
+  std::string text = death();  // detected while the store was available
   if (text.empty() && peer && is_absent(*peer)) return departure(*peer);
-  // A message does not fail for another rank's sake.
+  // A message does not fail because of a rank that takes no part in it.
   const bool can_ask = static_cast<bool>(options_.disconnected);
   if (text.empty() && store_gone_ && !(peer && can_ask)) text = absence();
   for (std::size_t rank = 0; rank < peers_.size() && text.empty(); ++rank) {
@@ -161,7 +161,7 @@ std::string Watchdog::State::departed(std::uint64_t number) const {
     const bool called = peers_[rank].status.number >= static_cast<std::int64_t>(number);
     // A rank that called it before it left may have done its part.
     if (peers_[rank].status.left && !called) return departure(static_cast<int>(rank));
-    // A status that could not be read any more says little.
+    // A rank that did not report that it left may have died; absence() describes it.
     any = any || !peers_[rank].status.left;
   }
   return any ? absence() : "";
@@ -190,7 +190,8 @@ void Watchdog::State::hurry() {
   hurry_locked();
 }
 
-// Once only: each further look comes by itself, at the urgent pace.
+// Wakes the thread only at the beginning of an urgent period, because it then looks at the urgent
+// pace.
 void Watchdog::State::hurry_locked() {
   if (Clock::now() >= urgent_until_) hurry_ = true;
   urgent_until_ = Clock::now() + kUrgency;
@@ -206,7 +207,7 @@ void Watchdog::State::wait_for_news(std::chrono::milliseconds timeout) {
 std::string Watchdog::State::missing(std::optional<std::uint64_t> number) const {
   const Lock lock(mutex_);
   std::vector<int> ranks;
-  // A store that does not answer is served by a process that does not run.
+  // If the store does not answer, the process that serves it is not running.
   const bool mute = in_store_ && Clock::now() - asked_ >= kSilentLooks * options_.beat;
   if (mute && options_.store_rank >= 0) return names({options_.store_rank});
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {

@@ -3,7 +3,7 @@
 // because they called different collectives.
 //
 // Every rank has one thread that, four times a second, writes its status into the store and reads
-// the status of the others, over a connection of its own. Waits use what the thread found and never
+// the status of the others, over a connection of its own. Waits use the thread's findings and never
 // query the store themselves, because a store on a stopped host does not answer.
 #pragma once
 
@@ -45,11 +45,11 @@ struct WatchdogOptions {
   /// Deletes this rank's keys. Called on the watchdog's thread when this rank leaves and the store
   /// is alive.
   std::function<void()> farewell{};
-  /// Called on the watchdog's thread each time it has read the store.
+  /// Called on the watchdog's thread after each time it has read the store.
   std::function<void()> looked{};
 };
 
-/// Safe to use from several threads. Nothing here but wait_for_news() blocks.
+/// Safe to use from several threads. Only leave() and wait_for_news() may block.
 class Watchdog {
  public:
   using Ticket = std::uint64_t;
@@ -84,7 +84,7 @@ class Watchdog {
   /// group". For a message to or from `peer`, that rank is reported first. If the store is gone,
   /// the exact cause is unknown: "rank 0 died or left the group (its store is gone)", "rank 2 died
   /// or left the group (its connection is closed, and the store, which would know, is gone)". Empty
-  /// if nothing is known. Calling this makes the next looks more frequent.
+  /// if nothing is known. Calling this makes the watchdog look more frequently for a moment.
   std::string explanation(std::optional<int> peer = std::nullopt);
   /// The store's last error, as in "rank 1 cannot use the store: ..."; empty if the store works.
   std::string store_trouble() const;
@@ -97,7 +97,7 @@ class Watchdog {
   /// could be queried. Reports that the store has been gone, or has not answered, for `limit`; an
   /// operation that needs that rank will not end. Empty otherwise.
   std::string lost_store(std::chrono::milliseconds limit) const;
-  /// Looks at once, and more frequently for a moment.
+  /// Makes the watchdog look at the store immediately, and more frequently for a moment.
   void hurry();
   /// Waits until the watchdog has looked again, at most `timeout`.
   void wait_for_news(std::chrono::milliseconds timeout);
@@ -107,7 +107,7 @@ class Watchdog {
   std::string missing(std::optional<std::uint64_t> number) const;
   /// "rank 1 is in barrier (operation 3), rank 2 last completed ... and has been silent for 4.2 s".
   std::string whereabouts() const;
-  /// The number by which messages name `rank`.
+  /// The number by which error messages name `rank`.
   int world_rank(int rank) const;
 
   class State;
@@ -117,7 +117,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// "all_reduce[float32, 4] (operation 17)".
+/// Formats a call as "all_reduce[float32, 4] (operation 17)"; without a number, only the call.
 std::string describe_numbered(const CallDescription& call, std::optional<std::uint64_t> number);
 
 }  // namespace lockstep

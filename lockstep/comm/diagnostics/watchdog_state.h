@@ -1,4 +1,5 @@
-// What a Watchdog and its thread share. Internal to watchdog.cpp and watchdog_thread.cpp.
+// The state that a Watchdog shares with its thread. Internal to watchdog.cpp and
+// watchdog_thread.cpp.
 #pragma once
 
 #include <algorithm>
@@ -22,19 +23,19 @@ namespace watching {
 
 inline constexpr int kSilentLooks = 3;
 inline constexpr std::chrono::milliseconds kDepartureGrace{1000};
-/// More calls than a rank has under way while another rank still waits in the first of them.
+/// More than the number of calls by which a rank can be ahead of another rank.
 inline constexpr std::size_t kRecentCalls = 256;
 
 // The status that a rank publishes.
 struct Status {
   std::uint64_t beat = 0;
   std::int64_t number = -1;  ///< number of the last collective that it called
-  bool knows_end = false;    ///< it has read why the group ended
+  bool knows_end = false;    ///< whether it has read why the group ended
   bool left = false;
-  std::int64_t oldest = -1;  ///< the number of the first collective that is under way,
-  std::string oldest_call;   ///< and what was called
+  std::int64_t oldest = -1;  ///< number of the oldest collective that is under way
+  std::string oldest_call;   ///< that collective's call
   std::string words = "has called nothing yet";
-  std::string doorbell;  ///< where its host can be asked for an answer (doorbell.h); may be empty
+  std::string doorbell;  ///< address at which its host can be probed (doorbell.h); may be empty
 
   std::string to_text() const {
     return lockstep::str(beat, ' ', number, ' ', knows_end ? 1 : 0, ' ', left ? 1 : 0, ' ', oldest,
@@ -77,8 +78,8 @@ struct Peer {
   Clock::time_point seen = Clock::now();  ///< when its beat last changed
   int silent_looks = 0;
   Clock::time_point asked{};  ///< when its host was last probed
-  std::optional<Clock::time_point>
-      gone_since;  ///< its connection is closed, and it or the store left
+  /// Set when its connection is closed and it has left or the store is gone.
+  std::optional<Clock::time_point> gone_since;
 };
 
 }  // namespace watching
@@ -165,15 +166,15 @@ class Watchdog::State {
   const WatchdogOptions options_;
 
   mutable std::mutex mutex_;      // guards the members below
-  std::condition_variable wake_;  // the thread
+  std::condition_variable wake_;  // wakes the thread
   std::condition_variable news_;  // wakes wait_for_news()
   bool stop_ = false;
   bool finished_ = false;
   bool in_store_ = false;
-  Clock::time_point asked_{};  ///< when the store was last asked
-  bool store_gone_ = false;    ///< the connection to it is lost
+  Clock::time_point asked_{};  ///< when the store was last queried
+  bool store_gone_ = false;    ///< whether the connection to the store is lost
   Clock::time_point store_gone_since_{};
-  bool store_cut_off_ = false;  ///< because its host does not answer
+  bool store_cut_off_ = false;  ///< whether it is lost because the store's host does not answer
   std::string store_error_;     ///< error of the last call, if it failed
   bool hurry_ = false;
   bool end_published_ = false;

@@ -1,4 +1,4 @@
-// The watchdog's thread: it writes, reads, and judges what it read.
+// The watchdog's thread: it writes this rank's status, reads the peers' and detects failures.
 #include <lockstep/comm/diagnostics/watchdog_state.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ using watching::kSilentLooks;
 
 constexpr const char* kAbortKey = "abort";
 constexpr const char* kLeftKey = "left";  // counts the ranks that left
-constexpr const char* kNoReason = "-";    // under kAbortKey, until a reason stands there
+constexpr const char* kNoReason = "-";    // the value of kAbortKey until the group ends
 constexpr std::chrono::milliseconds kUrgentBeat{50};
 constexpr std::chrono::milliseconds kFarewellLimit{300};
 constexpr std::chrono::milliseconds kAnnouncementLimit{600};
 constexpr std::chrono::milliseconds kTellPause{20};
-constexpr std::chrono::milliseconds kHostAnswerTime{
-    1500};  // a lost packet is sent again after a second
+// Long enough for one retransmission, which TCP sends after a second.
+constexpr std::chrono::milliseconds kHostAnswerTime{1500};
 
 // Whether the process that served the store has ended or missed the deadline. Any other error may
 // be temporary.
@@ -80,7 +80,7 @@ void Watchdog::State::outside(Lock& lock, Function&& function) {
   lock.lock();
 }
 
-// Like the above, for a call to the store. stop() does not wait for it, because the store may never
+// Like outside(), for a call to the store. stop() does not wait for it, because the store may never
 // answer. Returns false if the call failed.
 template <class Function>
 bool Watchdog::State::with_store(Lock& lock, Function&& function) {
@@ -110,11 +110,11 @@ bool Watchdog::State::with_store(Lock& lock, Function&& function) {
 void Watchdog::State::connect_anew(Lock& lock) {
   c10::intrusive_ptr<c10d::Store> own;
   with_store(lock, [&] {
-    store_->check({kAbortKey});  // throws where it is gone; a connection would be tried for minutes
+    store_->check({kAbortKey});  // throws if the store is gone, for which clone() needs minutes
     try {
       own = store_->clone();
     } catch (const std::exception&) {
-      // It cannot be cloned.
+      // This store cannot be cloned.
     }
   });
   if (own) store_ = std::move(own);
@@ -164,7 +164,7 @@ void Watchdog::State::read(Lock& lock) {
     keys.push_back(status_key(ranks.back()));
     all_reported = all_reported && peers_[rank].reported;
   }
-  // The last one: who left because it ended the group wrote that first.
+  // This key is read last: a rank that left because it ended the group wrote the reason first.
   keys.push_back(kAbortKey);
   std::vector<std::string> texts(keys.size());
   const bool found = with_store(lock, [&] {
@@ -174,7 +174,8 @@ void Watchdog::State::read(Lock& lock) {
       return;
     }
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      // Never a get of what may not be there: it would block, and everybody else with it.
+      // Do not get a key that may not exist: the call would block, and with it all other users of
+      // the store.
       if (store_->check({keys[i]})) texts[i] = store_text(store_->get(keys[i]));
     }
   });
@@ -292,7 +293,8 @@ bool Watchdog::State::is_cut_off(Lock& lock, int rank) {
   return !answers;
 }
 
-// A peer in a collective waits for ranks that have called something else under the same number.
+// Ends the group if a peer waits in a collective while this rank made a different call under the
+// same number.
 void Watchdog::State::compare_calls(Lock& lock) {
   for (std::size_t i = 0; i < peers_.size() && !end_ && !stop_; ++i) {
     const Status& status = peers_[i].status;

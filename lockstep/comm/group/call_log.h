@@ -37,11 +37,11 @@ class CallLog {
 
   /// Records a failure. On the group's first failure the recorder is dumped and the returned error
   /// has the type of `error` and also names the location of the dump. On later failures `error` is
-  /// returned unchanged. A ConfigError means that the call was wrong and the group goes on; it does
-  /// not count as a failure of the group.
+  /// returned unchanged. A ConfigError means that the call was wrong and the group is still usable;
+  /// it does not count as a failure of the group.
   std::exception_ptr failed(FlightRecorder::Id id, std::exception_ptr error) noexcept;
-  /// Like failed(), for a call that nobody waits for any more. If it is the group's first failure,
-  /// the error is logged, and the next failed() returns the location of the dump.
+  /// Like failed(), for a call for which no caller waits any more. If it is the group's first
+  /// failure, the error is logged, and the next failed() returns the location of the dump.
   void failed_unseen(FlightRecorder::Id id, std::exception_ptr error) noexcept;
 
   const std::shared_ptr<FlightRecorder>& recorder() const { return recorder_; }
@@ -62,8 +62,8 @@ class CallLog {
   std::string place_of_dump_;  ///< empty if the dump could not be written
 };
 
-/// The folder given in the options, else LOCKSTEP_FLIGHT_RECORDER, else this job's folder inside
-/// user_flight_directory().
+/// The folder for dumps: `wanted` if set, else LOCKSTEP_FLIGHT_RECORDER, else this job's folder
+/// inside user_flight_directory().
 std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted,
                                                 const std::string& job = "");
 

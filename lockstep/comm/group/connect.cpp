@@ -28,8 +28,8 @@
 namespace lockstep {
 namespace {
 
-// State shared by the groups that a process joins separately: while one is waited for, the others
-// must make progress. Keyed by rank, because tests run ranks as threads.
+// State shared by the groups that a process joins separately: while a thread waits for one, the
+// others must make progress. Keyed by rank, because tests run ranks as threads.
 struct Shared {
   std::shared_ptr<Progress> progress;
   std::shared_ptr<FlightRecorder> recorder;

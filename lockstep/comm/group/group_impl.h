@@ -30,7 +30,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   const Prepare prepare;
   const std::shared_ptr<CallLog> log;
 
-  /// Run a prepared collective or message: run() until its end, start() in the background.
+  /// Runs a prepared collective or message: run() waits for its end, start() does not.
   void run(Prepared&& prepared, int tag = 0);
   std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<Prepared> prepared);

@@ -57,7 +57,7 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   try {
     work_->wait(timeout);
   } catch (const ConfigError&) {
-    if (!work_->error()) throw;  // the wait was invalid; the operation goes on
+    if (!work_->error()) throw;  // the wait was invalid; the operation continues
     fail(std::current_exception());
   } catch (...) {
     fail(std::current_exception());
@@ -98,7 +98,7 @@ std::exception_ptr GroupWork::error() const {
   return work_->error();
 }
 
-// Whether it is known how the operation ended. A first wait on a stream operation does not show it.
+// Whether the outcome is known. It is not known after the first wait for a stream operation.
 bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
   if (state_ == State::kFailed) return true;

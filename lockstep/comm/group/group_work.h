@@ -23,8 +23,8 @@ namespace lockstep {
 /// and is_completed() returns false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
-  /// `runs_on_stream`: the backend's. The end of a StreamOrdered Work on the device is reported to
-  /// the log.
+  /// `runs_on_stream` is that of the backend. If it is true, a StreamOrdered Work reports its end
+  /// on the device to the log.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
             FlightRecorder::Id id, bool runs_on_stream);
 

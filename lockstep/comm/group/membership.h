@@ -22,10 +22,10 @@ struct Membership {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::vector<int> world_ranks;          ///< of all members, by rank
-  std::vector<Profile> profiles;         ///< of all members, by rank
+  std::vector<int> world_ranks;          ///< ranks of all members in the first group, by rank
+  std::vector<Profile> profiles;         ///< profiles of all members, by rank
   std::optional<TextExchange> exchange;  ///< empty in a group of one
-  std::string own_address;               ///< of this host, for connections from peers
+  std::string own_address;               ///< address of this host for connections from peers
   bool foreign_store = false;            ///< the store is served outside of these ranks
   ProcessGroupOptions options;
   // Shared by a first group and all groups made from it.
@@ -36,7 +36,7 @@ struct Membership {
   std::shared_ptr<Backend> parent;
   int color = 0;  ///< passed to the split
   /// Called repeatedly while the members connect. Throws once the parent group has ended. Empty in
-  /// a first group, and in a group that is connected.
+  /// a first group, and once the group is connected.
   std::function<void()> check;
 
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }

@@ -171,19 +171,19 @@ class ProcessGroup {
   /// it copy nothing if it is symmetric memory: on the CPU of a single host it is shared between
   /// the ranks, and over NCCL it is registered with NCCL if possible. Otherwise it is plain memory,
   /// including on a GPU whose group works in host memory. All ranks must use it at the same offset.
-  /// It may be held longer than the group and stays valid. After a failure of the group its
-  /// contents are undefined on every rank: a peer may have written a part of its results, or still
-  /// be writing. Throws ConfigError, after which the group is still usable, if no tensor can have
-  /// the shape or there is not enough memory; ranks that share the memory throw together.
+  /// The tensor may outlive the group. After a failure of the group its contents are undefined on
+  /// every rank: a peer may have written a part of its results, or still be writing. Throws
+  /// ConfigError, after which the group is still usable, if no tensor can have the shape or there
+  /// is not enough memory; ranks that share the memory throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Views of the same place in each rank's memory. If `tensor` lies in memory that this rank got
   /// from this group's allocate(), returns one tensor per rank with the shape and strides of
   /// `tensor`, which can be read and written like any other (on rank 1 the second is `tensor`
   /// itself). Empty for other memory, and if the ranks do not share memory ("gloo", "nccl",
-  /// "hierarchical"). In a group of one, `tensor`. Local: only collectives, such as barrier(),
-  /// ensure that a peer has finished writing. The views hold the memory and may outlive the group,
-  /// but collectives on views of peers' memory make copies.
+  /// "hierarchical"). In a group of one, returns `tensor` itself. Local: only collectives, such as
+  /// barrier(), ensure that a peer has finished writing. The views hold the memory and may outlive
+  /// the group, but collectives on views of peers' memory make copies.
   Tensors peer_views(const torch::Tensor& tensor) const;
 
   /// Whether ranks share the memory returned by allocate(), so that peer_views() works on it. False
@@ -199,8 +199,8 @@ class ProcessGroup {
   /// as in MPI_Comm_split; empty if color is negative.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
-  /// Local. The calls of this rank that have ended since `from`: in this group, in the first group,
-  /// and in all groups made from the first. Only the last 2,000 operations are kept.
+  /// Local. Returns this rank's calls that have ended since `from`: in this group, in the first
+  /// group, and in all groups made from the first. Only the last 2,000 operations are kept.
   std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
   /// Ends the group on all ranks: every current and later wait throws CommError with `reason` and,

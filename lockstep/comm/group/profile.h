@@ -1,5 +1,5 @@
-// A rank's requests and capabilities. All ranks see all profiles and therefore make the same
-// decisions.
+// Profiles: the requests and capabilities of each rank. All ranks see all profiles and therefore
+// make the same decisions.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 namespace lockstep {
 
 struct Profile {
-  std::string backend;  ///< requested
+  std::string backend;  ///< requested backend
   std::string device;   ///< device type: "cpu", "cuda"
   std::string gpu;      ///< globally unique name; empty for a CPU, and for CUDA without NCCL
   std::string host;     ///< equal on ranks that may be able to share memory

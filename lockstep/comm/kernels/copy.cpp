@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Highway compiles this file once per instruction set and picks at run time.
+// Highway compiles this file once per instruction set and selects one at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/comm/kernels/copy.cpp"
 #include <hwy/cache_control.h>
@@ -16,7 +16,7 @@ namespace lockstep::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A streaming store fills whole cache lines best, and has to be aligned.
+// Streaming stores must be aligned and are fastest for whole cache lines.
 constexpr std::size_t kLine = 64;
 
 void copy_with_target(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -40,7 +40,7 @@ void copy_with_target(std::byte* to, const std::byte* from, std::size_t bytes) {
     hn::Stream(x3, tag, out + 3 * lanes);
   }
   std::memcpy(out, in, bytes);
-  // Streaming stores are outside of the order that other threads rely on.
+  // Streaming stores are weakly ordered; the fence restores the order that other threads rely on.
   hwy::FlushStream();
 #else
   std::memcpy(to, from, bytes);

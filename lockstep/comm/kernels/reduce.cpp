@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// Highway compiles this file once per instruction set and picks at run time.
+// Highway compiles this file once per instruction set and selects one at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/comm/kernels/reduce.cpp"
 #include <hwy/foreach_target.h>
@@ -63,8 +63,8 @@ struct Product : Operation {
   }
 };
 
-// A processor's own minimum of floats drops NaN, and processors differ in which zero they take for
-// the smaller one. Here the first of two equal values stays.
+// The processors' minimum instructions drop NaN and differ in which zero they treat as smaller.
+// This operation keeps NaN and, of two equal values, the first.
 struct Min : Operation {
   template <class V>
   V combine(V a, V b) const {
@@ -108,7 +108,8 @@ struct BitwiseXor : Operation {
   }
 };
 
-// One vector of each source to one vector of each destination; all loads come before all stores.
+// Combines one vector of each source into one vector of each destination. All loads precede all
+// stores, because a source may also be a destination.
 template <class Element, class Op, class D, class Froms, class Tos>
 HWY_INLINE void combine_vector(D tag, const Froms& sources, const Tos& destinations,
                                std::size_t offset, Op op) {
@@ -121,8 +122,8 @@ HWY_INLINE void combine_vector(D tag, const Froms& sources, const Tos& destinati
   for (std::byte* destination : destinations) Element::store(tag, x, destination + offset);
 }
 
-// As above, for four vectors at a time, which stay in registers while the sources pass by. (They
-// are no array, because vectors of some instruction sets have no size.)
+// Like combine_vector(), for four vectors that stay in registers while the sources are combined.
+// (They are not an array, because vectors of some instruction sets have no compile-time size.)
 template <class Element, class Op, class D, class Froms, class Tos>
 HWY_INLINE void combine_four(D tag, const Froms& sources, const Tos& destinations,
                              std::size_t offset, Op op) {
@@ -152,7 +153,7 @@ HWY_INLINE void combine_four(D tag, const Froms& sources, const Tos& destination
   }
 }
 
-// By value: the pointers of a std::array stay in registers.
+// The lists are passed by value, so that the pointers of a std::array stay in registers.
 template <class Element, class Op, class Froms, class Tos>
 void combine_lists(Froms sources, Tos destinations, std::size_t count, Op op) {
   const hn::ScalableTag<typename Element::Lane> tag;
@@ -169,8 +170,8 @@ void combine_lists(Froms sources, Tos destinations, std::size_t count, Op op) {
   }
 }
 
-// Sums of floats from two ranks are by far the most frequent: as long as the data is in a cache,
-// loops of known length make them a tenth to a quarter faster.
+// Float sums of two ranks are by far the most frequent case. Loops of known length make them 10% to
+// 25% faster while the data is in a cache.
 template <class Element, class Op>
 void combine(Sources sources, Destinations destinations, std::size_t count, Op op) {
   if constexpr (std::is_base_of_v<Sum, Op> && hwy::IsFloat<typename Element::Stored>()) {
@@ -208,7 +209,8 @@ void reduce_floats(Sources sources, Destinations destinations, std::size_t count
   }
 }
 
-// Only min and max see the sign; operations on bits do not see where an element begins.
+// Only min and max depend on the sign, so the other operations run on unsigned integers. Bitwise
+// operations do not depend on the element size, so they run on bytes.
 template <class T>
 void reduce_integers(Sources sources, Destinations destinations, std::size_t count, ReduceOp op) {
   using Bits = Plain<std::make_unsigned_t<T>>;
@@ -279,7 +281,7 @@ void reduce_with_target(Sources sources, Destinations destinations, std::size_t 
   }
 }
 
-// A NaN is what is larger than infinity, but for the sign.
+// Without its sign bit, a NaN is larger than infinity when both are compared as integers.
 template <class T>
 std::size_t find_larger(const std::byte* data, std::size_t count, T infinity) {
   const hn::ScalableTag<T> tag;

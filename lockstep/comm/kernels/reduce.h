@@ -1,4 +1,4 @@
-// Combining the same elements of several buffers: the arithmetic of every reduction.
+// Element-wise reduction of several buffers: the arithmetic of every reducing collective.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace lockstep {
 
 /// Why `op` is not defined for `type`, as in "the average of int64 is not defined"; empty if it is
-/// defined. Undefined are averages of integers, bitwise operations on floats, and every operation
-/// on kByte.
+/// defined. Averages of integers, bitwise operations on floats, and all operations on kByte are
+/// undefined.
 std::string why_not_reducible(DataType type, ReduceOp op);
 
 /// For each i in [0, count): x = sources[0][i] op sources[1][i] op ..., in that order; stored to

@@ -1,5 +1,5 @@
-// How the element types of reductions enter and leave vectors. Compiled once per instruction set,
-// as part of the source file that includes it (hence a guard that opens again for each).
+// Loads and stores of the element types of reductions. Compiled once per instruction set as part of
+// the source file that includes it, so the include guard toggles for each instruction set.
 #if defined(LOCKSTEP_COMM_REDUCE_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_COMM_REDUCE_ELEMENTS_INL_H
 #undef LOCKSTEP_COMM_REDUCE_ELEMENTS_INL_H
@@ -18,8 +18,8 @@ namespace lockstep::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// An element type is how its values are loaded into the lanes in which they are combined, and how
-// results are stored. Pointers need no alignment.
+// An element type defines how its values are loaded into the vector lanes in which they are
+// combined, and how results are stored. Pointers need no alignment.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -46,7 +46,7 @@ struct Plain {
   }
 };
 
-// No instruction set multiplies bytes, so they do it in lanes of 16 bits.
+// No instruction set multiplies bytes, so bytes are multiplied in 16-bit lanes.
 struct WidenedByte {
   using Stored = std::uint8_t;
   using Lane = std::uint16_t;
@@ -58,7 +58,7 @@ struct WidenedByte {
   template <class D, class V>
   static void store(D tag, V value, std::byte* to) {
     const hn::Rebind<Stored, D> narrow;
-    // Narrowing saturates; without the upper bits it wraps.
+    // DemoteTo() saturates. Clearing the upper bits first makes the result wrap around.
     const auto low = hn::BitCast(hn::RebindToSigned<D>(), hn::And(value, hn::Set(tag, 0xFF)));
     Plain<Stored>::store(narrow, hn::DemoteTo(narrow, low), to);
   }
@@ -67,7 +67,7 @@ struct WidenedByte {
 struct Bool {
   using Stored = std::uint8_t;
   using Lane = std::uint8_t;
-  // Any other byte than 0 is true, as for C++.
+  // Every byte other than 0 counts as true, as in C++.
   template <class D>
   static auto load(D tag, const std::byte* from) {
     return hn::Min(Plain<Lane>::load(tag, from), hn::Set(tag, 1));
@@ -78,8 +78,8 @@ struct Bool {
   }
 };
 
-// The two halves pass through the bits of a float32 in 32-bit lanes, whose upper 16 bits are zero
-// where they hold a half.
+// Both 16-bit float types are converted through 32-bit lanes. A lane that holds a 16-bit float has
+// zeros in its upper 16 bits.
 template <class D>
 auto load_half_bits(D tag, const std::byte* from) {
   const hn::Rebind<std::uint16_t, D> narrow;
@@ -113,8 +113,8 @@ struct BFloat16 {
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET < HWY_SSE4 && !defined(HWY_DISABLE_F16C)
-// The processor's conversions, which round to nearest, ties to even. (A smaller target
-// is a better one.)
+// Uses the processor's conversions, which round to nearest, ties to even. (Smaller values of
+// HWY_TARGET are more capable instruction sets.)
 struct Float16 {
   using Stored = std::uint16_t;
   using Lane = float;
@@ -132,7 +132,7 @@ struct Float16 {
   }
 };
 #else
-// Highway's conversions truncate here and know neither infinity nor NaN.
+// On these targets, Highway's conversions truncate and support neither infinity nor NaN.
 struct Float16 {
   using Stored = std::uint16_t;
   using Lane = float;
@@ -147,12 +147,12 @@ struct Float16 {
     const auto half = load_half_bits(tag, from);
     const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits_tag, 0x8000)));
     const auto shifted = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits_tag, 0x7FFF)));
-    // A half's exponent is 15 too large where a float's is 127 too large; 31 stands for infinity
-    // and NaN as 255 does.
+    // The exponent of a half has a bias of 15, that of a float a bias of 127. Infinity and NaN have
+    // the exponent 31 in a half and 255 in a float.
     const auto number = hn::Add(shifted, hn::Set(bits_tag, (127 - 15) << 23));
     const auto special = hn::Or(shifted, hn::Set(bits_tag, 255u << 23));
-    // With exponent 0 the mantissa counts units of 2^-24 and has no hidden 1: put one there, take
-    // it off as a float.
+    // With exponent 0, the mantissa counts units of 2^-24 and has no implicit 1. Add an implicit 1,
+    // then subtract it as a float.
     const auto one = hn::Set(bits_tag, exponent(-14));
     const auto denormal = hn::BitCast(
         bits_tag, hn::Sub(hn::BitCast(tag, hn::Or(shifted, one)), hn::BitCast(tag, one)));
@@ -169,13 +169,14 @@ struct Float16 {
     const auto signed_bits = hn::BitCast(bits_tag, value);
     const auto sign = hn::And(hn::ShiftRight<16>(signed_bits), hn::Set(bits_tag, 0x8000));
     const auto bits = hn::And(signed_bits, hn::Set(bits_tag, 0x7FFFFFFF));
-    // Half a unit in the last place of the result, less one where that place is even. A carry into
-    // the exponent is right, up to infinity.
+    // Round by adding half a unit in the last place of the result, minus one if that place is even.
+    // A carry into the exponent gives the correct result, up to infinity.
     const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(bits_tag, 1));
     const auto rebased = hn::Sub(bits, hn::Set(bits_tag, (127u - 15) << 23));
     const auto number =
         hn::ShiftRight<13>(hn::Add(hn::Add(rebased, odd), hn::Set(bits_tag, 0xFFF)));
-    // Below 2^-14 the unit is 2^-24, which is that of floats in [1/2, 1): adding 1/2 rounds to it.
+    // Below 2^-14 the unit is 2^-24, which is also the unit of floats in [1/2, 1). Adding 1/2
+    // therefore rounds to it.
     const auto half = hn::Set(bits_tag, exponent(-1));
     const auto denormal = hn::Sub(
         hn::BitCast(bits_tag, hn::Add(hn::BitCast(tag, bits), hn::BitCast(tag, half))), half);

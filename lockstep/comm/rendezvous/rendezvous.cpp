@@ -48,7 +48,7 @@ int duplicate(int listen_fd) {
   return copy;
 }
 
-// One rank of each host logs which store it waits for. Rank 1 logs it, too, in case rank 0 is
+// One rank of each host logs which store it waits for. Rank 1 also logs it, in case rank 0 is
 // missing on its host.
 std::function<void()> notice_of(const WorkerEnvironment& environment,
                                 std::chrono::milliseconds timeout) {
@@ -87,8 +87,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
   return c10::make_intrusive<StoreClient>(std::move(options), std::move(server));
 }
 
-// Without a secret the port authenticates nobody. The launcher decides who can reach its own store,
-// so in that case a missing secret causes only a warning.
+// Without a secret, any process that reaches the port can join. The launcher decides which machines
+// can reach its own store, so in that case a missing secret causes only a warning.
 void require_secret(const WorkerEnvironment& environment) {
   if (job_secret() ||
       !is_reached_from_outside(environment.master_addr, on_several_hosts(environment))) {

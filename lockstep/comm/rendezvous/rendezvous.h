@@ -1,4 +1,5 @@
-// How ranks meet: through a key-value store at an address that all of them know, and a roll call.
+// The rendezvous: ranks meet through a key-value store at an address that all of them know, and
+// then hold a roll call.
 #pragma once
 
 #include <chrono>
@@ -12,24 +13,24 @@ namespace lockstep {
 
 struct Meeting {
   TextExchange exchange;
-  std::string own_address;  ///< of this host, for connections from peers
+  std::string own_address;  ///< address of this host for connections from peers
 };
 
 /// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR only,
-/// unless the launcher already serves one; the others connect. Then every rank reports, and all
-/// wait for all others. TimeoutError names the missing ranks. CommError names a rank that appears
-/// twice, expects another world size, or does not know the others' secret (secret.h). ConfigError
-/// is thrown if other machines could reach a store served by rank 0 and there is no secret. After a
-/// failure rank 0 still holds environment.listen_fd, so another attempt may follow if rank 0 serves
-/// the store. After success it has closed the descriptor. `host_timeout`: as in
+/// unless the launcher already serves one; the others connect. Then every rank reports and waits
+/// for all others. Throws TimeoutError that names the missing ranks; CommError that names a rank
+/// that appears twice, expects another world size, or does not know the others' secret (secret.h);
+/// and ConfigError if other machines could reach a store served by rank 0 and there is no secret.
+/// After a failure rank 0 still holds environment.listen_fd, so another attempt may follow if rank
+/// 0 serves the store. After success it has closed the descriptor. `host_timeout` is that of
 /// ProcessGroupOptions.
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
                    std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
 
-/// Collective. Only the roll call, over a store that no other group uses. Returns the channel for
-/// all further exchanges between the ranks, which is encrypted if they have a secret. `world_rank`:
-/// this rank in the first group, for messages. `meanwhile` is called during waits, here and in
-/// later exchanges.
+/// Collective. Holds only the roll call, over a store that no other group uses. Returns the channel
+/// for all further exchanges between the ranks, which is encrypted if they have a secret.
+/// `world_rank` is this rank's number in the first group, for error messages. `meanwhile` is called
+/// during waits, here and in later exchanges.
 TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile = {});

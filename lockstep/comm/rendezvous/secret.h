@@ -1,8 +1,8 @@
 // The secret of a job: only processes that know it can take part.
 //
-// A store at a port authenticates nobody: without a secret, whoever reaches the port can join, and
-// can read and change the ranks' messages. A meeting point that rank 0 serves and other machines
-// can reach therefore needs a secret; Lockstep's launcher makes one for every job
+// A store does not authenticate its clients: without a secret, any process that reaches the port
+// can join, and can read and change the ranks' messages. A meeting point that rank 0 serves and
+// other machines can reach therefore needs a secret; Lockstep's launcher makes one for every job
 // (docs/launching.md). With LOCKSTEP_SECRET in the environment of all ranks (set by a launcher;
 // `openssl rand -hex 32` makes one):
 //   * every rank proves to every other that it knows the secret, by HMAC-SHA256 over random numbers
@@ -10,9 +10,9 @@
 //   * afterwards the names and contents of all entries in the store are encrypted (secret_store.h)
 //     with a key that is new for every meeting. TCPStore lists its entries to anyone who asks, so a
 //     prefix that is hard to guess would hide nothing.
-// Whoever reaches the port can still end the job, by taking a rank's place before the proof or by
-// deleting or overwriting keys. That causes an error on the ranks, but never makes them accept
-// forged data. Later traffic between ranks over Gloo or NCCL is not encrypted.
+// A process that reaches the port can still end the job, by taking a rank's place before the proof
+// or by deleting or overwriting keys. That causes an error on the ranks, but never makes them
+// accept forged data. Later traffic between ranks over Gloo or NCCL is not encrypted.
 #pragma once
 
 #include <optional>

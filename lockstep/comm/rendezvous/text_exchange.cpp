@@ -156,8 +156,8 @@ void TextExchange::await(const std::vector<std::string>& keys,
     try {
       if (check && !lost) check();
     } catch (const CommError&) {
-      // The peer may have finished its part before it left, while others are about to finish
-      // theirs.
+      // The peer may have finished its part before it left, and other ranks may be about to finish
+      // their parts.
       lost = std::current_exception();
       deadline = Deadline(std::min(kTimeToTell, timeout));
     }

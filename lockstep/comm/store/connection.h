@@ -45,12 +45,12 @@ class AnswerLimit {
 
 /// Safe to use from several threads. Queries run one at a time, and the time limit of an answer
 /// starts when the previous query has ended. Throws TimeoutError if the store does not answer and
-/// std::system_error if it has closed the connection; afterwards the connection cannot be used any
-/// more, and every call throws the same error. After any other exception, such as std::bad_alloc,
-/// the connection cannot be used either, and calls throw std::system_error.
+/// std::system_error if it has closed the connection; afterwards the connection is unusable, and
+/// every call throws the same error. After any other exception, such as std::bad_alloc, the
+/// connection is also unusable, and calls throw std::system_error.
 class Connection {
  public:
-  /// Connects, retrying while nobody listens there, and requests a first answer. Throws
+  /// Connects, retrying while no process listens there, and requests a first answer. Throws
   /// TimeoutError at the deadline and CommError if the listener is not a store.
   explicit Connection(ConnectionOptions options);
   ~Connection();

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// The IPv4 or IPv6 address of a host name, as text. CommError when it cannot be resolved.
+/// The IPv4 or IPv6 address of a host name, as text. Throws CommError if it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
 /// Whether a host name or numeric address names this machine without a lookup.
@@ -33,8 +33,8 @@ std::string meeting_address(const std::string& host, bool several_hosts);
 bool is_reached_from_outside(const std::string& host, bool several_hosts);
 
 /// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The
-/// caller owns the descriptor. CommError names the address and the reason: in use, not an address
-/// of this machine, or not permitted.
+/// caller owns the descriptor. Throws CommError with the address and the reason: in use, not an
+/// address of this machine, or not permitted.
 int listen_on(const std::string& host, std::uint16_t port);
 
 /// A socket that reserves a free port of `host` without listening: the kernel refuses each
@@ -46,13 +46,13 @@ int hold_port(const std::string& host);
 std::uint16_t bound_port(int fd);
 
 /// Whether a connected socket is its own peer. That happens on a connection to a local port without
-/// a listener if the kernel chooses the same port for the near end.
+/// a listener if the kernel chooses the same port for the local end.
 bool is_own_end(int fd);
 
 /// The address of the local interface on the route to `host`.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
 
-/// Connects to host:port, retrying until somebody listens there. `meanwhile`, if given, is called
+/// Connects to host:port, retrying until a process listens there. `meanwhile`, if given, is called
 /// before each retry, at most 5 s apart. The caller owns the descriptor, which is non-blocking.
 /// Throws TimeoutError at the deadline.
 int connect_to_listener(const std::string& host, std::uint16_t port,
@@ -69,9 +69,9 @@ void give_up_silent_host(int fd, std::chrono::milliseconds timeout);
 /// its host answers.
 void limit_unacknowledged(int fd, std::chrono::milliseconds timeout);
 
-/// Whether anything at the host's address answers a connection: a listener, or the kernel, which
-/// reports that there is none. False if there is no answer before `timeout` or no route to the
-/// host. True if this process is unable to try.
+/// Whether the host answers a connection: a listener accepts it, or the kernel refuses it. False if
+/// there is no answer before `timeout` or no route to the host. True if this process is unable to
+/// try.
 bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

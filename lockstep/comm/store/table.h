@@ -21,7 +21,7 @@ class Table {
   void set(const std::string& key, std::string value);
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& desired);
-  /// Adds to a decimal number. Empty if the current value is not a number.
+  /// Adds to a decimal number and returns the sum. Empty if the current value is not a number.
   std::optional<std::int64_t> add(const std::string& key, std::int64_t number);
   void append(const std::string& key, const std::string& value);
   bool remove(const std::string& key) { return values_.erase(key) > 0; }
@@ -29,7 +29,7 @@ class Table {
   const std::string* find(const std::string& key) const;
   std::size_t size() const { return values_.size(); }
 
-  /// Makes `waiter` wait for the missing ones of `keys`. Returns false if none is missing.
+  /// Makes `waiter` wait for those of `keys` that do not exist. Returns false if all exist.
   bool wait(Waiter waiter, const std::vector<std::string>& keys);
   void cancel(Waiter waiter);
 

@@ -8,8 +8,8 @@
 namespace lockstep::shm {
 namespace {
 
-// A poll costs about 10 ns and reading the clock about as much, so the clock is read only now and
-// then.
+// A poll costs about 10 ns and reading the clock about the same, so the clock is read only once per
+// this many polls.
 constexpr unsigned kLooksPerClock = 32;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a rank passes the time until a peer has done its part.
+// The waiting strategy of a rank until a peer has done its part: spin, yield, sleep.
 #pragma once
 
 #include <chrono>

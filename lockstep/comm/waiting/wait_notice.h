@@ -13,8 +13,8 @@ namespace lockstep {
 /// thread-safe.
 class WaitNotice {
  public:
-  /// Call it repeatedly while waiting. `words()` returns who waits for what, as in "rank 0 waits
-  /// for rank 3".
+  /// Call it repeatedly while waiting. `words()` describes the wait, as in "rank 0 waits for rank
+  /// 3".
   template <class Words>
   void look(std::chrono::milliseconds timeout, const Words& words) {
     const double seconds = seconds_since(start_);

@@ -1,4 +1,4 @@
-// `lockstep bench` from its users' point of view.
+// `lockstep bench` as its users see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ ProgramResult bench(std::vector<std::string> arguments, const Environment& envir
 
 void expect_success(const ProgramResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  // A machine shared with other tests may be busy; the program then says so.
+  // Other tests may keep the machine busy, which the program then reports.
   EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));
   EXPECT_EQ(result.left_behind, 0);
 }
@@ -63,7 +63,7 @@ TEST(BenchCommand, TimesCollectivesBesideComputing) {
   }
 }
 
-// A thread of this test for each processor, which the program sees as another program.
+// Keeps every processor busy with a thread of this test, which the program sees as another program.
 class BusyProcessors {
  public:
   BusyProcessors() {
@@ -284,7 +284,7 @@ TEST(BenchCommand, TimesEveryCollective) {
         EXPECT_TRUE(backend == "shm" || !row["symmetric"].get<bool>());
       }
       EXPECT_EQ(collectives.size(), 10U);
-      // Nine collectives of two sizes, and the barrier; in shared memory of two kinds.
+      // Nine collectives in two sizes, and the barrier. With shm also on symmetric buffers.
       EXPECT_EQ(rows.size(), backend == "shm" ? 9U * 2 * 2 + 1 : 9U * 2 + 1);
     }
   }
@@ -384,7 +384,7 @@ TEST(BenchCommand, ExplainsAnAlgorithm) {
   }
 }
 
-// Runs as ranks of another launcher; both get one --json, but only rank 0 writes it.
+// Runs two ranks under a foreign launcher. Both get the same --json, but only rank 0 writes it.
 void run_under_a_launcher(const std::vector<std::string>& arguments, const std::string& port) {
   const Environment base = {{"WORLD_SIZE", "2"},
                             {"LOCAL_WORLD_SIZE", "2"},
@@ -398,7 +398,7 @@ void run_under_a_launcher(const std::vector<std::string>& arguments, const std::
     environment["RANK"] = environment["LOCAL_RANK"] = rank;
     runs.push_back(std::make_unique<ProgramRun>(command, environment));
   }
-  // The second ends with the first or shortly after: waiting for the first must not end it.
+  // The second rank ends with the first or shortly after; waiting for the first must not end it.
   int status = 0;
   for (const auto& run : runs) {
     waitpid(run->pid(), &status, 0);

@@ -93,7 +93,7 @@ TEST(BenchCommRows, AreJson) {
   EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
 }
 
-// Runs without the variables of a launcher around the tests.
+// Removes the variables of a launcher that started the tests.
 class BenchCommSettingsTest : public ::testing::Test {
  protected:
   BenchCommSettingsTest() {

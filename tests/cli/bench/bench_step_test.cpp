@@ -25,8 +25,8 @@ TEST(BenchStepRows, SpreadsAreQuartiles) {
   EXPECT_DOUBLE_EQ(spread_of({7}).high, 7);
 }
 
-// Two ranks, three rounds. The slower rank counts, and differences are taken within a round: their
-// median is not the difference of the medians.
+// Two ranks, three rounds. A round counts its slower rank. Differences are taken within a round,
+// because their median is not the difference of the medians.
 TEST(BenchStepRows, CompareWithinRounds) {
   const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
                               {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
@@ -37,11 +37,11 @@ TEST(BenchStepRows, CompareWithinRounds) {
   const BenchStepRow row = summarize({}, variant, &single, &in_step);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 20);
   EXPECT_DOUBLE_EQ(row.step_ms_single->median, 10);
-  EXPECT_DOUBLE_EQ(row.overhead_ms->median, 2);  // of 2, 10 and 1
+  EXPECT_DOUBLE_EQ(row.overhead_ms->median, 2);  // the median of 2, 10 and 1
   EXPECT_DOUBLE_EQ(row.in_step_overhead_ms->median, 0.5);
   EXPECT_DOUBLE_EQ(row.over_in_step_ms->median, 1.5);
   EXPECT_DOUBLE_EQ(row.exposed_ms->median,
-                   0.5);                         // (1 + 0) / 2: in the second step rank 0 came last
+                   0.5);                         // (1 + 0) / 2: rank 0 came last in the second step
   EXPECT_DOUBLE_EQ(row.waited_ms->median, 3.5);  // (4 + 3) / 2
   EXPECT_DOUBLE_EQ(row.cpu_ms.median, 3);
 }

@@ -1,4 +1,4 @@
-// `lockstep bench step --strategy all` from its users' point of view.
+// `lockstep bench step --strategy all` as its users see it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
                "--batch", "8", "--micro-batches", "4", "--threads", "2", "--rounds", "1", "--steps",
                "1", "--json", file.string()});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  // A machine shared with other tests may be busy; the program then says so.
+  // Other tests may keep the machine busy, which the program then reports.
   EXPECT_THAT(result.err, AnyOf("", StartsWith("note: Other programs used ")));
   EXPECT_EQ(result.left_behind, 0);
   EXPECT_THAT(result.out, StartsWith("mnist, 28x28 images, batch 8, 2 threads, precision 32, sgd"));
@@ -76,12 +76,12 @@ TEST(BenchStrategiesCommand, MeasuresEachWayInItsOwnProcesses) {
     EXPECT_GT(rows.at(way)["device_bytes"], 3 * 4 * 21840 / 2) << way;
     EXPECT_LT(rows.at(way)["device_bytes"], 100 << 20) << way;
   }
-  // The net's convolutions compute their backward at once, on two stages and on four.
+  // The net's convolutions compute their backward as a whole, with two stages and with four.
   for (const char* way : {"pipeline-zb-h1", "pipeline-zbv"}) {
     EXPECT_EQ(rows.at(way)["whole_backward"], nlohmann::json::array({0, 1})) << way;
   }
   EXPECT_TRUE(rows.at("split")["whole_backward"].empty());
-  // One stage computes while the other one waits.
+  // One stage computes while the other waits.
   EXPECT_GE(rows.at("split")["bubble"], 0.4);
 }
 

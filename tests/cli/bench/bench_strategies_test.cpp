@@ -63,7 +63,7 @@ TEST(StrategyWays, GiveEachRankAThread) {
 TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
   const StrategyWork work = {.threads = 2, .batch = 8, .micro_batches = 8};
   EXPECT_EQ(way_named("pipeline-1f1b", work).micro_batches, 8);
-  EXPECT_EQ(way_named("hybrid", work).micro_batches, 4);  // of half of the batch
+  EXPECT_EQ(way_named("hybrid", work).micro_batches, 4);  // half of the batch
   EXPECT_EQ(way_named("split", work).micro_batches, 1);
   EXPECT_EQ(way_named("single", work).micro_batches, 0);
   EXPECT_EQ(way_named("single-accumulated", work).micro_batches, 8);
@@ -72,7 +72,7 @@ TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
   EXPECT_EQ(way_named("pipeline-ranks-1f1b", work).batch_shares, 1);
 }
 
-// The formulas of docs/pipelines.md with two workers and eight micro-batches.
+// The formulas of docs/pipelines.md for two workers and eight micro-batches.
 TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
   const StrategyWork work = {.threads = 2, .batch = 64, .micro_batches = 8};
   EXPECT_DOUBLE_EQ(way_named("split", work).replayed_bubble(), 0.5);
@@ -227,7 +227,7 @@ class StrategyRowsTest : public StrategySettingsTest {
  protected:
   StrategyRowsTest() : settings(resolve_strategies(arguments)) {}
 
-  // A round with a step of each of `steps`, on as many ranks as the way has.
+  // A round whose steps take `steps`, with as many ranks as the way has.
   StrategyRounds rounds_of(const std::string& name, const std::vector<double>& steps) const {
     StrategyRounds rounds;
     rounds.way = way_named(name, settings.work);
@@ -251,7 +251,7 @@ class StrategyRowsTest : public StrategySettingsTest {
   BenchStrategiesSettings settings;
 };
 
-// The slower rank counts, and ratios are taken within a round.
+// A round counts its slower rank, and ratios are taken within a round.
 TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
   const StrategyRounds single = rounds_of("single", {10, 20, 40});
   StrategyRounds ddp = rounds_of("ddp", {10, 10, 10});
@@ -260,8 +260,8 @@ TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
   EXPECT_THAT(row.rounds_ms, ElementsAre(10, 25, 10));
   EXPECT_DOUBLE_EQ(row.step_ms.median, 10);
   EXPECT_DOUBLE_EQ(row.single_ms->median, 20);
-  EXPECT_DOUBLE_EQ(row.ratio->median, 1);        // of 1, 0.8 and 4
-  EXPECT_DOUBLE_EQ(row.overhead_ms->median, 0);  // of 0, 5 and -30
+  EXPECT_DOUBLE_EQ(row.ratio->median, 1);        // the median of 1, 0.8 and 4
+  EXPECT_DOUBLE_EQ(row.overhead_ms->median, 0);  // the median of 0, 5 and -30
   EXPECT_DOUBLE_EQ(row.samples_per_second, 12800);
   EXPECT_EQ(row.backend, "shm");
   EXPECT_FALSE(summarize(settings, ddp, nullptr).ratio);
@@ -298,24 +298,24 @@ TEST_F(StrategyRowsTest, KnowTheFullestDeviceOfThreads) {
 }
 
 TEST_F(StrategyRowsTest, SayWhatLimitsThem) {
-  // Two ranks of one thread each that compute all the time.
+  // Two ranks with one thread each, which compute all the time.
   StrategyRounds ddp = rounds_of("ddp", {10});
   EXPECT_DOUBLE_EQ(summarize(settings, ddp, nullptr).utilisation, 1);
   EXPECT_EQ(limit_of(summarize(settings, ddp, nullptr)).what, "processors");
-  // Rank 0 waits for rank 1, which exposes less.
+  // Rank 0 waits for rank 1, whose communication is less exposed.
   ddp.figures[0][0].communication_ms = 4;
   ddp.figures[0][1].communication_ms = 1;
   StepLimit limit = limit_of(summarize(settings, ddp, nullptr));
   EXPECT_EQ(limit.what, "communication");
   EXPECT_DOUBLE_EQ(limit.share, 0.1);
 
-  // Workers that compute for 6 of the 8 ms that the strategy takes.
+  // The workers compute for 6 of the 8 ms that the strategy takes.
   limit = limit_of(summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr));
   EXPECT_EQ(limit.what, "bubble");
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 
   StrategyRounds single = rounds_of("single", {10});
-  single.figures[0][0].processor_ms = 15;  // of 2 x 10
+  single.figures[0][0].processor_ms = 15;  // of 2 processors x 10 ms
   limit = limit_of(summarize(settings, single, nullptr));
   EXPECT_EQ(limit.what, "idle");
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
@@ -367,7 +367,7 @@ TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
   EXPECT_THAT(text, HasSubstr("\nhybrid: 4 ranks share 1 processor\n"));
 }
 
-// The line about the choice of `balance` comes from another process.
+// The line about the choice of `balance` was computed in another process.
 TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
   const StageCuts measured = {.stages = 4,
                               .names = {"layer1.1", "layer2.0", "layer3.0"},

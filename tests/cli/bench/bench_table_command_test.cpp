@@ -1,4 +1,4 @@
-// `lockstep bench table`: short runs of two recipes, and programs that replace PyTorch's.
+// `lockstep bench table` with short runs of two recipes, and with programs in place of PyTorch's.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -25,7 +25,7 @@ class BenchTableCommand : public TrainCommand {
     return run_to_end(
         words, {{"XDG_CACHE_HOME", in_scratch("cache")}, {"LOCKSTEP_DATA", data.path().string()}});
   }
-  // The MNIST net with batches of 8, two steps an epoch, on a processor with one thread a rank.
+  // The MNIST net with batches of 8, two steps per epoch, on a processor with one thread per rank.
   ProgramResult short_mnist_table(std::vector<std::string> more) const {
     more.insert(more.begin(), {"mnist", "--batch-per-rank", "8", "--epochs", "1", "--max-steps",
                                "2", "--threads", "1", "--accelerator", "cpu"});
@@ -47,7 +47,7 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
   const nlohmann::json rows = rows_in("table.json");
   ASSERT_EQ(rows.size(), 4U);
-  // 24 images to train on.
+  // There are 24 training images.
   const int expected[][3] = {{1, 4, 6}, {2, 4, 3}, {1, 6, 4}, {2, 6, 2}};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["ranks"], expected[i][0]);
@@ -60,7 +60,7 @@ TEST_F(BenchTableCommand, TimesEpochsOfAFolderByRanksAndBatches) {
       EXPECT_GT(rows[i][positive], 0.0) << positive;
     }
     EXPECT_GE(rows[i]["epoch_most_s"], rows[i]["epoch_least_s"]);
-    // Only several ranks meet, and give each other parameters.
+    // Ranks meet and synchronise parameters only if there are several.
     EXPECT_EQ(rows[i]["sync_parameters_s"] > 0.0, expected[i][0] > 1);
   }
   EXPECT_EQ(rows[0]["efficiency"], 1.0);
@@ -109,7 +109,7 @@ TEST_F(BenchTableCommand, ComparesStrategiesAndKernels) {
   }
 }
 
-// Without --threads a single rank has as many threads as each of several ranks.
+// Without --threads, a single rank gets as many threads as each of several ranks.
 TEST_F(BenchTableCommand, GivesAllRanksEqualThreads) {
   const ProgramResult result =
       table({"mnist", "--ranks", "1,2", "--max-steps", "1", "--batch-per-rank", "4", "--epochs",
@@ -119,8 +119,8 @@ TEST_F(BenchTableCommand, GivesAllRanksEqualThreads) {
   EXPECT_EQ(rows[0]["threads_per_rank"], rows[1]["threads_per_rank"]);
 }
 
-// A shell script replaces PyTorch's program. The shell does not understand torchrun's words, so the
-// row with two ranks fails.
+// A shell script takes the place of PyTorch's program. The shell does not understand torchrun's
+// arguments, so that the row with two ranks fails.
 TEST_F(BenchTableCommand, MeasuresOtherProgramsAndKeepsRowsWhereOneFails) {
   scratch.write("peers/train_epochs.py", R"(
 echo "$*" >>"$(dirname "$0")/words"

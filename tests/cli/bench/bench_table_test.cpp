@@ -17,7 +17,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The record of a training on 2 ranks whose later epochs take `seconds`.
+// The record of a run on 2 ranks whose epochs after the first take `seconds`.
 json run_of(int ranks, const std::vector<double>& seconds, double group = 0.5) {
   json run = {{"recipe", "mnist"},
               {"device", "cpu"},
@@ -52,10 +52,10 @@ TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
   EXPECT_EQ(row.ranks, 2);
   EXPECT_EQ(row.batch_per_rank, 64);
   EXPECT_EQ(row.iterations_per_epoch, 10);
-  EXPECT_DOUBLE_EQ(row.epoch_s, 3.5);  // of 2, 4, 3, 8
+  EXPECT_DOUBLE_EQ(row.epoch_s, 3.5);  // the median of 2, 4, 3 and 8
   EXPECT_DOUBLE_EQ(row.least_epoch_s, 2);
   EXPECT_DOUBLE_EQ(row.most_epoch_s, 8);
-  EXPECT_DOUBLE_EQ(row.first_epoch_s, 8);  // of 9, 7
+  EXPECT_DOUBLE_EQ(row.first_epoch_s, 8);  // the median of 9 and 7
   EXPECT_DOUBLE_EQ(row.setup_group_s, 0.6);
   EXPECT_DOUBLE_EQ(row.setup_loader_s, 0.25);
   EXPECT_DOUBLE_EQ(row.setup_model_s, 0.125);
@@ -90,7 +90,7 @@ TEST(BenchTable, MarksRanksThatShareProcessors) {
   EXPECT_FALSE(table_row_of(way_of(4), {on_gpus.dump()}, 2).oversubscribed);
 }
 
-// The replicas of dp are its ranks, and its threads are theirs.
+// The replicas of dp count as its ranks, and the threads of the process as theirs.
 TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
   json run = run_of(1, {5});
   run["devices"] = 2;
@@ -100,7 +100,7 @@ TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
   EXPECT_EQ(row.ranks, 2);
   EXPECT_EQ(row.threads_per_rank, 1);
   EXPECT_EQ(row.batch_per_rank, 64);
-  EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.375);  // 0.75 of a process of two
+  EXPECT_DOUBLE_EQ(row.cpu_utilisation, 0.375);  // 0.75 of one process with two threads
 }
 
 TEST(BenchTable, ReadsTheUsageOfGpus) {
@@ -144,7 +144,7 @@ TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
   EXPECT_FALSE(rows[2].exposed_communication_s);
 }
 
-// Other kernels, batches and loaders are a different workload.
+// Other kernels, batches and loaders are another workload.
 TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
   for (const TableWay& alone :
        {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
@@ -210,7 +210,7 @@ TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
   EXPECT_EQ(all[1]["gpu_utilisation"], nullptr);
 }
 
-// The settings and the notes for readers stay with the rows.
+// Each row includes the settings and the notes for readers.
 TEST(BenchTable, HasItsNotesInEachRow) {
   std::vector<BenchTableRow> rows = rows_of_all_kinds();
   rows[1].oversubscribed = true;

@@ -1,4 +1,4 @@
-// `--trace` of `lockstep bench`: a file for each row with the activity of all ranks.
+// `--trace` of `lockstep bench`: one file per row with the activity of all ranks.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -37,7 +37,7 @@ class BenchTraceCommand : public ::testing::Test {
     }
     return names;
   }
-  // The names of the spans of a rank.
+  // The names of one rank's spans.
   std::multiset<std::string> spans(const std::string& file, int rank) const {
     std::multiset<std::string> names;
     for (const json& event : events(file)) {
@@ -86,7 +86,7 @@ TEST_F(BenchTraceCommand, ShowsStepsOfEachVariant) {
     for (const char* phase : {"zero gradients", "forward", "optimizer", "reduction"}) {
       EXPECT_EQ(names.count(phase), 10U) << phase;
     }
-    // A bucket's reduction stands for the call that it makes.
+    // The span of a bucket's reduction replaces that of the collective it calls.
     EXPECT_EQ(names.count("all_reduce"), 0U);
     // ZeRO on shared memory has barriers only.
     EXPECT_GE(spans("zero1-shared-buckets-whole.json", rank).count("barrier"), 20U);
@@ -100,11 +100,11 @@ TEST_F(BenchTraceCommand, ShowsStepsOfEachStrategy) {
          "--steps", "1", "--batch", "8", "--micro-batches", "2"});
   EXPECT_THAT(files(), UnorderedElementsAre("single.json", "ddp.json", "pipeline-1f1b.json"));
   EXPECT_THAT(spans("pipeline-1f1b.json", 0), IsSupersetOf({"0F0", "1B1", "step 1", "optimizer"}));
-  EXPECT_EQ(spans("ddp.json", 1).count("step 10"), 1U + 1U);  // the loop's and the reducer's
+  EXPECT_EQ(spans("ddp.json", 1).count("step 10"), 1U + 1U);  // the loop's span and the reducer's
   EXPECT_TRUE(spans("single.json", 1).empty());
 }
 
-// Each rank's messages lead to the other one, which waits for messages not yet sent.
+// Flows connect each rank's messages to the other rank, which waits until they are sent.
 TEST_F(BenchTraceCommand, ShowsTheWayOfMessagesBetweenStages) {
   bench({"step", "--strategy", "all", "--only", "pipeline-ranks-1f1b", "--rounds", "1", "--steps",
          "1", "--batch", "8", "--micro-batches", "2"});

@@ -1,4 +1,4 @@
-// Pictures of a traced all-reduce, from a fixed trace.
+// Pictures of a traced all-reduce, drawn from a fixed trace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ constexpr auto kSend = TraceEvent::Kind::kSend;
 constexpr auto kReceive = TraceEvent::Kind::kReceive;
 constexpr auto kReduce = TraceEvent::Kind::kReduce;
 
-// A ring of two ranks with four float32: each adds one half, then hands it on. Microseconds 0 to
-// 100.
+// A ring of two ranks with four float32 values: each rank adds one half, then passes it on. Times
+// are from 0 to 100 microseconds.
 TracedRun ring_of_two() {
   constexpr std::int64_t us = 1000;
   const ScheduledRange lower{0, 2}, upper{2, 2};
@@ -137,15 +137,15 @@ TEST(TraceSvg, DrawsEveryMessageAndEveryEvent) {
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
   EXPECT_EQ(count_of(svg, "marker-end="), 4U);
-  EXPECT_EQ(count_of(svg, "class=\"a k0\" ") + count_of(svg, "class=\"a k1\" "), 2U);  // added
+  EXPECT_EQ(count_of(svg, "class=\"a k0\" ") + count_of(svg, "class=\"a k1\" "), 2U);  // additions
   EXPECT_EQ(count_of(svg, "class=\"a k0 o\" ") + count_of(svg, "class=\"a k1 o\" "),
-            2U);  // replacing
+            2U);  // copies
   EXPECT_EQ(count_of(svg, "<rect"), 1U + 10U);
   EXPECT_THAT(svg, HasSubstr("<title>step 1, sends 1 to 1, 20.0 us</title>"));
   EXPECT_THAT(svg, HasSubstr("<title>step 1, adds 0, 10.0 us</title>"));
   EXPECT_THAT(svg, HasSubstr("prefers-color-scheme:dark"));
   EXPECT_THAT(svg, HasSubstr(">41.0 us</text>"));
-  // Self-contained: nothing is loaded, and nothing runs.
+  // The picture is self-contained: it loads nothing and runs no script.
   for (const char* part : {"href", "<script", "<image", "@import", "url(http"})
     EXPECT_THAT(svg, Not(HasSubstr(part)));
 }

@@ -1,4 +1,5 @@
-"""PyTorch's programs that `lockstep bench table --with-peers` measures: for each recipe they run, and do our work.
+"""PyTorch's programs that `lockstep bench table --with-peers` measures must run for each recipe, and do the same work
+as ours.
 
 Usage: table_peers_test.py PROGRAM. Skipped (77) without torchvision, which tools/bootstrap.sh peers installs.
 """
@@ -30,7 +31,7 @@ def write_mnist(folder, random):
 
 def write_cifar10(folder, random):
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        records = np.zeros((CIFAR_RECORDS, 3073), np.uint8)  # its files have one size
+        records = np.zeros((CIFAR_RECORDS, 3073), np.uint8)  # CIFAR-10's files have a fixed size
         records[:, 0] = np.arange(CIFAR_RECORDS) % 10
         records[:IMAGES, 1:] = random.integers(0, 256, (IMAGES, 3072))
         (folder / f"{name}.bin").write_bytes(records.tobytes())
@@ -69,7 +70,7 @@ def check(recipe, rows):
         for positive in ("epoch_s", "images_per_second", "cpu_utilisation", "setup_loader_s", "setup_model_s",
                          "efficiency", "peak_rss_bytes", "seconds_to_first_step"):
             assert theirs[positive] > 0, (recipe, positive, theirs[positive])
-        # Both see whole epochs of equal steps, which end with the same number of images.
+        # Both train whole epochs of equal steps, which have the same number of images in the end.
         assert abs(theirs["images_per_second"] * theirs["epoch_s"] - 8 * ours["ranks"]) < 1e-6, (recipe, theirs)
     assert rows[3]["backend"] == "gloo" and rows[3]["setup_group_s"] > 0, rows[3]
 

@@ -120,7 +120,7 @@ TEST(TableWays, PutsAPeerBehindTheRowThatItHas) {
                           "zero1, native, without fused kernels, 2 ranks, batch per rank 64"));
 }
 
-// torch.nn.DataParallel computes on GPUs only.
+// torch.nn.DataParallel requires GPUs.
 TEST(TableWays, HasDataParallelsPeerOnGpus) {
   BenchTableArguments arguments = table_of("mnist");
   arguments.ranks = "2";

@@ -1,4 +1,4 @@
-// The program when memory or open files are scarce: it works, or says in one line why not.
+// When memory or open files are scarce, the program either works or names the reason in one line.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ const Command kCommands[] = {
     {"run", {"run", "--nproc-per-node", "2", "/bin/true"}},
 };
 
-// A warning may come first, for instance that the ranks' output cannot be merged.
+// Warnings may come first, for example that the ranks' output cannot be merged.
 int lines_but_warnings(const std::string& text) {
   std::istringstream lines(text);
   int count = 0;
@@ -63,7 +63,7 @@ class Limits : public ::testing::TestWithParam<Command> {
     const ProgramResult result = run_to_end(words, {{"LOCKSTEP_DATA", data_.path().string()}}, [&] {
       const rlimit no_core{0, 0};
       const rlimit both{limit, limit};
-      // Files that the test's own parents left open count towards the limit.
+      // Files that the test's parents left open count towards the limit.
       close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
       if (setrlimit(RLIMIT_CORE, &no_core) != 0) _exit(98);
       if (setrlimit(static_cast<__rlimit_resource>(resource), &both) != 0) _exit(99);
@@ -71,7 +71,7 @@ class Limits : public ::testing::TestWithParam<Command> {
     EXPECT_EQ(result.left_behind, 0) << where;
     if (result.exit_code == 0) return true;
     EXPECT_EQ(lines_but_warnings(result.err), 1) << where << "\n" << result.err;
-    // Below the size of LibTorch's code, the system's loader reports the error.
+    // Below the size of LibTorch's code, the dynamic loader reports the error.
     if (result.exit_code == 127) {
       EXPECT_THAT(result.err, HasSubstr("error while loading shared libraries")) << where;
       return false;
@@ -87,7 +87,7 @@ class Limits : public ::testing::TestWithParam<Command> {
   TemporaryDirectory data_;
 };
 
-// Around what the CPU's LibTorch takes to be loaded and to begin.
+// Limits around the memory that the CPU version of LibTorch needs to load and start.
 TEST_P(Limits, OfMemoryEndInOneLine) {
   constexpr rlim_t kMegabyte = 1'000'000;
   for (const rlim_t megabytes : {415, 470, 515}) {

@@ -1,4 +1,4 @@
-// Ranks are threads here; each stands for one that a foreign launcher started.
+// The ranks are threads here, and stand for ranks that a foreign launcher started.
 #include <lockstep/cli/train/load_in_turn.h>
 
 #include <atomic>
@@ -32,7 +32,7 @@ RecipeData small_data(const std::string& description) {
   return {.description = description, .train = ImageDataset("small", {1, 1, 1}, 1, {shard})};
 }
 
-// Calls `body` with each rank's group, whose waits end after kTimeout.
+// Calls `body` with each rank's group, whose timeout is kTimeout.
 std::vector<std::string> run_ranks(const std::function<void(ProcessGroup&)>& body) {
   const int fd = listen_on("127.0.0.1", 0);
   return run_threads(kRanks, [&](int rank) {

@@ -39,7 +39,7 @@ TEST_P(Cifar10, TrainsAFewSteps) {
   EXPECT_EQ(report["precision"], GetParam());
   EXPECT_EQ(report["global_batch"], 8);
   ASSERT_EQ(report["epochs"].size(), 1U);
-  // The logarithm of ten is where guessing starts.
+  // Random guessing has a loss of log(10).
   EXPECT_NEAR(report["epochs"][0]["train_loss"].get<double>(), 2.303, 1.2);
   EXPECT_TRUE(report["test"]["loss"].is_number());
 }
@@ -47,7 +47,7 @@ TEST_P(Cifar10, TrainsAFewSteps) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Cifar10, ::testing::Values("32", "bf16"),
                          [](const auto& info) { return std::string("p") + info.param; });
 
-// Photographs after three epochs, of which the first reads the files and the others the cache.
+// Trains on photographs for three epochs. The first one reads the files, the others use the cache.
 TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const TemporaryDirectory scratch;
@@ -59,12 +59,12 @@ TEST(Autoencoder, LearnsToGiveBackTrashNet) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto run = nlohmann::json::parse(read_text(report));
   ASSERT_EQ(run["epochs"].size(), 3U);
-  // Python's script reaches equal losses (docs/benchmarks/autoencoder.md).
+  // PyTorch's program reaches the same loss (docs/benchmarks/autoencoder.md).
   EXPECT_LT(run["test"]["loss"].get<double>(), 0.04);
   EXPECT_GT(run["test"]["psnr"].get<double>(), 14.0);
 }
 
-// Two pipelines of two ranks, then the same model in one process.
+// Trains on two pipelines of two ranks, then the same model in one process.
 TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   const TemporaryDirectory scratch;
   const std::string out = (scratch / "run").string();
@@ -98,7 +98,7 @@ TEST(ResNet50Split, TrainsOnAMeshAndGoesOnUnsplit) {
   EXPECT_EQ(nlohmann::json::parse(read_text(report))["strategy"], "single");
 }
 
-// Threads and ranks compute equal micro-batches with equal random numbers.
+// Threads and ranks compute equal micro-batches with the same random numbers.
 TEST(Mnist, TrainsInPipelinesOfThreadsAndOfRanks) {
   const TemporaryDirectory data;
   for (const char* split : {"train", "t10k"}) write_mnist(data, split, 64);
@@ -115,7 +115,7 @@ TEST(Mnist, TrainsInPipelinesOfThreadsAndOfRanks) {
   for (const auto& report : {threads, ranks, every_layer, hybrid}) {
     ASSERT_TRUE(report.is_object());
     ASSERT_EQ(report["epochs"].size(), 1U);
-    // The logarithm of ten is where guessing starts.
+    // Random guessing has a loss of log(10).
     EXPECT_NEAR(report["epochs"][0]["train_loss"].get<double>(), 2.303, 1);
   }
   EXPECT_EQ(hybrid["strategy"], "hybrid");

@@ -1,4 +1,4 @@
-// Errors and exits of `lockstep train` from its users' point of view.
+// Errors and exit codes of `lockstep train` as its users see them.
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -248,7 +248,7 @@ TEST_F(TrainCommand, NamesADamagedDataFile) {
   data.write("train-images-idx3-ubyte", idx_labels(64));
   expect_one_error(train({"mnist", "--nproc-per-node", "2"}), 1, "train-images-idx3-ubyte",
                    "mislabelled");
-  // The ranks read the test images; the launcher reports rank 0's error.
+  // The ranks, not the launcher, read the test images. The launcher reports rank 0's error.
   data.write("train-images-idx3-ubyte", idx_images(64, 28, 28));
   data.write("t10k-labels-idx1-ubyte", idx_labels(63));
   const auto result =
@@ -312,7 +312,7 @@ TEST_F(TrainCommand, TrainsWithoutStandardStreams) {
 }
 
 TEST_F(TrainCommand, TrainsOnGeneratedDigitsWithoutDataAndNetwork) {
-  // Nobody listens on port 1.
+  // Nothing listens on port 1.
   const Environment offline = {{"LOCKSTEP_DATA", ""}, {"LOCKSTEP_MIRROR", "http://127.0.0.1:1"}};
   const ProgramResult result = train({"mnist", "--max-steps", "2"}, offline);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -325,7 +325,7 @@ TEST_F(TrainCommand, SaysThatTheDiskIsFull) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root: mounts a tiny file system";
   std::filesystem::create_directory(scratch / "disk");
   const std::string disk = in_scratch("disk");
-  // The mount exists in the program's own namespace only.
+  // The mount exists only in the program's own namespace.
   const auto mount_disk = [&] {
     if (unshare(CLONE_NEWNS) != 0 ||
         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -356,7 +356,7 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
                                     "--max-epochs", "1000000", "--out", in_scratch("run")});
     std::filesystem::remove_all(scratch / "run");
     ProgramRun run(arguments, {{"LOCKSTEP_DATA", data.path().string()}});
-    // It trains once it has written a checkpoint.
+    // Once a checkpoint exists, the program is training.
     while (!std::filesystem::exists(scratch / "run" / "checkpoint.safetensors")) {
       ASSERT_EQ(waitid(P_PID, run.pid(), nullptr, WEXITED | WNOHANG | WNOWAIT), 0);
       usleep(1000);
@@ -369,7 +369,7 @@ TEST_F(TrainCommand, LeavesNoProcessWhenItIsKilled) {
   }
 }
 
-// The program's output on a terminal, until it ends.
+// The program's terminal output until it ends.
 class PseudoTerminal {
  public:
   PseudoTerminal() : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
@@ -383,7 +383,7 @@ class PseudoTerminal {
     dup2(slave_, STDOUT_FILENO);
     dup2(slave_, STDERR_FILENO);
   }
-  // Reads until no process holds the other end.
+  // Reads until no process has the other end open.
   std::string read_all() {
     close(slave_);
     std::string text;

@@ -1,4 +1,5 @@
-// `lockstep train classify` and `train autoencoder`: on any folder of images, from start to model.
+// `lockstep train classify` and `train autoencoder` on any folder of images, from the start to a
+// trained model.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -31,7 +32,7 @@ class TrainFolder : public TrainCommand {
   void write_photos(const std::string& name, int count, int classes) {
     write_colours(scratch, name, count, classes);
   }
-  // Images of random pixels, each of its own size.
+  // Writes images of random pixels, each with a different size.
   void write_noise(const std::string& name, int count, int classes) {
     std::mt19937 random(5);
     for (int number = 0; number < count; ++number) {
@@ -115,7 +116,7 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_LT(run["epochs"][1]["train_loss"], run["epochs"][0]["train_loss"]);
   EXPECT_TRUE(run["test"].contains("psnr"));
 
-  // Rank 0 evaluates 3 of the 6 images. The inputs are of one colour each, as they were written.
+  // Rank 0 evaluates 3 of the 6 images. Each input has one colour, as it was written.
   const Sheet sheet = read_sheet(scratch / "run" / "reconstructions.png");
   EXPECT_EQ(sheet.width, 3 * 40 + 2 * 4);
   EXPECT_EQ(sheet.height, 2 * 40 + 4);
@@ -156,8 +157,8 @@ TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   EXPECT_TRUE(model.initializers.contains("decoder.2.weight"));
 }
 
-// The weights do not depend on whether images come from the shared cache of both ranks or from
-// their files. 40 kB have room for some of the images.
+// Whether images come from the ranks' shared cache or from their files must not change the weights.
+// 40 kB hold some of the images.
 TEST_F(TrainFolder, TheCacheChangesNothing) {
   write_noise("photos", 16, 2);
   for (const auto& [recipe, side] : {std::pair("autoencoder", "40"), {"classify", "64"}}) {
@@ -177,7 +178,7 @@ TEST_F(TrainFolder, TheCacheChangesNothing) {
   }
 }
 
-// A split with other rules would validate on images that the run has trained on.
+// A split by other rules would validate on images that the run has trained on.
 TEST_F(TrainFolder, ResumesOnTheSameSplitOnly) {
   write_photos("photos", 10, 2);
   const auto resume = [&](const std::vector<std::string>& more) {
@@ -222,8 +223,8 @@ TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {
   EXPECT_EQ(model.sizes.at("input"), "batch,3,64,64");
   EXPECT_EQ(model.sizes.at("output"), "batch,2");
 
-  // Another number of classes: the last layer begins anew, and the program says so. Folders that
-  // are a split of their own are taken as they are.
+  // With another number of classes, the last layer is initialised anew, and the program reports it.
+  // Folders that are already split are used as they are.
   write_colours(scratch, "split/train", 9, 3);
   write_colours(scratch, "split/val", 3, 3, /*first=*/20);
   const std::string weights = in_scratch("two/checkpoint.safetensors");

@@ -1,4 +1,4 @@
-// `lockstep train --logger`: what is logged where, and which options are refused.
+// `lockstep train --logger`: what is logged where, and which options are rejected.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -30,7 +30,7 @@ std::vector<fs::path> run_folders(const fs::path& logs) {
   return folders;
 }
 
-// The steps that have a loss.
+// The steps with a logged loss.
 std::vector<std::int64_t> logged_steps(const fs::path& folder) {
   std::vector<std::int64_t> steps;
   std::istringstream lines(read_text(folder / "metrics.jsonl"));
@@ -144,7 +144,7 @@ TEST_F(TrainCommand, LogsNothingUnlessItIsAsked) {
   EXPECT_FALSE(fs::exists(fs::path(out) / "wandb"));
 }
 
-// The training continues, and unsent values are kept.
+// Training continues, and unsent values are kept.
 TEST_F(TrainCommand, OutlivesAnMlflowServerThatIsNotThere) {
   const std::string logs = in_scratch("logs");
   const auto result = train({"mnist", "--max-steps", "2", "--logger", "mlflow", "--log-dir", logs,

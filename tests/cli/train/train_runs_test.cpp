@@ -1,4 +1,4 @@
-// Runs of `lockstep train`: settings, reports, files, and resuming.
+// Runs of `lockstep train`: settings, reports, files and resuming.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,8 +41,8 @@ TEST_F(TrainCommand, KeepsItsMemoryFromEpochToEpoch) {
   EXPECT_LT(epochs[19]["rss_bytes"].get<double>(), 1.01 * epochs[1]["rss_bytes"].get<double>());
 }
 
-// Batches equal the native engine's up to rounding (tests/data/loader/dali_engine_test.cpp), so the
-// steps do, too.
+// DALI's batches equal those of the native engine up to rounding
+// (tests/data/loader/dali_engine_test.cpp), and so do the training steps.
 TEST_F(TrainCommand, TrainsWithDali) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   const auto loss_of = [&](const std::string& loader) {
@@ -72,7 +72,7 @@ TEST_F(TrainCommand, TrainsWithLibTorchsOperationsAlone) {
   const auto plain = report_of({"--no-fused-kernels"});
   EXPECT_TRUE(fused["fused_kernels"].get<bool>());
   EXPECT_FALSE(plain["fused_kernels"].get<bool>());
-  // Both runs use one network and one sequence of random numbers.
+  // Both runs use the same net and the same sequence of random numbers.
   EXPECT_NEAR(plain["test"]["loss"].get<double>(), fused["test"]["loss"].get<double>(), 1e-4);
 }
 
@@ -85,7 +85,7 @@ TEST_F(TrainCommand, AccumulatesGradients) {
   EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
 }
 
-// Nothing is learnt, so the second evaluation is no better than the first.
+// The run learns nothing, so that the second evaluation is no better than the first.
 TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
   const std::string file = in_scratch("early.json");
   const auto result = train({"mnist",
@@ -186,7 +186,7 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   EXPECT_THAT(result.out, HasSubstr("\ncut behind layer2\n"));
   EXPECT_EQ(report["micro_batches"], 2);
   EXPECT_EQ(report["schedule"], "zb-h1");
-  // The unsplit names.
+  // The checkpoint has the names of the unsplit model.
   const std::string checkpoint =
       read_text(scratch / "split/checkpoint.safetensors") +
       read_text(scratch / "split/checkpoints/latest/training.safetensors");
@@ -215,8 +215,8 @@ TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
   EXPECT_EQ(result.err, "");
 }
 
-// The heading names the stages that zb-h1 cannot split, and they change no result: 1f1b, which
-// splits nothing, ends with the same bits, also where it computes each forward twice.
+// The heading names the stages that zb-h1 cannot split. They do not change the result: 1f1b, which
+// splits no backward, ends with the same bits, also when it recomputes each forward.
 TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
   const auto run_with = [&](const std::string& schedule, bool recompute = false) {
     const std::string file = in_scratch(schedule + ".json");
@@ -246,7 +246,7 @@ TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
   EXPECT_EQ(twice["epochs"][0]["train_loss"], plain["epochs"][0]["train_loss"]);
 }
 
-// --accelerator auto reports that there are no GPUs; cuda refuses to run without them.
+// --accelerator auto reports that there are no GPUs; cuda refuses to run.
 TEST_F(TrainCommand, TellsAPipelineThatThereIsNoGpu) {
   const auto run_on = [&](const char* accelerator) {
     return train({"mnist", "--strategy", "pipeline", "--stages", "2", "--batch-size", "8",
@@ -276,7 +276,7 @@ TEST_F(TrainCommand, ToldOfAnotherMixWhenItGoesOn) {
   second[6] = "cutmix";
   EXPECT_THAT(train(second).err, ::testing::HasSubstr("mix MixUp(alpha=1) (now CutMix(alpha=1))"));
   second[2] = "4";
-  second.push_back("--no-fused-kernels");  // equal to the fused ones only up to rounding
+  second.push_back("--no-fused-kernels");  // agrees with the fused kernels only up to rounding
   EXPECT_THAT(train(second).err, ::testing::HasSubstr("fused_kernels yes (now no)"));
 }
 
@@ -306,7 +306,7 @@ TEST_F(TrainCommand, TrainsWithAnotherOptimizerInFloat16) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("float16 is slower than float32 on a CPU"));
   EXPECT_EQ(nlohmann::json::parse(read_text(scratch / "r.json"))["precision"], "16");
-  // The header of the checkpoint names what it was trained with.
+  // The checkpoint's header records the settings of the training.
   const std::string checkpoint =
       read_text(scratch / "adam/checkpoints/latest/training.safetensors");
   for (const char* text : {R"("optimizer":"adamw")", R"("betas":"0.8 0.99")", R"("eps":"1e-06")",
@@ -363,7 +363,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
 
   auto without_momentum = second;
   without_momentum.insert(without_momentum.end(), {"--momentum", "0"});
-  without_momentum[without_momentum.size() - 4] = "5";  // epochs
+  without_momentum[without_momentum.size() - 4] = "5";  // the number of epochs
   expect_one_error(train(without_momentum), 1, "whose optimizer remembers momentum_buffer",
                    "momentum");
 
@@ -390,7 +390,7 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
                     {"MASTER_PORT", port},
                     {"LOCKSTEP_DATA", data.path().string()}}));
   }
-  // Both have ended before the first is asked: what then still runs is left behind.
+  // Wait until both programs have ended, so that any process that still runs was left behind.
   siginfo_t ended{};
   for (const auto& rank : ranks) waitid(P_PID, rank->pid(), &ended, WEXITED | WNOWAIT);
   const ProgramResult zero = ranks[0]->wait();
@@ -406,7 +406,7 @@ TEST_F(TrainCommand, JoinsTheRanksOfAnotherLauncher) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "r1.json"));
 }
 
-// A loop that resumes until the exit code is 0 terminates.
+// A loop that resumes until the exit code is 0 must terminate.
 TEST_F(TrainCommand, ResumedWhenItIsCompleteEndsWell) {
   const std::vector<std::string> first = {"mnist",
                                           "--nproc-per-node",
@@ -455,7 +455,7 @@ TEST_F(TrainCommand, OverwritesACheckpointOnlyWhenToldTo) {
   EXPECT_NE(read_text(scratch / "run/checkpoint.safetensors"), first);
 }
 
-// As the options request, plus the links.
+// The checkpoints that the options request, plus the links.
 TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   const std::vector<std::string> words = {"mnist",
                                           "--max-epochs",
@@ -477,7 +477,7 @@ TEST_F(TrainCommand, KeepsTheCheckpointsThatItsOptionsName) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   const std::filesystem::path checkpoints = scratch / "run/checkpoints";
-  // Steps 3, 5, 6, 9, 10, of which 5 and 10 end an epoch, with an evaluation.
+  // Steps 3, 5, 6, 9 and 10. Steps 5 and 10 end an epoch and are evaluated.
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
     names.insert(entry.path().filename());
@@ -507,7 +507,7 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
   for (const char* how : {"--resume", "--overwrite"}) {
     std::vector<std::string> second = {"mnist", "--max-steps",     "1",
                                        "--out", in_scratch("run"), how};
-    // Does not use run_to_end(), which would end other running processes.
+    // run_to_end() would end other running processes.
     ProgramRun refused(command(second), {{"LOCKSTEP_DATA", data.path().string()}});
     siginfo_t ended{};
     waitid(P_PID, refused.pid(), &ended, WEXITED | WNOWAIT);
@@ -515,8 +515,8 @@ TEST_F(TrainCommand, LeavesTheFolderOfALivingRunAlone) {
     EXPECT_THAT(refused.error_so_far(), HasSubstr(holder)) << how;
     waitpid(refused.pid(), nullptr, 0);
   }
-  // Ranks of a killed launcher hold the folder as long as they live. The launcher's children then
-  // become children of this process.
+  // The ranks of a killed launcher hold the folder as long as they live. They become children of
+  // this process.
   kill(run.pid(), SIGKILL);
   EXPECT_EQ(run.wait().exit_code, 128 + SIGKILL);
   for (const pid_t child : children) waitpid(child, nullptr, 0);

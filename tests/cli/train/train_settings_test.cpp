@@ -1,4 +1,4 @@
-// How `lockstep train` resolves its options before a rank exists.
+// How `lockstep train` resolves its options before any rank exists.
 #include <lockstep/cli/train/train_settings.h>
 
 #include <chrono>
@@ -18,7 +18,8 @@
 namespace lockstep {
 namespace {
 
-// Stages on threads wait for each other without a group whose timeout could apply.
+// Stages on threads wait for each other without a group, so that the timeout must reach the
+// pipeline.
 TEST(TrainSettings, GiveAPipelineTheDeadlineOfAllWaits) {
   TrainArguments arguments;
   arguments.recipe = "cifar10";
@@ -41,7 +42,7 @@ TEST(TrainSettings, GivePipelinesTheirRecomputation) {
   EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
 }
 
-// A trial keeps nothing, so a folder that holds a run, or does not exist, stays as it is.
+// A trial keeps nothing, so that an existing run's folder, or a missing one, stays as it is.
 TEST(TrainSettings, LeaveOutAloneForATrial) {
   const testing_support::TemporaryDirectory directory;
   TrainArguments arguments;
@@ -239,7 +240,7 @@ TEST(TrainSettings, GiveTheTrainerWhatItShallTell) {
   EXPECT_EQ(refusal(), "train: --trace-steps belongs to --trace and --profiler trace");
 }
 
-// Errors of the stages are reported with the option that set them.
+// Errors of the stages name the option that caused them.
 TEST(TrainSettings, NameTheOptionOfStagesThatCannotBe) {
   const auto refusal = [](const std::string& recipe, int stages, const std::string& schedule) {
     TrainArguments arguments;

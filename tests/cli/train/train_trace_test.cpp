@@ -63,7 +63,7 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
   const json trace = trace_of({"--nproc-per-node", "2", "--trace-steps", "2"});
   for (int rank = 0; rank < 2; ++rank) {
     const std::vector<json> spans = events(trace, "X", rank);
-    // The step before them is there where something of it ended after the first of them began.
+    // The step before them also appears if part of it ended after the first of them began.
     EXPECT_THAT(names(spans, "step"), IsSupersetOf({"step 3", "step 4"})) << rank;
     EXPECT_THAT(names(spans, "step"),
                 Each(::testing::AnyOf("step 2", "step 3", "step 4", "step 5")));
@@ -71,14 +71,14 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
     for (const char* phase : {"wait for data", "forward", "backward", "optimizer"}) {
       EXPECT_EQ(std::count(phases.begin(), phases.end(), phase), 2) << phase << " of " << rank;
     }
-    // Each step sets rates and seeds, and adds up the loss.
+    // Each step sets learning rates and seeds, and adds up the loss.
     EXPECT_EQ(std::count(phases.begin(), phases.end(), "bookkeeping"), 4) << rank;
     EXPECT_THAT(phases, ::testing::Contains("evaluation"));
     EXPECT_THAT(tracks(trace, rank),
                 IsSupersetOf({std::string("training"), std::string("bucket 0")}));
     for (const json& span : spans) EXPECT_GE(span.at("dur"), 0.0) << span;
   }
-  // A flow leads from the rank that came last to the other one, for each reduction.
+  // In each reduction, a flow leads from the rank that came last to the other one.
   std::map<int, std::set<std::string>> flows;
   for (int rank = 0; rank < 2; ++rank) {
     for (const char* phase : {"s", "f"}) {
@@ -93,7 +93,7 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
                 ends == std::set<std::string>({"s1", "f0"}))
         << id;
   }
-  // Both ranks of one host have one clock.
+  // Both ranks are on one host and share its clock.
   for (const json& clock : trace.at("otherData").at("clocks")) {
     EXPECT_EQ(clock.at("offset_us"), 0.0);
     EXPECT_GE(clock.at("uncertainty_us"), 0.0);
@@ -101,8 +101,8 @@ TEST_F(TrainTrace, HasTheLastStepsOfAllRanks) {
   }
 }
 
-// Accumulated batches cost one reduction: the last step has two forwards, but sends its bucket
-// once.
+// A step with accumulated batches has one reduction: the last step has two forwards, but sends its
+// bucket only once.
 TEST_F(TrainTrace, HasOneReductionForTheBatchesOfAStep) {
   const json trace =
       trace_of({"--nproc-per-node", "2", "--accumulate-grad-batches", "2", "--trace-steps", "1"});
@@ -116,7 +116,7 @@ TEST_F(TrainTrace, HasOneReductionForTheBatchesOfAStep) {
   }
 }
 
-// The run's record is in the same folder.
+// The trace is in the same folder as the run's record.
 TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   trace_of({"--nproc-per-node", "2"});
   const json run = json::parse(read_text(scratch / "run/run.json"));
@@ -128,7 +128,7 @@ TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   EXPECT_FALSE(run.at("versions").at("libtorch").get<std::string>().empty());
 }
 
-// Four ranks on fewer processors, if the machine has fewer.
+// The four ranks may have fewer processors.
 TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
   trace_of({"--nproc-per-node", "4"});
   const ProgramResult result = run_to_end(

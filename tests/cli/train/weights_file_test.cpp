@@ -26,7 +26,7 @@ torch::Tensor weight_of(const StateDict& state) {
   return {};
 }
 
-// A checkpoint in a folder, whose weights a link beside that leads to.
+// Writes a checkpoint folder and, beside it, a link to its weights.
 fs::path stored(const testing_support::TemporaryDirectory& scratch, const StateDict& training) {
   CheckpointStore store(
       {.directory = scratch / "checkpoints", .link = scratch / "weights.safetensors"});

@@ -1,4 +1,5 @@
-// Backends without the front-end: every collective of every type, against plain arithmetic.
+// Tests of backends without ProcessGroup: every collective and every type, compared with plain
+// arithmetic.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@
 
 namespace lockstep::testing_support {
 
-/// Starts collectives of a backend, numbered as ProcessGroup numbers them.
+/// Starts collectives of a backend, with the numbers that ProcessGroup would assign.
 class Caller {
  public:
   Caller(std::shared_ptr<Backend> backend, int rank, int size)
@@ -58,12 +59,12 @@ class Caller {
   std::uint64_t number = 0;
 };
 
-/// What rank `rank` gives: small whole numbers, so that every type holds every result exactly.
+/// The input of rank `rank`: small integers, so that every result is exact in every type.
 inline torch::Tensor values_of(int rank, std::int64_t count, torch::ScalarType type) {
   return (torch::arange(count) + rank).remainder(type == torch::kBool ? 2 : 3).to(type);
 }
 
-/// The reduction of the ranks' values, one rank after the other in double or int64.
+/// The reduction of the ranks' values, in rank order and in double or int64.
 inline torch::Tensor reduced(int size, std::int64_t count, torch::ScalarType type, ReduceOp op) {
   using Kind = ReduceOp::Kind;
   const auto wide = [&](int rank) {
@@ -127,7 +128,7 @@ inline const std::vector<ReduceOp>& reduce_ops() {
   return ops;
 }
 
-/// All reductions of `count` elements of every type.
+/// Checks all reductions of `count` elements, for every type.
 inline void check_reductions(Caller& caller, std::int64_t count) {
   const int rank = caller.rank;
   const int size = caller.size;
@@ -162,7 +163,7 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
   }
 }
 
-/// All collectives that only move data.
+/// Checks all collectives that only move data.
 inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType type) {
   const int rank = caller.rank;
   const int size = caller.size;
@@ -209,7 +210,7 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   caller.start(CallKind::kAllToAll, torch::cat(sent), exchanged)->wait();
   expect_equal(exchanged, torch::cat(received), "all_to_all" + what);
 
-  // Rank s sends (s + 2 r) % 4 elements to rank r: some none, some to themselves.
+  // Rank s sends (s + 2 r) % 4 elements to rank r; some send nothing, some send to themselves.
   Collective uneven;
   uneven.description.kind = CallKind::kAllToAll;
   uneven.description.type = data_type_of(type);
@@ -232,7 +233,7 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   expect_equal(uneven.output, torch::cat(expected), "uneven all_to_all" + what);
 }
 
-/// Messages around the ring, to and from everybody, and from whoever comes.
+/// Checks messages around a ring, between all pairs, and from any source.
 inline void check_messages(Caller& caller, std::int64_t count, bool any_source) {
   Backend& backend = *caller.backend;
   const int rank = caller.rank;

@@ -1,5 +1,5 @@
-// Gloo under our adapter: what it computes, and what every rank says when one dies, stops, leaves
-// or ends the group.
+// Gloo through Lockstep's adapter: its results, and every rank's error when a rank dies, stops,
+// leaves or ends the group.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(Gloo, ReducesEveryTypeWithEveryOperation) {
 TEST(Gloo, MovesEveryTypeToEveryRank) {
   const auto errors = run_gloo_threads(3, [](Caller& caller) {
     for (const auto type : {torch::kFloat32, torch::kInt16, torch::kBool, torch::kComplexDouble}) {
-      if (type == torch::kBool) continue;  // its products are no bools
+      if (type == torch::kBool) continue;  // products of bools are not bools
       for (const std::int64_t count : {1, 1000}) {
         if (type != torch::kComplexDouble) check_moves(caller, count, type);
       }
@@ -66,7 +66,7 @@ TEST(Gloo, SendsAndReceives) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// Whoever asks for messages in an order of its own must not wait for those that come later.
+// A rank may wait for its messages in any order and must not wait for messages that are sent later.
 TEST(Gloo, AMessageIsCompleteBeforeAnOlderOne) {
   std::latch first_seen(2);
   const auto errors = run_gloo_threads(2, [&](Caller& caller) {
@@ -83,7 +83,7 @@ TEST(Gloo, AMessageIsCompleteBeforeAnOlderOne) {
       late->wait();
       EXPECT_EQ(late->error(), nullptr);
     } else {
-      caller.backend->send(second, 0, 2);  // dropping the handle does not take it back
+      caller.backend->send(second, 0, 2);  // dropping the handle does not cancel the message
       first_seen.arrive_and_wait();
       caller.backend->send(first, 0, 1)->wait();
     }
@@ -234,7 +234,7 @@ TEST_P(Deaths, AreNamedByEveryOtherRankWithinTwoSeconds) {
         caller.all_reduce(tensor);
         if (caller.rank == death.rank) {
           std::thread([&] {
-            // In the middle of one of those that the loop below runs.
+            // Die in the middle of one of the operations of the loop below.
             std::this_thread::sleep_for(milliseconds(100));
             killed.mark();
             raise(SIGKILL);
@@ -258,7 +258,7 @@ TEST_P(Deaths, AreNamedByEveryOtherRankWithinTwoSeconds) {
   }
 }
 
-// The innocent rank 0 waits for rank 1, which computes; nothing of rank 0's fails.
+// Rank 0 waits for rank 1, which computes, so no operation of rank 0 fails.
 TEST(Gloo, ADeathIsNamedWhereNoOperationFails) {
   Moment killed;
   const auto errors = run_gloo_processes(

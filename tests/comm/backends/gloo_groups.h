@@ -1,4 +1,4 @@
-// Gloo backends that meet at a listening socket, for tests of what lies under ProcessGroup.
+// Gloo backends that meet at a listening socket, for tests of the layers below ProcessGroup.
 #pragma once
 
 #include <c10/util/Logging.h>
@@ -14,7 +14,7 @@
 namespace lockstep::testing_support {
 
 inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
-  FLAGS_caffe2_log_level = 2;  // errors: PyTorch warns of every store that is gone
+  FLAGS_caffe2_log_level = 2;  // errors only: PyTorch warns about every lost store
   return tcp_store(rank, listen_fd);
 }
 
@@ -28,12 +28,12 @@ inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Stor
                        "127.0.0.1", torch::kCPU, timeout);
 }
 
-/// Calls `body` with each rank's backend, on one thread a rank.
+/// Calls `body` with each rank's backend, on one thread per rank.
 inline std::vector<std::string> run_gloo_threads(
     int size, const std::function<void(Caller&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-  std::signal(SIGPIPE, SIG_IGN);             // as the rendezvous of a program does
-  const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
+  std::signal(SIGPIPE, SIG_IGN);             // like the rendezvous of a program
+  const int fd = listen_on("127.0.0.1", 0);  // rank 0's store takes ownership
   return run_threads(size, [&](int rank) {
     const auto store = connect_store(rank, fd);
     Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
@@ -42,7 +42,7 @@ inline std::vector<std::string> run_gloo_threads(
   });
 }
 
-/// As above, with forked processes, which do not wait for each other at the end.
+/// Like run_gloo_threads(), with forked processes, which do not wait for each other at the end.
 inline std::vector<std::string> run_gloo_processes(int size,
                                                    const std::function<void(Caller&)>& body,
                                                    std::chrono::milliseconds timeout,
@@ -51,7 +51,7 @@ inline std::vector<std::string> run_gloo_processes(int size,
   auto errors = run_processes(
       size,
       [&](int rank) {
-        std::signal(SIGPIPE, SIG_IGN);  // as the rendezvous of a program does
+        std::signal(SIGPIPE, SIG_IGN);  // like the rendezvous of a program
         const auto store = connect_store(rank, fd);
         Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
         body(caller);

@@ -1,4 +1,4 @@
-// Groups in two levels: hosts are made up, on one machine.
+// Groups of two levels, on simulated hosts on one machine.
 #include <lockstep/comm/backends/hierarchical/hierarchical.h>
 
 #include <gmock/gmock.h>
@@ -36,11 +36,11 @@ using testing_support::run_threads;
 using Places = std::vector<Place>;
 
 const Places kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
-// Hosts of two, one and two ranks, which do not follow each other.
+// Hosts with two, one and two ranks. The ranks of a host are not consecutive.
 const Places kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
 const Places kOneHost{{0, 0}, {0, 1}, {0, 2}};
 
-// Shared memory inside the hosts, and between them what NCCL would need.
+// Shared memory inside the hosts, and a device transport between them, as with NCCL.
 const std::string kLeadersThroughADevice = "shm, leaders through a device";
 
 std::vector<int> ranks_of(const Places& places,
@@ -138,7 +138,7 @@ TEST_P(Hierarchical, MovesAndSends) {
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
 }
 
-// Symmetric memory lies at the same place on the ranks of a host, and must not be reduced there.
+// Symmetric memory has the same place on all ranks of a host. It must not be reduced in place.
 TEST_P(Hierarchical, ScattersAReductionFromSymmetricMemory) {
   const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
     const std::int64_t count = 5000;
@@ -190,8 +190,9 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
   EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
 }
 
-// The first broadcast comes from a member that is late, the second from the other host: its leader
-// could send it across at once, and the other leader would take it for the first.
+// The root of the first broadcast is a late member, and the root of the second is on the other
+// host. Its leader could send the second broadcast across immediately, and the other leader would
+// mistake it for the first.
 TEST(HierarchicalOrder, IsTheSameAtAllLeaders) {
   std::latch others_have_begun(3);
   const auto errors = run("shm", kTwoByTwo, [&](Caller& caller) {
@@ -235,7 +236,7 @@ TEST_P(Hierarchical, AnAbortReachesAllLevels) {
   }
 }
 
-// The group's own deadline is far away.
+// The group's own timeout is much longer.
 TEST_P(Hierarchical, AWaitEndsAtTheDeadlineThatItWasGiven) {
   const int size = static_cast<int>(GetParam().places.size());
   std::latch ended(size - 1);
@@ -252,7 +253,7 @@ TEST_P(Hierarchical, AWaitEndsAtTheDeadlineThatItWasGiven) {
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr(" waited 0.2 s in all_reduce"));
 }
 
-// A group that remembers why it ended.
+// A backend that records why it was aborted.
 class Ending final : public Backend {
  public:
   const std::string& name() const override { return name_; }
@@ -271,7 +272,7 @@ class Ending final : public Backend {
   std::string reason_;
 };
 
-// Else a rank of another level would wait for one that has given up.
+// Otherwise a rank would wait on another level for a rank that has given up.
 TEST(HierarchicalFailure, EndsAllLevels) {
   const std::vector<std::shared_ptr<Ending>> levels{
       std::make_shared<Ending>(), std::make_shared<Ending>(), std::make_shared<Ending>()};

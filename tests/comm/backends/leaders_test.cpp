@@ -1,5 +1,5 @@
-// What the leaders of several hosts talk through: which transport they get, and a device's with
-// tensors in host memory.
+// The transport between the leaders of several hosts: how it is chosen, and a device's transport
+// for tensors in host memory.
 #include <lockstep/comm/backends/through_device/through_device.h>
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using testing_support::no_errors;
 
 // --- Through a device ----------------------------------------------------------------------------
 
-// Remembers the memory that it is given, which must not be the caller's.
+// Records the memory that is passed to it, which must not be the caller's.
 class Spy final : public Backend {
  public:
   explicit Spy(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
@@ -90,7 +90,7 @@ TEST(ThroughDevice, MovesAndSends) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// As above, but without wait(): stages of the hierarchy poll what they started.
+// Like the test above, but without wait(): the hierarchy polls the stages that it started.
 TEST(ThroughDevice, BringsBackTheResultWhenAskedWhetherItIsThere) {
   const auto errors = run(2, [](Caller& caller, Spy&) {
     auto tensor = torch::full({1000}, caller.rank + 1);
@@ -153,9 +153,9 @@ TEST(ThroughDevice, AnAbortReachesThePeers) {
 
 struct Choice {
   const char* name;
-  std::vector<std::optional<std::string>> leaders;  // of the ranks, two on each of two hosts
+  std::vector<std::optional<std::string>> leaders;  // option of each rank; two hosts of two ranks
   std::optional<std::string> environment;
-  const char* error;  // on all ranks; empty: they talk
+  const char* error;  // error on all ranks; empty if they connect
 };
 
 class LeadersChoice : public ::testing::TestWithParam<Choice> {};

@@ -1,4 +1,4 @@
-// Point-to-point between ranks of one process, for tests of what is built on it.
+// Point-to-point messages between ranks of one process, for tests of code that uses messages.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,9 @@
 
 namespace lockstep::testing_support {
 
-/// Carries messages between LoopbackBackends. A send is complete when it was received (a
-/// rendezvous), so that algorithms that rely on buffering hang here. Messages of a pair with one
-/// tag keep their order.
+/// Transfers messages between LoopbackBackends. A send completes when the message has been received
+/// (a rendezvous), so algorithms that rely on buffering hang. Messages of a pair with the same tag
+/// keep their order.
 class Loopback {
  public:
   struct Transfer {
@@ -38,7 +38,7 @@ class Loopback {
     return post(std::move(tensor), {source, destination, tag}, false);
   }
 
-  /// From now on transfers from or to `rank` fail, those under way too.
+  /// Makes all transfers from or to `rank` fail, including transfers under way.
   void break_rank(int rank, std::exception_ptr error) {
     const std::scoped_lock lock(mutex_);
     broken_ = rank;

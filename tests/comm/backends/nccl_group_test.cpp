@@ -1,4 +1,4 @@
-// Process groups of one rank over NCCL itself, and two ranks on one GPU.
+// Process groups of one rank over the actual NCCL library, and two ranks on one GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST_F(OneRankOverNccl, SplitsItsCommunicator) {
   }
   ASSERT_TRUE(child);
   EXPECT_EQ(child->backend(), "nccl");
-  const auto tensor = numbers();  // the group that it came from has gone
+  const auto tensor = numbers();  // the parent group no longer exists
   child->all_reduce(tensor);
   EXPECT_TRUE(torch::equal(tensor, numbers()));
   EXPECT_EQ(child->new_group({0}, "auto")->backend(), "single");
@@ -77,8 +77,8 @@ TEST_F(OneRankOverNccl, RunsInStreamsOfHighPriority) {
   EXPECT_TRUE(torch::equal(tensor, numbers()));
 }
 
-// Ranks as processes, as a launcher starts them. Only they touch CUDA, which no process survives
-// that forks afterwards.
+// Ranks are processes, as under a launcher. Only the ranks use CUDA, because a process cannot use
+// CUDA and fork afterwards.
 TEST(TwoRanksOnOneGpu, ReduceThroughHostMemory) {
   constexpr const char* kNoGpu = "no GPU";
   const int fd = listen_on("127.0.0.1", 0);

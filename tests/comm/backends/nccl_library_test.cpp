@@ -1,5 +1,5 @@
-// What the adapter asks NCCL for: in which memory, and what it does where that fails. The library
-// is a stand-in that needs no GPU.
+// The adapter's memory requests to NCCL, and its behaviour if they fail. A fake library replaces
+// NCCL, so no GPU is needed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class EndedWork final : public c10d::Work {
   void synchronize() override {}
 };
 
-// Rank 1 of two, of which the other gives the same.
+// Rank 1 of two ranks with equal inputs.
 class MemoryLibrary final : public c10d::Backend {
  public:
   MemoryLibrary() : c10d::Backend(/*rank=*/1, /*size=*/2) {}
@@ -67,7 +67,7 @@ class NcclLibrary : public testing::Test {
   Caller caller_;
 };
 
-// As ZeRO calls it: a bucket, and this rank's slice of it.
+// The usage of ZeRO: the input is a bucket, and the output is this rank's slice of it.
 TEST_F(NcclLibrary, ReducesAndScattersInPlace) {
   const Tensor bucket = torch::arange(8, torch::kFloat32);
   const Tensor slice = bucket.narrow(0, 4, 4);

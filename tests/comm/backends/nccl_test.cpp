@@ -1,5 +1,5 @@
-// NCCL: how its adapter asks the library, with a stand-in that needs no GPU, and on a GPU where
-// there is one.
+// The NCCL adapter: its calls to the library, with a fake library that needs no GPU, and its
+// results on a GPU, if there is one.
 #include <lockstep/comm/backends/nccl/nccl.h>
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ using testing_support::no_errors;
 
 // --- The adapter over a stand-in -----------------------------------------------------------------
 
-// What the library was asked to do; outlives it.
+// The calls that the library received; outlives the library.
 struct Journal {
   void write(const std::string& entry) {
     const std::scoped_lock lock(mutex);
@@ -45,7 +45,7 @@ struct Journal {
   std::latch gone{1};
 };
 
-// Its kernels never end.
+// An operation whose kernels never end.
 class EndlessWork final : public c10d::Work {
  public:
   explicit EndlessWork(std::shared_ptr<Journal> journal) : journal_(std::move(journal)) {}
@@ -199,7 +199,7 @@ TEST_F(OnOneGpu, NcclDoesAllCollectivesThroughHostMemory) {
   caller.barrier();
 }
 
-// Half a second of an H100, at most.
+// Keeps an H100 busy for at most half a second.
 void keep_busy(torch::Device gpu) {
   const auto factor = torch::ones({4096, 4096}, torch::TensorOptions().device(gpu));
   for (int i = 0; i < 200; ++i) torch::mm(factor, factor);
@@ -221,7 +221,7 @@ TEST_F(OnOneGpu, AnOperationHasEndedWhenItsKernelHas) {
   const torch::Device gpu(torch::kCUDA, 0);
   auto group = group_of_one(gpu);
   const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
-  group.all_reduce(tensor);  // the first one connects
+  group.all_reduce(tensor);  // the first operation connects
   torch::cuda::synchronize(0);
   for (const Deadline deadline(seconds(30)); ended_calls(group) < 1 && !deadline.expired();) {
     std::this_thread::sleep_for(milliseconds(1));
@@ -250,7 +250,7 @@ TEST_F(OnOneGpu, AWaitWithATimeoutAndABarrierWaitForTheKernel) {
   EXPECT_EQ(ended_calls(group), 2U);
 }
 
-// The peer lives and never comes: rank 0's kernel would wait for it for ever.
+// The peer is alive but never joins, so rank 0's kernel would wait forever.
 TEST(NcclDeadline, EndsTheKernelThatWaitsForAPeer) {
   if (!nccl::is_available() || torch::cuda::device_count() < 2) {
     GTEST_SKIP() << "needs two GPUs, and a build with NCCL (the cuda preset)";
@@ -267,7 +267,7 @@ TEST(NcclDeadline, EndsTheKernelThatWaitsForAPeer) {
     group.all_reduce(tensor);
     if (rank == 1) return told.wait();
     group.all_reduce(tensor);
-    torch::cuda::synchronize(0);  // until the watchdog has ended the kernel
+    torch::cuda::synchronize(0);  // returns when the watchdog has ended the kernel
     told.count_down();
     group.all_reduce(tensor);
   });

@@ -1,4 +1,4 @@
-// Every collective of the shared-memory engine, on every type and operation, against one process.
+// Every collective, type and operation of the shared-memory engine, compared with a single process.
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
@@ -61,8 +61,8 @@ TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
-// Processors that are far from each other: what a rank has combined goes past the caches. Whether
-// they are is measured, so that most machines never come here by themselves.
+// Streaming stores, which are used if the processors do not share a cache. The engine measures
+// this, so most machines would not run this path without the test's setting.
 TEST(ShmStreaming, GivesWhatOneProcessComputes) {
   for (const int size : {2, 3}) {
     const ShmGroup group(size, {.slot_bytes = std::size_t{64} << 10});
@@ -71,7 +71,7 @@ TEST(ShmStreaming, GivesWhatOneProcessComputes) {
       auto engine = group.engine(rank);
       std::uint64_t number = 0;
       for (const CallDescription& call : calls_of({size, 40'000, DataType::kFloat32})) {
-        constexpr std::uint32_t kVeryDear = 1'000'000'000;  // some 1 ms
+        constexpr std::uint32_t kVeryDear = 1'000'000'000;  // about 1 ms
         control.state(rank).sharing_cost.store(kVeryDear, std::memory_order_relaxed);
         auto memory = buffers(call, rank, size, number);
         const bool in_place = is_in_place(call.kind);
@@ -106,7 +106,7 @@ TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
           from = output.get() + static_cast<std::size_t>(rank) * mine.size();
         }
         std::copy(mine.begin(), mine.end(), from);
-        // Everybody has written before anybody reads.
+        // All ranks have written before any rank reads.
         engine->wait(engine->post(call, number, from, output.get()), kTimeout);
         require_expected(call, Bytes(output.get(), output.get() + wanted.size()), rank, c.size,
                          number++);
@@ -118,8 +118,8 @@ TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
-// Under ThreadSanitizer, whose every access costs ten, the most elements are a tenth of those
-// elsewhere, still many slots full, and the most ranks are eight.
+// ThreadSanitizer makes each access ten times as slow. Under it, the largest tensors have a tenth
+// of the elements, which still fill many slots, and there are at most eight ranks.
 #ifdef __SANITIZE_THREAD__
 constexpr std::size_t kMany = 10'001;
 #else

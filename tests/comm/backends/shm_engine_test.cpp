@@ -1,4 +1,4 @@
-// The shared-memory engine with ranks as threads (ThreadSanitizer judges it) and as processes.
+// The shared-memory engine with ranks as threads (for ThreadSanitizer) and as processes.
 #include <lockstep/comm/backends/shm/engine.h>
 
 #include <gmock/gmock.h>
@@ -71,8 +71,8 @@ TEST(ShmEngine, KeepsManyOperationsInFlight) {
   EXPECT_EQ(errors, no_errors(kSize));
 }
 
-// The patience is for each short wait, not for all of them together: a long operation would end up
-// asleep at every chunk.
+// The spinning time applies to each short wait, not to all of them together. Otherwise a long
+// operation would sleep at every chunk.
 TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
   constexpr std::size_t kChunks = 4096;
   constexpr std::size_t kSlot = 4096;
@@ -140,7 +140,7 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
                                  bytes_of(mine.data()), bytes_of(mine.data()))
                   : post_all_reduce(*engine, bytes_of(mine.data()), 4, DataType::kFloat32);
     engine->wait(ticket, kTimeout);
-    // The root of a broadcast needs nobody, and so learns it only now.
+    // The root of a broadcast waits for no rank, so it detects the mismatch only now.
     engine->wait(post_barrier(*engine, 1), kTimeout);
   });
   for (const std::string& error : errors) {
@@ -150,7 +150,8 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
   }
 }
 
-// The root of a broadcast waits for nobody, so two roots see no difference: their next call does.
+// The root of a broadcast waits for no rank, so two roots do not detect the mismatch until their
+// next call.
 TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {
@@ -178,7 +179,7 @@ TEST(ShmEngine, ChecksTheSizesOfAnAllocation) {
   EXPECT_NE(errors[0], "");
 }
 
-// More than an address can say, so that nothing is touched whatever the engine does.
+// The size exceeds the address space, so that no memory is touched whatever the engine does.
 TEST(ShmEngine, RefusesToAllocateMoreThanTheHostHasLeft) {
   Group group(2);
   const auto errors = run_threads(2, [&](int rank) {
@@ -188,7 +189,7 @@ TEST(ShmEngine, RefusesToAllocateMoreThanTheHostHasLeft) {
                 ::testing::StartsWith(str("rank ", rank,
                                           ": allocate: 1125899906842624 bytes for each of the ",
                                           "2 ranks of this host, which has ")));
-    engine->allocate(100, std::chrono::seconds(5));  // the group goes on
+    engine->allocate(100, std::chrono::seconds(5));  // the group is still usable
   });
   EXPECT_EQ(errors, no_errors(2));
 }
@@ -259,7 +260,7 @@ TEST(ShmEngineProcesses, ReduceThroughOneSegment) {
   Group group(4);
   const SegmentAddress address = group.control->address();
   const auto errors = run_processes(4, [&](int rank) {
-    auto control = Segment::open(address);  // a mapping of its own, by /proc
+    auto control = Segment::open(address);  // creates a separate mapping through /proc
     Engine engine(control, rank, 4, group.options);
     for (int round = 0; round < 200; ++round) {
       std::vector<std::int64_t> data(100, rank + round);
@@ -276,7 +277,7 @@ TEST(ShmEngineProcesses, NameAKilledPeerWithinTwoSeconds) {
   const auto start = Clock::now();
   const auto errors = run_processes(3, [&](int rank) {
     auto engine = group.engine(rank);
-    // Everybody's process number goes round first, as the handshake does it.
+    // First exchange the process ids of all ranks, like the handshake.
     std::vector<std::int32_t> pids(3);
     pids[static_cast<std::size_t>(rank)] = getpid();
     engine->wait(post_all_reduce(*engine, bytes_of(pids.data()), 3, DataType::kInt32), kTimeout);
@@ -297,7 +298,7 @@ TEST(Segment, HasNoNameAndRefusesForeignAddresses) {
   auto segment = Segment::create(10000);
   EXPECT_EQ(segment->bytes() % 4096, 0U);
   const SegmentAddress address = segment->address();
-  // Nobody but its owner may open it, and it is in no directory.
+  // Only its owner may open it, and it is in no directory.
   struct stat info{};
   ASSERT_EQ(fstat(address.fd, &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
@@ -309,7 +310,7 @@ TEST(Segment, HasNoNameAndRefusesForeignAddresses) {
     for (const SegmentAddress& wrong :
          {SegmentAddress{address.pid, address.fd, address.bytes + 4096},  // another size
           SegmentAddress{address.pid, 0, address.bytes},                  // a terminal or a pipe
-          SegmentAddress{999999999, 3, address.bytes}}) {                 // nobody
+          SegmentAddress{999999999, 3, address.bytes}}) {                 // no such process
       try {
         Segment::open(wrong);
         throw Error("opened");

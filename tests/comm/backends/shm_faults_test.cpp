@@ -1,4 +1,4 @@
-// Ranks of the shared-memory engine that die or stop in the middle of what others wait for.
+// Ranks of the shared-memory engine that die or stop during an operation that others wait for.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Engine::Ticket all_reduce(Engine& engine, std::vector<float>& data, std::uint64_
       bytes_of(data), bytes_of(data));
 }
 
-// Every rank knows every other's process, as after the handshake.
+// Every rank watches all other processes, as after the handshake.
 std::shared_ptr<Engine> watched_engine(const ShmGroup& group, int rank) {
   auto engine = group.engine(rank);
   std::vector<std::int32_t> pids(kSize);
@@ -47,14 +47,14 @@ std::shared_ptr<Engine> watched_engine(const ShmGroup& group, int rank) {
   return engine;
 }
 
-// A moment that processes tell each other. Its memory lives as long as the test program.
+// A time in memory that the processes share. The memory is never freed.
 std::atomic<Clock::rep>& shared_moment() {
   return *static_cast<std::atomic<Clock::rep>*>(mmap(nullptr, sizeof(std::atomic<Clock::rep>),
                                                      PROT_READ | PROT_WRITE,
                                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 }
 
-// The victim dies after this number of operations, of which it has only started the last.
+// The victim dies after starting this number of operations. It has not completed the last one.
 class Killed : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(AfterOperations, Killed, testing::Values(1, 2, 17, 100));
 
@@ -81,7 +81,7 @@ TEST_P(Killed, IsNamedByAllOthersWithinTwoSeconds) {
   }
 }
 
-// A rank that never waits but only asks hears of it, too: in an operation, or when it begins one.
+// A rank that only polls also detects the death, during an operation or when it begins one.
 TEST(KilledRank, IsNamedByWhoOnlyAsks) {
   const ShmGroup group(kSize);
   const auto start = Clock::now();
@@ -100,7 +100,7 @@ TEST(KilledRank, IsNamedByWhoOnlyAsks) {
   }
 }
 
-// Also where the looks at the others' lives always fall to a message from one that is alive.
+// The death is detected even if every liveness check happens during a message from a live rank.
 TEST(KilledRank, IsNamedByWhoAsksForMessagesInTurn) {
   const ShmGroup group(kSize);
   const auto start = Clock::now();
@@ -137,7 +137,7 @@ TEST(KilledSender, IsNamedByWhoReceives) {
     const CallDescription receive{
         .kind = CallKind::kRecv, .type = DataType::kFloat32, .root = 1, .count = 4000000};
     if (rank == kVictim) {
-      engine->post(send, 0, bytes_of(data));  // the first bytes of it
+      engine->post(send, 0, bytes_of(data));  // sends only the first bytes
       raise(SIGKILL);
     }
     if (rank == 0) engine->wait(*engine->post(receive, 0, bytes_of(data)), kTimeout);
@@ -149,8 +149,8 @@ TEST(KilledSender, IsNamedByWhoReceives) {
   for (const int rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr(") died while rank "));
 }
 
-// A stopped rank is alive: the others wait until their deadline and then tell what everybody last
-// did.
+// A stopped rank is alive. The others wait until their deadline and then report the last operation
+// of every rank.
 TEST(Stopped, IsNamedAtTheDeadline) {
   const ShmGroup group(kSize);
   std::atomic<pid_t>* const victim = static_cast<std::atomic<pid_t>*>(
@@ -162,7 +162,7 @@ TEST(Stopped, IsNamedAtTheDeadline) {
     if (rank == kVictim) {
       victim->store(getpid());
       raise(SIGSTOP);
-      return;  // woken at the end
+      return;  // continued at the end of the test
     }
     const auto start = Clock::now();
     try {
@@ -185,7 +185,7 @@ TEST(Stopped, IsNamedAtTheDeadline) {
   munmap(victim, sizeof(*victim));
 }
 
-// Whoever holds a segment that can shrink could take the memory from under its readers.
+// A process that can shrink a segment could remove memory that its readers still use.
 TEST(Segment, IsOpenedOnlyWhereItCannotShrink) {
   constexpr std::size_t kBytes = 4096;
   for (const int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK}) {
@@ -204,7 +204,7 @@ TEST(Segment, IsOpenedOnlyWhereItCannotShrink) {
   }
 }
 
-// The bar: under 10 ms of processor time in 100 ms of waiting.
+// Requires less than 10 ms of processor time for 100 ms of waiting.
 TEST(Idle, RanksSleep) {
   const ShmGroup group(2);
   const auto errors = run_processes(2, [&](int rank) {

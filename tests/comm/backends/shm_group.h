@@ -1,4 +1,4 @@
-// The engines of one group for tests: each rank makes its own over one segment.
+// The engines of one group for tests. Each rank creates its own engine over a common segment.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,9 @@
-// What the engine's words order, for ThreadSanitizer: a word that is published with too weak a
-// memory order shows there as a data race. One thread plays all ranks of the group. Another plays a
-// peer that looks at one word only, as the protocol allows it to (control.h), and then touches what
-// that word stands for. Nothing else orders the two threads. They touch memory by plain
-// assignments: what g++ makes of a memset() of known size is invisible to ThreadSanitizer.
+// Tests the memory order of the engine's words under ThreadSanitizer: a word that is published with
+// too weak a memory order shows up as a data race. One thread runs all ranks of the group. Another
+// thread acts as a peer that reads only one word, as the protocol permits (control.h), and then
+// accesses the memory that this word guards. Nothing else orders the two threads. They access
+// memory by plain assignments, because ThreadSanitizer does not see a memset() of known size that
+// g++ has inlined.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,13 +24,13 @@ using testing_support::ShmGroup;
 
 constexpr std::size_t kFloats = 4;
 constexpr std::size_t kMessageBytes = 1000;
-constexpr std::size_t kHeaderBytes = 32;  // of a message in its ring
+constexpr std::size_t kHeaderBytes = 32;  // header of a message in its ring
 
-// Two ranks in one process, and what they exchange.
+// Two ranks in one process, and their buffers.
 struct World {
   World() {
     EngineOptions options = group.options;
-    options.patience.spin = std::chrono::seconds(1);  // so that a tiny call takes its straight line
+    options.patience.spin = std::chrono::seconds(1);  // so that a tiny call takes its fast path
     for (int rank = 0; rank < 2; ++rank) {
       engines.push_back(std::make_shared<Engine>(group.control, rank, 2, options));
     }
@@ -78,8 +79,8 @@ float number_at(const std::byte* data) {
 
 struct Publication {
   const char* name;
-  std::function<void(World&)> ranks;  // what the ranks do
-  std::function<void(World&)> peer;   // what the peer may do then
+  std::function<void(World&)> ranks;  // the ranks' actions
+  std::function<void(World&)> peer;   // the actions that the peer may then take
 };
 void PrintTo(const Publication& c, std::ostream* out) { *out << c.name; }
 
@@ -94,7 +95,7 @@ void read_description(World& world, const Word& word) {
   EXPECT_EQ(world.state(0).chunks[0].call.count, kFloats);
 }
 
-// Rank 1 has come before: rank 0 is through when its call returns.
+// Rank 1 has arrived before, so rank 0's operation is complete when its call returns.
 void reduce_on_both(World& world) {
   world.post_all_reduce(1);
   world.post_all_reduce(0);
@@ -104,7 +105,7 @@ void reduce_in_a_straight_line(World& world) {
   world.run_all_reduce(0);
 }
 
-// Rank 0 needs rank 1's memory no more: rank 1 may write the next data there.
+// Rank 0 no longer needs rank 1's memory, so rank 1 may write the next data there.
 void write_arrival_again(World& world) {
   look_until(world.state(0).released, 1);
   world.state(1).arrival(0).data[0] = std::byte{0};
@@ -182,8 +183,8 @@ TEST(ShmMemoryOrder, HoldsBetweenTheEndOfATransferAndItsBytes) {
   peer.join();
 }
 
-// A peer that counts itself among the sleepers after rank 0 has looked for sleepers sees what rank
-// 0 published before. Relaxed accesses say when that is without ordering anything else.
+// A peer that adds itself to the sleepers after rank 0 has checked for sleepers sees the values
+// that rank 0 published before. Relaxed accesses signal that moment without ordering anything else.
 TEST(ShmMemoryOrder, HoldsBetweenTheWakerAndWhoWouldSleep) {
   World world;
   std::atomic<bool> has_looked = false;

@@ -31,7 +31,7 @@ Bytes message(int from, int to, std::size_t size) {
   return values(DataType::kByte, size, static_cast<std::uint64_t>(from * 100 + to));
 }
 
-// From nothing to many times the ring, between all pairs at once.
+// Messages of zero bytes up to many times the ring, between all pairs at the same time.
 TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
   constexpr int kSize = 4;
   for (const std::size_t size : {0, 1, 31, 1000, 40000, 3000000}) {
@@ -55,7 +55,8 @@ TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
   }
 }
 
-// The receiver asks for the last tag first; what is in the way is put aside, and kept in order.
+// The receiver asks for the last tag first. Messages that block it are buffered and keep their
+// order.
 TEST(ShmMessages, AreMatchedByTag) {
   for (const std::size_t size : {8, 2000000}) {
     const ShmGroup group(2);
@@ -69,7 +70,7 @@ TEST(ShmMessages, AreMatchedByTag) {
         for (auto& each : sends) engine->wait(*each, kTimeout);
         return;
       }
-      for (const int i : {4, 2, 0, 1, 3, 5}) {  // within a tag in order
+      for (const int i : {4, 2, 0, 1, 3, 5}) {  // in order for each tag
         Bytes got(size);
         engine->wait(*receive(*engine, got, i % 2 == 0 ? 0 : kAnySource, i / 2), kTimeout);
         if (got != buffers[i]) throw Error(str("message ", i));
@@ -118,8 +119,8 @@ TEST(ShmMessages, MoveDuringCollectives) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Each rank waits first for what its peer does last: in another group. Waiting there must move this
-// one.
+// Each rank first waits for its peer's last call, which is in another group. A wait in one group
+// must therefore advance the other.
 TEST(ShmMessages, WaitingInOneGroupMovesTheOther) {
   const ShmGroup first(2), second(2);
   const auto errors = run_threads(2, [&](int rank) {

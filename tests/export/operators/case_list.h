@@ -1,4 +1,4 @@
-// The cases of operators: one file for each family of lowerings (lockstep/export/lowering/).
+// Operator cases: one file for each family of lowerings (lockstep/export/lowering/).
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace lockstep::testing_support {
 
-// Has no parameters: operators on inputs alone.
+// A module without parameters, for operators on inputs alone.
 struct EmptyImpl : torch::nn::Module {};
 
 class CaseList {

@@ -1,4 +1,4 @@
-// Comparisons, logic, and what is chosen by them.
+// Comparisons, logical operators, and selections by condition.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

@@ -1,4 +1,4 @@
-// Convolutions in one to three dimensions, and transposed ones.
+// Convolutions and transposed convolutions in one to three dimensions.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

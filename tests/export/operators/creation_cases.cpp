@@ -1,4 +1,4 @@
-// Tensors made in forward(), some with the size of the batch.
+// Tensors created in forward(), some of which depend on the batch size.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

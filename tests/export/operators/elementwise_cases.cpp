@@ -1,4 +1,4 @@
-// Functions of single elements, and arithmetic.
+// Element-wise functions and arithmetic.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -6,7 +6,8 @@ namespace {
 
 using torch::Tensor;
 
-// Four numbers, two of them zeros of either sign, each four times: side by side, or in turn.
+// Four numbers, including zeros of both signs, each repeated four times: either adjacent or
+// alternating.
 MakeInput signed_numbers(bool in_turn) {
   return [in_turn](std::int64_t batch) {
     const Tensor four = torch::tensor({-0.0F, 0.0F, -1.0F, 2.0F});

@@ -1,4 +1,4 @@
-// Elements chosen by indices, and windows over images.
+// Indexing, and sliding windows over images.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

@@ -1,4 +1,4 @@
-// Products of matrices, and distances.
+// Matrix products and distances.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

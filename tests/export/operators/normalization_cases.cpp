@@ -1,4 +1,4 @@
-// Normalisations over the batch's statistics, channels, groups and layers.
+// Normalisation over batch statistics, channels, groups and layers.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -30,7 +30,7 @@ void add_normalization_cases(CaseList& cases) {
                 nn::Sequential(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(2, 3, 3)),
                                with_statistics(nn::BatchNorm2d(3))),
                 floats({2, 5, 5}));
-  // A scale that is computed from the input cannot go into the convolution's weights.
+  // A scale that is computed from the input cannot be folded into the convolution's weights.
   const Tensor filter = torch::randn({3, 2, 3, 3});
   cases.add("batch_norm",
             [filter](const Tensor& x) {

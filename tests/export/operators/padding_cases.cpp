@@ -1,4 +1,4 @@
-// Padding by constants, reflection, replication and in a circle.
+// Constant, reflection, replication and circular padding.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

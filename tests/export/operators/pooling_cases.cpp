@@ -1,4 +1,4 @@
-// Pooling over windows of fixed and of adaptive size.
+// Pooling over windows of fixed and adaptive size.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -13,10 +13,10 @@ void add_pooling_cases(CaseList& cases) {
             {floats({3, 9})});
   cases.add("max_pool2d", [](const Tensor& x) { return at::max_pool2d(x, 3, 2, 1, 1, true); },
             {floats({3, 8, 10})});
-  // The last window would begin behind the image, and is left out.
+  // The last window would begin beyond the image, and is left out.
   cases.add("max_pool2d", [](const Tensor& x) { return at::max_pool2d(x, 2, 3, 1, 1, true); },
             {floats({3, 5, 6})});
-  // The last window reaches farther beyond the image than the kernel is wide.
+  // The last window extends farther beyond the image than the kernel is wide.
   cases.add("max_pool2d", [](const Tensor& x) { return at::max_pool2d(x, 2, 4, 0, 4, true); },
             {floats({3, 6, 10})});
   cases.add("max_pool3d", [](const Tensor& x) { return at::max_pool3d(x, 2); },

@@ -1,4 +1,4 @@
-// Sums, means, extremes, statistics and orders along dimensions.
+// Sums, means, extrema, statistics and sorting along dimensions.
 #include <limits>
 
 #include <tests/export/operators/case_list.h>

@@ -1,4 +1,4 @@
-// What moves elements and computes none.
+// Operators that move elements without computing any.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
@@ -19,7 +19,7 @@ void add_shape_cases(CaseList& cases) {
   cases.add("ravel", [](const Tensor& x) { return x.ravel(); });
   cases.add("flatten", [](const Tensor& x) { return x.flatten(1); }, image);
   cases.add("flatten", [](const Tensor& x) { return x.flatten(0, 1); }, image);
-  // Sizes of 0, which Reshape would take for those of the input.
+  // Dimensions of size 0, which Reshape would replace with the input's sizes.
   cases.add("flatten",
             [](const Tensor& x) { return x.slice(1, 0, 0).transpose(1, 2).flatten(0, 1); });
   cases.add("reshape", [](const Tensor& x) { return x.slice(1, 0, 0).reshape({0, 5}); });

@@ -1,4 +1,4 @@
-// Images of another size.
+// Resizing of images.
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

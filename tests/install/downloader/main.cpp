@@ -1,4 +1,5 @@
-// A user's program, for which nobody answers: to find that out it needs the installed downloader.
+// A user's program that downloads from an address where nothing answers. It needs the installed
+// downloader to find that out.
 #include <cstdio>
 
 #include <lockstep/data/files/data_source.h>

@@ -1,4 +1,4 @@
-// DataParallel trains as the module by itself does.
+// DataParallel trains exactly like the bare module.
 #include <lockstep/parallel/data_parallel.h>
 
 #include <ostream>
@@ -58,8 +58,8 @@ Trained train(torch::nn::Module& module, double lr, const Accumulate& accumulate
   return result;
 }
 
-// The module by itself: its gradients over the parts of the batch, one after the other, and the
-// running statistics of the first part. One part is the whole batch.
+// Trains the bare module: accumulates the gradients of the parts of the batch one after the other,
+// and keeps the running statistics of the first part. One part is the whole batch.
 template <class Net>
 void accumulate_parts(Net& net, const Tensor& x, const Tensor& y,
                       const std::vector<std::int64_t>& sizes) {
@@ -94,7 +94,7 @@ void PrintTo(const EqualityCase& c, std::ostream* out) { *out << c.name; }
 
 class DataParallelEquality : public testing::TestWithParam<std::tuple<EqualityCase, Form>> {
  protected:
-  // With `in_parts` the oracle takes the parts one by one, as normalisation needs it.
+  // With `in_parts`, the oracle takes the batch part by part, as batch normalisation requires.
   template <class Net>
   void check(Net net, Net oracle, const Tensor& x, const Tensor& y, double lr, bool in_parts,
              double tolerance = 1e-5) {
@@ -146,8 +146,9 @@ TEST_P(DataParallelEquality, MnistNet) {
         0.05, /*in_parts=*/false);
 }
 
-// By the kernels for float32. Twice in a thousand runs on a busy machine a later step is rounded
-// otherwise, and where a ReLU or a maximum is decided by that, the parameters differ by up to 6e-4.
+// The float32 kernels cause the tolerance. On a busy machine, about two runs in a thousand round a
+// later step differently; where that flips a ReLU or a maximum, the parameters differ by up to
+// 6e-4.
 TEST_P(DataParallelEquality, MnistNetInFloat32) {
   const MnistNetOptions options{.dropout = false};
   check(MnistNet(options), MnistNet(options), normal({batch(), 1, 28, 28}, 1),
@@ -160,7 +161,7 @@ TEST_P(DataParallelEquality, TiedEmbedding) {
 }
 
 TEST_P(DataParallelEquality, BatchNorm) {
-  // A normalisation refuses a single sample.
+  // Batch normalisation rejects a batch of one sample.
   const std::int64_t samples = batch() * 3;
   check(SmallNet(true), SmallNet(true), normal({samples, 4}, 5), classes(samples, 3, 6), 0.1,
         /*in_parts=*/true);
@@ -177,7 +178,7 @@ TEST(DataParallelResNet, TrainsAsTheModuleDoesOnEachPart) {
   for (const ResNetCase& c : {ResNetCase{2, 5, {}}, ResNetCase{3, 6, {2, 1, 1}}}) {
     ResNet net = resnet18(ResNetStem::kCifar, 10), oracle = resnet18(ResNetStem::kCifar, 10);
     copy_state(*oracle, *net);
-    // In five steps with so few samples to normalise over, float32 is off by more than the bound.
+    // With so few samples per normalisation, float32 exceeds the tolerance within five steps.
     net->to(torch::kFloat64);
     oracle->to(torch::kFloat64);
     const Tensor x = normal({c.batch, 3, 16, 16}, 7).to(torch::kFloat64),
@@ -199,12 +200,12 @@ TEST(DataParallelEvaluation, OfAResNetIsThatOfTheModule) {
   ResNet net = resnet18(ResNetStem::kCifar, 10);
   DataParallel dp(net, {"cpu", "cpu"});
   const Tensor x = normal({4, 3, 32, 32}, 9);
-  dp.forward(x);  // in training: the statistics move
+  dp.forward(x);  // training mode: the running statistics change
   net->eval();
   EXPECT_LE(difference(dp.forward(x), net->forward(x)), 1e-5);
 }
 
-// Gradients are added in the order of the replicas, whichever ends first.
+// Gradients are added in the order of the replicas, whichever finishes first.
 TEST(DataParallelRepeated, HasTheSameBits) {
   SmallNet net;
   DataParallel dp(net, cpus(3));

@@ -1,4 +1,4 @@
-// What DataParallel refuses, and what it says of a replica that fails.
+// What DataParallel rejects, and how it reports a replica that fails.
 #include <lockstep/parallel/data_parallel.h>
 
 #include <chrono>
@@ -30,7 +30,7 @@ using testing_support::squared_error;
 using testing_support::WeightOnMeta;
 using torch::Tensor;
 
-// Four samples, of which the last two, those of the second replica, begin with `last`.
+// Four samples. The last two, which go to the second replica, are filled with `last`.
 Tensor batch_ending_with(double last) {
   return torch::cat({torch::ones({2, 4}), torch::full({2, 4}, last)});
 }
@@ -39,7 +39,8 @@ bool is_bad(const Tensor& x) { return x[0][0].item<double>() < 0; }
 
 class DataParallelFailure : public testing::Test {
  protected:
-  // `bad` begins with the replica's name, and the wrapper goes on within two seconds.
+  // Expects that `bad` throws exactly `text`, which begins with the replica's name, and that the
+  // wrapper completes three more steps within two seconds.
   void expect_failure(DataParallel<ProbedNet>& dp, const std::function<void()>& bad,
                       const std::string& text) {
     const auto begin = std::chrono::steady_clock::now();
@@ -106,7 +107,7 @@ TEST_F(DataParallelFailure, InABackwardIsNamed) {
   expect_failure(
       dp,
       [&] {
-        // The hook is on the way to the input.
+        // The net's gradient hook runs only when a gradient flows to the input.
         const Tensor x = batch_ending_with(-1).requires_grad_();
         dp.forward(x).sum().backward();
       },
@@ -127,7 +128,7 @@ TEST_F(DataParallelFailure, OfAReplicaThatRunsTheWrapperIsNoDeadlock) {
       "to, which would wait for itself");
 }
 
-// --- What is refused
+// --- Rejected modules and arguments
 
 std::string refusal(const std::vector<torch::Device>& devices,
                     const DataParallelOptions& options = {}) {
@@ -175,7 +176,7 @@ struct NoCloneImpl : torch::nn::Module {
 };
 TORCH_MODULE(NoClone);
 
-// A net that registers in the constructor what reset() should register.
+// A net whose constructor, not reset(), registers its submodules.
 struct EmptyResetImpl : torch::nn::Cloneable<EmptyResetImpl> {
   EmptyResetImpl() { linear = register_module("linear", torch::nn::Linear(4, 3)); }
   void reset() override {}
@@ -184,7 +185,7 @@ struct EmptyResetImpl : torch::nn::Cloneable<EmptyResetImpl> {
 };
 TORCH_MODULE(EmptyReset);
 
-// A net whose reset() registers the old submodule again.
+// A net whose reset() registers the existing submodule again.
 struct OldPartsImpl : torch::nn::Cloneable<OldPartsImpl> {
   OldPartsImpl() { OldPartsImpl::reset(); }
   void reset() override {
@@ -196,7 +197,7 @@ struct OldPartsImpl : torch::nn::Cloneable<OldPartsImpl> {
 };
 TORCH_MODULE(OldParts);
 
-// A net whose reset() registers the old parameter again.
+// A net whose reset() registers the existing parameter again.
 struct OldTensorImpl : torch::nn::Cloneable<OldTensorImpl> {
   OldTensorImpl() { OldTensorImpl::reset(); }
   void reset() override {
@@ -251,7 +252,7 @@ TEST(DataParallelModules, ThatAreNullAreRefused) {
   }
 }
 
-// With a single device, too, where nothing is cloned.
+// A single device is checked as well, although nothing is cloned for it.
 TEST(DataParallelModules, ThatAreElsewhereAreRefused) {
   const torch::Device meta(torch::kMeta);
   WeightOnMeta net;

@@ -1,4 +1,4 @@
-// What autograd does with the outputs and losses of DataParallel.
+// How autograd handles the outputs and losses of DataParallel.
 #include <lockstep/parallel/data_parallel.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ using testing_support::SmallNet;
 using testing_support::squared_error;
 using torch::Tensor;
 
-// A net with replicas, and one by itself with the same weights.
+// A net with replicas, and a bare net with the same weights as its oracle.
 struct Pair {
   Pair() { copy_state(*oracle, *net); }
   SmallNet net, oracle;
@@ -125,8 +125,8 @@ struct DecoderImpl : torch::nn::Cloneable<DecoderImpl> {
 };
 TORCH_MODULE(Decoder);
 
-// Ties its weights outside of reset(), so that its clones have two. The embedding's gradient is
-// sparse, the decoder's is dense.
+// Ties its weights outside reset(), so that each clone has two separate weights. The gradient of
+// the embedding is sparse, that of the decoder is dense.
 struct SparselyTiedNetImpl : torch::nn::Cloneable<SparselyTiedNetImpl> {
   SparselyTiedNetImpl() { SparselyTiedNetImpl::reset(); }
   void reset() override {
@@ -151,7 +151,7 @@ TEST(DataParallelGraph, AddsSparseAndDenseGradientsOfATiedWeight) {
   EXPECT_LE(difference(net->embedding->weight.grad(), oracle->embedding->weight.grad()), 1e-5);
 }
 
-// A replica may use a parameter otherwise than the one before.
+// Two replicas may use the same parameter in different ways.
 TEST(GradientSum, TakesSparseAndDenseGradientsInAnyOrder) {
   const Tensor dense = normal({4, 3}, 8);
   const Tensor sparse =
@@ -186,7 +186,7 @@ TEST(DataParallelGraph, LeavesOutWhatNoReplicaUses) {
   EXPECT_FALSE(module->never->bias.grad().defined());
 }
 
-// The engine would be asked for the gradients of parameters and arguments alone.
+// The engine requests gradients only for parameters and arguments, so that `scale` would get none.
 TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
   Pair p;
   const Tensor scale = torch::full({3}, 2.0, torch::requires_grad());
@@ -196,13 +196,14 @@ TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
   const auto detached = [&](const Tensor& output, const Tensor& target) {
     return squared_error(output * scale.detach(), target);
   };
-  // A weight that is frozen at first gives a graph of the same shape.
+  // A detached weight gives a graph of the same shape.
   EXPECT_NO_THROW(p.dp.loss(detached, p.x, p.y).backward());
   EXPECT_THAT(message_of<ConfigError>([&] { p.dp.loss(scaled, p.x, p.y); }),
               testing::AllOf(HasSubstr("replicas 0 and 1 both use a tensor of shape [3] that "
                                        "requires a gradient"),
                              HasSubstr("or detach() it")));
-  // What it advises: the output of forward(), an argument, a tensor without a gradient.
+  // The alternatives that the message suggests: the output of forward(), an argument, and a tensor
+  // that needs no gradient.
   scaled(p.dp.forward(p.x), p.y).backward();
   EXPECT_TRUE(scale.grad().defined());
   const auto with_argument = [](const Tensor& output, const std::pair<Tensor, Tensor>& target) {
@@ -216,7 +217,7 @@ TEST(DataParallelGraph, RefusesTensorsWhoseGradientsItWouldLose) {
   EXPECT_NO_THROW(p.dp.loss(scaled, p.x, p.y));
 }
 
-// The replicas have parameters of their own; those of the module get their gradients from these.
+// The replicas have their own parameters, whose gradients are added to those of the module.
 TEST(DataParallelGraph, RefusesTheModulesOwnParametersInACriterion) {
   Pair p;
   const auto penalty = [](const SmallNet& net) { return 0.1 * net->last->weight.square().sum(); };
@@ -226,12 +227,12 @@ TEST(DataParallelGraph, RefusesTheModulesOwnParametersInACriterion) {
   EXPECT_THAT(message_of<ConfigError>([&] { p.dp.loss(penalised, p.x, p.y); }),
               testing::AllOf(HasSubstr("both use parameter 'last.weight' of the wrapped module"),
                              HasSubstr("add that term to the result of loss()")));
-  (p.dp.loss(squared_error, p.x, p.y) + penalty(p.net)).backward();  // what it advises
+  (p.dp.loss(squared_error, p.x, p.y) + penalty(p.net)).backward();  // as the message suggests
   (squared_error(p.oracle->forward(p.x), p.y) + penalty(p.oracle)).backward();
   p.expect_equal_gradients();
 }
 
-// A tensor that the module holds without having registered it is the same in all clones.
+// A tensor that the module holds but has not registered is shared by all clones.
 TEST(DataParallelGraph, RefusesUnregisteredParameters) {
   const Tensor shift = torch::ones({4}, torch::requires_grad());
   ProbedNet net([shift](const Tensor& x) { return x + shift; });
@@ -263,7 +264,7 @@ TEST(DataParallelGraph, RefusesASecondDerivative) {
   EXPECT_TRUE(p.net->first->weight.grad().defined()) << "the graph is still there";
 }
 
-// A critic of a WGAN-GP needs this: the replica differentiates within its own graph.
+// The critic of a WGAN-GP needs this: each replica differentiates within its own graph.
 TEST(DataParallelGraph, MayHaveSecondDerivativesInside) {
   Pair p;
   const auto penalty = [](const Tensor& output, const Tensor& input) {
@@ -291,7 +292,7 @@ TEST(DataParallelGraph, MayHaveSecondDerivativesInside) {
   EXPECT_LE(difference(p.net->first->weight.grad(), p.oracle->first->weight.grad()), 1e-5);
 }
 
-// Makes tensors, and counts those that still exist.
+// Creates tensors and counts those that are still alive.
 class CountedTensors {
  public:
   Tensor ones(at::IntArrayRef sizes) const {
@@ -312,7 +313,7 @@ class CountedTensors {
 
 TEST(DataParallelGraph, IsFreedWithItsOutputs) {
   const CountedTensors counted;
-  // The product's graph holds the counted factor as long as it lives.
+  // The graph of the product keeps the counted factor alive.
   ProbedNet net([&](const Tensor& x) {
     return counted.ones(x.sizes()) * torch::ones(x.sizes(), torch::requires_grad());
   });
@@ -342,7 +343,7 @@ TEST(DataParallelGraph, OutlivesTheWrapper) {
   EXPECT_TRUE(net->last->bias.grad().equal(torch::full({3}, 4.0)));
 }
 
-// The replicas' parameters have the versions of the module's.
+// The replicas' parameters share the version counters of the module's parameters.
 TEST(DataParallelGraph, NoticesThatAParameterWasChangedInBetween) {
   Pair p;
   const Tensor loss = p.dp.loss(squared_error, p.x, p.y);

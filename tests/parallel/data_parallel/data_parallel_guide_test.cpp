@@ -28,7 +28,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-// The net after two steps by itself.
+// The bare net after two training steps.
 Net trained_alone(const torch::Tensor& x, const torch::Tensor& y) {
   torch::manual_seed(1);
   Net net;
@@ -70,7 +70,7 @@ TEST(DataParallelGuide, BothFormsTrainAsTheNetByItself) {
   }
 }
 
-// Returns for each sample how many its replica has.
+// Returns, for each sample, the number of samples that its replica received.
 struct CountingNetImpl : torch::nn::Cloneable<CountingNetImpl> {
   void reset() override {}
   torch::Tensor forward(const torch::Tensor& x) { return torch::full({x.size(0)}, x.size(0)); }

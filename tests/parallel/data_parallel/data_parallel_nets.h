@@ -18,7 +18,7 @@ inline std::vector<torch::Device> cpus(std::size_t count) {
   return std::vector<torch::Device>(count, torch::Device(torch::kCPU));
 }
 
-/// Sets LibTorch's number of threads for this thread, and for replicas made while the scope lives.
+/// Sets LibTorch's thread count for this thread, and for replicas made during its lifetime.
 class ThreadsScope {
  public:
   explicit ThreadsScope(int threads) : former_(at::get_num_threads()) {
@@ -42,13 +42,13 @@ inline torch::Tensor classes(std::int64_t samples, std::int64_t count, std::uint
   return torch::randint(count, {samples}, generator, torch::kInt64);
 }
 
-/// The difference relative to the norm of `expected`, which counts as at least 1e-2.
+/// The norm of the difference, relative to the norm of `expected` (at least 1e-2).
 inline double difference(const torch::Tensor& got, const torch::Tensor& expected) {
   const auto a = got.detach().to(torch::kFloat64), b = expected.detach().to(torch::kFloat64);
   return ((a - b).norm() / b.norm().clamp_min(1e-2)).item<double>();
 }
 
-/// The gradients of a module's parameters, undefined where there is none.
+/// The gradients of a module's parameters; undefined where a parameter has none.
 inline std::vector<torch::Tensor> gradients_of_parameters(const torch::nn::Module& module) {
   std::vector<torch::Tensor> gradients;
   for (const torch::Tensor& parameter : module.parameters()) {
@@ -69,7 +69,7 @@ inline void expect_equal(const std::vector<torch::Tensor>& got,
   }
 }
 
-/// Copies parameters and buffers; the modules are of one kind.
+/// Copies parameters and buffers between modules of the same structure.
 inline void copy_state(torch::nn::Module& to, const torch::nn::Module& from) {
   const torch::NoGradGuard no_grad;
   const auto parameters = from.parameters(), buffers = from.buffers();
@@ -81,7 +81,7 @@ inline torch::Tensor squared_error(const torch::Tensor& output, const torch::Ten
   return torch::mse_loss(output, target);
 }
 
-/// Two linear layers with a batch normalisation between them where asked.
+/// Two linear layers, optionally with a batch normalisation between them.
 struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
   explicit SmallNetImpl(bool with_norm = false) : has_norm(with_norm) { SmallNetImpl::reset(); }
   void reset() override {
@@ -100,7 +100,7 @@ struct SmallNetImpl : torch::nn::Cloneable<SmallNetImpl> {
 };
 TORCH_MODULE(SmallNet);
 
-/// An embedding whose weight is registered a second time, as that of the decoder.
+/// An embedding whose weight is also registered as the decoder's weight.
 struct TiedNetImpl : torch::nn::Cloneable<TiedNetImpl> {
   TiedNetImpl() { TiedNetImpl::reset(); }
   void reset() override {
@@ -117,7 +117,7 @@ struct TiedNetImpl : torch::nn::Cloneable<TiedNetImpl> {
 };
 TORCH_MODULE(TiedNet);
 
-/// Calls a function of the input before its linear layer. The function runs on the replicas'
+/// Calls a function on the input before its linear layer. The function runs on the replicas'
 /// threads.
 struct ProbedNetImpl : torch::nn::Cloneable<ProbedNetImpl> {
   using Probe = std::function<torch::Tensor(const torch::Tensor& x)>;

@@ -30,7 +30,7 @@ using testing_support::squared_error;
 using testing_support::ThreadsScope;
 using torch::Tensor;
 
-// Expects that the replicas give what the net by itself gives for a batch.
+// Expects that the replicas compute the same output as the bare net.
 void expect_follows(DataParallel<SmallNet>& dp, const Tensor& x, const char* when) {
   const torch::NoGradGuard no_grad;
   EXPECT_LE(difference(dp.forward(x), dp.module()->forward(x)), 1e-5) << when;
@@ -148,7 +148,7 @@ TEST(DataParallelReplicas, RunningStatisticsAreThoseOfTheFirst) {
   expect_follows(dp, x, "also in other memory");
 }
 
-// A graph may hold the buffers of a replica: sending them again must not spoil it.
+// A graph may hold a replica's buffers; sending the buffers again must not corrupt it.
 TEST(DataParallelReplicas, BuffersOfAGraphMaySurviveTheNextForward) {
   SmallNet net(true), oracle(true);
   copy_state(*oracle, *net);
@@ -186,7 +186,7 @@ TEST(DataParallelReplicas, WorkUnderTheCallersAutocast) {
   const Tensor x = normal({6, 4}, 7);
   Tensor output;
   {
-    const AutocastHere half(torch::kHalf);  // a new thread has bfloat16
+    const AutocastHere half(torch::kHalf);  // a new thread's default is bfloat16
     output = dp.forward(x);
   }
   EXPECT_EQ(output.scalar_type(), torch::kHalf);
@@ -221,7 +221,7 @@ TEST(DataParallelReplicas, ServeLockstepsOptimizers) {
   EXPECT_LT(after, 0.9 * before);
 }
 
-// A net that has no clone().
+// A net without clone().
 struct PlainNetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     ++calls;

@@ -40,7 +40,7 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return numbers;
 }
 
-// A module without parameters; what it does is given to it.
+// A module without parameters whose forward is given as a function.
 template <class Result, class... Arguments>
 struct FunctionNet : torch::nn::Cloneable<FunctionNet<Result, Arguments...>> {
   explicit FunctionNet(std::function<Result(Arguments...)> given) : function(std::move(given)) {}
@@ -136,7 +136,7 @@ Prediction predict(const Tensor& x, bool ascending) {
 }
 
 TEST(DataParallelOutputs, AreJoinedWhateverTheirStructure) {
-  // The replicas fill their hash maps in opposite orders.
+  // The replicas insert into their hash maps in opposite orders.
   const auto net = function_net(std::function<Prediction(const Tensor&)>(
       [](const Tensor& x) { return predict(x, x[0].item<double>() == 0); }));
   DataParallel dp(net, cpus(2));
@@ -180,7 +180,8 @@ TEST(DataParallelOutputs, OfASingleReplicaAreTheReplicas) {
   const Tensor x = torch::full({1, 2}, 2.0).requires_grad_();
   auto [wide, number] = dp.forward(x);
   EXPECT_EQ(number.dim(), 1);
-  (wide.add_(1).square().sum() + number.mul_(5).sum()).backward();  // in place, as on any output
+  // Outputs may be modified in place.
+  (wide.add_(1).square().sum() + number.mul_(5).sum()).backward();
   EXPECT_THAT(numbers_of(x.grad()), ElementsAre(2 * 7 * 3 + 5, 2 * 7 * 3 + 5));
 }
 

@@ -1,4 +1,4 @@
-// Buckets made by hand, and groups of ranks, for tests of communication hooks.
+// Hand-made buckets and groups of ranks for tests of communication hooks.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace lockstep::testing_support {
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
-/// Parameters of a model, and buckets for them; all ranks make the same.
+/// A model's parameters and buckets for them, which are the same on all ranks.
 struct Model : torch::nn::Module {
   explicit Model(const Shapes& shapes, torch::ScalarType type = torch::kFloat32) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -39,14 +39,14 @@ struct Model : torch::nn::Module {
   }
 };
 
-/// Normally distributed numbers in the shape and type of `tensor`.
+/// Normally distributed numbers with the shape and dtype of `tensor`.
 inline torch::Tensor random_like(const torch::Tensor& tensor, std::uint64_t seed) {
   return torch::randn(tensor.sizes(), at::detail::createCPUGenerator(seed),
                       torch::dtype(torch::kFloat64))
       .to(tensor.scalar_type());
 }
 
-/// A rank's gradient of a step, and the mean over the ranks. `place` is the parameter's number.
+/// One rank's gradient in one step, and its mean over the ranks. `place` is the parameter's index.
 inline torch::Tensor gradient_of(const torch::Tensor& like, std::size_t place, int step, int rank) {
   return random_like(like, 1000 * place + 10 * static_cast<std::size_t>(step) +
                                static_cast<std::size_t>(rank) + 1);
@@ -57,19 +57,19 @@ inline torch::Tensor mean_of(const torch::Tensor& like, std::size_t place, int s
   return sum / size;
 }
 
-/// How far `a` is from `b`, by their norms.
+/// The norm of `a` - `b`, relative to that of `b`.
 inline double relative_error(const torch::Tensor& a, const torch::Tensor& b) {
   const torch::Tensor wide = b.to(torch::kFloat64);
   return ((a.to(torch::kFloat64) - wide).norm() / wide.norm().clamp_min(1e-20)).item<double>();
 }
 
-/// A group of ranks.
+/// The backend and size of a group of ranks.
 struct HookCase {
   const char* backend;
   int size;
 };
 
-/// Runs a test on the ranks of its case.
+/// Runs a test on all ranks of its case.
 class CommHooks : public ::testing::TestWithParam<HookCase> {
  protected:
   void run(const std::function<void(ProcessGroup, int rank)>& body) {
@@ -79,7 +79,7 @@ class CommHooks : public ::testing::TestWithParam<HookCase> {
   }
 };
 
-/// Expects that `body` throws an `Expected` whose text has `text` in it.
+/// Expects that `body` throws an `Expected` whose message contains `text`.
 template <class Expected>
 void expect_error(const std::function<void()>& body, const std::string& text) {
   try {

@@ -1,4 +1,4 @@
-// Communication hooks with ranks as threads, on buckets made by hand and through
+// Communication hooks with ranks as threads, on hand-made buckets and through
 // DistributedDataParallel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ using torch::Tensor;
 
 // --- PhasedWork ----------------------------------------------------------------------------------
 
-// Writes into `log` when it is waited for.
+// Writes to `log` when somebody waits for it.
 class LoggedWork final : public Work {
  public:
   LoggedWork(std::string name, std::vector<std::string>& log, bool fails = false)
@@ -114,12 +114,12 @@ TEST_F(PhasedWorkTest, EndsWithTheErrorOfAPhase) {
   EXPECT_THROW(fails.wait(), CommError);
 }
 
-// Two ranks on Gloo are those of the oracle.
+// Two ranks over Gloo are covered by the PyTorch oracle.
 INSTANTIATE_TEST_SUITE_P(
     Cases, CommHooks, testing::Values(HookCase{"shm", 2}, HookCase{"shm", 3}, HookCase{"gloo", 3}),
     [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
 
-// --- Hooks without a memory ----------------------------------------------------------------------
+// --- Stateless hooks -----------------------------------------------------------------------------
 
 TEST_P(CommHooks, AllReduceIsTheMeanAndNoopIsNothing) {
   run([](ProcessGroup group, int rank) {
@@ -135,7 +135,7 @@ TEST_P(CommHooks, AllReduceIsTheMeanAndNoopIsNothing) {
   });
 }
 
-// Each value is rounded once, and the float32 mean of these once more.
+// Each value is rounded once, and so is the float32 mean of the rounded values.
 Tensor compressed_mean(const Tensor& like, std::size_t place, int step, int size,
                        torch::ScalarType type) {
   Tensor sum = torch::zeros_like(like, torch::kFloat32);
@@ -152,7 +152,7 @@ TEST_P(CommHooks, CompressionRoundsOnceBeforeAndOnceAfterTheMean) {
           type == torch::kFloat16 ? fp16_compress_hook(group) : bf16_compress_hook(group);
       for (const auto wide : {torch::kFloat32, torch::kFloat64}) {
         Model model(Shapes{{33, 5}, {4, 3, 2, 2}, {6}}, wide);
-        // The last step has other buckets under the same indices.
+        // The last step uses different buckets with the same indices.
         const std::uint64_t layout = wide == torch::kFloat32 ? 0 : 2;
         std::vector<GradBucket> before = {model.bucket(group, {0}, 0, layout),
                                           model.bucket(group, {1, 2}, 1, layout)};
@@ -206,13 +206,13 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
     GradBucket bucket = model.bucket(group, {0, 1});
     bucket.gradients[0].fill_(1 + rank);
     bucket.gradients[1].fill_(3);
-    GradBucket rebuilt = model.bucket(group, {1, 0}, 0, /*layout=*/1);  // of the same size
+    GradBucket rebuilt = model.bucket(group, {1, 0}, 0, /*layout=*/1);  // same size, other order
     const GradBucket* given = &bucket;
     const CommHook hook = bf16_compress_wrapper(group, [&](GradBucket& inner) {
       EXPECT_EQ(inner.buffer.scalar_type(), torch::kBFloat16);
       EXPECT_EQ(inner.gradients[0].sizes(), given->gradients[0].sizes());
       EXPECT_EQ(inner.gradients[0].strides(), given->gradients[0].strides());
-      inner.gradients[1].mul_(10);  // seen by the reduction: a view of the buffer
+      inner.gradients[1].mul_(10);  // writes through to the buffer, which the reduction then sends
       return group.async_all_reduce(inner.buffer, ReduceOp::kMax);
     });
     hook(bucket)->wait();
@@ -223,7 +223,7 @@ TEST_P(CommHooks, WrappersGiveAUsersHookTheCompressedBucket) {
   });
 }
 
-// Stands in for LibTorch's CPU allocator and counts the bytes that are held, by whatever thread.
+// Replaces LibTorch's CPU allocator and counts the bytes held by all threads.
 class CountedMemory final : public c10::Allocator {
  public:
   CountedMemory() : under_(*c10::GetAllocator(c10::kCPU)) {
@@ -239,7 +239,7 @@ class CountedMemory final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t size) const override {
     default_copy_data(to, from, size);
   }
-  // Static, as blocks may outlive the allocator.
+  // Static, because blocks may outlive the allocator.
   inline static std::atomic<std::int64_t> held = 0;
 
  private:
@@ -272,7 +272,7 @@ TEST(CommHooksMemory, CompressionForgetsBucketsThatARebuildTookAway) {
         << "each of two ranks has a copy to send and one to receive";
     group.barrier();
     hook(rebuilt)->wait();
-    // Gloo's threads let go of the last tensors a moment after the waits.
+    // Gloo's threads release the last tensors shortly after the waits return.
     const Deadline deadline(std::chrono::seconds(10));
     while (CountedMemory::held - before >= kElements && !deadline.expired()) {
       std::this_thread::yield();
@@ -283,7 +283,7 @@ TEST(CommHooksMemory, CompressionForgetsBucketsThatARebuildTookAway) {
   EXPECT_EQ(run_group(2, "gloo", body), no_errors(2));
 }
 
-// What this process has sent through TCP.
+// The bytes that this process has sent through TCP.
 std::uint64_t bytes_sent() {
   std::uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -302,7 +302,7 @@ TEST(CommHooksTraffic, CompressionHalvesWhatGlooSends) {
                         Model model(Shapes{{kElements}});
                         GradBucket bucket = model.bucket(group, {0});
                         const auto sent_by = [&](const CommHook& hook) {
-                          hook(bucket)->wait();  // connects
+                          hook(bucket)->wait();  // connects the ranks first
                           group.barrier();
                           const std::uint64_t before = bytes_sent();
                           group.barrier();
@@ -334,8 +334,8 @@ struct HookNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(HookNet);
 
-// Largest relative difference of the gradients from `factor` times the mean's, over some steps: the
-// buckets (two of them) are rebuilt after the first.
+// The largest relative difference between the gradients and `factor` times their mean over several
+// steps. The two buckets are rebuilt after the first step.
 double difference_from_mean(ProcessGroup group, const CommHook& hook, double factor = 1) {
   const DdpOptions options{.bucket_cap_mb = 1e-4, .first_bucket_cap_mb = 1e-4};
   HookNet plain_net, hooked_net;
@@ -363,7 +363,7 @@ TEST_P(CommHooks, WorkInBackward) {
     EXPECT_EQ(difference_from_mean(group, all_reduce_hook(group)), 0);
     EXPECT_LT(difference_from_mean(group, fp16_compress_hook(group)), 2e-3);
     EXPECT_LT(difference_from_mean(group, bf16_compress_hook(group)), 2e-2);
-    // A product of full rank lacks nothing.
+    // An approximation of full rank is exact.
     PowerSgd power_sgd(
         group,
         {.matrix_approximation_rank = 8, .start_power_sgd_iter = 0, .min_compression_rate = 0.01});

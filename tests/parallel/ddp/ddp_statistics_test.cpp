@@ -22,7 +22,7 @@ using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::TemporaryDirectory;
 
-// Two buckets, of one layer each: backward fills that of the second layer first.
+// Two buckets with one layer each. Backward fills the bucket of the second layer first.
 struct TwoLayersImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return second(first(x)); }
   torch::nn::Linear first = register_module("first", torch::nn::Linear(64, 64));
@@ -68,7 +68,8 @@ TEST(DdpTiming, TellsBucketsTimesAndTheSlowRank) {
         std::abs(s.communication_ms - s.hidden_ms - s.exposed_ms) < 0.5 * s.communication_ms + 0.1,
         "hidden and exposed are the communication");
     expect(s.ranks.size() == 2 && s.ranks[1].rank == 1, "ranks");
-    // Rank 1 lets rank 0 wait for 20 ms a step; a busy machine makes it more, or hides some of it.
+    // Rank 1 makes rank 0 wait for 20 ms per step. A busy machine lengthens this or hides some of
+    // it.
     expect(s.ranks[1].compute_ms >= 20 && s.ranks[0].compute_ms < s.ranks[1].compute_ms, "compute");
     expect(s.ranks[0].wait_ms > 2 && s.ranks[0].wait_ms > s.ranks[1].wait_ms, "wait");
     expect(s.skew_ms > 2, "skew");
@@ -122,7 +123,7 @@ TEST(DdpStatistics, AllRanksHearThatThereIsNoTimeline) {
   for (const auto& error : errors) EXPECT_THAT(error, HasSubstr("/dev/null/trace.json"));
 }
 
-// JSON is UTF-8. Rank 0 must not wait for events that rank 1 cannot make.
+// JSON must be UTF-8. When one rank cannot write its events, the other must not wait for them.
 TEST(TraceOfRanks, AllRanksHearThatOneHasNoEvents) {
   const TemporaryDirectory folder;
   for (const int rank_of_text : {0, 1}) {
@@ -155,7 +156,7 @@ TEST(StepRecorder, KeepsTheLastSteps) {
     ASSERT_EQ(steps[i].buckets.size(), 2U);
     EXPECT_LE(steps[i].begin, steps[i].backward);
     EXPECT_LE(steps[i].buckets[0].end, steps[i].computed);
-    EXPECT_EQ(steps[i].buckets[1].end, steps[i].reduced);  // not seen before
+    EXPECT_EQ(steps[i].buckets[1].end, steps[i].reduced);  // end() was not called for it
     if (i > 0) {
       EXPECT_EQ(steps[i].begin, steps[i - 1].reduced);
     }

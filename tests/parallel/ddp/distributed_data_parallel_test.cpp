@@ -1,4 +1,5 @@
-// DistributedDataParallel with ranks as threads, against one process that does the whole batch.
+// DistributedDataParallel with ranks as threads, compared with one process that trains on the whole
+// batch.
 #include <lockstep/parallel/distributed_data_parallel.h>
 
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ using testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// Convolution, batch norm (buffers) and linear layers; parameters in channels-last where asked.
+// Convolution, batch norm (buffers) and linear layers. Optionally, parameters are channels-last.
 struct DdpNetImpl : torch::nn::Module {
   explicit DdpNetImpl(bool with_norm = false)
       : conv(register_module("conv", torch::nn::Conv2d(3, 8, 3))),
@@ -36,7 +37,7 @@ struct DdpNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(DdpNet);
 
-// The modules' initialisation draws from the global generator, which the threads share.
+// Initialisation draws from the global generator, which all rank threads share.
 DdpNet make_net(std::uint64_t seed, bool with_norm = false) {
   static std::mutex mutex;
   const std::scoped_lock lock(mutex);
@@ -94,15 +95,15 @@ INSTANTIATE_TEST_SUITE_P(Cases, Ddp,
                                          DdpCase{"gloo", 2, false, 0.01},
                                          DdpCase{"shm", 1, false, 25}));
 
-// Oracle (a) of the foundation: N ranks with a batch of B in all are one process with a batch of B.
+// N ranks with a total batch of B compute the same gradients as one process with a batch of B.
 TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
   const DdpCase& c = GetParam();
   const Data data;
   DdpNet oracle = make_net(1);
   loss_of(oracle, data.x, data.y).backward();
   const auto errors = run_group(c.size, c.backend, [&](ProcessGroup group) {
-    DdpNet net =
-        make_net(100 + static_cast<std::uint64_t>(group.rank()));  // all differ; rank 0's wins
+    // Each rank starts with other values; rank 0's win.
+    DdpNet net = make_net(100 + static_cast<std::uint64_t>(group.rank()));
     if (group.rank() == 0) {
       const torch::NoGradGuard no_grad;
       const auto source = oracle->named_parameters();
@@ -116,8 +117,8 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
                                 {.bucket_cap_mb = c.bucket_cap_mb, .first_bucket_cap_mb = 0.001});
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     const auto [x, y] = data.share(group.rank(), group.size());
-    // Undefined gradients at first, views of the bucket in the second round, undefined after
-    // zero_grad.
+    // The gradients are undefined in the first round, views of the bucket in the second, and
+    // undefined again after zero_grad() in the third.
     for (int round = 0; round < 3; ++round) {
       if (round == 1) {
         for (auto& parameter : net->parameters()) parameter.mutable_grad().zero_();
@@ -132,7 +133,8 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
   EXPECT_EQ(errors, no_errors(c.size));
 }
 
-// Without it each rank normalises by its own samples, and the gradients are other ones.
+// Without synchronisation, each rank normalises over its own samples only, which changes the
+// gradients.
 TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
   const Data data;
   DdpNet oracle = make_net(1, /*with_norm=*/true);
@@ -202,7 +204,7 @@ TEST(DdpTraining, BuffersFollowRankZero) {
     const auto [x, y] = data.share(group.rank(), group.size());
     net->train();
     ddp.forward(x).sum().backward();
-    const auto after = net->norm->running_mean.clone();  // differs between the ranks now
+    const auto after = net->norm->running_mean.clone();  // now the ranks differ
     net->eval();
     ddp.forward(x).sum().backward();
     auto of_rank0 = after.clone();
@@ -291,7 +293,7 @@ TEST(DdpTraining, ASecondWrapperReplacesTheFirst) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     DdpNet net = make_net(1);
     auto ddp = std::make_unique<DistributedDataParallel<DdpNet>>(net, group);
-    // The new one is made before the old one goes, as an assignment does it.
+    // As in any assignment, the new wrapper is constructed before the old one is destroyed.
     ddp = std::make_unique<DistributedDataParallel<DdpNet>>(net, group);
     const auto [x, y] = data.share(group.rank(), group.size());
     torch::nn::functional::cross_entropy(ddp->forward(x), y).backward();
@@ -319,7 +321,7 @@ TEST(DdpErrors, NamesParametersWithoutGradient) {
     DdpNet net = make_net(1);
     DistributedDataParallel ddp(net, group);
     auto y = ddp.forward(torch::ones({1, 3, 8, 8}));
-    // Rank 1's loss leaves all but one parameter out.
+    // Rank 1's loss uses only one of the parameters.
     auto loss = group.rank() == 0 ? y.sum() : net->fc2->bias.sum();
     loss.backward();
   });
@@ -333,7 +335,7 @@ TEST(DdpErrors, NamesParametersWithoutGradient) {
 TEST(DdpErrors, NamesTheFirstTensorThatDiffers) {
   struct Wrong {
     const char* what;
-    std::function<void(DdpNet&)> change;  // of rank 1's net
+    std::function<void(DdpNet&)> change;  // applied to rank 1's net
     std::vector<const char*> expected;
   };
   const std::vector<Wrong> cases = {

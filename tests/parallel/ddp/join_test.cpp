@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// Rank r's batches, by their numbers of samples.
+// For each rank, the number of samples in each of its batches.
 using Batches = std::vector<std::vector<std::int64_t>>;
 
 struct JoinNetImpl : torch::nn::Module {
@@ -43,7 +43,7 @@ struct JoinCase {
   JoinMode mode;
   Batches batches;
   DdpOptions options;
-  std::size_t steps;  // of all ranks
+  std::size_t steps;  // taken by every rank
   std::string report;
 };
 
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
         JoinCase{"even", "shm", JoinMode::kShortest, {{4, 4}, {4, 4}}, {}, 2, ""},
         JoinCase{"alone", "shm", JoinMode::kWeighted, {{4, 3}}, {}, 2, ""}));
 
-// The loss is linear in the samples, apart from the normalisation, which each rank does for itself.
+// The loss is linear in the samples, except for the normalisation, which is local to each rank.
 double loss_scale(std::size_t step) { return 1.0 + static_cast<double>(step); }
 
 torch::Tensor loss_of(const torch::Tensor& output, std::size_t step) {
@@ -120,7 +120,7 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
     const auto& own = c.batches[static_cast<std::size_t>(rank)];
     return step < own.size() ? own[step] : 0;
   };
-  // One process that does it all: the mean over all samples of a step.
+  // One process computes the mean over all samples of each step.
   std::vector<JoinNet> replicas(static_cast<std::size_t>(size));
   JoinNet oracle;
   oracle->to(torch::kFloat64);
@@ -165,7 +165,8 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
       if (!torch::allclose(item.value(), wanted[item.key()], 1e-9, 1e-9))
         throw Error(item.key() + " differs");
     }
-    if (c.mode == JoinMode::kWeighted) {  // those of a rank that went on to the end
+    // All ranks have the buffers of a rank that stayed to the end.
+    if (c.mode == JoinMode::kWeighted) {
       auto buffers = net->norm->running_mean.clone();
       group.broadcast(buffers, 0);
       if (!torch::equal(buffers, net->norm->running_mean)) throw Error("buffers");
@@ -179,7 +180,7 @@ TEST_P(JoinTest, EndsTogetherWithEqualReplicas) {
   EXPECT_EQ(errors, no_errors(size));
 }
 
-// While it went on alone, rank 1 gave the buffers.
+// Rank 1 provided the buffers while it was the only rank with batches left.
 TEST(Join, BuffersAreRankZerosAgainAfterwards) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     JoinNet net;

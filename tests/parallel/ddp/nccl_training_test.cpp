@@ -1,6 +1,6 @@
-// The reducer, its hooks and ZeRO over NCCL itself with one rank, and with two that share a GPU.
-// One rank's mean is its own gradient, so that a module without DistributedDataParallel is the
-// oracle.
+// The reducer, its hooks and ZeRO over NCCL with one rank, and with two ranks that share a GPU.
+// With one rank the mean is that rank's gradient, so that a module without DistributedDataParallel
+// is the oracle.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -110,7 +110,8 @@ TEST_F(TrainingOverNccl, ZeroStepsAsOneOptimizerDoes) {
   EXPECT_NO_THROW(require_same(*sharded.net, *plain, 1e-4, "after four steps"));
 }
 
-// As processes: two ranks' backwards on one GPU would share that GPU's thread of autograd.
+// The ranks are processes, because two ranks' backward passes on one GPU would share that GPU's
+// autograd thread.
 TEST(TrainingOnOneGpu, TwoRanksAgreeWithOneProcess) {
   constexpr const char* kNoGpu = "no GPU";
   const int fd = listen_on("127.0.0.1", 0);

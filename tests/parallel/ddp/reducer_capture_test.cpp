@@ -1,4 +1,4 @@
-// What a backward may do while its step is recorded into a graph, and what a group can replay.
+// What a backward may do while its step is captured in a graph, and which groups can be replayed.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -48,7 +48,7 @@ int questions_in_a_backward(ProcessGroup group) {
   return asked;
 }
 
-// Over NCCL each question would be an event's query, which is illegal while a graph is captured.
+// Over NCCL each completion query would be an event query, which is illegal during a graph capture.
 TEST(ReducerCapture, AsksNoOperationThatRunsOnAStream) {
   EXPECT_EQ(questions_in_a_backward(alone()), 0);
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
@@ -102,7 +102,7 @@ TEST(ReducerCapture, ARecordedBackwardIsReplayed) {
   }
 }
 
-// Each is one line that says what to do, on the rank that captures.
+// Each refusal is a one-line message with a remedy, reported on the capturing rank.
 TEST(ReducerCapture, RefusesWhatTheHostDecides) {
   const auto refusal = [](const DdpOptions& options, int backwards_before,
                           const CommHook& hook = {}) {

@@ -1,4 +1,4 @@
-// What each misuse of the wrapper is told.
+// The error message for each misuse of the wrapper.
 #include <lockstep/parallel/ddp/reducer.h>
 
 #include <optional>
@@ -50,14 +50,14 @@ TEST(DdpErrors, NamesAWrapperThatAnotherReplaced) {
   }
 }
 
-// A rank that finds something wrong by itself must not leave the others waiting.
+// When one rank finds an error locally, the other ranks must fail too instead of waiting.
 TEST(DdpErrors, WhatOneRankFindsAllHear) {
   struct Foreign : torch::autograd::PostAccumulateGradHook {
     void operator()(const torch::autograd::Variable&) override {}
   };
   struct Case {
     const char* expected;
-    std::function<void(torch::nn::Linear&, DdpOptions&)> change;  // on rank 1
+    std::function<void(torch::nn::Linear&, DdpOptions&)> change;  // applied on rank 1
   };
   const std::vector<Case> cases = {
       {"rank 1: DistributedDataParallel: bucket_cap_mb must be",
@@ -104,8 +104,7 @@ TEST(DdpErrors, AStepWithoutABackwardAccumulatesNothing) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Whether gradients are zeroed in place or taken away, and on the other rank at once, not at a
-// deadline.
+// The change is found on both ranks at once, without waiting for a deadline.
 TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
   for (const bool with_norm : {false, true}) {
     const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -130,14 +129,14 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     const torch::NoGradGuard no_grad;
     if (group.rank() == 1) net->running_var.set_data(torch::ones({3}));
     ddp.forward(torch::ones({3, 2}));
-    group.barrier();  // a rank that only gives its buffers does not wait for those that take them
+    group.barrier();  // a rank that only sends its buffers does not wait for the receivers
   });
   EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"),
                                 HasSubstr("is Float [3]")));
   EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
 }
 
-// A net that can grow.
+// A net to which a parameter can be added later.
 struct GrowingImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     x = body(head(x));
@@ -152,11 +151,11 @@ struct GrowingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Growing);
 
-// It would get each rank's own gradient, and the replicas would part.
+// Such a parameter would keep each rank's local gradient, and the replicas would diverge.
 TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
   struct Case {
     const char* expected;
-    int first_rank;  // that does it
+    int first_rank;  // this rank and all later ones apply the change
     std::function<void(Growing&)> change;
   };
   const std::vector<Case> cases = {
@@ -186,7 +185,7 @@ TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
         ddp.forward(torch::ones({1, 2}));
         group.barrier();
       });
-      // A rank finds it by itself or hears of it from the other, whichever comes first.
+      // Each rank either finds the error locally or is told by the other, whichever comes first.
       for (const auto& error : errors) {
         EXPECT_THAT(error, AllOf(HasSubstr(c.expected), HasSubstr("wrap the module again")));
       }
@@ -197,7 +196,8 @@ TEST(DdpErrors, NamesAParameterThatTrainsUnwrapped) {
   }
 }
 
-// The critic of a GAN is frozen while the generator trains; what nobody trains may come and go.
+// The critic of a GAN is frozen while the generator trains. Frozen parameters may be added and
+// removed.
 TEST(DdpFreezing, WrappedParametersMayRestAndFrozenOnesCome) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Growing net;
@@ -255,7 +255,7 @@ TEST(DdpErrors, HintsAtStepsThatRanksDoNotShare) {
     torch::nn::Linear net(2, 2);
     DistributedDataParallel ddp(net, group);
     if (group.rank() == 0) ddp(torch::ones({1, 2})).sum().backward();
-    if (group.rank() == 1) group.broadcast(torch::ones({3}));  // its batches have ended
+    if (group.rank() == 1) group.broadcast(torch::ones({3}));  // it has no batches left
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("do not call the same"), HasSubstr("in a backward()"),
                                HasSubstr("need Join")));
@@ -272,13 +272,13 @@ TEST(DdpErrors, WarnsOfABackwardWithoutAForwardThroughTheWrapper) {
   });
   EXPECT_EQ(errors, no_errors(2));
   const std::vector<std::string> told = log.lines();
-  EXPECT_EQ(told.size(), 2U);  // once a rank
+  EXPECT_EQ(told.size(), 2U);  // once per rank
   for (const auto& text : told)
     EXPECT_THAT(text, HasSubstr("call the wrapper's forward(), not the module's"));
   for (const char* rank : {"rank 0", "rank 1"}) EXPECT_THAT(told, Contains(HasSubstr(rank)));
 }
 
-// Evaluation and accumulation through the wrapper must not hide a training that goes past it.
+// Evaluation and accumulation through the wrapper must not hide training that bypasses it.
 TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
   const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -294,7 +294,7 @@ TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
       const auto guard = ddp.no_sync();
       for (int batch = 0; batch < 3; ++batch) ddp(input).sum().backward();
     }
-    // A frozen critic, while the generator trains: its backward reaches no parameter.
+    // A frozen critic while the generator trains: the backward reaches no parameter.
     for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
     for (int step = 0; step < 3; ++step)
       ddp(torch::ones({1, 2}, torch::requires_grad())).sum().backward();
@@ -303,7 +303,7 @@ TEST(DdpErrors, WarnsInSpiteOfForwardsWithoutABackward) {
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));
-  EXPECT_EQ(log.lines().size(), 2U);  // once a rank
+  EXPECT_EQ(log.lines().size(), 2U);  // once per rank
 }
 
 TEST(DdpErrors, RefusesAModuleThatIsNull) {
@@ -325,18 +325,18 @@ TEST(DdpErrors, NamesAModuleThatWasExchanged) {
 TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
   const testing_support::CapturedLog log;
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
-    // A gradient penalty does not depend on a bias.
+    // A gradient penalty does not depend on the bias.
     torch::nn::Linear net(torch::nn::LinearOptions(2, 2).bias(false));
     DistributedDataParallel ddp(net, group);
     const auto input = torch::ones({1, 2});
     for (int step = 0; step < 3; ++step) {
-      // A discriminator: a forward for the real and one for the generated images, then a backward
-      // for each.
+      // A discriminator: one forward for real images, one for generated images, then a backward for
+      // each.
       const auto real = ddp(input).sum();
       const auto generated = ddp(-input).sum();
       real.backward();
       generated.backward();
-      // Another loss over a graph that was kept, and a gradient penalty.
+      // A second loss over a retained graph, and a gradient penalty.
       const auto output = ddp(input);
       output.sum().backward({}, /*retain_graph=*/true);
       output.square().sum().backward();
@@ -344,7 +344,7 @@ TEST(DdpErrors, DoesNotWarnOfBackwardsThatFollowTheWrappersForwards) {
       const auto slope =
           torch::autograd::grad({ddp(leaf).sum()}, {leaf}, {}, true, /*create_graph=*/true)[0];
       slope.square().sum().backward();
-      // An output that was kept while a batch was evaluated.
+      // An output that stays alive while another batch is evaluated.
       const auto kept = ddp(input).sum();
       {
         const torch::NoGradGuard no_grad;
@@ -384,7 +384,7 @@ TEST(DdpErrors, WarnsOfStridesThatChangedAfterwards) {
   });
   EXPECT_EQ(errors, no_errors(2));
   const std::vector<std::string> told = log.lines();
-  EXPECT_EQ(told.size(), 2U);  // once a rank
+  EXPECT_EQ(told.size(), 2U);  // once per rank
   for (const auto& text : told)
     EXPECT_THAT(text, HasSubstr("parameter 'weight' has strides [18, 1, 6, 2]"));
 }

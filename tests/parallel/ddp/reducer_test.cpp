@@ -1,5 +1,5 @@
-// What the reducer does beyond the plain case: rebuilt buckets, several forwards and backwards,
-// sparse gradients, types, hooks, memory.
+// The reducer beyond the plain case: rebuilt buckets, several forwards and backwards, sparse
+// gradients, dtypes, hooks, memory.
 #include <lockstep/parallel/ddp/reducer.h>
 
 #include <gmock/gmock.h>
@@ -28,8 +28,8 @@ using testing_support::zero_grad;
 
 // --- Rebuilding
 
-// Registered as a, b, c and used in another order, on rank 1 in yet another one. The caps hold
-// three tensors of 64 and 16 bytes, then four.
+// The layers are registered as a, b, c and used in a different order on each rank. The caps hold
+// three tensors of 64 and 16 bytes in the first bucket, and four in the second.
 TEST(DdpRebuild, FollowsTheArrivalOnRankZero) {
   const auto order_of = [](int rank) { return rank == 0 ? "cab" : "bca"; };
   for (const char* backend : {"shm", "gloo"}) {
@@ -51,8 +51,8 @@ TEST(DdpRebuild, FollowsTheArrivalOnRankZero) {
         zero_grad(*net);
         ddp.forward(input_of(group.rank(), step), order_of(group.rank())).sum().backward();
         expect_gradients(*net, expected);
-        // b, a, c is the way back of c, a, b; the bias of a layer comes before its weight or after
-        // it.
+        // Backward visits c, a, b as b, a, c. The gradient of a layer's bias may arrive before or
+        // after that of its weight.
         if (buckets.size() != 2 || buckets[0].layout != 1 || buckets[1].index != 1 ||
             !buckets[1].is_last || buckets[0].parameters.size() != 2 ||
             buckets[1].parameters.size() != 4) {
@@ -91,7 +91,7 @@ TEST(DdpControlFlow, SeveralForwardsAndBackwards) {
     const torch::Tensor first = forward(input_of(rank, 0), "ab");
     const torch::Tensor second = forward(input_of(rank, 1), "ba");
     (first.sum() + second.square().sum()).backward({}, /*retain_graph=*/true);
-    second.sum().backward();  // once more through a part of the graph
+    second.sum().backward();  // a second backward through part of the graph
   };
   const Gradients expected = mean_of_ranks(3, [&](int rank) {
     Layers alone(2);
@@ -108,8 +108,8 @@ TEST(DdpControlFlow, SeveralForwardsAndBackwards) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// The buffer is a part of the graph: a broadcast before the second forward would change the first
-// one's gradient on rank 1.
+// The buffer is part of the graph. Broadcasting it before the second forward would change the first
+// forward's gradient on rank 1.
 TEST(DdpControlFlow, BuffersStayWhileAGraphNeedsThem) {
   struct ScaledImpl : torch::nn::Module {
     torch::Tensor forward(torch::Tensor x) { return linear(x) * scale.unsqueeze(0); }
@@ -179,7 +179,7 @@ TEST_P(DdpSparse, EqualsTheDenseMean) {
       ddp.forward(words_of(group.rank(), step)).sum().backward();
       const torch::Tensor gradient = net->embedding->weight.grad();
       if (!gradient.is_sparse() || gradient._nnz() != 4)
-        throw Error("not sparse");  // of words 0, 1, 2, 9
+        throw Error("not sparse");  // nonzero rows: words 0, 1, 2, 9
       expect_gradients(*net, expected);
     }
     group.barrier();
@@ -187,7 +187,7 @@ TEST_P(DdpSparse, EqualsTheDenseMean) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// A rank that does not use the embedding has no gradient to tell its shape.
+// A rank that does not use the embedding has no gradient from which to take the shape.
 TEST_P(DdpSparse, ARankMayHaveNone) {
   for (const bool static_graph : {false, true}) {
     const auto errors = run_group(3, GetParam(), [&](ProcessGroup group) {
@@ -281,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Types, DdpTypes,
                            return std::string(c10::toString(info.param.dtype));
                          });
 
-// Buckets have the type of their gradients; of a module with two types there are two.
+// Each bucket has the dtype of its gradients, so that a module with two dtypes has two buckets.
 TEST_P(DdpTypes, BucketsFollowTheParameters) {
   const auto [dtype, tolerance] = GetParam();
   const auto run = [](Layers& net, int rank, auto&& forward) {
@@ -449,7 +449,7 @@ TEST_P(DdpParameterMemory, HoldsTheParametersInTheLayoutOfTheGradients) {
       }
     };
     check();
-    ddp.forward(input_of(group.rank()), "cab").sum().backward();  // rebuilds
+    ddp.forward(input_of(group.rank()), "cab").sum().backward();  // rebuilds the buckets
     if (ddp.core().reducer()->grad_buckets()[0].layout != 1) throw Error("not rebuilt");
     check();
     group.barrier();

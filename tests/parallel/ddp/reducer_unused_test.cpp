@@ -1,4 +1,4 @@
-// Parameters that take no part in a step, or several times, and graphs that stay.
+// Parameters that are unused in a step or used several times, and graphs that are retained.
 #include <lockstep/parallel/ddp/reducer.h>
 
 #include <gmock/gmock.h>
@@ -26,9 +26,10 @@ using testing_support::run_group;
 using testing_support::without_bias;
 using testing_support::zero_grad;
 
-// --- Parameters that take no part
+// --- Unused parameters
 
-// Fine-tuning and adapters: what is frozen is in no bucket, and those that remain are complete.
+// As in fine-tuning with adapters, frozen parameters are in no bucket, and the buckets of the
+// others are complete.
 TEST(DdpUnused, FrozenParametersBelongToNoBucket) {
   const auto freeze = [](Layers& net) {
     for (const auto& parameter : net->layers[0]->parameters()) parameter.set_requires_grad(false);
@@ -78,8 +79,8 @@ void PrintTo(const UnusedCase& c, std::ostream* out) { *out << c.name << ' ' << 
 
 class DdpUnusedPaths : public testing::TestWithParam<UnusedCase> {};
 
-// Each step has other branches on each rank; d is used in the second step alone, so that it keeps
-// its gradient in the third.
+// In each step the ranks use different branches. Only the second step uses d, so that d keeps its
+// gradient in the third.
 TEST_P(DdpUnusedPaths, CountAsZero) {
   const auto& paths = GetParam().paths;
   const int size = static_cast<int>(paths[0].size());
@@ -131,7 +132,7 @@ TEST(DdpUnused, GradientsOfParametersThatNobodyUsesStay) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// PyTorch calls it an error when the loss does not depend on all that forward returned.
+// PyTorch reports an error when the loss does not depend on every output of forward().
 TEST(DdpUnused, OutputsMayBeLeftOutOfTheLoss) {
   struct TwoHeadsImpl : torch::nn::Module {
     torch::Tensor first(torch::Tensor x) { return a->forward(x); }
@@ -169,7 +170,7 @@ TEST(DdpUnused, WhatAccumulatedWithoutCommunicationIsUsed) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// The other rank has no gradient of b, and must get the mean with zero, too.
+// The other rank has no gradient of b. It must also receive the mean, to which it contributes zero.
 TEST(DdpUnused, WhatOneRankAccumulatedWithoutCommunicationIsForAll) {
   const Gradients expected = mean_of_ranks(2, [](int rank) {
     Layers alone(2);
@@ -191,7 +192,7 @@ TEST(DdpUnused, WhatOneRankAccumulatedWithoutCommunicationIsForAll) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// The graph holds both layers; the backward stops at the inputs that it was given.
+// The graph contains both layers, but the backward stops at the given inputs.
 TEST(DdpUnused, WhatABackwardForGivenInputsLeavesOutIsUnused) {
   const auto parameters_of = [](const Layers& net, int layer) {
     return net->layers[static_cast<std::size_t>(layer)]->parameters();
@@ -212,7 +213,7 @@ TEST(DdpUnused, WhatABackwardForGivenInputsLeavesOutIsUnused) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// A function may return no gradient at all for a parameter.
+// A custom function may return an undefined gradient for a parameter.
 TEST(DdpUnused, AnUndefinedGradientIsZero) {
   struct First : torch::autograd::Function<First> {
     static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x,
@@ -255,9 +256,9 @@ TEST(DdpUnused, AnUndefinedGradientIsZero) {
   }
 }
 
-// --- Backwards inside of a backward, and graphs that stay
+// --- Nested backwards and retained graphs
 
-// Runs `layer` again in backward, as checkpointing does it, in a backward of its own.
+// Recomputes `layer` during backward and runs a nested backward over it, as checkpointing does.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x,
                                LayersImpl* net, std::string order) {
@@ -288,7 +289,7 @@ struct CheckpointedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Checkpointed);
 
-// Layer a runs in both parts and gets two gradients in one backward; c takes no part.
+// Layer a runs in both parts and gets two gradients in one backward. Layer c is unused.
 TEST(DdpStaticGraph, TakesSeveralGradientsAndUnusedParameters) {
   const Gradients expected = mean_of_ranks(2, [&](int rank) {
     Checkpointed alone;
@@ -333,8 +334,8 @@ TEST(DdpStaticGraph, NamesWhatChanged) {
   }
 }
 
-// All gradients come from backwards inside of the outer one, which brings none itself and so has to
-// be found.
+// All gradients come from nested backwards. The outer backward produces none itself, and must still
+// be detected.
 TEST(DdpStaticGraph, WhatInnerBackwardsLeaveOutIsNamed) {
   struct Case {
     bool static_graph;
@@ -381,8 +382,8 @@ TEST(DdpErrors, SaysThatASearchDoesNotSeeCheckpoints) {
   }
 }
 
-// Each inner backward is reduced by itself, and its gradients add to those that are averaged
-// already.
+// Each nested backward is reduced separately, and its gradients are added to those already
+// averaged.
 TEST(DdpUnused, CheckpointsAloneAreBackwardsOfTheirOwn) {
   const Gradients expected = mean_of_ranks(2, [&](int rank) {
     Checkpointed alone;

@@ -1,5 +1,5 @@
-// The communication hooks that remember something from step to step, PowerSGD and post-local SGD,
-// with ranks as threads, on buckets made by hand.
+// The communication hooks that keep state between steps, PowerSGD and post-local SGD, with ranks as
+// threads, on hand-made buckets.
 #include <lockstep/parallel/comm_hooks/post_local_sgd.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 
@@ -40,7 +40,8 @@ using torch::Tensor;
 
 // --- PowerSGD ------------------------------------------------------------------------------------
 
-// One rank's training: gradients of each step into buckets, the hook, and the results by parameter.
+// The training of one rank: copies each step's gradients into buckets, runs the hook, and returns
+// the results by parameter.
 class Training {
  public:
   Training(ProcessGroup group, PowerSgd& power_sgd, Model& model)
@@ -86,7 +87,8 @@ class Training {
   std::uint64_t layout_ = 0;
 };
 
-// Two of one shape, a convolution in channels_last, and a vector that travels whole.
+// Two matrices of one shape, a convolution in channels_last, and a vector, which is sent
+// uncompressed.
 const Shapes kShapes = {{20, 30}, {8, 6, 3, 3}, {20, 30}, {11}};
 const PowerSgdOptions kAtOnce{.start_power_sgd_iter = 0};
 
@@ -132,7 +134,7 @@ TEST_P(CommHooks, PowerSgdSendsWhatHasLowRankExactly) {
   });
 }
 
-// What the results lack is what the ranks still keep: nothing is lost.
+// The error that the results lack is what the ranks keep: nothing is lost.
 TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
   run([](ProcessGroup group, int) {
     PowerSgd power_sgd(group, kAtOnce);
@@ -156,7 +158,7 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
       if (!name.starts_with("error.p")) continue;
       const std::size_t i = name.back() - '0';
       group.all_reduce(error, ReduceOp::kAverage);
-      // In the order of memory, in which channels come last.
+      // The error is in memory order, which has the channels last.
       const Tensor of_shape = i == 1 ? error.view({8, 3, 3, 6}).permute({0, 3, 1, 2}) : error;
       sent[i] += of_shape;
     }
@@ -164,7 +166,8 @@ TEST_P(CommHooks, PowerSgdKeepsTheErrorForTheNextStep) {
   });
 }
 
-// Power iteration finds the best approximation of a gradient that stays the same; random Q do not.
+// With a warm start, power iteration converges to the best approximation of a constant gradient.
+// With a random Q in each step it does not.
 TEST(PowerSgd, WarmStartApproachesTheBestApproximation) {
   for (const bool warm : {true, false}) {
     EXPECT_EQ(run_group(2, "shm",
@@ -218,7 +221,7 @@ TEST(PowerSgd, StartsAfterTheGivenStepsAndCounts) {
       no_errors(2));
 }
 
-// The buckets of the second half are others than those of the first.
+// The second half uses different buckets than the first.
 TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
   run([](ProcessGroup group, int) {
     for (const bool warm : {true, false}) {
@@ -232,7 +235,7 @@ TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
       const auto state = first.state_dict(model);
       second.load_state_dict(model, state);
       EXPECT_EQ(second.statistics().iterations, 3);
-      // With random numbers in each step, the arrangement decides who gets which.
+      // With a random Q in each step, the bucket layout decides which numbers each matrix gets.
       const std::vector<std::vector<std::size_t>> rebuilt = {{0, 1, 2}, {3}};
       training.arrange(rebuilt);
       resumed.arrange(rebuilt);
@@ -251,7 +254,7 @@ TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
         ASSERT_EQ(again.size(), 2 + 2 * 3);
         for (std::size_t i = 0; i < again.size(); ++i) {
           EXPECT_EQ(again[i].first, here[i].first);
-          // Over Gloo the order of additions depends on the place in the buffer.
+          // Over Gloo, the order of additions depends on the position in the buffer.
           EXPECT_LT(relative_error(again[i].second, here[i].second), 1e-4)
               << again[i].first << ": the rebuild lost it";
         }
@@ -260,7 +263,8 @@ TEST_P(CommHooks, PowerSgdGoesOnAfterARestartAndARebuild) {
   });
 }
 
-// An unused layer's gradient of zero makes Q zero, which must not stay so, nor become NaN.
+// A gradient of zero, as of an unused layer, makes Q zero. Q must recover from this and must not
+// become NaN.
 TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
   for (const double epsilon : {0.0, 1e-8}) {
     EXPECT_EQ(
@@ -289,7 +293,7 @@ TEST(PowerSgd, RecoversFromZeroAndFromInfinity) {
   }
 }
 
-// M and P fit into float16, Q does not: of rank 0 alone, but all ranks must begin anew.
+// M and P fit into float16, but Q overflows on rank 0 only. All ranks must start with a new Q.
 TEST(PowerSgd, RecoversFromAQThatOverflows) {
   enum class Then { kGoesOn, kIsRebuilt, kIsResumed };
   for (const Then then : {Then::kGoesOn, Then::kIsRebuilt, Then::kIsResumed}) {

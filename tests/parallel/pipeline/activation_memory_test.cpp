@@ -1,4 +1,5 @@
-// The bytes that stages hold, against those that the sizes of their layers give.
+// The measured bytes held by stages, compared with the bytes computed from the sizes of their
+// layers.
 #include <lockstep/parallel/pipeline/activation_memory.h>
 
 #include <gmock/gmock.h>
@@ -33,7 +34,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 
 constexpr std::int64_t kFeatures = 64;
-constexpr std::int64_t kRows = 16;  // of a micro-batch
+constexpr std::int64_t kRows = 16;  // rows per micro-batch
 constexpr std::int64_t kTensorBytes = kRows * kFeatures * static_cast<std::int64_t>(sizeof(float));
 constexpr int kMicroBatchCount = 8;
 
@@ -52,7 +53,8 @@ pipeline::StageModule gelu_or_relu_stage(int layers, Behind activation) {
   return stage;
 }
 
-// The model has four layers. In tensors of one micro-batch, rounded: the losses are a few bytes.
+// What each stage and each worker of a four-layer model holds, in rounded tensors of one
+// micro-batch. (The losses are a few bytes.)
 struct HeldTensors {
   std::vector<std::int64_t> stages, workers;
 };
@@ -83,14 +85,14 @@ HeldTensors held_by(Schedule schedule, Behind activation, bool recompute = false
   };
   pipe.step(criterion, x, y);
   const std::vector<std::int64_t> first = pipe.peak_activation_bytes().stages;
-  // The first step has made the weights' gradients: they are not counted, and no step counts what
-  // another left.
+  // The first step created the weights' gradients, which are not counted. No step counts what an
+  // earlier step left.
   pipe.step(criterion, x, y);
   const ActivationBytes bytes = pipe.peak_activation_bytes();
-  // A stage's output lives until the next stage has computed the gradients of its weights, or has
-  // run its forward again. This may be before or after what the stage itself does next, so that
-  // with whole backwards and without recomputation the peaks of two steps differ by one output at
-  // most: that of the micro-batch before, which is gone where the next worker is ahead.
+  // A stage's output lives until the next stage has computed its weight gradients or rerun its
+  // forward. That may happen before or after the stage's own next action. With whole backwards and
+  // without recomputation, the peaks of two steps therefore differ by at most one output: that of
+  // the previous micro-batch, which is already freed when the next worker is ahead.
   const bool splits = schedule == Schedule::kZbH1 || schedule == Schedule::kZbV;
   if (!splits && !recompute) {
     for (std::size_t stage = 0; stage < first.size(); ++stage) {
@@ -104,7 +106,8 @@ std::int64_t largest_of(const std::vector<std::int64_t>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-// A linear layer leaves what GELU computes its gradient from, and GELU the next layer's input.
+// GELU keeps the output of its linear layer for its gradient, and the next layer keeps the output
+// of GELU.
 TEST(ActivationMemory, IsThatOfTheMicroBatchesInFlight) {
   EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kGelu).stages, Each(4 * kMicroBatchCount));
   EXPECT_THAT(held_by(Schedule::kGPipe, Behind::kRelu).stages, Each(2 * kMicroBatchCount));
@@ -113,8 +116,8 @@ TEST(ActivationMemory, IsThatOfTheMicroBatchesInFlight) {
   EXPECT_THAT(held_by(Schedule::k1F1B, Behind::kRelu).workers, ElementsAre(2 * 2, 2 * 1));
 }
 
-// Two tensors more than 1F1B's may be there, as above: outputs that worker 1 still needs. GPipe
-// holds 32.
+// As above, up to two tensors more than with 1F1B may be held: outputs that worker 1 still needs.
+// GPipe holds 32.
 TEST(ActivationMemory, OfZbVIsNoMoreThanThatOf1F1B) {
   const HeldTensors v = held_by(Schedule::kZbV, Behind::kGelu);
   const HeldTensors one = held_by(Schedule::k1F1B, Behind::kGelu);
@@ -124,13 +127,13 @@ TEST(ActivationMemory, OfZbVIsNoMoreThanThatOf1F1B) {
   EXPECT_EQ(v.workers.size(), 2U);
 }
 
-// What the second part of a backward needs is held beyond the first part: here more than the first
-// part has released, since ReLU left nothing of its own.
+// The second part of a split backward keeps its inputs beyond the first part. Here they are more
+// than what the first part released, because ReLU keeps no tensor of its own.
 TEST(ActivationMemory, CountsWhatASplitBackwardKeeps) {
   const HeldTensors split = held_by(Schedule::kZbH1, Behind::kRelu);
   const HeldTensors whole = held_by(Schedule::k1F1B, Behind::kRelu);
   EXPECT_GT(split.workers[1], whole.workers[1]);
-  EXPECT_GT(split.workers[1], 2 * 2);  // the activations alone of two micro-batches
+  EXPECT_GT(split.workers[1], 2 * 2);  // the activations of two micro-batches alone
 }
 
 TEST(ActivationMemory, IsSmallerWithRecomputation) {
@@ -140,8 +143,9 @@ TEST(ActivationMemory, IsSmallerWithRecomputation) {
   EXPECT_LT(again.workers[1], kept.workers[1]);
 }
 
-// On ranks a stage's input is a copy, which counts where it is held, and an output that has been
-// sent is gone: GELU keeps its input. Two linear layers and two GELUs in each stage.
+// Between ranks, a stage's input is a copy, which counts where it is held. An output is freed once
+// it has been sent, because GELU keeps its input only. Each stage has two linear layers and two
+// GELUs.
 TEST(ActivationMemory, OnRanksIsThatOfTheOwnStages) {
   std::vector<ActivationBytes> held(2);
   std::vector<pipeline::StageModule> modules;
@@ -158,13 +162,14 @@ TEST(ActivationMemory, OnRanksIsThatOfTheOwnStages) {
     held[rank] = pipe.peak_activation_bytes();
   });
   EXPECT_EQ(errors, testing_support::no_errors(2));
-  // Each count is for two micro-batches; the output of the first one may not have left yet.
+  // Each count is for two micro-batches. The output of the first one may still be waiting to be
+  // sent.
   EXPECT_THAT(in_tensors(held[0].stages), ElementsAre(AnyOf(2 * 3 + 1, 2 * 4)));
   EXPECT_THAT(in_tensors(held[1].stages), ElementsAre(4 + 1));
   for (const ActivationBytes& each : held) EXPECT_EQ(each.workers, each.stages);
 }
 
-// One worker allocates what another one frees.
+// One worker frees what another one allocated.
 TEST(ActivationMemory, SeesWhatOtherWorkersFree) {
   pipeline::ActivationMemory memory({0, 1});
   torch::Tensor kept;
@@ -195,7 +200,7 @@ TEST(ActivationMemory, AdoptsAndGivesAway) {
   pipeline::ActivationMemory memory({0, 0});
   const Tensors message{torch::zeros({10}), torch::Tensor()};
   memory.adopt({1, 0}, message);
-  memory.adopt({0, 0}, message);  // it has an owner
+  memory.adopt({0, 0}, message);  // no effect: it already has an owner
   memory.note(0);
   memory.note(1);
   EXPECT_THAT(memory.peaks().stages, ElementsAre(0, 40));
@@ -203,12 +208,12 @@ TEST(ActivationMemory, AdoptsAndGivesAway) {
   memory.begin();
   memory.adopt({0, 0}, message);
   const torch::Tensor shared = message[0];
-  memory.give_away(message);  // somebody else holds it
+  memory.give_away(message);  // no effect: `shared` still holds it
   memory.note(0);
   EXPECT_THAT(memory.peaks().stages, ElementsAre(40, 0));
 }
 
-// An output that the next stage holds as its input.
+// The next stage holds the output as its input.
 TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
   pipeline::ActivationMemory memory({0, 1});
   const Tensors output{torch::zeros({10})};
@@ -220,7 +225,7 @@ TEST(ActivationMemory, PassesToTheNextStageWhenABackwardEnds) {
   memory.note(1);
   EXPECT_THAT(memory.peaks().workers, ElementsAre(0, 40));
 
-  // The output belongs to no stage once all backwards have ended.
+  // When all backwards have ended, the output belongs to no stage.
   memory.begin();
   memory.adopt({0, 3}, output);
   memory.end({1, 3});

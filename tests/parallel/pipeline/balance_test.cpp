@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// The third layer does nearly all the work and has nearly all the bytes.
+// The third layer (of 2048 x 2048) has nearly all the work and nearly all the bytes.
 torch::nn::Sequential uneven_net() {
   torch::manual_seed(1);
   return torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::BatchNorm1d(8),
@@ -28,10 +28,10 @@ torch::nn::Sequential uneven_net() {
 }
 
 TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
-  at::set_num_threads(1);  // more would wait for each other beside other tests
+  at::set_num_threads(1);  // more threads would wait for each other while other tests run
   for (const BalanceBy by : {BalanceBy::kTime, BalanceBy::kBytes}) {
     const Balance choice = balance(uneven_net(), torch::randn({64, 8}), 3, by);
-    // Before it are three layers, behind it three.
+    // Three layers come before the costliest one, three after it.
     EXPECT_EQ(choice.sizes[0], 3);
     EXPECT_EQ(choice.of_layers.size(), 7U);
     ASSERT_EQ(choice.costs.size(), 3U);
@@ -43,7 +43,7 @@ TEST(Balance, GivesTheCostliestLayerAStageOfItsOwn) {
   }
 }
 
-// Notes whether its input needs a gradient.
+// Records whether its input requires a gradient.
 struct NoteImpl : torch::nn::Module {
   explicit NoteImpl(std::vector<bool>& noted) : noted_(noted) {}
   torch::Tensor forward(const torch::Tensor& x) {
@@ -56,8 +56,8 @@ struct NoteImpl : torch::nn::Module {
 };
 TORCH_MODULE(Note);
 
-// A convolution's gradient of its input takes about as long as that of its weight. In training the
-// data need none, nor does what layers without trained parameters make of them.
+// A convolution's input gradient takes about as long as its weight gradient. In training, the data
+// need no input gradient, and neither do the outputs of layers whose parameters are all frozen.
 TEST(Balance, TimesNoGradientThatTrainingDoesNotCompute) {
   std::vector<bool> of_data;
   std::vector<bool> of_frozen;
@@ -86,7 +86,7 @@ TEST(Balance, LeavesNoTrace) {
   EXPECT_FALSE(net->parameters()[1].grad().defined());
 }
 
-// A sample that the last layer cannot take: the layers before it have run.
+// The last layer rejects this sample, after the layers before it have run.
 TEST(Balance, LeavesNoTraceWhereALayerFails) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
                             torch::nn::Linear(3, 3));

@@ -9,7 +9,7 @@
 namespace lockstep::pipeline {
 namespace {
 
-// Wherever there is a formula, it says what the table does.
+// Every formula must agree with the replay of the schedule's table.
 TEST(PipelineBubbleFormula, IsWhatTheReplayGives) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     int formulas = 0;

@@ -73,7 +73,7 @@ TEST(PipelineCheck, RefusesMessagesOutOfOrder) {
               HasSubstr("worker 1: 1RECV_F1 is out of the order in which worker 0 sends"));
 }
 
-// Whatever is taken out of a table, or exchanged where it matters, the rest is refused.
+// A table must be rejected whichever action is removed from it.
 TEST(PipelineCheck, RefusesATableWithoutOneOfItsActions) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     const Table whole = with_messages(with_reductions(schedule_of(name, 3, 4)));
@@ -87,7 +87,7 @@ TEST(PipelineCheck, RefusesATableWithoutOneOfItsActions) {
   }
 }
 
-// Two ends of one edge: the worker that sends and the one that receives.
+// The two ends of a message: the sending worker and the receiving worker.
 std::pair<int, int> ends_of(const Table& table, const Action& message) {
   const auto worker_of = [&](int stage) {
     return table.worker_of[static_cast<std::size_t>(stage)];
@@ -108,7 +108,7 @@ bool is_send(const Action& action) {
   return action.kind == Kind::kSendForward || action.kind == Kind::kSendBackward;
 }
 
-// An edge is a message, that is its send and its receive.
+// An edge is a message, with its send and its receive.
 TEST(PipelineCheck, RefusesATableWithoutOneOfItsEdges) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     const Table whole = with_messages(schedule_of(name, 3, 4));
@@ -129,8 +129,8 @@ TEST(PipelineCheck, RefusesATableWithoutOneOfItsEdges) {
   }
 }
 
-// Two messages of one direction between two workers, exchanged at one end: a transport delivers
-// them in the order in which they were sent.
+// Swaps, at one end only, two messages that travel in one direction between two workers. A
+// transport delivers messages in the order in which they were sent.
 TEST(PipelineCheck, RefusesATableWithTwoEdgesExchanged) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     const Table whole = with_messages(schedule_of(name, 3, 4));
@@ -170,7 +170,7 @@ TEST(PipelineCheck, RefusesEveryExchangeThatBreaksAnOrder) {
       ++refused;
       continue;
     }
-    // What passes must be a table that trains as before.
+    // A table that passes the check must still be a valid training step.
     Timeline timeline;
     ASSERT_NO_THROW(timeline = replay(table));
     std::map<int, int> next;

@@ -1,4 +1,4 @@
-// DistributedPipeline with ranks as threads against one process, and with a rank that dies.
+// DistributedPipeline with ranks as threads, compared with one process, and with a rank that dies.
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 
 #include <gmock/gmock.h>
@@ -46,7 +46,8 @@ using testing_support::Survivors;
 
 constexpr int kRankMicroBatches = 4;
 
-// Nets draw from the process's generator, which the ranks of a test share: they take turns.
+// Nets draw from the process's generator, which the rank threads share, so that they are created
+// one at a time.
 template <class Function>
 auto one_at_a_time(const Function& function) {
   static std::mutex mutex;
@@ -54,7 +55,7 @@ auto one_at_a_time(const Function& function) {
   return function();
 }
 
-// The stages that rank `rank` of `ranks` has: all four nets have four stages.
+// The stages of rank `rank` out of `ranks`. All four nets have four stages.
 std::vector<pipeline::StageModule> stages_of(const Net& net, Schedule schedule, int rank,
                                              int ranks) {
   std::vector<pipeline::StageModule> own;
@@ -102,7 +103,7 @@ TEST_P(DistributedPipelines, LearnTheSameBitsAsOneProcess) {
                         return gradients;
                       }())
                           .item<double>();
-  // The ranks share one net, of which each moves its stages.
+  // The ranks share one net, and each moves only its own stages.
   const Net net = make_net(name);
   const auto errors = run_group(ranks, backend, [&, schedule = schedule](ProcessGroup group) {
     at::set_num_threads(1);
@@ -145,7 +146,7 @@ TEST(DistributedPipeline, ForwardGivesTheOutputsOnTheLastRank) {
   EXPECT_EQ(errors, no_errors(4));
 }
 
-// The last batch of an epoch is often a small one.
+// The last batch of an epoch is often smaller.
 TEST(DistributedPipeline, TakesASmallerBatchWhereAllRanksKnowItsSize) {
   at::set_num_threads(1);
   constexpr int kSamples = 2;
@@ -215,7 +216,7 @@ TEST(DistributedPipeline, WritesTheLastStepOfAllRanksAsOneFile) {
                              {.micro_batches = kRankMicroBatches});
     pipe.step(net.criterion, net.x, net.y);
     pipe.write_trace(directory / "trace.json");
-    // 1F1B: a worker holds as many micro-batches as there are workers from it to the last one.
+    // With 1F1B, a worker holds one micro-batch for each worker from itself to the last one.
     if (pipe.peak_activations() != std::vector<int>{4 - group.rank()}) throw Error("held others");
   });
   EXPECT_EQ(errors, no_errors(4));
@@ -235,7 +236,7 @@ TEST(DistributedPipeline, AllRanksHearThatThereIsNoTrace) {
   EXPECT_THAT(errors, Each(HasSubstr("/dev/null/trace.json")));
 }
 
-// Ranks have one clock, so that a trace shows when one waited for another.
+// The ranks share one clock, so that a trace shows when one waited for another.
 TEST(PipelineTrace, IsInTheTimeOfTheClock) {
   pipeline::Timeline timeline;
   timeline.workers.resize(2);
@@ -250,7 +251,8 @@ TEST(PipelineTrace, IsInTheTimeOfTheClock) {
   EXPECT_EQ(spans[0].end, began + std::chrono::milliseconds(750));
 }
 
-// Messages are longer than the transport's ring: the rest is sent while the sender is in a call.
+// Each message is longer than the transport's ring. The rest is sent while the sender is inside a
+// call.
 TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
   at::set_num_threads(1);
   constexpr int kParts = 3;
@@ -279,7 +281,8 @@ TEST(DistributedPipeline, TakesMessagesOfAnyLength) {
   }
 }
 
-// The caller's autocast has its cache of casts on. Micro-batches must not share what is in it.
+// The caller's autocast has its cache of casts enabled. Micro-batches must not share the cached
+// casts.
 TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
   at::set_num_threads(1);
   const Net expected = make_net("mnist");
@@ -305,7 +308,7 @@ TEST(DistributedPipeline, UnderAutocastGivesTheBitsOfOneProcess) {
   }
 }
 
-// Only rank 0 has two stages with one weight; rank 1 hears of what is wrong there.
+// Only rank 0 has two stages with a shared weight, but rank 1 must report the error as well.
 TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
   const Net net = make_net("tied");
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
@@ -319,7 +322,7 @@ TEST(DistributedPipeline, RefusesToReduceTiedStagesOneByOne) {
 }
 
 // Rank 0 must not wait for rank 1 until its deadline. A stage without parameters is never moved, so
-// that nothing else finds out that its device does not exist.
+// that only the device check notices that its device does not exist.
 TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
   const auto run_with = [](const pipeline::StageModule& stage_of_last,
                            torch::Device device_of_last) {
@@ -342,13 +345,12 @@ TEST(DistributedPipeline, EndsOnAllRanksWhereOneCannotMakeIt) {
 }
 
 // --- A rank that fails
-// ------------------------------------------------------------------------------
 
 constexpr auto kSumOfOutput = [](const torch::Tensor& output, const torch::Tensor&) {
   return output.sum();
 };
 
-// A linear layer; `before` is called before each forward.
+// A linear layer that calls `before` at the start of each forward.
 pipeline::StageModule linear_stage(std::function<void()> before) {
   const auto linear = one_at_a_time([] { return std::make_shared<torch::nn::LinearImpl>(4, 4); });
   return pipeline::StageModule(
@@ -361,9 +363,9 @@ pipeline::StageModule linear_stage(std::function<void()> before) {
 class DistributedPipelineFailures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, DistributedPipelineFailures, testing::Values("shm", "gloo"));
 
-// A stage that throws ends the step on all ranks, with the text of the failed rank's error. It
-// fails when rank 0 has nothing more to send and waits for gradients. No rank leaves before all
-// ranks have their error.
+// A stage that throws ends the step on all ranks with the text of the failed rank's error. It fails
+// when rank 0 has nothing left to send and waits for gradients. No rank leaves before all ranks
+// have their error.
 TEST_P(DistributedPipelineFailures, EndTheStepOnAllRanks) {
   Moment failed;
   Survivors all(3);
@@ -390,7 +392,7 @@ TEST_P(DistributedPipelineFailures, EndTheStepOnAllRanks) {
 struct PipelineDeath {
   const char* name;
   const char* backend;
-  int victim;  // of three ranks
+  int victim;  // one of three ranks
 };
 
 void PrintTo(const PipelineDeath& death, std::ostream* out) { *out << death.name; }
@@ -430,8 +432,8 @@ TEST_P(DistributedPipelineDeaths, AreNamedByTheOthersWithinTwoSeconds) {
     } else {
       EXPECT_THAT(error, AllOf(HasSubstr(str("worker ", rank, " failed in stage ", rank)),
                                HasSubstr("died"), HasSubstr(" in time")));
-      // Rank 0 takes the store with it: rank 2 then knows only that rank 1 has closed its
-      // connection, and says that the store would know more.
+      // When rank 0 dies, the store dies with it. Rank 2 then knows only that rank 1 has closed its
+      // connection, and its error mentions that the store is gone.
       EXPECT_THAT(error, AnyOf(HasSubstr(str("rank ", death.victim)),
                                HasSubstr(death.victim == 0 ? "the store, which would know, is gone"
                                                            : "the victim's number")));

@@ -1,4 +1,4 @@
-// The executor with toy stages: numbers go through, and every result depends on the order of the
+// The executor with toy stages: numbers pass through, and every result depends on the order of the
 // micro-batches.
 #include <lockstep/parallel/pipeline/schedule/executor.h>
 
@@ -42,12 +42,12 @@ struct Results {
   explicit Results(const Table& table)
       : weights(static_cast<std::size_t>(table.stages())),
         losses(static_cast<std::size_t>(table.micro_batches)) {}
-  std::vector<Number> weights;  // of each stage
-  std::vector<Number> losses;   // of each micro-batch
+  std::vector<Number> weights;  // one per stage
+  std::vector<Number> losses;   // one per micro-batch
   friend bool operator==(const Results&, const Results&) = default;
 };
 
-// The results of one worker that does one micro-batch after the other.
+// The results of one worker that processes the micro-batches one after the other.
 Results expected_of(const Table& table) {
   Results results(table);
   for (int i = 0; i < table.micro_batches; ++i) {
@@ -140,7 +140,7 @@ std::vector<std::string> names_of_workers(int workers) {
   return names;
 }
 
-// One step on threads. `before` is called before each action.
+// Runs one step on threads. `before` is called before each action.
 Results run(
     const Table& table, ThreadTeam& threads, Mailboxes<Number>& mailboxes,
     Timeline* timeline = nullptr, const Perform& before = [](const Action&) {}) {
@@ -199,7 +199,8 @@ TEST(PipelineExecutor, GivesTheSameForRandomTables) {
   }
 }
 
-// A schedule of up to 8 stages and 32 micro-batches; some of its stages are not split.
+// A schedule with up to 8 stages and 32 micro-batches. Some of its stages do not split their
+// backward.
 Table random_schedule(const char* name, std::mt19937& random) {
   const bool two = std::string_view(name) == "interleaved" || std::string_view(name) == "zbv";
   const int workers = 1 + static_cast<int>(random() % (two ? 4 : 8));
@@ -239,7 +240,7 @@ TEST(PipelineExecutor, GivesTheSameForLargeRandomTables) {
   }
 }
 
-// One team for all steps. In some of them a worker fails at a random action of its line.
+// One team runs all steps. In some steps, a worker fails at a random one of its actions.
 TEST(PipelineExecutor, RunsAThousandStepsOfWhichSomeFail) {
   constexpr int kWorkers = 3;
   ThreadTeam threads(names_of_workers(kWorkers));
@@ -269,7 +270,7 @@ TEST(PipelineExecutor, RunsAThousandStepsOfWhichSomeFail) {
 TEST(PipelineExecutor, GivesTheSameForATableOfTheUser) {
   const Table table =
       with_messages(table_of("0F0,2F0,0F1,2F1,2I1,2I0,2W0,0B0,2W1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
-  // The gradient of micro-batch 1 comes first, and 1B1 stands behind 1B0.
+  // The gradient of micro-batch 1 arrives first, but 1B1 is scheduled after 1B0.
   EXPECT_NO_THROW(check(table));
   ThreadTeam threads(names_of_workers(2));
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
@@ -295,12 +296,12 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
     }
     EXPECT_LE(now, timeline.end);
   }
-  // Without its waits the step cannot take longer.
+  // Without the waits, the step takes at most as long.
   EXPECT_LE(replay(table, costs_of(timeline)).end, timeline.end * (1 + 1e-9));
 }
 
-// Whichever action fails, the other workers end at once, the error says where, and the next step
-// succeeds.
+// Whichever action fails, the other workers stop promptly, the error names the action, and the next
+// step succeeds.
 TEST(PipelineExecutorFailures, EndTheStep) {
   const Table table = with_messages(zero_bubble_h1(3, 5));
   ThreadTeam threads(names_of_workers(3));
@@ -343,7 +344,7 @@ TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
   }
 }
 
-// Worker 0 would wait for its deadline.
+// Otherwise worker 0 would wait until its deadline.
 TEST(PipelineWorkerFailures, EndTheWaitsOfTheOthers) {
   ThreadTeam team({"worker 0", "worker 1"});
   Mailboxes<int> mailboxes(2, std::chrono::seconds(60));

@@ -1,5 +1,6 @@
-// Several pipelines of ranks with averaged gradients, in a loop of one's own: docs/pipelines.md
-// shows this code. It ends with the weights of one process, and on all ranks where one fails.
+// Several pipelines of ranks with averaged gradients in a hand-written training loop.
+// docs/pipelines.md quotes this code. Training ends with the weights of one process, and a failure
+// of one rank ends all of them.
 #include <functional>
 #include <string>
 
@@ -48,7 +49,7 @@ torch::nn::Sequential hybrid_net() {
   return net;
 }
 
-// Twelve samples, the same each time.
+// Twelve samples, which are the same on every rank.
 HybridBatch hybrid_batch(int step) {
   const torch::Tensor x = torch::arange(12 * 6).add(step).mul(0.9).cos().view({12, 6});
   return {x, torch::arange(12).add(step).remainder(4)};
@@ -80,7 +81,7 @@ void train_hybrid_stage(lockstep::DeviceMesh& mesh, torch::nn::Sequential net, t
   lockstep::DistributedPipeline pipe({stage}, row, device, options);
   torch::optim::SGD optimizer(pipe.parameters(), kHybridRate);
 
-  lockstep::Tensors state;  // all replicas begin with the weights and buffers of the first one
+  lockstep::Tensors state;  // all replicas start with the first one's weights and buffers
   for (const torch::Tensor& tensor : stage->parameters()) state.push_back(tensor.detach());
   for (const torch::Tensor& tensor : stage->buffers()) state.push_back(tensor.detach());
   replicas.broadcast_coalesced(state);
@@ -88,20 +89,20 @@ void train_hybrid_stage(lockstep::DeviceMesh& mesh, torch::nn::Sequential net, t
   for (int step = 0; step < kHybridSteps; ++step) {
     const auto batch = batch_of(step, mesh.local_rank("data"), mesh.size("data"));
     optimizer.zero_grad();
-    pipe.step(criterion, batch.x, batch.y);  // which calls reduce, stage by stage
+    pipe.step(criterion, batch.x, batch.y);  // calls reduce for each stage
     lockstep::clip_grad_norm_(pipe.parameters(), kHybridNorm, row);
     optimizer.step();
   }
 }
 
-// Trains the stages of `net`, which every rank has, in pipelines of two ranks.
+// Trains the stages of `net`, which every rank has in full, in pipelines of two ranks.
 void train_by_hand(ProcessGroup group, const torch::nn::Sequential& net, torch::Device device,
                    const HybridBatches& batch_of, const HybridCriterion& criterion) {
   lockstep::DeviceMesh mesh(group, {{"data", group.size() / 2}, {"pipeline", 2}});
   try {
     train_hybrid_stage(mesh, net, device, batch_of, criterion);
   } catch (const std::exception& error) {
-    // Groups end one by one, and a peer may wait for this rank in any of them.
+    // Abort every group, because a peer may wait for this rank in any of them.
     for (lockstep::ProcessGroup* each :
          {&mesh.group("pipeline"), &mesh.group("data"), &mesh.all()}) {
       each->abort(error.what());
@@ -131,13 +132,13 @@ TEST(HybridByHand, EndsWithTheWeightsOfOneProcess) {
     const auto errors = testing_support::run_group(4, backend, [&](ProcessGroup group) {
       at::set_num_threads(1);
       torch::nn::Sequential net = hybrid_net();
-      if (group.rank() > 1) {  // the first pipeline's weights count
+      if (group.rank() > 1) {  // only the first pipeline's weights count
         const torch::NoGradGuard no_grad;
         for (torch::Tensor& parameter : net->parameters()) parameter.zero_();
       }
       train_by_hand(group, net, torch::kCPU, share_of, hybrid_loss);
       const auto got = net->parameters(), expected = alone->parameters();
-      // The first stage has two linear layers, four of the six parameters.
+      // The first stage has two linear layers, and so four of the six parameters.
       const bool first = group.rank() % 2 == 0;
       for (std::size_t i = first ? 0 : 4; i < (first ? 4U : 6U); ++i) {
         if (!got[i].allclose(expected[i], 1e-4, 1e-6)) throw Error(str("parameter ", i));
@@ -147,8 +148,8 @@ TEST(HybridByHand, EndsWithTheWeightsOfOneProcess) {
   }
 }
 
-// The last rank of the second pipeline cannot move its stage, and nobody has a pipeline yet. The
-// rank with the same stage waits for it in the broadcast of the weights.
+// The last rank of the second pipeline cannot move its stage, before any pipeline exists. The rank
+// with the same stage waits for it in the broadcast of the weights.
 TEST(HybridByHand, EndsOnAllRanksWhereOneCannotMakeItsStage) {
   testing_support::Survivors all(4);
   const Clock::time_point begin = Clock::now();
@@ -162,18 +163,18 @@ TEST(HybridByHand, EndsOnAllRanksWhereOneCannotMakeItsStage) {
     try {
       train_by_hand(group, net, torch::kCPU, share_of, hybrid_loss);
     } catch (const Error&) {
-      all.wait_for_all();  // no rank learns of the end because another one has left
+      all.wait_for_all();  // stay, so that no rank fails only because another one has left
       throw;
     }
   });
-  EXPECT_LT(seconds_since(begin), 10);  // a wait that nobody ends takes thirty seconds
-  // The first rank may hear first that its neighbour, which heard the reason, left their pipeline.
+  EXPECT_LT(seconds_since(begin), 10);  // an abandoned wait would take thirty seconds
+  // Rank 0 may first hear that rank 1, which was told the reason, left their pipeline.
   EXPECT_THAT(errors, Each(AnyOf(HasSubstr("there is no room on the device"),
                                  HasSubstr("rank 1 left the group"))));
   EXPECT_THAT(errors[1], HasSubstr("there is no room on the device"));
 }
 
-// The last rank of the second pipeline fails. The first pipeline hears of it in a reduction.
+// The last rank of the second pipeline fails. The first pipeline is told in a reduction.
 TEST(HybridByHand, EndsOnAllRanksWhereOneFails) {
   testing_support::Survivors all(4);
   const Clock::time_point begin = Clock::now();
@@ -187,11 +188,11 @@ TEST(HybridByHand, EndsOnAllRanksWhereOneFails) {
     try {
       train_by_hand(group, hybrid_net(), torch::kCPU, share_of, criterion);
     } catch (const Error&) {
-      all.wait_for_all();  // no rank learns of the end because another one has left
+      all.wait_for_all();  // stay, so that no rank fails only because another one has left
       throw;
     }
   });
-  EXPECT_LT(seconds_since(begin), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_LT(seconds_since(begin), 10);  // an abandoned wait would take thirty seconds
   EXPECT_THAT(errors, Each(HasSubstr("an unlucky label")));
 }
 

@@ -1,4 +1,4 @@
-// Nets in four stages, and one process that accumulates micro-batches: the oracle of pipelines.
+// Nets in four stages, and their oracle: one process that accumulates micro-batches.
 #pragma once
 
 #include <cmath>
@@ -35,7 +35,6 @@ inline torch::Tensor cross_entropy(const torch::Tensor& output, const torch::Ten
 }
 
 // --- The net of the MNIST example, with or without dropout
-// ----------------------------------------
 
 inline Net mnist_stages(bool dropout) {
   nn::Sequential first(nn::Conv2d(1, 10, 5), nn::MaxPool2d(2), nn::ReLU());
@@ -55,7 +54,6 @@ inline Net mnist_stages(bool dropout) {
 }
 
 // --- ResNet-18
-// ------------------------------------------------------------------------------------
 
 struct ResNetBeginImpl : nn::Module {
   ResNetBeginImpl(nn::Conv2d first, nn::BatchNorm2d norm, nn::Sequential blocks)
@@ -101,8 +99,7 @@ inline Net resnet_stages() {
           cross_entropy};
 }
 
-// --- A weight in the first and the last stage, twice in the last
-// ------------------------------------
+// --- A weight shared by the first and the last stage, which uses it twice
 
 struct TiedHeadImpl : nn::Module {
   explicit TiedHeadImpl(const torch::Tensor& shared)
@@ -131,7 +128,7 @@ inline Net tied_stages() {
 }
 
 // --- Several tensors between stages: a skip connection over a stage, and integers
-// ------------------
+// -----------------
 
 struct ForkImpl : nn::Module {
   ForkImpl() : linear(register_module("linear", nn::Linear(8, 8))) {}
@@ -173,8 +170,8 @@ inline Net forked_stages() {
           cross_entropy};
 }
 
-/// "mnist", "dropout" (the same with it), "resnet", "tied" or "forked": the same weights and data
-/// each time.
+/// Makes the net "mnist", "dropout" (mnist with dropout), "resnet", "tied" or "forked", with the
+/// same weights and data at each call.
 inline Net make_net(const std::string& name) {
   torch::manual_seed(5);
   if (name == "mnist") return mnist_stages(false);
@@ -201,8 +198,8 @@ inline Tensors buffers_of(const Net& net) {
   return buffers;
 }
 
-/// One process: forward and backward of one micro-batch after the other, with the random numbers
-/// that a pipeline's step would draw now. Returns the loss of the batch.
+/// Runs forward and backward of one micro-batch after the other in one process, with the random
+/// numbers that a pipeline's step would draw now. Returns the loss of the batch.
 inline torch::Tensor accumulate(const Net& net, int micro_batches) {
   const std::uint64_t seed = pipeline::draw_step_seed();
   const auto sizes = pipeline::part_sizes(net.x.size(0), micro_batches);
@@ -225,7 +222,7 @@ inline torch::Tensor accumulate(const Net& net, int micro_batches) {
   return sum;
 }
 
-/// `net` on `device`, to which its modules are moved.
+/// Moves the net's modules and data to `device`.
 inline Net net_on(torch::Device device, Net net) {
   for (const auto& stage : net.stages) stage.module().to(device);
   net.x = net.x.to(device);
@@ -233,11 +230,11 @@ inline Net net_on(torch::Device device, Net net) {
   return net;
 }
 
-/// The largest difference between gradients of two nets, relative to the norm of the whole
-/// gradient; infinite where one of them has a gradient that the other has not.
+/// The norm of the difference between the gradients of two nets, relative to the norm of the whole
+/// gradient; infinite if a parameter has a gradient in only one of them.
 inline double relative_difference(const Net& got, const Net& expected) {
   const Tensors a = parameters_of(got), b = parameters_of(expected);
-  double difference = 0, norm = 0;  // squared
+  double difference = 0, norm = 0;  // sums of squares
   for (std::size_t i = 0; i < a.size(); ++i) {
     const torch::Tensor &mine = a[i].grad(), &other = b[i].grad();
     if (mine.defined() != other.defined()) return std::numeric_limits<double>::infinity();
@@ -248,8 +245,8 @@ inline double relative_difference(const Net& got, const Net& expected) {
   return std::sqrt(difference / norm);
 }
 
-/// The first difference between what two nets have learnt, or "": gradients and buffers, bit for
-/// bit.
+/// Describes the first bitwise difference between the gradients or buffers of two nets; "" if there
+/// is none.
 inline std::string difference(const Net& got, const Net& expected) {
   const Tensors a = parameters_of(got), b = parameters_of(expected);
   for (std::size_t i = 0; i < a.size(); ++i) {

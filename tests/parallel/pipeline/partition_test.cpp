@@ -25,7 +25,7 @@ double largest_of(const std::vector<double>& costs, const std::vector<int>& size
   return largest;
 }
 
-// The smallest largest part over all ways to cut.
+// The cost of the largest part, minimised over all ways to cut.
 double best_of(const std::vector<double>& costs, std::size_t begin, int parts) {
   if (parts == 1)
     return std::accumulate(costs.begin() + static_cast<long>(begin), costs.end(), 0.0);

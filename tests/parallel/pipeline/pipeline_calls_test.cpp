@@ -1,4 +1,4 @@
-// What calls of a pipeline leave behind, and which tensors and devices they take.
+// The state after calls of a pipeline, and which tensors and devices it accepts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ struct KnownOfAStep {
         activations(pipe.peak_activations()),
         bytes(pipe.peak_activation_bytes()) {}
 
-  // What has changed, or "".
+  // Describes what has changed; "" if nothing.
   std::string change(const AnyPipeline& pipe) const {
     if (pipe.timeline().end != timeline.end) return "the timeline";
     for (std::size_t worker = 0; worker < timeline.workers.size(); ++worker) {
@@ -130,7 +130,7 @@ TEST(PipelineCalls, TakeAndReturnUndefinedTensors) {
   }
 }
 
-// Without y only the number of samples tells how large the batch is.
+// Without y, only the number of samples states the batch size.
 TEST(PipelineCalls, OnRanksNeedNoTargetWhereTheCriterionNeedsNone) {
   const auto criterion = [](const torch::Tensor& output, const torch::Tensor&) {
     return output.square().mean();
@@ -158,7 +158,7 @@ TEST(PipelineCalls, SayInOneLineThatADeviceDoesNotExist) {
   }
 }
 
-// A rank may have stages without parameters.
+// A rank's stages may have no parameters.
 TEST(PipelineCalls, ClippingTakesRanksWithoutParameters) {
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     Tensors parameters;
@@ -174,7 +174,7 @@ TEST(PipelineCalls, ClippingTakesRanksWithoutParameters) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Two floats on a page of their own, which can be made read-only.
+// Two floats on their own page, which can be made read-only.
 class Page {
  public:
   Page()
@@ -193,7 +193,7 @@ class Page {
   void* const memory_;
 };
 
-// Another worker's stage may read a buffer that both share while this one restores its own.
+// While one worker restores its buffers, another worker's stage may read a buffer that both share.
 TEST(SavedBuffers, AreWrittenToOnlyWhereTheyHaveChanged) {
   Page page;
   torch::nn::BatchNorm1d norm(2);

@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::message_of;
 
-// The place where a stage fails next; each failure happens once.
+// Where a stage fails next. Each failure happens once.
 struct Fault {
   std::atomic<int> stage{-1};
   std::atomic<bool> in_backward{false};
@@ -98,11 +98,11 @@ TEST_P(PipelineFailures, NameTheStageAndLeaveAPipelineThatWorks) {
       fault.in_backward = in_backward;
       fault.stage = stage;
       const Clock::time_point start = Clock::now();
-      // A Lockstep error keeps its type; others become lockstep::Error.
+      // A Lockstep error keeps its type; other exceptions become lockstep::Error.
       const std::string message =
           in_backward ? message_of<DataError>([&] { step(); }) : message_of<Error>([&] { step(); });
       EXPECT_LT(seconds_since(start), 2);
-      if (stage > 0 || !in_backward) {  // the input of stage 0 has no backward
+      if (stage > 0 || !in_backward) {  // stage 0 has no backward through its input
         EXPECT_THAT(
             message,
             AllOf(HasSubstr(lockstep::str("worker ", worker, " failed in stage ", stage)),
@@ -143,7 +143,7 @@ TEST_P(PipelineFailures, RefuseBatchesThatDoNotFit) {
   EXPECT_NO_THROW(step());
 }
 
-// A stage that computes for too long is waited for, but no longer than the deadline says.
+// The other workers wait for a stage that takes too long, but no longer than the deadline.
 TEST(PipelineTimeout, NamesWhoWaited) {
   std::atomic<bool> go_on = false;
   auto linear = std::make_shared<torch::nn::LinearImpl>(4, 4);
@@ -155,7 +155,7 @@ TEST(PipelineTimeout, NamesWhoWaited) {
   Pipeline pipe(
       {slow, other}, std::vector<torch::Device>(2, torch::kCPU),
       {.micro_batches = 2, .threads_per_worker = 1, .timeout = std::chrono::milliseconds(100)});
-  // The step ends once the slow stage has ended what it does.
+  // The step ends when the slow stage has finished its action.
   std::thread release([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     go_on = true;

@@ -1,6 +1,7 @@
-// Pipelines on GPUs: the caller's streams, and gradients against one process on the same GPU. One
-// GPU is enough for all but the copies between two: workers and ranks may share it. Skips without a
-// GPU; what carries streams to other threads is also tested in caller_state_test.cpp.
+// Pipelines on GPUs: the caller's streams, and gradients compared with one process on the same GPU.
+// Workers and ranks may share one GPU, so that one is enough for all tests but the copies between
+// two. Skips without a GPU; caller_state_test.cpp tests the propagation of streams to other threads
+// without one.
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 #include <gmock/gmock.h>
@@ -45,7 +46,7 @@ class PipelineOnAGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
-    at::globalContext().setAllowTF32CuDNN(false);  // its rounding would hide differences
+    at::globalContext().setAllowTF32CuDNN(false);  // TF32 rounding would hide differences
   }
 
   static torch::Device gpu(int index) {
@@ -55,7 +56,7 @@ class PipelineOnAGpu : public testing::Test {
     return c10::impl::VirtualGuardImpl(torch::kCUDA).getStreamFromGlobalPool(device);
   }
 
-  // Ones that come late: the current stream of `device` is busy before it writes them.
+  // Values that are written late: the current stream of `device` is busy before it writes them.
   static torch::Tensor late_ones(torch::Device device, std::int64_t columns = 4) {
     const torch::Tensor ones = torch::zeros({8, columns}, device);
     torch::Tensor work = torch::full({4096, 4096}, 1e-4, device);
@@ -64,7 +65,7 @@ class PipelineOnAGpu : public testing::Test {
     return ones.fill_(1);
   }
 
-  // The net after one step of one process on `device`.
+  // The net after one step in one process on `device`.
   static Net learnt_alone(const std::string& name, torch::Device device) {
     Net net = net_on(device, make_net(name));
     torch::manual_seed(9);
@@ -80,7 +81,7 @@ class PipelineOnAGpu : public testing::Test {
                     std::vector<torch::Device>(static_cast<std::size_t>(workers), device), options);
   }
 
-  // A stage that returns its input, and notes the current stream of `device`.
+  // A stage that returns its input and records the current stream of `device`.
   pipeline::StageModule noting_stage(torch::Device device) {
     return pipeline::StageModule(
         std::make_shared<torch::nn::IdentityImpl>(),
@@ -105,7 +106,7 @@ TEST_F(PipelineOnAGpu, ComputesOnTheCallersStreams) {
   EXPECT_THAT(streams, Each(side));
 }
 
-// The batch is on a GPU that the pipeline does not use, where its values are still to be written.
+// The batch is on a GPU that the pipeline does not use, and its values have not been written yet.
 // It is large, so that it would be overwritten before it has been copied.
 TEST_F(PipelineOnAGpu, WaitsForABatchOnAnotherGpu) {
   if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs";
@@ -142,7 +143,8 @@ TEST_F(PipelineOnAGpu, LearnsTheGradientsOfOneProcess) {
   }
 }
 
-// The batch is written late on a stream of the caller's, where it also reads the gradients.
+// The batch is written late on one of the caller's streams, on which the caller also reads the
+// gradients.
 TEST_F(PipelineOnAGpu, LearnsFromWhatTheCallersStreamWrites) {
   const Net expected = learnt_alone("mnist", gpu(0));
   for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZbV}) {
@@ -168,7 +170,7 @@ TEST_F(PipelineOnAGpu, LearnsTheGradientsOfOneProcessOnTwo) {
                     {.micro_batches = kGpuParts, .schedule = schedule});
       torch::manual_seed(9);
       pipe.step(net.criterion, net.x, net.y);
-      // Generators of different GPUs give the same numbers to the same seed.
+      // Generators of different GPUs produce the same numbers from the same seed.
       EXPECT_LT(relative_difference(net, expected), kGpuTolerance)
           << name << ' ' << schedule_name(schedule);
     }
@@ -212,7 +214,7 @@ TEST_F(PipelineOnAGpu, OnRanksLearnsTheGradientsOfOneProcess) {
 }
 
 TEST_F(PipelineOnAGpu, AndACpuAreTheStagesOfAModelParallelModule) {
-  constexpr double kToleranceBetweenDevices = 1e-4;  // their kernels round differently
+  constexpr double kToleranceBetweenDevices = 1e-4;  // kernels of two devices round differently
   const Net expected = make_net("mnist"), net = make_net("mnist");
   accumulate(expected, 1);
   ModelParallel split(net.stages, {torch::kCPU, gpu(0), torch::kCPU, gpu(0)});

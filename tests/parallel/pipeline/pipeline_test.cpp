@@ -1,4 +1,4 @@
-// Pipeline on threads against one process that accumulates the same micro-batches.
+// Pipeline on threads, compared with one process that accumulates the same micro-batches.
 #include <lockstep/parallel/pipeline/pipeline.h>
 
 #include <gmock/gmock.h>
@@ -47,7 +47,8 @@ int workers_of(Schedule schedule) {
   return schedule == Schedule::kInterleaved || schedule == Schedule::kZbV ? 2 : 4;
 }
 
-// The nets have four stages. One OpenMP thread everywhere, as sums depend on their number.
+// The nets have four stages. One OpenMP thread everywhere, because sums depend on the number of
+// threads.
 Pipeline pipeline_of(const Net& net, PipelineOptions options) {
   at::set_num_threads(1);
   options.threads_per_worker = 1;
@@ -64,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineNets,
                          testing::Values("mnist", "dropout", "resnet", "tied", "forked"),
                          [](const auto& info) { return info.param; });
 
-// The sizes of all these nets' batches are no multiples of four: the last micro-batches are
+// None of these nets' batch sizes is a multiple of four, so that the last micro-batches are
 // smaller.
 TEST_P(PipelineNets, LearnTheSameBitsInAllSchedules) {
   at::set_num_threads(1);
@@ -97,7 +98,7 @@ TEST_P(PipelineNets, LearnTheSameBitsWithRecomputation) {
   }
 }
 
-// Several steps run without zero_grad(), with stages whose backward is not split.
+// Several steps without zero_grad(), with stages whose backward is not split.
 TEST_P(PipelineNets, AccumulateOverSteps) {
   at::set_num_threads(1);
   const Net expected = make_net(GetParam());
@@ -127,7 +128,7 @@ TEST_P(PipelineNets, LearnTheSameBitsWithRandomTables) {
   }
 }
 
-// Without batch normalisation micro-batches change nothing but the rounding.
+// Without batch normalisation, micro-batches change only the rounding.
 TEST(Pipeline, LearnsWhatTheWholeBatchTeaches) {
   for (const char* name : {"mnist", "tied", "forked"}) {
     const Net whole = make_net(name);
@@ -171,7 +172,7 @@ TEST(Pipeline, DrawsTheSameNumbersFromTheSameSeed) {
   EXPECT_NE(loss_with(1, Schedule::k1F1B), loss_with(2, Schedule::k1F1B));
 }
 
-// A step draws one number of the default generator, whatever its stages draw.
+// A step draws one number from the default generator, whatever its stages draw.
 TEST(Pipeline, LeavesTheDefaultGeneratorBehindOneDraw) {
   const auto next_after = [](const std::function<void()>& function) {
     torch::manual_seed(3);
@@ -203,13 +204,13 @@ TEST(Pipeline, ForwardGivesTheOutputsOfTheModel) {
   }
 }
 
-// How many micro-batches the graphs of a worker's stages hold.
+// The number of micro-batches whose graphs a worker's stages hold.
 struct HeldByWorker {
   std::atomic<int> now = 0, most = 0;
 };
 
-// Each forward leaves a tensor that the gradient of the weight needs: it is gone when that has been
-// computed, at the end of B or W.
+// Each forward creates a tensor that the gradient of the weight needs. The tensor is freed when
+// that gradient has been computed, at the end of B or W.
 struct CountedStageImpl : torch::nn::Module {
   explicit CountedStageImpl(HeldByWorker& counter)
       : held(counter), weight(register_parameter("weight", torch::rand({6}) + 0.5)) {}
@@ -226,7 +227,7 @@ struct CountedStageImpl : torch::nn::Module {
 };
 TORCH_MODULE(CountedStage);
 
-// The sum over a worker's stages at the same time: by interleaved and zbv each worker has two.
+// The sum over a worker's stages at one time. With interleaved and zbv, each worker has two stages.
 TEST(Pipeline, HoldsTheActivationsThatTheTableSays) {
   for (const Schedule schedule : kSchedules) {
     const int workers = workers_of(schedule);

@@ -1,4 +1,4 @@
-// Several steps with Pipeline: what the weights become, and what a thousand steps leave behind.
+// Several steps with Pipeline: the resulting weights, and what remains after a thousand steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ Pipeline pipeline_with(const Net& net, PipelineOptions options) {
                   options);
 }
 
-// The result of five steps.
+// The result of five training steps.
 struct Course {
   Tensors gradients;  // after the first step
   Tensors weights;
@@ -113,7 +113,7 @@ void expect_close_to(const Tensors& got, const Tensors& expected, const std::str
   }
 }
 
-// Without batch normalisation: one device with the whole batch.
+// Without batch normalisation, the oracle is one device with the whole batch.
 TEST(PipelineCourse, IsThatOfOneDeviceInAllSchedules) {
   at::set_num_threads(1);
   for (const char* name : {"mnist", "tied", "forked"}) {
@@ -141,7 +141,7 @@ Net tiny_net() {
           }};
 }
 
-// In every hundredth step a criterion fails, after which the step is made again.
+// In every hundredth step a criterion fails, and the step is repeated.
 TEST(PipelineStress, AThousandStepsOfASmallNet) {
   at::set_num_threads(1);
   constexpr int kSteps = 1000;
@@ -170,8 +170,8 @@ TEST(PipelineStress, AThousandStepsOfASmallNet) {
   expect_same_bits(parameters_of(net), parameters_of(alone), "weight");
 }
 
-// A cast of a weight must not be shared by micro-batches, nor by a forward without a graph and its
-// repetition.
+// Micro-batches must not share a cached cast of a weight, and neither must a forward without a
+// graph and its recomputation.
 TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
   at::set_num_threads(1);
   const Net alone = make_net("mnist");
@@ -192,7 +192,7 @@ TEST(PipelineAutocast, OfTheCallerGivesTheBitsOfOneProcess) {
   }
 }
 
-// A new thread has autocast's default type, which is bfloat16.
+// A new thread would use autocast's default type, which is bfloat16.
 TEST(PipelineAutocast, ComputesInTheCallersType) {
   const Net net = make_net("mnist");
   Pipeline pipe = pipeline_with(net, {.micro_batches = kCourseParts});
@@ -208,8 +208,8 @@ TEST(PipelineAutocast, ComputesInTheCallersType) {
   EXPECT_EQ(computed, torch::kHalf);
 }
 
-// Adds a parameter to its input, of one sample, so that the gradient of the input and that of the
-// parameter are the same numbers.
+// Adds a parameter to its one-sample input, so that the input's gradient and the parameter's
+// gradient have the same values.
 struct ShiftImpl : torch::nn::Module {
   explicit ShiftImpl(std::int64_t size)
       : shift(register_parameter("shift", torch::linspace(-1, 1, size))) {}
@@ -257,7 +257,7 @@ TEST(PipelineTies, AreNotReducedStageByStage) {
       HasSubstr("leave options.reduce out and reduce the gradients after step()"));
 }
 
-// Moving the second stage takes the weight away from the first one.
+// Moving the second stage also moves the weight that the first stage shares with it.
 TEST(PipelineTies, AreRefusedBetweenDevices) {
   const testing_support::WeightOnMeta shared;
   EXPECT_THAT(message_of<ConfigError>([&] {
@@ -267,7 +267,7 @@ TEST(PipelineTies, AreRefusedBetweenDevices) {
                         "stages on different devices cannot share a parameter"));
 }
 
-// A shared weight is frozen when the pipeline is made, and trained later.
+// A shared weight that is frozen when the pipeline is created and trained later.
 TEST(PipelineTies, MayBeFrozenAndThawed) {
   const Net alone = make_net("tied");
   at::set_num_threads(1);
@@ -319,7 +319,7 @@ TEST(PipelineSharedBuffers, AreRefusedWhereSeveralWorkersWriteToThem) {
                      Schedule::k1F1B);
               }),
               HasSubstr("stages 0 and 3 share a torch::nn::InstanceNorm1dImpl"));
-  // By zbv one worker has both stages. Without statistics nothing is written to.
+  // With zbv, one worker has both stages. Without running statistics, nothing is written.
   EXPECT_NO_THROW(make(nn::BatchNorm1d(6), Schedule::kZbV));
   EXPECT_NO_THROW(
       make(nn::BatchNorm1d(nn::BatchNorm1dOptions(6).track_running_stats(false)), Schedule::k1F1B));
@@ -346,7 +346,7 @@ TEST(PipelineMembers, ThatCallTheirOwnPipelineAreRefused) {
   EXPECT_NO_THROW(pipe.step(sum, x, torch::Tensor()));
 }
 
-// The forward that calls the inner pipeline has the generator, for which the inner stages would
+// The forward that calls the inner pipeline holds the generator, for which the inner stages would
 // wait. An inner pipeline on this thread would wait for itself.
 TEST(PipelineMembers, ThatCallAnotherPipelineAreRefused) {
   const torch::Tensor x = torch::ones({4, 4});

@@ -1,4 +1,4 @@
-// Tables that no schedule would make, for tests of whatever runs tables.
+// Random tables beyond those of the schedules, for tests of code that runs any table.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace lockstep::testing_support {
 
-/// A valid table without messages: stages on random workers, whole or split, every action at a
-/// random place among those that the actions before it allow.
+/// A valid table without messages. Stages are on random workers, some with a split backward, and
+/// every action is at a random place that its predecessors allow.
 inline pipeline::Table random_table(std::mt19937& random, int workers, int stages,
                                     int micro_batches) {
   using pipeline::Action;
@@ -23,7 +23,7 @@ inline pipeline::Table random_table(std::mt19937& random, int workers, int stage
                         std::vector<std::vector<Action>>(static_cast<std::size_t>(workers))};
   std::vector<bool> split;
   for (int stage = 0; stage < stages; ++stage) {
-    // Each worker gets a stage, as long as there are stages.
+    // Each worker gets at least one stage, as long as stages are left.
     const int worker = stage < workers ? stage : static_cast<int>(random() % workers);
     table.worker_of.push_back(worker);
     split.push_back(random() % 2 == 0);

@@ -1,4 +1,4 @@
-// Messages between ranks: what arrives, over which backend, and what ends them.
+// Messages between ranks: their contents, the backend that carries them, and what ends them.
 #include <lockstep/parallel/pipeline/rank_channel.h>
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// No table promises the order in which NCCL would do the messages of a rank.
+// NCCL would run a rank's messages in one order, which no table guarantees.
 TEST(RankChannel, SendsOverGlooWhereTheGroupIsOverNccl) {
   EXPECT_EQ(message_backend("nccl"), "gloo");
   for (const char* other : {"single", "shm", "gloo", "hierarchical"}) {
@@ -31,7 +31,7 @@ TEST(RankChannel, SendsOverGlooWhereTheGroupIsOverNccl) {
 
 struct ChannelCase {
   const char* group;
-  std::optional<std::string> messages;  // another backend for them, as over NCCL
+  std::optional<std::string> messages;  // a separate backend for messages, as over NCCL
 };
 
 void PrintTo(const ChannelCase& c, std::ostream* out) {
@@ -44,8 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, RankChannels,
                                          ChannelCase{"hierarchical", {}},
                                          ChannelCase{"shm", "gloo"}, ChannelCase{"gloo", "shm"}));
 
-// Message `number` of rank `from`: tensors of all kinds, the large one longer than any ring. There
-// are so many that the header does not fit into its first part.
+// Message `number` of rank `from`: tensors of many kinds, of which the large one is longer than any
+// ring. Their description exceeds the first part of the header.
 StageMessage message_of_rank(int from, int number) {
   torch::Tensor counted =
       torch::arange(2 * 3 * 4 * 5, torch::kFloat32).view({2, 3, 4, 5}) + 100 * from + 1000 * number;
@@ -53,8 +53,8 @@ StageMessage message_of_rank(int from, int number) {
   message.tensors = {counted,
                      torch::Tensor(),
                      counted.contiguous(torch::MemoryFormat::ChannelsLast),
-                     counted.select(3, 1),                        // has gaps
-                     torch::full({1}, number).expand({7}),        // repeats an element
+                     counted.select(3, 1),                        // not contiguous
+                     torch::full({1}, number).expand({7}),        // repeats one element
                      torch::full({1 << 20}, 10 * from + number),  // 8 MiB
                      torch::empty({0, 4}),
                      counted.sum().to(torch::kBFloat16)};
@@ -78,7 +78,7 @@ void require_equal(const StageMessage& got, const StageMessage& sent) {
   }
 }
 
-// All ranks send to all others before they receive anything, up and down at once.
+// All ranks send to all others in both directions before they receive anything.
 TEST_P(RankChannels, CarryMessagesBothWaysAtOnce) {
   const auto& [backend, messages] = GetParam();
   constexpr int kRanks = 3, kMessages = 2;
@@ -102,7 +102,7 @@ TEST_P(RankChannels, CarryMessagesBothWaysAtOnce) {
   EXPECT_EQ(errors, no_errors(kRanks));
 }
 
-// Rank 1 waits for a message and rank 2 in the group.
+// Rank 1 waits for a message, rank 2 for a collective of the group.
 TEST_P(RankChannels, EndWithTheirGroupOnAllRanks) {
   const auto& [backend, messages] = GetParam();
   const auto errors = run_group(3, backend, [&, messages = messages](ProcessGroup group) {

@@ -30,7 +30,7 @@ TEST(PipelineSchedules, AreTheTablesOfThePapers) {
   EXPECT_THAT(zero_bubble_v(3, 4).worker_of, ElementsAre(0, 1, 2, 2, 1, 0));
 }
 
-// With what travels, what is reduced, and any stage whose backward is not split.
+// With messages, with reductions, and with any stage whose backward is not split.
 TEST(PipelineSchedules, PassTheCheckForAnySize) {
   for (const char* name : kNames) {
     for (int workers = 1; workers <= 8; ++workers) {
@@ -49,7 +49,7 @@ TEST(PipelineSchedules, PassTheCheckForAnySize) {
   }
 }
 
-// Messages cost nothing here, so that they change no time.
+// Messages cost nothing here, so that they must not change the times.
 TEST(PipelineSchedules, MessagesKeepTheTimes) {
   for (const char* name : kNames) {
     const Table table = schedule_of(name, 4, 8);
@@ -62,8 +62,8 @@ double idle_of(const Table& table) {
   return timeline.bubble() * timeline.end;
 }
 
-// In units of a forward, for each worker; a backward takes two. Stages of interleaved and zbv are
-// halves.
+// For each worker, in units of a forward; a backward takes two. The stages of interleaved and zbv
+// are half as long.
 TEST(PipelineSchedules, HaveTheBubblesOfTheFormulas) {
   for (int p = 1; p <= 8; ++p) {
     const int m = 4 * p;
@@ -74,7 +74,7 @@ TEST(PipelineSchedules, HaveTheBubblesOfTheFormulas) {
     EXPECT_NEAR(idle_of(zero_bubble_h1(p, m)), p - 1, 1e-9);
     EXPECT_NEAR(idle_of(zero_bubble_v(p, m)) / 2, (p - 1) / 2., 1e-9);
   }
-  // The issue of the papers: against the time of the work alone.
+  // The papers define the bubble relative to the time of the work alone.
   EXPECT_NEAR(idle_of(one_forward_one_backward(2, 8)) / 24, 0.125, 1e-9);
   EXPECT_NEAR(idle_of(zero_bubble_h1(2, 8)) / 24, 1 / 24., 1e-9);
 }

@@ -1,4 +1,4 @@
-// A stage's backward in two parts against the whole, and against plain autograd: the same bits.
+// A stage's backward in two parts is bitwise equal to its whole backward and to plain autograd.
 #include <lockstep/parallel/pipeline/stage_backward.h>
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Multiplies by a scale, and counts its backwards.
+// Multiplies by a scale and counts its backward calls.
 struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
   static inline int backwards = 0;
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
@@ -40,7 +40,7 @@ struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
 
 using Forward = std::function<Tensors(const Tensors& inputs)>;
 
-// A stage: what it computes, with which parameters, from which inputs.
+// A stage: its parameters, its forward, and its inputs.
 struct StageCase {
   std::string name;
   std::function<std::pair<Tensors, Forward>()> make;
@@ -106,8 +106,8 @@ std::vector<StageCase> stage_cases() {
              });
        },
        [] { return normal({{4, 5}}); }},
-      {"WeightsWithoutInput",  // a parameter's own graph, which joins late, and one that is an
-                               // output
+      // A graph of parameters only, which joins late, and a parameter that is itself an output.
+      {"WeightsWithoutInput",
        [] {
          nn::Linear linear(5, 5);
          return std::pair<Tensors, Forward>(
@@ -141,7 +141,7 @@ std::vector<StageCase> stage_cases() {
          nn::Linear linear(5, 5);
          Tensors parameters = linear->parameters();
          parameters.push_back(scale);
-         // The scale gets gradients from the function, before and after others.
+         // The scale receives gradients from the function both before and after others.
          return std::pair<Tensors, Forward>(parameters, [linear, scale](const Tensors& in) mutable {
            const torch::Tensor a = ScaleFunction::apply(linear->forward(in[0] + scale), scale);
            return Tensors{linear->forward(a) * scale};
@@ -163,7 +163,7 @@ std::vector<StageCase> stage_cases() {
   };
 }
 
-// Gradients of parameters and inputs after a few micro-batches.
+// The gradients of parameters and inputs after several micro-batches.
 struct Learnt {
   Tensors of_parameters;
   std::vector<Tensors> of_inputs;
@@ -293,8 +293,8 @@ TEST(StageBackward, RunsACustomFunctionOnce) {
   EXPECT_TRUE(scale.grad().equal(x.detach().sum(0)));
 }
 
-// x + c * scale + bias, for an x of one row: all gradients are made of the one that comes in, and
-// that of the bias is a view of it.
+// x + c * scale + bias, for an x with one row. All gradients derive from the incoming one, and the
+// bias's gradient is a view of it.
 struct AffineFunction : torch::autograd::Function<AffineFunction> {
   static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x,
                                const torch::Tensor& scale, const torch::Tensor& bias) {
@@ -306,7 +306,8 @@ struct AffineFunction : torch::autograd::Function<AffineFunction> {
   }
 };
 
-// The stage before reads the gradient of its output while the sum of the bias's is written to.
+// The previous stage reads the gradient of its output while the bias's gradient sum is being
+// written.
 TEST(StageBackward, SendsNoMemoryThatTheSecondPartKeeps) {
   const torch::Tensor scale = torch::randn({5}).requires_grad_();
   const torch::Tensor bias = torch::randn({5}).requires_grad_();
@@ -321,7 +322,7 @@ TEST(StageBackward, SendsNoMemoryThatTheSecondPartKeeps) {
   EXPECT_FALSE(sent.is_alias_of(bias.grad()));
 }
 
-// The first part has nothing to do where no input needs a gradient.
+// When no input needs a gradient, the first part has nothing to do.
 TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   nn::Linear linear(5, 5);
   const torch::Tensor x = torch::randn({4, 5});
@@ -334,7 +335,7 @@ TEST(StageBackward, LeavesAllToTheSecondPartWithoutInputs) {
   EXPECT_TRUE(linear->bias.grad().equal(torch::full({5}, 4.0F)));
 }
 
-// The gradient that flows into a sink of the module's own belongs to the first part. It is dropped.
+// A gradient that flows into a sink of the module itself belongs to the first part. It is dropped.
 TEST(StageBackward, EndsTheFirstPartAtASinkOfTheModule) {
   at::set_num_threads(1);
   nn::Linear first(5, 5), second(5, 5);
@@ -354,14 +355,14 @@ TEST(StageBackward, EndsTheFirstPartAtASinkOfTheModule) {
   const Tensors of_inputs = backward.backward_input({gradient});
   ASSERT_EQ(of_inputs.size(), 1U);
   EXPECT_FALSE(of_inputs[0].defined());
-  EXPECT_TRUE(of_linear.expired());  // only GELU's backward needed it, which has run
+  EXPECT_TRUE(of_linear.expired());  // only GELU's backward needed it, and that has run
   EXPECT_FALSE(first->weight.grad().defined());
   backward.backward_weight();
   EXPECT_TRUE(first->weight.grad().equal(of_first));
   EXPECT_TRUE(second->weight.grad().equal(of_second));
 }
 
-// What only the gradients of the inputs needed goes with the first part, the rest with the second.
+// The first part releases what only the input gradients needed, the second part the rest.
 TEST(StageBackward, ReleasesActivationsAsSoonAsItCan) {
   nn::Linear first(5, 5), second(5, 5);
   torch::Tensor x = torch::randn({4, 5});

@@ -59,7 +59,8 @@ TEST(PipelineTable, MessagesFollowWhatMakesThemAndPrecedeWhatNeedsThem) {
             "1RECV_F0,1F0,1I0,1SEND_B0,1RECV_F1,1F1,1I1,1SEND_B1,1W0,1W1\n");
 }
 
-// Worker 1 needs the second message first: it takes the first one, too, because it comes first.
+// Worker 1 needs the second message first, but receives the first one before it, because messages
+// arrive in the order of their sends.
 TEST(PipelineTable, MessagesAreReceivedInTheOrderInWhichTheyAreSent) {
   const Table table = table_of("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n", "mine");
   EXPECT_THAT(csv(with_messages(table)), HasSubstr("\n1RECV_F0,1RECV_F1,1F1,1F0,1B0,"));

@@ -1,5 +1,5 @@
-// Stages that say that their backward is computed as a whole: the table of a schedule that splits
-// backwards accounts for them, on threads and on ranks, and the gradients stay the same.
+// Stages whose backward can only be computed as a whole, in schedules that split backwards: the
+// table accounts for them, on threads and on ranks, and the gradients stay the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ using testing_support::run_group;
 constexpr int kScaledMicroBatches = 8;
 constexpr std::int64_t kScaledFeatures = 6;
 
-// Multiplies by a weight. The engine can ask for both gradients only at once.
+// Multiplies by a weight. Its backward always computes both gradients at once.
 class WholeScaleFunction : public torch::autograd::Function<WholeScaleFunction> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
@@ -60,8 +60,8 @@ struct WholeScaleImpl : torch::nn::Module {
 };
 TORCH_MODULE(WholeScale);
 
-// Stages 1 and 3 are custom functions, and say so or leave it to be found out: the same weights and
-// data each time.
+// Stages 1 and 3 are custom functions, which either declare a whole backward or leave it to
+// detection. The weights and data are always the same.
 Net make_scaled_net(bool says_so) {
   torch::manual_seed(5);
   const torch::nn::Linear first(kScaledFeatures, kScaledFeatures);
@@ -102,7 +102,7 @@ TEST(WholeBackward, IsInTheTable) {
   EXPECT_THAT(csv(pipe.table()), HasSubstr("3F0,3B0,"));
   EXPECT_THAT(csv(pipe.table()), HasSubstr("0W7"));
   EXPECT_THAT(csv(pipe.table()), Not(HasSubstr("1I")));
-  // A whole backward releases the activations at once: nothing waits for a later W.
+  // A whole backward releases the activations at once; no later W needs them.
   EXPECT_THAT(check(pipe.table()).peak_activations, ElementsAre(4, 3, 4, 1));
   const Net found = make_scaled_net(false);
   EXPECT_THAT(check(scaled_pipeline(found).table()).peak_activations, Each(4));
@@ -113,7 +113,7 @@ TEST(WholeBackward, IsNamedOnceWhereTheOptionNamesItToo) {
   EXPECT_EQ(csv(scaled_pipeline(net, {3}).table()), named_table());
 }
 
-// As the stage says it, as the option says it, and as it is found out in the graph.
+// Declared by the stage, set by the option, or detected in the graph.
 TEST(WholeBackward, GivesTheSameBitsHoweverItIsKnown) {
   at::set_num_threads(1);
   const Net expected = make_scaled_net(false);
@@ -136,8 +136,8 @@ TEST(WholeBackward, GivesTheSameBitsHoweverItIsKnown) {
   }
 }
 
-// A rank knows its own stages only, and all ranks have the same table, also for a batch that is cut
-// into fewer micro-batches.
+// A rank knows only its own stages, and yet all ranks have the same table, also for a batch that is
+// cut into fewer micro-batches.
 TEST(WholeBackward, IsInTheTableOfAllRanks) {
   at::set_num_threads(1);
   const Net expected = make_scaled_net(false);

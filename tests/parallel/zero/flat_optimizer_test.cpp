@@ -1,4 +1,4 @@
-// Optimizer over the flat memory that DistributedDataParallel gives parameters and gradients.
+// Optimizer on the flat memory that DistributedDataParallel allocates for parameters and gradients.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Sizes that are no multiples of 64 bytes.
+// Sizes that are not multiples of 64 bytes.
 torch::nn::Sequential make_net() {
   const torch::NoGradGuard no_grad;
   torch::nn::Sequential net(torch::nn::Conv2d(3, 5, 3), torch::nn::Flatten(),
@@ -26,14 +26,14 @@ torch::nn::Sequential make_net() {
 
 struct Result {
   std::vector<torch::Tensor> parameters;
-  std::size_t pieces_of_state;  // of memory
+  std::size_t pieces_of_state;  // separate tensors of optimizer state
 };
 
 Result train(ProcessGroup group, ParameterMemory memory) {
   auto net = make_net();
   DistributedDataParallel ddp(net, group, {.parameter_memory = memory});
   Optimizer optimizer(*net, AdamWOptions{.lr = 0.01});
-  for (int step = 0; step < 6; ++step) {  // the buckets are rebuilt within
+  for (int step = 0; step < 6; ++step) {  // the buckets are rebuilt after the first step
     const auto numbers =
         torch::arange(4 * 3 * 5 * 5, torch::kFloat32) * 0.37 + group.rank() * 11 + step;
     optimizer.zero_grad();

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Two ranks' gradients in one process: `gradients` is this rank's, which is the second.
+// The gradients of two ranks in one process. `gradients` belongs to this rank, which is the second.
 struct ShardOfTwo {
   explicit ShardOfTwo(std::int64_t length) {
     shard.parameters = torch::randn({length});
@@ -20,7 +20,7 @@ struct ShardOfTwo {
   Shard shard;
 };
 
-// Long enough for several pieces of each thread, and not a multiple of one.
+// Long enough for several pieces per thread, and not a multiple of the piece size.
 constexpr std::int64_t kLength = (std::int64_t{5} << 18) + 3;
 
 TEST(ShardReduction, IsTheMeanWhereARunLies) {
@@ -51,7 +51,7 @@ TEST(ShardReduction, InOnePassWithTheUpdateGivesTheSameBits) {
   const GroupRules rules(groups);
   const std::vector<SliceRun> runs = {{.elements = {0, kLength}}};
   reduce_and_update_shard(rules, two.shard, runs);
-  EXPECT_TRUE(two.shard.gradients.equal(gradients));  // they are only read
+  EXPECT_TRUE(two.shard.gradients.equal(gradients));  // read only, unchanged
   const torch::Tensor in_one_pass = two.shard.parameters.clone();
 
   two.shard.parameters.copy_(parameters);

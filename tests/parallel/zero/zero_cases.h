@@ -1,4 +1,4 @@
-// A net, and the two ways to step it that the tests of ZeroRedundancyOptimizer compare.
+// A net, and the two ways of training it that the tests of ZeroRedundancyOptimizer compare.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace lockstep::testing_support {
 
-/// Two layers of odd sizes, one with its own strides, and one that may be left out.
+/// Two layers of odd sizes, one of them with its own strides, and an optional layer.
 struct ZeroNetImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_extra = true) {
     x = torch::tanh(conv(x)).flatten(1);
@@ -31,8 +31,7 @@ struct ZeroNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ZeroNet);
 
-/// Makes every net with the same values. LibTorch's generator would be shared by the ranks'
-/// threads.
+/// Makes nets with identical values. The rank threads would share LibTorch's generator.
 inline ZeroNet make_zero_net(torch::ScalarType dtype = torch::kFloat32) {
   const torch::NoGradGuard no_grad;
   ZeroNet net;
@@ -46,7 +45,7 @@ inline ZeroNet make_zero_net(torch::ScalarType dtype = torch::kFloat32) {
   return net;
 }
 
-/// What a rank trains on in a step.
+/// A rank's training batch in a step.
 inline torch::Tensor batch_of(int rank, int step, torch::ScalarType dtype = torch::kFloat32) {
   const auto numbers = torch::arange(4 * 3 * 5 * 5, torch::kFloat64) * 0.37 + rank * 11 + step;
   return numbers.cos().view({4, 3, 5, 5}).to(dtype);
@@ -54,12 +53,12 @@ inline torch::Tensor batch_of(int rank, int step, torch::ScalarType dtype = torc
 
 inline torch::Tensor loss_of(const torch::Tensor& output) { return output.square().mean(); }
 
-/// Some buckets of several parameters.
+/// Caps that give several buckets with several parameters each.
 inline DdpOptions ddp_options(ParameterMemory memory) {
   return {.bucket_cap_mb = 0.002, .first_bucket_cap_mb = 0.001, .parameter_memory = memory};
 }
 
-/// A net in DistributedDataParallel and what steps it.
+/// A net in DistributedDataParallel with a ZeroRedundancyOptimizer.
 struct Sharded {
   Sharded(const ProcessGroup& group, ParameterMemory memory, const OptimizerOptions& options,
           ZeroNet of = make_zero_net())
@@ -78,7 +77,7 @@ struct Sharded {
   ZeroRedundancyOptimizer optimizer;
 };
 
-/// A net in DistributedDataParallel, with an optimizer for each rank.
+/// A net in DistributedDataParallel with a full optimizer on each rank.
 struct Plain {
   Plain(const ProcessGroup& group, const OptimizerOptions& options, ZeroNet of = make_zero_net())
       : net(std::move(of)),
@@ -95,7 +94,8 @@ struct Plain {
   Optimizer optimizer;
 };
 
-/// Throws, so that it can be used on the threads of ranks. A tolerance of 0 is bit for bit.
+/// Throws on a difference, so that rank threads can use it. A tolerance of 0 means bitwise
+/// equality.
 inline void require_same(const torch::nn::Module& got, const torch::nn::Module& expected,
                          double tolerance, const std::string& when) {
   const auto wanted = expected.named_parameters();
@@ -115,12 +115,12 @@ struct ZeroCase {
   std::string backend;
   int size;
   ParameterMemory memory;
-  double tolerance;  // 0: the order of additions is that of all_reduce
+  double tolerance;  // 0 where the reduction adds in the same order as all_reduce
 };
 inline constexpr auto kFlat = ParameterMemory::kFlat;
 inline constexpr auto kShared = ParameterMemory::kShared;
 
-/// Runs a test on the ranks of its case.
+/// Runs a test on all ranks of its case.
 class Zero : public ::testing::TestWithParam<ZeroCase> {
  protected:
   static void run(const std::function<void(ProcessGroup)>& body) {
@@ -128,7 +128,7 @@ class Zero : public ::testing::TestWithParam<ZeroCase> {
   }
 };
 
-/// What every kind of optimizer can do.
+/// One set of options for every kind of optimizer.
 inline const std::vector<OptimizerOptions>& all_options() {
   static const std::vector<OptimizerOptions> options = {
       SgdOptions{.lr = 0.02},

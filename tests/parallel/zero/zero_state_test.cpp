@@ -1,4 +1,4 @@
-// The state, the parameter groups and the misuse of ZeroRedundancyOptimizer.
+// State, parameter groups and misuse of ZeroRedundancyOptimizer.
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
 #include <functional>
@@ -39,7 +39,7 @@ using testing_support::ZeroNet;
 
 // --- The state -----------------------------------------------------------------------------------
 
-// All ranks compute with one batch, so that runs with any number of ranks are alike.
+// All ranks train on one batch, so that the number of ranks does not affect the result.
 void train_alike(Sharded& sharded, int first, int last) {
   for (int step = first; step < last; ++step) sharded.step(batch_of(0, step));
 }
@@ -55,7 +55,7 @@ NamedTensors clones(const NamedTensors& state) {
   return copies;
 }
 
-// After 5 of 10 steps with two ranks, and after all.
+// Saves the state after 5 of 10 steps with two ranks, and the parameters after all 10.
 std::pair<Saved, std::vector<torch::Tensor>> uninterrupted(const OptimizerOptions& options) {
   Saved saved;
   std::vector<torch::Tensor> end;
@@ -90,14 +90,14 @@ TEST_P(Zero, GoesOnFromAStateOfTwoRanks) {
       const ZeroNet net = make_zero_net();
       set_parameters(net, saved.parameters);
       Sharded sharded(group, GetParam().memory, options, net);
-      // Before a backward, after which the buckets will be others.
+      // Save before a backward that will rebuild the buckets.
       const int root = group.size() - 1;
       sharded.optimizer.load_state_dict(group.rank() == root ? saved.state : NamedTensors{}, root);
       train_alike(sharded, 5, 10);
       const ZeroNet expected = make_zero_net();
       set_parameters(expected, end);
       require_same(*sharded.net, *expected, 1e-5, "at the end");
-      // And once more, in the middle of a run. Parameters may be everybody's.
+      // Load once more in the middle of a run. The parameters may be those of any rank.
       group.barrier();
       set_parameters(sharded.net, saved.parameters);
       group.barrier();
@@ -142,7 +142,7 @@ TEST_P(Zero, HoldsItsShareOfTheState) {
     EXPECT_EQ(optimizer.state_bytes(), 0);
     ddp.forward(torch::ones({2, 300})).sum().backward();
     optimizer.step();
-    const double whole = 2.0 * 4 * (2 * 300 * 200 + 500);  // two moments of each parameter
+    const double whole = 2.0 * 4 * (2 * 300 * 200 + 500);  // two moments per parameter
     const double share = static_cast<double>(optimizer.state_bytes()) / whole;
     EXPECT_GE(share, 1.0 / group.size());
     EXPECT_LE(share, 1.02 / group.size());
@@ -192,7 +192,7 @@ std::vector<ParameterGroup> groups_of(const ZeroNet& net, OptimizerOptions optio
   });
 }
 
-// Groups cut a rank's slice of a bucket into pieces.
+// The borders of groups cut a rank's slice of a bucket into pieces.
 TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
   run([](ProcessGroup group) {
     for (const OptimizerOptions& options : all_options()) {
@@ -217,7 +217,7 @@ TEST_P(Zero, StepsGroupsAsAnOptimizerForEachRank) {
         require_same(*net, *plain, GetParam().tolerance,
                      lockstep::str("optimizer ", options.index(), ", step ", step));
       }
-      // Either takes over the other's state, and one without groups, too.
+      // Each optimizer loads the other's state, and so does one without groups.
       const NamedTensors state = optimizer.state_dict();
       optimizer.load_state_dict(state);
       if (group.rank() != 0) continue;
@@ -282,7 +282,7 @@ TEST(ZeroMisuse, SparseGradients) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// The first has left this rank's slices with the mean and the others with its own gradients.
+// The first reduction left the mean in this rank's slices and local gradients in the others.
 TEST(ZeroMisuse, TwoReductionsBeforeAStep) {
   const auto errors = run_group(2, "shm", [](ProcessGroup group) {
     Sharded sharded(group, kFlat, SgdOptions{});
@@ -307,7 +307,7 @@ TEST(ZeroMisuse, BackwardAfterAStepWithoutClearing) {
   }
 }
 
-// As torch::load() and a change of the memory format do it; on all ranks or on one.
+// Moved as torch::load() or a change of memory format does, on all ranks or on one.
 TEST(ZeroMisuse, ParametersThatWereMoved) {
   for (const auto memory : {kFlat, kShared}) {
     for (const int first : {0, 1}) {

@@ -1,4 +1,4 @@
-// ZeroRedundancyOptimizer beside DistributedDataParallel with an optimizer for each rank.
+// ZeroRedundancyOptimizer compared with DistributedDataParallel and a full optimizer on each rank.
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ TEST_P(Zero, ClipsScalesAndAccumulates) {
       at::_foreach_mul_(plain.optimizer.gradients(), 3.0);
       const Tensors own = sharded.optimizer.gradients();
       if (!own.empty()) at::_foreach_mul_(own, 3.0);
-      const double max_norm = step % 2 == 0 ? 0.01 : 100;  // clipped and not
+      const double max_norm = step % 2 == 0 ? 0.01 : 100;  // clips in even steps only
       const auto expected = clip_grad_norm_(plain.optimizer.parameters(), max_norm);
       const auto norm = sharded.optimizer.clip_grad_norm(max_norm);
       if (!torch::allclose(norm, expected, 1e-6, 0)) {
@@ -122,7 +122,8 @@ TEST_P(Zero, ClipsScalesAndAccumulates) {
   });
 }
 
-// Nobody writes a parameter before all ranks have come to step(): a slower one may still read them.
+// No rank writes a parameter before all ranks have called step(), because a slower rank may still
+// read it.
 TEST_P(Zero, ParametersStayUntilAllRanksStep) {
   run([](ProcessGroup group) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.5});
@@ -142,7 +143,7 @@ TEST_P(Zero, ParametersStayUntilAllRanksStep) {
   });
 }
 
-// Rank 1 alone finds an infinity; nobody steps.
+// Only rank 1 finds an infinity, but no rank steps.
 TEST_P(Zero, SkipsAStepWithTheOthers) {
   run([](ProcessGroup group) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
@@ -240,7 +241,7 @@ TEST_P(Zero, KnowsGradientsThatTheModuleCleared) {
   });
 }
 
-// The buckets become others after that, and the momentum goes with them.
+// The buckets are rebuilt afterwards, and the momentum moves with them.
 TEST_P(Zero, StepsBeforeAnythingWasReduced) {
   run([](ProcessGroup group) {
     const SgdOptions options{.lr = 0.01, .momentum = 0.9};
@@ -261,7 +262,7 @@ TEST_P(Zero, StepsBeforeAnythingWasReduced) {
   });
 }
 
-// The kernel would divide zero by zero there.
+// Without eps, the kernel would divide zero by zero in the padding.
 TEST_P(Zero, KeepsThePaddingZeroWithoutEps) {
   run([](ProcessGroup group) {
     const AdamOptions options{.lr = 0.01, .eps = 0, .weight_decay = 0.01};
@@ -278,7 +279,7 @@ TEST_P(Zero, KeepsThePaddingZeroWithoutEps) {
   });
 }
 
-// Autograd sees nobody write the parameters: the kernel writes a slice of the bucket.
+// Autograd cannot see that parameters are written, because the kernel writes a slice of the bucket.
 TEST_P(Zero, TellsAutogradThatParametersChanged) {
   run([](ProcessGroup group) {
     Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
@@ -291,8 +292,8 @@ TEST_P(Zero, TellsAutogradThatParametersChanged) {
   });
 }
 
-// A half beside floats, whose gradients are more than a half can hold. It is used last, so that its
-// bucket is the first.
+// A float16 parameter beside float32 ones, whose gradients exceed the range of float16. It is used
+// last, so that its bucket is the first.
 struct MixedImpl : torch::nn::Module {
   torch::Tensor forward() {
     const auto sum = (floats * 1e6).sum();
@@ -319,7 +320,7 @@ TEST(ZeroClipping, OfSeveralTypesHasTheNormOfTheWidest) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Their moments and their counts of steps stay, as those of an optimizer of its own.
+// Their moments and step counts do not change, just as in a separate optimizer.
 TEST_P(Zero, SkipsParametersThatNobodyUses) {
   run([](ProcessGroup group) {
     const AdamWOptions options{.lr = 0.01, .weight_decay = 0.1};
@@ -334,7 +335,7 @@ TEST_P(Zero, SkipsParametersThatNobodyUses) {
     ZeroRedundancyOptimizer optimizer(ddp.core(), *net, options);
     for (int step = 0; step < 9; ++step) {
       const auto x = batch_of(group.rank(), step);
-      plain->zero_grad();  // to none
+      plain->zero_grad();  // undefined, not zero
       loss_of(plain_ddp.forward(x, step % 3 == 1)).backward();
       plain_optimizer.step();
       net->zero_grad();
@@ -345,7 +346,7 @@ TEST_P(Zero, SkipsParametersThatNobodyUses) {
   });
 }
 
-// The last rank has no batch in some steps, as under join.
+// The last rank has no batch in some steps, as with Join.
 TEST_P(Zero, StepsWithRanksThatHaveNoBatch) {
   run([](ProcessGroup group) {
     const SgdOptions options{.lr = 0.01, .momentum = 0.9};

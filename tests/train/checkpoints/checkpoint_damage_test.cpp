@@ -1,5 +1,5 @@
-// Checkpoints that were damaged, truncated by a full disk, or written by a killed process: complete
-// ones are found, and damaged ones are named.
+// Checkpoints that were damaged, truncated by a full disk, or written by a killed process. The
+// newest complete one is found, and damaged ones are named.
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -85,7 +85,7 @@ TEST_F(DamagedCheckpoint, IsPassedOverWhenAFileIsTruncatedOrLonger) {
   EXPECT_EQ(find_checkpoint(directory).folder, newest) << "whole again";
 }
 
-// Flips each bit of the manifest, and bits throughout the other files.
+// Flips every bit of the manifest, and bits throughout the other files.
 TEST_F(DamagedCheckpoint, IsPassedOverWhenABitIsAnother) {
   for (const char* name : kAllFiles) {
     const std::string whole = read_text(newest / name);
@@ -147,7 +147,7 @@ TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
 
 // --- A full disk ---
 
-constexpr std::size_t kFileBytes = 100 << 10;  // two files of a checkpoint: 200 KiB
+constexpr std::size_t kFileBytes = 100 << 10;  // a checkpoint has two such files: 200 KiB
 
 // Exits with 0 if a third checkpoint of 200 KiB does not fit on the disk of `directory` and the
 // first two stay intact.
@@ -165,7 +165,7 @@ int fill(const fs::path& directory) {
   if (names_in(directory) != std::vector<std::string>{"step-00000001", "step-00000002"}) return 3;
   if (!holds_step(find_checkpoint(directory).folder, 2, kFileBytes)) return 4;
   if (fs::exists(directory / ".tmp-step-00000003")) return 5;
-  // A smaller checkpoint fits again.
+  // A smaller checkpoint still fits.
   save_step(store, 4, {}, 1000);
   return holds_step(find_checkpoint(directory).folder, 4, 1000) ? 0 : 6;
 }
@@ -194,7 +194,7 @@ TEST(FullDisk, OfAProcessLeavesTheCheckpointsBeforeWhole) {
 
 // --- A folder that cannot be removed ---
 
-// Here the folder is held by a file system mounted in it; on NFS it would be held by an open file.
+// A file system mounted in the folder prevents its removal, as an open file does on NFS.
 int keep_what_is_held(const fs::path& directory) {
   CheckpointStore store({.directory = directory, .keep_last = 1});
   store.prepare();
@@ -247,7 +247,7 @@ TEST(HeldCheckpoint, DoesNotEndTheRun) {
   }
 }
 
-// The last step in the pipe.
+// The last step that is in the pipe.
 std::int64_t last_report(int pipe) {
   std::int64_t last = 0;
   std::int64_t step = 0;
@@ -257,16 +257,15 @@ std::int64_t last_report(int pipe) {
 
 struct Kills {
   std::int64_t reported = 0;  // the last step that was reported as complete
-  int unfinished = 0;         // kills that left something unfinished
+  int unfinished = 0;         // kills that interrupted a checkpoint
 };
 
-// Repeatedly kills a process that writes checkpoints into `directory`, and expects after each kill
-// that the newest complete checkpoint is found intact. Runs in the test's process or a child of it,
-// so it throws on failure.
-// throws what it does not find.
+// Repeatedly kills a process that writes checkpoints into `directory`, and requires after each kill
+// that the newest complete checkpoint is found intact. Runs in the test's process or in a child of
+// it, and therefore throws on failure.
 //
-// The first process completes a checkpoint before it is killed; with `completes`, so does every
-// second one of the others.
+// The first process completes a checkpoint before it is killed. With `completes`, every second
+// later process does so, too.
 Kills kill_again_and_again(const fs::path& directory, int times, bool completes) {
   std::mt19937 random(7);
   Kills kills;
@@ -324,7 +323,8 @@ TEST(KilledProcess, LeavesItsNewestCheckpointWhole) {
   EXPECT_GT(kills.unfinished, 2) << "kills fell into the writing";
 }
 
-// Three checkpoints fit, and with the best one three are kept: the next one does not fit.
+// The disk has room for three checkpoints. Three are kept (the newest two and the best one), so
+// that the next one does not fit.
 TEST(KilledProcess, LeavesItsNewestCheckpointWholeOnAFullDisk) {
   const testing_support::TemporaryDirectory scratch;
   const int code = in_child([&] {

@@ -1,4 +1,4 @@
-// What a run reads of its checkpoints when it resumes, and that all ranks resume from one of them.
+// Which files a run reads when it resumes, and that all ranks resume from one checkpoint.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -26,8 +26,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_support::TemporaryDirectory;
 
-// Bytes that this process has asked the kernel to copy from files; nothing if not reported.
-// Excludes reads through maps.
+// The bytes that this process has copied from files with system calls, without reads through memory
+// maps; nothing if the kernel does not report them.
 std::optional<std::int64_t> bytes_read() {
   std::ifstream file("/proc/self/io");
   std::string name;
@@ -38,7 +38,7 @@ std::optional<std::int64_t> bytes_read() {
   return std::nullopt;
 }
 
-// Verifying a checkpoint copies its files; loading uses maps of them.
+// Verification copies the files of a checkpoint; loading memory-maps them.
 TEST(CheckpointResume, VerifiesEachFileOnce) {
   if (!bytes_read()) GTEST_SKIP() << "the kernel does not count what is read";
   const TemporaryDirectory directory;
@@ -67,7 +67,7 @@ TEST(CheckpointResume, VerifiesEachFileOnce) {
   }
 }
 
-// The file may have changed on disk between the two.
+// The file may change on disk between verification and loading.
 TEST(CheckpointResume, FindsDamageThatCameAfterTheVerification) {
   const TemporaryDirectory directory;
   TrainerOptions run = options(1);
@@ -85,8 +85,8 @@ TEST(CheckpointResume, FindsDamageThatCameAfterTheVerification) {
               AllOf(HasSubstr("model.safetensors: the tensor '"), HasSubstr("' is damaged")));
 }
 
-// Only rank 0 finds the damage, and the others learn where the run resumes: at the end of an epoch,
-// or within one.
+// Only rank 0 detects the damage. The others are told where to resume: at the end of an epoch, or
+// within one.
 TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
   TrainerOptions run = options(2);
   run.optimizer = AdamWOptions{.lr = 1e-3};

@@ -1,4 +1,4 @@
-// Which checkpoints are kept, when the others are removed, and what a resumed run finds.
+// Which checkpoints are kept, when old ones are removed, and what a resumed run finds.
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 
 #include <fcntl.h>
@@ -33,12 +33,12 @@
 namespace lockstep {
 namespace {
 
-bool refuses_links = false;                  // as a disk without inodes does
-bool changes_bytes = false;                  // of the next file that is flushed
+bool refuses_links = false;                  // as on a disk without free inodes
+bool changes_bytes = false;                  // of the file that is flushed next
 bool dies_at_removal = false;                // the process is killed when it removes a checkpoint
 std::vector<std::string>* events = nullptr;  // disk operations in order
 
-// "WHAT NAME", without the suffix that a file has while it is written.
+// Appends "WHAT NAME", without the suffix that a file has while it is being written.
 void note_event(const char* what, const std::filesystem::path& path) {
   if (events == nullptr) return;
   const std::string name = path.filename();
@@ -133,11 +133,11 @@ TEST_F(CheckpointStoreTest, FindsNothingWhereThereIsNothing) {
 struct Kept {
   const char* name;
   CheckpointOptions options;
-  std::vector<std::string> expected;  // after the steps 1 to 6
+  std::vector<std::string> expected;  // after steps 1 to 6
   const char* best;
 };
 
-// The losses of steps 1 to 6, and which checkpoints remain.
+// The losses of steps 1 to 6 decide which checkpoints are kept.
 class CheckpointsKept : public CheckpointStoreTest, public ::testing::WithParamInterface<Kept> {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -178,7 +178,7 @@ TEST_P(CheckpointsKept, AreTheNewestAndTheBest) {
   }
 }
 
-// Values written earlier also count after a resume.
+// The values of checkpoints that an earlier run wrote also count.
 TEST_F(CheckpointStoreTest, RemembersTheBestAfterAResume) {
   const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
   CheckpointStore first = store(options);
@@ -203,8 +203,8 @@ TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
   EXPECT_EQ(found.manifest.first_sequence, 3);
 }
 
-// Data are flushed before they get a name, and replaced on disk before they are removed, so that a
-// crash of the machine loses nothing.
+// Data are flushed before the file gets its name, and an old checkpoint is removed only after the
+// new one is on disk. A crash of the machine therefore loses nothing.
 TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
   CheckpointStore run = store({.keep_last = 1});
   save_step(run, 1);
@@ -215,13 +215,14 @@ TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
   EXPECT_THAT(seen, ElementsAre("flush model.safetensors", "name model.safetensors",
                                 "flush training.safetensors", "name training.safetensors",
                                 "flush manifest.json", "name manifest.json",
-                                "flush .tmp-step-00000002",  // the names of these three
+                                "flush .tmp-step-00000002",                 // the three names
                                 "name step-00000002", "flush checkpoints",  //
                                 "link latest", "name latest", "flush checkpoints",
                                 "name .tmp-removed-step-00000001"));
 }
 
-// This happens if a larger batch reduces the steps per epoch.
+// A larger batch reduces the steps per epoch, so that a newer checkpoint may have a smaller step
+// number.
 TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
   CheckpointStore first = store();
   save_step(first, 200);
@@ -245,8 +246,8 @@ TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
   EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
 }
 
-// Runs in a process that is killed after it has pointed `latest` to the new checkpoint and begins
-// to remove others.
+// Runs in a process that is killed just after it has pointed `latest` to the new checkpoint, when
+// it begins to remove others.
 void save_and_die(CheckpointStore& run, std::int64_t next) {
   const pid_t child = fork();
   if (child == 0) {
@@ -259,7 +260,7 @@ void save_and_die(CheckpointStore& run, std::int64_t next) {
   ASSERT_TRUE(WIFSIGNALED(status)) << "nothing was removed";
 }
 
-// The user goes back from step 3, whose loss was the best, to step 1.
+// The user resumes from step 1, although step 3 has the best loss.
 TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
   const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
   for (const int deaths : {1, 2}) {
@@ -285,7 +286,8 @@ TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
   }
 }
 
-// Earlier versions wrote no parents: checkpoints before it in the order belong to the run.
+// Earlier versions recorded no parent. All checkpoints with a smaller sequence number then belong
+// to the run.
 TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
   CheckpointStore first = store({.keep_last = 3});
   for (const std::int64_t step : {1, 2, 3}) {
@@ -344,7 +346,7 @@ TEST_F(CheckpointStoreTest, RemovesADamagedOneOnceThereIsANewOne) {
   EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000003"));
 }
 
-// The run repeats the steps after the checkpoint that it has fallen back to.
+// After the fallback to an older checkpoint, the run repeats the later steps.
 TEST_F(CheckpointStoreTest, ReplacesADamagedOneOfTheSameStep) {
   CheckpointStore first = store();
   for (const std::int64_t step : {1, 2}) save_step(first, step);
@@ -367,7 +369,7 @@ TEST_F(CheckpointStoreTest, KeepsALinkToTheWeights) {
   EXPECT_EQ(testing_support::read_text(options.link), StepContent(2).model());
 }
 
-// Folders in place of the links simulate a file system without links.
+// Folders at the places of the links simulate a file system without symbolic links.
 TEST_F(CheckpointStoreTest, GoesOnWithoutLinks) {
   fs::create_directories(directory / "latest/in the way");
   CheckpointStore first = store({.save_top_k = 1});
@@ -415,7 +417,7 @@ TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
   EXPECT_EQ(priority_of_this_thread(), before);
 }
 
-// The data on disk differ from those that were checksummed.
+// The bytes on disk differ from those that were checksummed.
 TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
   CheckpointStore run = store({.keep_last = 1});
   save_step(run, 1);
@@ -430,7 +432,7 @@ TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
   EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
 }
 
-// An old link would lead the next run to an old checkpoint, and the newer one would be removed.
+// A stale link would make the next run resume from an old checkpoint and remove the newer one.
 TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
   CheckpointStore run = store();
   save_step(run, 1);
@@ -445,7 +447,7 @@ TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
 }
 
-// Different ways to write the link.
+// Several spellings of the link's target.
 TEST_F(CheckpointStoreTest, GoesBackHoweverTheLinkIsWritten) {
   const std::string targets[] = {"step-00000001/", "./step-00000001",
                                  "../checkpoints/step-00000001",
@@ -496,7 +498,7 @@ TEST_F(CheckpointStoreTest, LeavesFoldersOfOthersAlone) {
   EXPECT_TRUE(fs::exists(directory / ".tmp-upload/part"));
 }
 
-// The checkpoint may be complete, and newer than all others.
+// An unreadable checkpoint may be complete and newer than all others.
 TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   CheckpointStore first = store({.keep_last = 1});
   save_step(first, 1);
@@ -532,8 +534,8 @@ TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   }
 }
 
-// A run replaces the only checkpoint during a search: here, as soon as a warning says that the
-// newest one is damaged.
+// While the newest checkpoint is searched for, a run replaces the only one. Here this happens as
+// soon as a warning reports that the newest one is damaged.
 TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
   CheckpointStore run = store();
   for (const std::int64_t step : {1, 2}) save_step(run, step);

@@ -143,7 +143,7 @@ TEST_F(Checkpoint, SaysThatItIsOfAnotherOptimizer) {
                 "momentum_buffer; give"));
 }
 
-// Files of the first version supported only SGD, whose momentum had another name.
+// The first file format supported only SGD, whose momentum had another name.
 TEST_F(Checkpoint, ReadsTheFirstFormat) {
   train_a_little(net, optimizer);
   TensorViews views;
@@ -168,7 +168,7 @@ TEST_F(Checkpoint, ReadsTheFirstFormat) {
   const auto info = load_checkpoint(path, *other, other_optimizer.state(), "mnist");
   EXPECT_TRUE(other->linear->weight.equal(net->linear->weight));
   EXPECT_TRUE(other_optimizer.state()[0].second.equal(optimizer.state()[0].second));
-  // Avoids a report that the runs differ in them.
+  // Without these, resuming would report that the two runs' settings differ.
   EXPECT_EQ(info.settings.at("optimizer"), "sgd");
   EXPECT_EQ(info.settings.at("gradient_clip_norm"), "none");
 }
@@ -220,7 +220,7 @@ TEST_F(Checkpoint, RefusesDamagedWeights) {
   train_a_little(net, optimizer);
   save_checkpoint(path, *net, optimizer.state(), kInfo);
   const std::string whole = read_text(path);
-  const auto at = whole.size() - 8;  // in the data, which is at the end
+  const auto at = whole.size() - 8;  // in the tensor data, at the end of the file
   for (const auto& [name, piece] :
        {std::pair{"a bit", std::string(1, static_cast<char>(whole[at] ^ 0x10))},
         std::pair{"zeros", std::string(8, '\0')}}) {
@@ -249,7 +249,7 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   ASSERT_EQ(log.lines().size(), 1U);
   EXPECT_THAT(log.lines()[0], HasSubstr("linear.bias holds values that are not finite"));
 
-  // As written by a program without checksums.
+  // As a program without checksums writes the file.
   std::string text = read_text(path);
   for (auto found = text.find("lockstep.xxh3"); found != std::string::npos;
        found = text.find("lockstep.xxh3", found)) {
@@ -261,7 +261,7 @@ TEST_F(Checkpoint, WarnsOfAFileWithoutChecksumsAndOfADivergedRun) {
   EXPECT_THAT(log.lines()[1], HasSubstr("has no checksums, so damage to it would go unnoticed"));
 }
 
-// As in a module of two nets, each with an optimizer.
+// This happens when a module of two nets is saved with one optimizer for each.
 TEST_F(Checkpoint, RefusesTwoTensorsOfOneName) {
   Net other;
   Optimizer other_optimizer(*other, kMomentum);
@@ -276,7 +276,7 @@ TEST_F(Checkpoint, RefusesTwoTensorsOfOneName) {
   save_checkpoint(path, *net, optimizer.state(), kInfo);
   EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(path, *net, both, ""); }), refusal);
 
-  // A part of the module may be named like the prefix of what the optimizer remembers.
+  // A submodule may have the name that prefixes the optimizer's state.
   struct Odd : torch::nn::Module {
     torch::nn::Linear part = register_module("optimizer", torch::nn::Linear(1, 1));
   } odd;
@@ -285,7 +285,7 @@ TEST_F(Checkpoint, RefusesTwoTensorsOfOneName) {
               HasSubstr("two tensors have the name 'optimizer.weight'"));
 }
 
-// The whole module's names tell them apart.
+// Names from the root of the whole module keep the two apart.
 TEST_F(Checkpoint, HoldsTwoNetsAndTheirOptimizers) {
   struct PairImpl : torch::nn::Module {
     Net first = register_module("first", Net());
@@ -360,7 +360,7 @@ TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
 
 TEST_F(Checkpoint, NeedsRoomForThoseToCome) {
   const auto available = std::filesystem::space(directory.path()).available;
-  const std::uint64_t most_of_it = available / 4 * 3;  // others write to this disk, too
+  const std::uint64_t most_of_it = available / 4 * 3;  // other programs also write to this disk
   require_checkpoint_space(directory.path(), most_of_it, 0);
   require_checkpoint_space(directory.path(), most_of_it, 1);
   EXPECT_THAT(message_of<CheckpointError>(

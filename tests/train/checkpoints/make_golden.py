@@ -9,7 +9,7 @@ from torch import nn
 
 
 def cifar_stem(model):
-    """The usual change for 32x32 images, made before any weight is drawn again."""
+    """The usual changes for 32x32 images, made before any weight is initialised again."""
     model.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
     model.maxpool = nn.Identity()
     return model

@@ -1,4 +1,4 @@
-// State dicts of our models against those of PyTorch's example and of torchvision.
+// State dicts of our models, compared with those of PyTorch's MNIST example and of torchvision.
 #include <fstream>
 #include <functional>
 #include <sstream>

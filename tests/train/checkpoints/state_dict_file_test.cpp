@@ -83,7 +83,7 @@ TEST_F(StateDictFile, KeepsViewsAndWhatIsShared) {
   EXPECT_TRUE(loaded[2].second.equal(alone.select(0, 7)));
   EXPECT_TRUE(loaded[3].second.equal(torch::tensor(2.5)));
   EXPECT_EQ(loaded[4].second.sizes(), (std::vector<std::int64_t>{0, 3}));
-  loaded[0].second.fill_(1);  // memory of its own, not the file's
+  loaded[0].second.fill_(1);  // its own memory, not the file's
   EXPECT_TRUE(load_state_dict_file(path("x.pt"))[0].second.equal(base));
 }
 
@@ -146,7 +146,7 @@ TEST_F(StateDictFile, SaysWhatCannotBeReadOrWritten) {
   EXPECT_THAT(directory.names(), ElementsAre("page.pt"));
 }
 
-// The lines of docs/checkpoints.md.
+// The code of docs/checkpoints.md.
 TEST_F(StateDictFile, DoesWhatTheGuideShows) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
@@ -172,7 +172,7 @@ TEST_F(StateDictFile, DoesWhatTheGuideShows) {
 
 class Pretrained : public ::testing::Test {
  protected:
-  // Weights that differ from those of any fresh net.
+  // Weights that differ from those of any newly created net.
   static StateDict trained(torch::nn::Module& net) {
     StateDict state;
     for (const auto& [name, tensor] : state_dict(net))

@@ -1,4 +1,4 @@
-// Checkpoints of a CheckpointStore that its tests write, read and damage.
+// Checkpoints in a CheckpointStore, for tests that write, read and damage them.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace lockstep {
 
-/// The files of a checkpoint whose bytes depend on its step. They must outlive what is made of
-/// them.
+/// The contents of a checkpoint, whose bytes depend on its step. The object must outlive what is
+/// written from it.
 class StepContent {
  public:
   explicit StepContent(std::int64_t step, std::size_t bytes = 3000)
       : model_(bytes_for(step, bytes)), training_(bytes_for(-step, bytes)) {}
 
   std::vector<CheckpointFile> files() const {
-    // In pieces, as a header and tensors are.
+    // In two pieces, as a header and its tensors are.
     const auto model = testing_support::as_bytes(model_);
     return {{kModelFile, {model.first(100), model.subspan(100)}},
             {kTrainingFile, {testing_support::as_bytes(training_)}}};
@@ -49,7 +49,7 @@ inline void save_step(CheckpointStore& store, std::int64_t step,
   store.save(content.files(), {.epoch = 1, .step = step, .metrics = metrics});
 }
 
-/// Whether `folder` holds what save_step() wrote for `step`.
+/// Whether `folder` holds exactly what save_step() wrote for `step`.
 inline bool holds_step(const std::filesystem::path& folder, std::int64_t step,
                        std::size_t bytes = 3000) {
   const StepContent content(step, bytes);
@@ -57,7 +57,7 @@ inline bool holds_step(const std::filesystem::path& folder, std::int64_t step,
          testing_support::read_text(folder / kTrainingFile) == content.training();
 }
 
-/// The names of the checkpoints in `directory`, in order.
+/// The names of the checkpoints in `directory`, sorted.
 inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
   std::vector<std::string> names;
   for (const auto& folder : checkpoint_folders(directory)) names.push_back(folder.filename());

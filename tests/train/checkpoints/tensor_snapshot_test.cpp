@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Every kind of tensor that a training state may have.
+// Tensors of every kind that a training state may contain.
 StateDict different_tensors(double factor) {
   const torch::Tensor wide = torch::arange(3 * 4 * 5 * 6, torch::kFloat32).mul(factor);
   return {{"rows", wide.view({3, 4, 30}).clone()},
@@ -18,7 +18,7 @@ StateDict different_tensors(double factor) {
           {"count", torch::tensor(static_cast<std::int64_t>(7 * factor))},
           {"flag", torch::tensor(true)},
           {"nothing", torch::empty({0, 3})},
-          // More than a thread copies at least, so that several share it.
+          // More than one thread's minimum, so that several threads share the copy.
           {"large", torch::arange(1'500'001, torch::kFloat64).mul(factor)}};
 }
 
@@ -57,7 +57,7 @@ TEST(TensorSnapshot, UsesItsMemoryAgain) {
   const StateDict copies = snapshot.take(originals);
   expect_equal_copies(copies, originals);
   EXPECT_EQ(copies.front().second.const_data_ptr(), first);
-  // Fewer bytes need no other memory, more do.
+  // A smaller state reuses the memory, a larger one needs more.
   const StateDict few = {originals[0]};
   EXPECT_EQ(snapshot.take(few).front().second.const_data_ptr(), first);
   const StateDict more = {{"more", torch::ones({2'000'000}, torch::kFloat64)}};

@@ -1,4 +1,4 @@
-// A StepGraph on the CPU: LibTorch's operations recorded, not executed, and replayed.
+// A StepGraph on the CPU: records LibTorch's operations without executing them, and replays them.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace lockstep::testing_support {
 
-/// Writes a letter to `events` for each call: w (warm-up), c (capture), r (replay).
+/// Appends a letter to `events` for each call: w (warm-up), c (capture), r (replay).
 class RecordedGraph final : public StepGraph {
  public:
   explicit RecordedGraph(std::string* events) : events_(events) {}

@@ -1,5 +1,5 @@
-// CUDA graphs of training steps, which only a GPU can show. What surrounds them is tested with a
-// stand-in in trainer_graph_test.cpp.
+// CUDA graphs of training steps, which need a GPU. trainer_graph_test.cpp tests the surrounding
+// code with a stand-in.
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,8 +52,8 @@ Outcome train_on_gpu(TrainerOptions run, const std::string& strategy, const std:
   return outcome;
 }
 
-// Losses, weights and dropout as without a graph, over an epoch's smaller last batch, by our loader
-// on the GPU and on the CPU, in float32, bfloat16 and float16 with loss scaling.
+// Losses, weights and dropout equal those without a graph, also with a smaller last batch, with our
+// loader on the GPU and on the CPU, and in float32, bfloat16 and float16 with loss scaling.
 TEST(StepGraphOnGpu, TrainsAsARunWithout) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   for (const auto precision : {Precision::k32, Precision::kBf16, Precision::kFp16}) {
@@ -87,7 +87,7 @@ TEST(StepGraphOnGpu, RecordsReductionsOverNccl) {
   expect_close(plain.state, graph.state);
 }
 
-// Each replay draws from the seed that the generator has by then.
+// Each replay uses the generator's current seed.
 TEST(StepGraphOnGpu, ReplaysDrawAnew) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   const torch::Tensor ones = torch::ones({4096}, kGpu);
@@ -109,7 +109,7 @@ TEST(StepGraphOnGpu, ReplaysDrawAnew) {
   EXPECT_TRUE(seeded(7, replay).equal(first));
 }
 
-// With the learning rate, the number of the step and found_inf read where the graph runs.
+// The learning rate, the step count and found_inf are read on the device when the graph runs.
 TEST(StepGraphOnGpu, ReplaysOptimizersSteps) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   const OptimizerOptions cases[] = {SgdOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true},

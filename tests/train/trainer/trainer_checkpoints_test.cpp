@@ -50,7 +50,7 @@ TEST(TrainerCheckpoints, AreWrittenEveryNStepsAndAtTheEndOfEachEpoch) {
     run.checkpoints.every_n_train_steps = 4;
     run.checkpoints.keep_last = 100;
     train(run);
-    // Six steps an epoch.
+    // An epoch has six steps.
     EXPECT_THAT(checkpoint_names(folder),
                 ElementsAre("step-00000004", "step-00000006", "step-00000008", "step-00000012"));
     EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-00000012");
@@ -76,7 +76,7 @@ TEST(TrainerCheckpoints, AreTheSameInTheBackground) {
   EXPECT_EQ(checkpoint_names(directory / "b"), names);
   for (const std::string& name : names) {
     for (const char* file : {kModelFile, kTrainingFile, kManifestFile}) {
-      // read_manifest() compares nothing else: checksums of these files are in the manifest.
+      // Compares the manifests as well, which contain the checksums of the other files.
       EXPECT_EQ(testing_support::read_text(directory / "f" / name / file),
                 testing_support::read_text(directory / "b" / name / file))
           << name << '/' << file;
@@ -84,7 +84,7 @@ TEST(TrainerCheckpoints, AreTheSameInTheBackground) {
   }
 }
 
-// Whatever a strategy shares out, and wherever the run was interrupted.
+// For every strategy, and wherever the run was interrupted.
 TEST(TrainerCheckpoints, WithinAnEpochAreGoneOnFromExactly) {
   struct Way {
     const char* strategy;
@@ -128,7 +128,7 @@ TEST(TrainerCheckpoints, KeepTheBestOfEveryEvaluation) {
   CountingListener listener;
   run.listeners = {&listener};
   const Outcome outcome = train(run);
-  // What the evaluations have found, by step: the same rule over all of them.
+  // The evaluation results by step. The rule for keeping checkpoints applies to all of them.
   std::map<std::int64_t, double> accuracies;
   for (const EvaluationReport& report : listener.evaluations) {
     accuracies[(report.epoch - 1) * 6 + report.step] = report.test.accuracy();
@@ -183,7 +183,7 @@ TEST(TrainerCheckpoints, GoOnFromTheOneBeforeADamagedOne) {
   }
 }
 
-// Earlier versions wrote one file.
+// Earlier versions wrote a single file.
 TEST(TrainerCheckpoints, GoOnFromAFileOfAnEarlierVersion) {
   const TemporaryDirectory directory;
   const StateDict whole = train(options(2)).state;
@@ -212,7 +212,7 @@ TEST(TrainerCheckpoints, GoOnFromAFileOfAnEarlierVersion) {
               HasSubstr("holds the weights alone; give the folder of its checkpoint, "));
 }
 
-// The folder of the checkpoints becomes a file while the run goes on.
+// During the run, replaces the checkpoint folder with a file.
 class BlockingListener : public CountingListener {
  public:
   explicit BlockingListener(fs::path directory) : directory_(std::move(directory)) {}
@@ -233,7 +233,7 @@ class BlockingListener : public CountingListener {
 };
 
 TEST(TrainerCheckpoints, SayWhatHasGoneWrongInTheBackground) {
-  for (const std::int64_t epochs : {2, 3}) {  // at the end of the run, with the next checkpoint
+  for (const std::int64_t epochs : {2, 3}) {  // fails at the end, or at the next checkpoint
     const TemporaryDirectory directory;
     TrainerOptions run = options_with(epochs, directory / "checkpoints", /*background=*/true);
     BlockingListener listener(run.checkpoints.directory);
@@ -246,7 +246,7 @@ TEST(TrainerCheckpoints, SayWhatHasGoneWrongInTheBackground) {
   }
 }
 
-// A failing disk affects only rank 0: the others learn why the run ends.
+// A failing disk affects only rank 0. The others are told why the run ends.
 TEST(TrainerCheckpoints, SayOnEveryRankWhyTheyCannotBeWritten) {
   const TemporaryDirectory directory;
   TrainerOptions run = options_with(3, directory / "checkpoints");

@@ -1,4 +1,4 @@
-// Strategy dp: replicas on threads of one process against one replica.
+// Strategy dp: replicas on threads of one process, compared with one replica.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ StrategyOptions two_cpus(DpLoss loss) {
   return {.devices = {torch::Device(torch::kCPU), torch::Device(torch::kCPU)}, .dp_loss = loss};
 }
 
-// Batches of 15: the last of an epoch has five images, which the replicas share as three and two.
+// With batches of 15, the last batch of an epoch has five images, which the replicas share as three
+// and two.
 constexpr std::int64_t kUnevenBatch = 15;
 
 Outcome train_dp(const TrainerOptions& trainer_options, DpLoss loss = DpLoss::kGathered,
@@ -82,7 +83,7 @@ TEST_P(TrainerDp, ClipsGradientsByTheirNorm) {
   EXPECT_NEAR(distance(train_dp(clipped, GetParam()).state, initial_state()), 0.5 * 0.01, 1e-5);
 }
 
-// The division of rows changes rounding in 16 bits, but not the course of training.
+// The division of rows changes the 16-bit rounding, but not the course of training.
 TEST_P(TrainerDp, TrainsInSixteenBits) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     TrainerOptions half = options(1);
@@ -107,7 +108,8 @@ TEST_P(TrainerDp, InFloat16SkipsTheStepsThatOverflow) {
   EXPECT_GT(distance(train_dp(half, GetParam()).state, initial_state()), 1e-3);
 }
 
-// Linear layers with a batch normalisation whose statistics are those of the last batch alone.
+// Linear layers with a batch normalisation whose running statistics are those of the last batch
+// alone.
 struct NormedNetImpl : torch::nn::Cloneable<NormedNetImpl> {
   NormedNetImpl() { NormedNetImpl::reset(); }
   void reset() override {
@@ -162,8 +164,8 @@ TEST_P(TrainerDp, RepeatsItsDropoutWhereItIsDeterministic) {
   EXPECT_GT(distance(first, state(false)), 1e-4);
 }
 
-// A classifier whose dropout begins with training forward `first`, counted from 0 over all
-// replicas.
+// A classifier that applies dropout only from training forward `first` on. Forwards are counted
+// from 0 over all replicas.
 struct LateDropoutNetImpl : torch::nn::Cloneable<LateDropoutNetImpl> {
   explicit LateDropoutNetImpl(int first_)
       : first(first_), forwards(std::make_shared<std::atomic<int>>(0)) {
@@ -175,12 +177,12 @@ struct LateDropoutNetImpl : torch::nn::Cloneable<LateDropoutNetImpl> {
     return linear->forward(torch::dropout(images.flatten(1), 0.5, draws));
   }
   int first;
-  std::shared_ptr<std::atomic<int>> forwards;  // the replicas share it
+  std::shared_ptr<std::atomic<int>> forwards;  // shared by the replicas
   torch::nn::Linear linear{nullptr};
 };
 TORCH_MODULE(LateDropoutNet);
 
-// Two replicas: the third step begins with forward 4.
+// With two replicas, the third step begins with forward 4.
 TEST_P(TrainerDp, RefusesToBeDeterministicWhereAModuleDrawsLate) {
   const auto train_with_dropout_from = [&](int forward, bool deterministic) {
     ClassificationTask task(LateDropoutNet(forward), ClassificationLoss::kCrossEntropy);
@@ -196,7 +198,7 @@ TEST_P(TrainerDp, RefusesToBeDeterministicWhereAModuleDrawsLate) {
   EXPECT_NO_THROW(train_with_dropout_from(0, true));
 }
 
-// A run resumed with other weights does not repeat the original, and says so.
+// A run that is resumed with other weights does not repeat the original, and warns about it.
 TEST(TrainerDpWeights, ArePartOfTheRunsRecord) {
   StrategyOptions shared = two_cpus(DpLoss::kGathered);
   const auto equal = make_strategy("dp", group_of_one(), shared);
@@ -230,7 +232,7 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
             "strategy dp: the run's device is cpu, but the first replica is on cuda:0; set "
             "TrainerOptions::device to cuda:0");
 
-  // A task that is no OutputTask: it does not say what the loss of an output is.
+  // A task that is not an OutputTask: it does not define the loss of an output.
   class OwnTask final : public Task {
    public:
     torch::nn::Module& module() override { return *net_; }

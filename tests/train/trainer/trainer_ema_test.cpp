@@ -1,4 +1,4 @@
-// The average of the weights in runs of a Trainer; golden_training_test.cpp has its arithmetic.
+// The moving average of the weights in Trainer runs. golden_training_test.cpp tests its arithmetic.
 #include <lockstep/train/checkpoints/model_ema.h>
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(TrainerEma, IsTheSameWithEveryStrategyThatHasTheWholeModel) {
   };
   const Outcome ddp = train_ranks(2, "shm", "ddp", run);
   expect_like_single(ddp, "ddp");
-  // With shared memory the ranks have one copy of the parameters.
+  // With shared memory, the ranks share one copy of the parameters.
   for (const char* backend : {"shm", "gloo"}) {
     const Outcome zero = train_ranks(2, backend, "zero1", run);
     expect_equal_bits(zero.averaged, ddp.averaged);
@@ -120,14 +120,14 @@ TEST(TrainerEma, BeginsWhereACheckpointHasNone) {
   first.checkpoints.directory = directory / "checkpoints";
   first.max_steps = 6;
   train(first);
-  TrainerOptions second = averaging(2, 1.0);  // keeps the first step that it sees
+  TrainerOptions second = averaging(2, 1.0);  // a decay of 1 keeps the first values
   second.checkpoints.directory = first.checkpoints.directory;
   second.resume = true;
   const StateDict averaged = train(second).averaged;
   TrainerOptions seventh = options(2);
   seventh.max_steps = 7;
   expect_equal_bits(averaged, train(seventh).state);
-  // And the other way round.
+  // The reverse: a run without an average resumes from a checkpoint with one.
   TrainerOptions third = options(3);
   third.checkpoints.directory = first.checkpoints.directory;
   third.resume = true;

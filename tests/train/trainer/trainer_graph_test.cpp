@@ -1,5 +1,5 @@
-// Runs with cuda_graph, whose graph is a stand-in on the CPU: warm-up, capture, replays, and what
-// is refused.
+// Runs with cuda_graph and a stand-in for the graph on the CPU: warm-up, capture, replays, and
+// rejected options.
 #include <lockstep/train/trainer.h>
 
 #include <memory>
@@ -35,8 +35,8 @@ TrainerOptions with_graph(TrainerOptions run, std::string& events) {
   return run;
 }
 
-// In a group of one. With ddp the parameters are flat, which a graph's stand-in can update, and the
-// net computes with LibTorch's operations alone: our own kernels it does not see.
+// Trains in a group of one. With ddp the parameters are flat, so that the stand-in can update them.
+// The net uses only LibTorch's operations, because the stand-in does not record our own kernels.
 Outcome train_ddp(const TrainerOptions& run) {
   torch::manual_seed(11);
   const MnistNet net(MnistNetOptions{.fused_kernels = false});
@@ -61,7 +61,7 @@ void expect_equal_runs(const Outcome& a, const Outcome& b) {
   }
 }
 
-// Five steps of an epoch have a full batch, the sixth one has not.
+// Five steps of an epoch have full batches, the sixth one does not.
 TEST(TrainerGraph, WarmsUpCapturesOnceAndReplaysFullSteps) {
   std::string events;
   CountingListener listener;
@@ -82,7 +82,7 @@ TEST(TrainerGraph, WarmsUpCapturesOnceAndReplaysFullSteps) {
   EXPECT_EQ(outcome.report.epochs[1].steps, 6);
 }
 
-// The learning rate moves with each step, dropout draws anew, and the steps are counted by Adam.
+// The learning rate changes in each step, dropout draws new numbers, and Adam counts the steps.
 TEST(TrainerGraph, GivesTheBitsOfARunWithout) {
   struct Case {
     const char* name;
@@ -106,7 +106,7 @@ TEST(TrainerGraph, GivesTheBitsOfARunWithout) {
        "wwwcrr"
        "rrrrr"
        "rrrrr"},
-      // Two full steps an epoch, and one whose second batch is smaller.
+      // Two full steps per epoch, and a third one whose second batch is smaller.
       {"accumulated",
        AdamOptions{.lr = 1e-3},
        2,
@@ -124,7 +124,7 @@ TEST(TrainerGraph, GivesTheBitsOfARunWithout) {
        "rrrrr"
        "rrrrr",
        Precision::kBf16},
-      // With a scale of the loss that is too large for the first steps, which are skipped.
+      // The initial loss scale is too large, so that the first steps are skipped.
       {"fp16",
        AdamOptions{.lr = 1e-3},
        1,
@@ -163,7 +163,8 @@ TEST(TrainerGraph, EvaluatesWithinAnEpochAndWatchesGradients) {
             "rrrrr");
 }
 
-// The counts of steps, which were on the device, are in the checkpoint, and the graph is made anew.
+// The checkpoint contains the step counts, which were on the device. The resumed run captures a new
+// graph.
 TEST(TrainerGraph, ARunGoesOnFromItsCheckpoint) {
   const TemporaryDirectory directory;
   TrainerOptions run = options(2);
@@ -183,7 +184,7 @@ TEST(TrainerGraph, ARunGoesOnFromItsCheckpoint) {
             "wwwcrr");
 }
 
-// --- What is refused
+// --- Rejected options
 
 std::string refusal(TrainerOptions run, const std::string& strategy,
                     const StrategyOptions& strategy_options = {}) {

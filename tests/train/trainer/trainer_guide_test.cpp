@@ -1,5 +1,5 @@
-// The code of docs/training_loop.md that is not its example's: a step of several batches by hand,
-// and the Trainer with every strategy.
+// The code of docs/training_loop.md that is not in its example: a hand-written step of several
+// batches, and the Trainer with every strategy.
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -59,7 +59,7 @@ TEST(TrainerGuide, AStepOfSeveralBatchesIsThatOfOne) {
       std::optional<lockstep::DdpCore::NoSync> no_sync;
       if (i + 1 < parts.size()) no_sync.emplace(ddp.core());  // gradients stay on this rank
       const auto loss = cross_entropy(ddp.forward(parts[i].x), parts[i].y);
-      (loss / static_cast<double>(parts.size())).backward();  // the last one averages the sums
+      (loss / static_cast<double>(parts.size())).backward();  // the last backward averages
     }
     if (!net->weight.grad().allclose(alone->weight.grad(), 1e-4, 1e-6)) throw Error("differs");
     optimizer.step();
@@ -155,7 +155,8 @@ TEST(TrainerGuide, ATaskHasItsOwnMetricsOnAllRanks) {
   const Evaluation& test = *alone.test;
   ASSERT_EQ(test.values.size(), 2U);
   EXPECT_EQ(test.values[0].name, "absolute_error");
-  // Each batch's mean counts by its samples, so the loss is that of all elements, as psnr has it.
+  // Each batch's mean is weighted by its samples, so that the loss is the mean over all elements,
+  // as in psnr.
   EXPECT_NEAR(*test.value_of("psnr"), 10 * std::log10(3.2 * 3.2 / test.loss), 1e-4);
   EXPECT_GT(*test.value_of("psnr"), *alone.epochs[0].test->value_of("psnr"));
   std::vector<RunReport> reports(2);

@@ -1,8 +1,8 @@
 // Runs that are killed repeatedly, also during a checkpoint or on a full disk, and resumed each
-// time: they end bitwise equal to undisturbed runs.
+// time. They must end bitwise equal to undisturbed runs.
 //
-// All training runs in forks of the test, which itself computes nothing: forking next to LibTorch's
-// threads is not safe.
+// All training runs in forks of the test, which itself computes nothing, because forking with
+// LibTorch's threads running is not safe.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -47,10 +47,10 @@ using testing_support::TemporaryDirectory;
 constexpr int kKills = 50;
 constexpr std::int64_t kEpochs = 30;
 constexpr std::int64_t kSteps = 6 * kEpochs;
-constexpr int kPatience = 60'000;  // ms: longer than any operation
+constexpr int kPatience = 60'000;  // ms; longer than any operation takes
 
-constexpr int kDiskIsFull = 3;      // a life's exit code
-constexpr std::int64_t kFull = -1;  // among its reports, which else are steps
+constexpr int kDiskIsFull = 3;      // the exit code of a training process
+constexpr std::int64_t kFull = -1;  // reported in place of a step
 
 class Draws {
  public:
@@ -64,14 +64,14 @@ void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// --- What is compared ---
+// --- Comparisons ---
 
 Safetensors parsed(const std::string& bytes, const fs::path& file) {
   return parse_safetensors(testing_support::as_bytes(bytes), file.string());
 }
 
-// Weights, buffers, average, the optimizer's state, and all metadata: the loader's position, the
-// number of updates of the average, the settings.
+// Compares weights, buffers, the moving average, the optimizer's state, and all metadata: the
+// loader's position, the average's update count, and the settings.
 void require_same_file(const fs::path& got, const fs::path& wanted) {
   const std::string got_bytes = testing_support::read_text(got);
   const std::string wanted_bytes = testing_support::read_text(wanted);
@@ -105,7 +105,7 @@ void require_same_end(const fs::path& got, const fs::path& wanted, std::int64_t 
   }
 }
 
-// Something unfinished: being written or being removed.
+// Whether a checkpoint is being written or removed.
 bool has_unfinished(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
@@ -115,9 +115,9 @@ bool has_unfinished(const fs::path& directory) {
   return false;
 }
 
-// --- A run of the Trainer, in a process of its own ---
+// --- A Trainer run in its own process ---
 
-// Reports each step to the test before the checkpoint after it is written.
+// Reports each step to the test before the checkpoint that follows it is written.
 struct ReportingListener : Listener {
   explicit ReportingListener(int pipe) : pipe_(pipe) {}
   void on_step(const StepReport& report) override {
@@ -138,12 +138,12 @@ struct Way {
   fs::path directory{};
   std::int64_t every_n_train_steps = 1;
   bool background = false;
-  /// If not empty, the disk there has room for two and a half checkpoints soon after the beginning
-  /// of a life.
+  /// If not empty, the disk mounted there shrinks to two and a half checkpoints soon after the
+  /// process starts.
   fs::path fills{};
 };
 
-// The size of a disk for two and a half checkpoints like the newest one of `directory`.
+// A disk size for two and a half checkpoints like the newest one in `directory`.
 std::string little_room(const fs::path& directory) {
   std::uintmax_t pages = 0;
   for (const auto& entry : fs::directory_iterator(find_checkpoint(directory).folder)) {
@@ -152,7 +152,7 @@ std::string little_room(const fs::path& directory) {
   return std::to_string(pages * 4096 * 5 / 2);
 }
 
-// Trains to the end, from the newest checkpoint if there is one. Returns the exit code.
+// Trains to the end, starting from the newest checkpoint if there is one. Returns the exit code.
 int train_life(const Way& way, int reports) {
   at::set_num_threads(1);
   TrainerOptions run = options(kEpochs);
@@ -168,7 +168,7 @@ int train_life(const Way& way, int reports) {
   bool fills = !way.fills.empty();
   const std::string room = fills ? little_room(way.directory) : "";
   listener.after_step = [&] {
-    // Not while more is in use: what is being written, or was not removed yet.
+    // Resizing fails while more space is in use by a checkpoint that is being written or removed.
     if (!fills || !resize_disk(way.fills, room)) return;
     fills = false;
     listener.tell(kFull);
@@ -214,7 +214,7 @@ class Life {
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
-  /// Waits for the next report; nothing when the process has ended.
+  /// Waits for the next report; returns nothing if the process has ended.
   std::optional<std::int64_t> next_report() {
     pollfd polled = {.fd = pipe_, .events = POLLIN, .revents = 0};
     LOCKSTEP_CHECK(poll(&polled, 1, kPatience) == 1, "the run stands still");
@@ -224,19 +224,19 @@ class Life {
     return value;
   }
 
-  /// Whether the kill ended it, rather than a normal exit before.
+  /// Whether the kill ended the process, rather than an earlier normal exit.
   bool was_killed() {
     const int status = finish(/*kills=*/true);
     return WIFSIGNALED(status);
   }
 
-  /// Its own exit code; -1 for a signal.
+  /// The exit code, or -1 for a signal.
   int exit_code() {
     const int status = finish(/*kills=*/false);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  /// The last step that it reported; valid after it has ended.
+  /// The last step that the process reported; valid after it has ended.
   std::int64_t last_step() const { return last_step_; }
 
  private:
@@ -255,10 +255,10 @@ class Life {
   std::int64_t last_step_ = 0;
 };
 
-// The times of an undisturbed run.
+// The durations in an undisturbed run.
 struct Lengths {
-  double start = 0;  // seconds from the beginning of the process to its first step
-  double step = 0;   // with the checkpoint after it
+  double start = 0;  // seconds from the start of the process to its first step
+  double step = 0;   // seconds per step, including its checkpoint
 };
 
 Lengths train_undisturbed(const Way& way) {
@@ -272,8 +272,8 @@ Lengths train_undisturbed(const Way& way) {
   return lengths;
 }
 
-// Waits for a moment of the run: by turns while it begins, somewhere in its first steps, and in the
-// middle of something that is not finished. A process that has ended has no such moment.
+// Waits for a moment at which to kill the run: by turns during its start, somewhere in its first
+// steps, and while a checkpoint is unfinished. Returns early if the process has ended.
 void wait_for_moment(Life& life, int turn, const Way& way, const Lengths& lengths, Draws& draws) {
   if (turn % 3 == 0) return sleep_seconds(draws.below(lengths.start));
   life.next_report();
@@ -285,7 +285,7 @@ void wait_for_moment(Life& life, int turn, const Way& way, const Lengths& length
   sleep_seconds(draws.below(lengths.step / 4));
 }
 
-// Only the step in progress may be lost, and in the background the one before it.
+// Only the step in progress may be lost, and with background writing the one before it.
 void require_whole(const Way& way, std::int64_t reported) {
   const testing_support::CapturedLog log;
   const FoundCheckpoint found = find_checkpoint(way.directory);
@@ -302,8 +302,8 @@ TEST(KilledTraining, EndsAsOneThatNobodyHasDisturbed) {
   int kills = 0;
   int unfinished = 0;
   int runs = 0;
-  // On a busy machine a kill may come late, and the run may end before the last kill; then it is
-  // killed again.
+  // On a busy machine, kills may come late and the run may end before the last one. Then another
+  // run is killed.
   while (kills < kKills) {
     ASSERT_LT(runs, 10) << "only " << kills << " kills came in time";
     Way way = {.directory = scratch / str("run", runs++)};
@@ -326,13 +326,13 @@ TEST(KilledTraining, EndsAsOneThatNobodyHasDisturbed) {
   EXPECT_GE(unfinished, 5);
 }
 
-// --- On a disk that becomes full ---
+// --- Runs on a disk that fills up ---
 
 constexpr const char* kRoom = "64m";
 constexpr int kKillsOnFullDisk = 10;
 constexpr int kEndsOnFullDisk = 3;
 
-// For a process with its own disk. Files to be kept elsewhere go to `scratch`.
+// Runs in a process with its own disk. Files to be kept are copied to `scratch`.
 int kill_on_full_disk(const fs::path& disk, const TemporaryDirectory& scratch) {
   const Lengths lengths = train_undisturbed({.directory = disk / "whole"});
   const fs::path whole = scratch / "whole";
@@ -343,7 +343,7 @@ int kill_on_full_disk(const fs::path& disk, const TemporaryDirectory& scratch) {
   int kills = 0;
   int ends = 0;
   {
-    Life life(way);  // leaves a checkpoint to go on from
+    Life life(way);  // leaves a checkpoint to resume from
     LOCKSTEP_CHECK(life.next_report() == 1 && life.next_report() == 2, "the first steps");
     LOCKSTEP_CHECK(life.was_killed(), "the run has ended");
   }
@@ -363,7 +363,7 @@ int kill_on_full_disk(const fs::path& disk, const TemporaryDirectory& scratch) {
       const int code = life.exit_code();
       LOCKSTEP_CHECK(code == kDiskIsFull, "on a full disk the run ends with ", code);
       ++ends;
-      // A resumed run checks before training whether there is room.
+      // A resumed run checks for room on the disk before it trains.
       way.fills.clear();
       Life again(way);
       const int second = again.exit_code();
@@ -429,7 +429,7 @@ class KilledProgram {
   TemporaryDirectory data_;
 };
 
-// Waits until `latest` leads to another checkpoint than `before`, or the program has ended.
+// Waits until `latest` points to a checkpoint other than `before`, or the program has ended.
 void wait_for_checkpoint(const fs::path& out, const fs::path& before, pid_t program) {
   std::error_code error;
   const Deadline deadline{Milliseconds(kPatience)};
@@ -443,7 +443,7 @@ void wait_for_checkpoint(const fs::path& out, const fs::path& before, pid_t prog
   }
 }
 
-// The result of a program whose processes have all ended: so has the lock on its folder.
+// Waits until all processes of the program have ended, so that its folder is no longer locked.
 testing_support::ProgramResult result_of(testing_support::ProgramRun& run) {
   testing_support::ProgramResult result = run.wait();
   while (waitpid(-1, nullptr, 0) > 0) {
@@ -472,7 +472,7 @@ TEST(KilledTraining, OfTheProgramOnTwoRanksEndsAsOneThatNobodyHasDisturbed) {
       std::error_code error;
       const fs::path latest = fs::read_symlink(out / "checkpoints/latest", error);
       testing_support::ProgramRun run = program.start(out, /*background=*/lives % 2 == 1);
-      setpgid(run.pid(), run.pid());  // if the child has not come to it yet
+      setpgid(run.pid(), run.pid());  // in case the child has not called it yet
       if (kills < kProgramKills && kills % 3 == 2) sleep_seconds(draws.below(lengths.start));
       if (kills < kProgramKills && kills % 3 != 2) {
         wait_for_checkpoint(out, latest, run.pid());

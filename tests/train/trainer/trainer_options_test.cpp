@@ -1,4 +1,4 @@
-// The Trainer's options for trials, limits and evaluations.
+// Trainer options for trial runs, limits and evaluations.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::TemporaryDirectory;
 
-// What happens in a run, as the letters of CountingListener.
+// The events of a run, as the letters of CountingListener.
 std::string events_of(TrainerOptions run) {
   CountingListener listener;
   run.listeners = {&listener};
@@ -34,7 +34,7 @@ std::string events_of(TrainerOptions run) {
   return listener.events;
 }
 
-// A run ended after `steps` and resumed equals one that was not ended.
+// A run that ends after `steps` and is resumed equals an uninterrupted one.
 void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
   const TemporaryDirectory directory;
   const StateDict whole = train(run).state;
@@ -46,7 +46,7 @@ void expect_to_resume_exactly(TrainerOptions run, std::int64_t steps) {
   expect_equal_bits(train(run).state, whole);
 }
 
-// A task that can be watched, and spoiled.
+// A task whose calls can be observed and altered.
 class SpiedTask : public Task {
  public:
   torch::nn::Module& module() override { return task_.module(); }
@@ -259,7 +259,7 @@ TEST(TrainerTrials, LearnAFewBatchesByHeart) {
 
 TEST(TrainerModes, NameTheOperationThatMakesNoNumber) {
   SpiedTask task;
-  // The slope of the root at zero is infinite, and zero times that is no number.
+  // The root's slope at zero is infinite, and zero times infinity is NaN.
   task.in_training = [&](const Batch&, const torch::Tensor& loss) {
     return loss + (loss - loss).sqrt() * 0;
   };

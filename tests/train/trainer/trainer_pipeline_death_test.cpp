@@ -32,7 +32,7 @@ using testing_support::run_group;
 using testing_support::run_group_processes;
 using testing_support::Survivors;
 
-// The staged net; `before` is called before each forward of each of its stages.
+// The staged net with a hook: `before` runs before each forward of each of its stages.
 ClassificationTask interrupted_task(const std::function<void()>& before) {
   const torch::nn::Sequential net = make_staged_net();
   return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net, before](int stages) {
@@ -56,7 +56,7 @@ ClassificationTask immovable_task() {
                             [net](int) { return pipeline::stage_modules(split(net, {5, 4})); });
 }
 
-// Returns its input. Its parameter is never used.
+// Returns its input and never uses its parameter.
 struct IdleLayerImpl : torch::nn::Module {
   IdleLayerImpl() { register_parameter("idle", torch::zeros({3})); }
   torch::Tensor forward(const torch::Tensor& x) { return x; }
@@ -71,8 +71,8 @@ ClassificationTask idle_task() {
                             [net](int) { return pipeline::stage_modules(split(net, {5, 4})); });
 }
 
-// Three stages, the first and the last of which share a layer. `before` is called before a gradient
-// is added to a weight that only the first one has.
+// Three stages. The first and the last one share a layer. `before` runs before a gradient is added
+// to a weight that only the first stage has.
 ClassificationTask task_with_tied_ends(const std::function<void()>& before) {
   const torch::nn::Linear shared(16, 16);
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
@@ -86,7 +86,7 @@ ClassificationTask task_with_tied_ends(const std::function<void()>& before) {
 
 ClassificationTask whole_task() { return make_staged_task(make_staged_net()); }
 
-// The staged net, which is not cut.
+// The staged net without cuts.
 ClassificationTask task_without_room() {
   return ClassificationTask(make_staged_net(), ClassificationLoss::kCrossEntropy,
                             [](int) -> std::vector<pipeline::StageModule> {
@@ -94,8 +94,9 @@ ClassificationTask task_without_room() {
                             });
 }
 
-// Trains until an error, whose time other ranks mark in `moment`. Keeps the trainer until all ranks
-// know of the error, so that none learns of it from another rank's exit.
+// Trains until an error and checks it against the time in `moment`, which other ranks mark. Keeps
+// the trainer until all ranks have their error, so that none fails only because another rank
+// exited.
 void train_until_the_end(const ProcessGroup& group, const std::string& strategy_name,
                          const std::function<ClassificationTask()>& make_task, const Moment& moment,
                          Survivors& survivors, const OptimizerOptions& optimizer = SgdOptions(),
@@ -143,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
         TrainerBeginning{"HybridWithoutOptimizer", "hybrid", 4, whole_task, "lr must be", -1}),
     [](const auto& info) { return info.param.name; });
 
-// The last rank cannot make its stages or their optimizer. By then the others wait for it in the
-// group of all ranks, of its pipeline, or of the ranks with its stage.
+// The last rank cannot make its stages or their optimizer. Meanwhile the others wait for it in the
+// group of all ranks, of its pipeline, or of the ranks with the same stage.
 TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
   const TrainerBeginning beginning = GetParam();
   Moment begun;
@@ -155,7 +156,7 @@ TEST_P(TrainerPipelineBeginnings, EndOnAllRanksWhereOneFails) {
     train_until_the_end(group, beginning.strategy, last ? beginning.task_of_last : whole_task,
                         begun, all, SgdOptions{.lr = last ? beginning.lr_of_last : 0.01});
   });
-  EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_LT(begun.seconds_ago(), 10);  // an abandoned wait would take thirty seconds
   EXPECT_THAT(errors, Each(HasSubstr(beginning.text)));
 }
 
@@ -203,7 +204,8 @@ TEST_P(TrainerPipelineDeaths, AreNamedByAllOtherRanksWithinTwoSeconds) {
   }
 }
 
-// The other pipeline's ranks wait for the first one's gradients, so they must be informed, too.
+// The other pipeline's ranks wait for gradients of the failed one, so that they must be told as
+// well.
 class TrainerHybridFailures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, TrainerHybridFailures, testing::Values("shm", "gloo"));
 
@@ -223,8 +225,8 @@ TEST_P(TrainerHybridFailures, EndAllPipelinesWithTheWordsOfTheOneThatFailed) {
   EXPECT_THAT(errors[1], HasSubstr("worker 1 failed in stage 1 at 1F"));
 }
 
-// Rank 0 fails between two steps, when the others have begun the next one: they wait for its
-// messages, or for its stages' gradients.
+// Rank 0 fails between two steps, when the others have begun the next one. They wait for its
+// messages or for its stages' gradients.
 struct TrainerListenerFailure {
   const char* strategy;
   int ranks;
@@ -258,8 +260,8 @@ TEST_P(TrainerListenerFailures, AreToldToAllRanks) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("the disk is full"), HasSubstr(" in time"))));
 }
 
-// The first stage's last backward of a step fails. The last stage then waits for it in the group of
-// the two that have copies of the tied weight, the one between them for the loss.
+// The first stage's last backward of a step fails. Meanwhile the last stage waits for it in the
+// group of the two ranks with the tied weight, and the middle stage waits for the loss.
 class TrainerTieFailures : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, TrainerTieFailures, testing::Values("shm", "gloo"));
 
@@ -269,7 +271,7 @@ TEST_P(TrainerTieFailures, EndTheRanksThatWaitForTheGradientOfACopy) {
   const auto errors = run_group(3, GetParam(), [&](const ProcessGroup& group) {
     int gradients = 0;
     const auto fail = [&] {
-      if (++gradients != 6) return;  // of the second micro-batch in the third step
+      if (++gradients != 6) return;  // the second micro-batch of the third step
       failed.mark();
       throw DataError("the gradient is broken");
     };
@@ -281,8 +283,7 @@ TEST_P(TrainerTieFailures, EndTheRanksThatWaitForTheGradientOfACopy) {
   EXPECT_THAT(errors[0], HasSubstr("worker 0 failed in stage 0 at 0B1"));
 }
 
-// The second stages find it out before their first reduction, while the first ones wait for the
-// loss.
+// The second stages detect it before their first reduction, while the first ones wait for the loss.
 TEST(TrainerIdleParameterFailures, HybridNamesTheParameterOnAllRanks) {
   Moment begun;
   begun.mark();
@@ -290,12 +291,12 @@ TEST(TrainerIdleParameterFailures, HybridNamesTheParameterOnAllRanks) {
   const auto errors = run_group(4, "shm", [&](const ProcessGroup& group) {
     train_until_the_end(group, "hybrid", idle_task, begun, all);
   });
-  EXPECT_LT(begun.seconds_ago(), 10);  // a wait that nobody ends takes thirty seconds
+  EXPECT_LT(begun.seconds_ago(), 10);  // an abandoned wait would take thirty seconds
   EXPECT_THAT(errors, Each(HasSubstr("strategy hybrid: parameter '8.idle' received no gradient; "
                                      "freeze it before training")));
 }
 
-// The first forward takes longer than the second stage may wait for it.
+// The first forward takes longer than the second stage's timeout.
 TEST(TrainerPipelineThreads, WaitForEachOtherAsLongAsTheOptionsSay) {
   std::atomic<int> forwards = 0;
   ClassificationTask task = interrupted_task([&] {

@@ -25,7 +25,7 @@ using testing_support::run_group;
 using testing_support::run_group_processes;
 using testing_support::TemporaryDirectory;
 
-// A way to train, and the number of ranks that it takes.
+// A way to train, and the number of ranks it needs.
 struct Way {
   const char* name;
   int ranks;
@@ -60,7 +60,7 @@ std::vector<Way> pipelines() {
            "gloo"}};
 }
 
-// The results of a run: rank 0's report, and the checkpoint that it wrote.
+// The results of a run: rank 0's report and the checkpoint that it wrote.
 struct PipelineOutcome {
   RunReport report;
   StateDict state;
@@ -130,7 +130,7 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
     EXPECT_EQ(report.info.stages, GetParam().run.options.stages);
     EXPECT_EQ(report.info.micro_batches, 4);
     const bool has_four = GetParam().run.options.stages == 4;
-    // The linear layers of the net; behind them are only activations.
+    // A cut is named after the last linear layer before it; only an activation lies between them.
     EXPECT_EQ(report.info.cuts,
               has_four ? (std::vector<std::string>{"1", "3", "5"}) : std::vector<std::string>{"3"});
     EXPECT_EQ(report.info.parameters, expected.info.parameters);
@@ -146,8 +146,8 @@ TEST_P(TrainerPipelines, TrainAsOneProcess) {
   }
 }
 
-// Trains without checkpoints, and once more with one strategy object: rank 0's module is the
-// trained model, and the first run leaves no traces in the second one.
+// Trains twice without checkpoints and with one strategy object. Afterwards rank 0's module is the
+// trained model, and the first run must not affect the second one.
 StateDict trained_twice(const Way& way) {
   StateDict state;
   const auto train_rank = [&](ProcessGroup group) {
@@ -212,7 +212,7 @@ TEST_P(TrainerPipelines, ScaleTheLossInFloat16) {
   half.precision = Precision::kFp16;
   half.limit_val_batches = 0;
   half.optimizer = SgdOptions{.lr = 0.05};
-  // The first step overflows on some ranks, and is skipped on all of them.
+  // The first step overflows on some ranks and must be skipped on all of them.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-9};
   half.max_steps = 1;
   EXPECT_EQ(greatest_difference(run_way(GetParam(), half).state, untrained()), 0);
@@ -230,15 +230,15 @@ TEST_P(TrainerPipelines, ComputeInBfloat16) {
   const StateDict single = run_way(kSingle, half).state;
   const double trained = distance(single, untrained());
   EXPECT_LT(distance(run_way(GetParam(), half).state, single), 0.1 * trained);
-  // The test shows nothing if float32 gives the same.
+  // The comparison is meaningful only if float32 gives a different result.
   TrainerOptions full = half;
   full.precision = Precision::k32;
   EXPECT_GT(greatest_difference(run_way(GetParam(), half).state, run_way(GetParam(), full).state),
             1e-6);
 }
 
-// An epoch of 110 images in batches of 36 ends with two images, one for each of two pipelines that
-// cut their batches in four.
+// An epoch of 110 images in batches of 36 ends with two images, one for each of two pipelines,
+// which would cut their batches in four.
 TEST_P(TrainerPipelines, TakeBatchesThatAreSmallerThanTheirMicroBatches) {
   Way way = GetParam();
   way.run.global_batch = 36;
@@ -253,7 +253,7 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   TrainerOptions run = options(2);
   run.optimizer = AdamOptions{.amsgrad = true};
   const PipelineOutcome whole = run_way(GetParam(), run);
-  run.max_steps = 8;  // in the middle of the second epoch
+  run.max_steps = 8;  // stop in the middle of the second epoch
   run_way(GetParam(), run, directory / "checkpoints");
   run.max_steps.reset();
   run.resume = true;
@@ -263,7 +263,7 @@ TEST_P(TrainerPipelines, GoOnExactly) {
   EXPECT_EQ(resumed.report.test->loss, whole.report.test->loss);
 }
 
-// A run begun by any of `firsts` and resumed by any of `seconds` ends like that of one process.
+// A run started by any of `firsts` and resumed by any of `seconds` ends like that of one process.
 void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& seconds) {
   TrainerOptions run = options(2);
   run.schedule = {};
@@ -283,7 +283,7 @@ void expect_to_go_on(const std::vector<Way>& firsts, const std::vector<Way>& sec
   }
 }
 
-// Checkpoints are independent of the division that wrote them.
+// Checkpoints do not depend on the division into stages that wrote them.
 TEST(TrainerPipelineCheckpoints, GoOnAtAnySplit) {
   const Way hybrid = {"hybrid", 4, {.strategy = "hybrid", .options = staged(2)}};
   const Way sharded = {
@@ -334,7 +334,8 @@ TEST(TrainerPipelineBits, AreThoseOfEverySplit) {
   }
 }
 
-// The reductions add the same values in the same order, however the optimizer's state is kept.
+// The reductions add the same values in the same order, whether or not the optimizer's state is
+// sharded.
 TEST(TrainerHybrid, ShardsItsOptimizerWithoutADifference) {
   const Way plain = {"plain", 4, {.strategy = "hybrid", .options = staged(2)}};
   const Way sharded = {
@@ -343,8 +344,8 @@ TEST(TrainerHybrid, ShardsItsOptimizerWithoutADifference) {
       greatest_difference(run_way(sharded, options(2)).state, run_way(plain, options(2)).state), 0);
 }
 
-// Running statistics are those of the first replica, and all are judged with them. That holds for a
-// stage without trainable parameters, too, which is never reduced.
+// The running statistics are those of the first replica, and evaluation uses them on all ranks.
+// That includes a stage without trainable parameters, which takes part in no reduction.
 class TrainerHybridNorms : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(FrozenBegin, TrainerHybridNorms, testing::Bool());
 
@@ -370,7 +371,7 @@ TEST_P(TrainerHybridNorms, EvaluateTheNetThatTheySave) {
   EXPECT_EQ(outcome.report.test->samples, sums.mean().samples);
 }
 
-// Processes have separate generators: dropout depends only on the seeds of the step.
+// Processes have separate generators, so that dropout must depend only on the seeds of the step.
 TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
   const TemporaryDirectory directory;
   const StagedNetOptions with_dropout{.dropout = true};
@@ -392,7 +393,7 @@ TEST(TrainerPipelineProcesses, DrawTheRandomNumbersOfThreads) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// What cannot work is refused at the start.
+// Invalid combinations are rejected at the start.
 TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
   struct Case {
     const char* strategy;
@@ -431,7 +432,7 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
   ClassificationTask uncut(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   EXPECT_THAT(message_of<ConfigError>([&] { fit(uncut); }), HasSubstr("how its model is cut"));
 
-  // The first cut forgets the last layer, the second one has layers of another net.
+  // The first cut omits the last layer. The second one has layers of another net.
   const torch::nn::Sequential net = make_staged_net();
   ClassificationTask forgetful(net, ClassificationLoss::kCrossEntropy, [net](int) {
     auto stages = cut_staged_net(net, {}, 4);

@@ -1,4 +1,4 @@
-// Consequences of an evaluation: a lower learning rate, or the end of the run.
+// What an evaluation may cause: a lower learning rate, or the end of the run.
 #include <lockstep/train/task/plateau.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::TemporaryDirectory;
 
-// A run whose evaluations are all equal, because nothing is learnt.
+// A run that learns nothing, so that all its evaluations are equal.
 TrainerOptions standing_still(std::int64_t epochs) {
   TrainerOptions run = options(epochs);
   run.optimizer = SgdOptions{.lr = 0};
@@ -33,7 +33,7 @@ TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
     const char* name;
     EarlyStoppingOptions options;
     std::vector<double> values;
-    std::size_t stops_after;  // 0: does not stop
+    std::size_t stops_after;  // 0 if it never stops
   };
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const Case cases[] = {
@@ -53,7 +53,7 @@ TEST(EarlyStopping, CountsEvaluationsWithoutImprovement) {
     EarlyStopping stopping(c.options);
     std::size_t stopped_after = 0;
     for (std::size_t i = 0; i < c.values.size() && stopped_after == 0; ++i) {
-      // Resumed after each value it goes on exactly.
+      // A stopper that is resumed after each value continues exactly.
       EarlyStopping resumed(c.options);
       resumed.restore(stopping.state());
       resumed.step(c.values[i]);
@@ -167,7 +167,7 @@ TEST(TrainerStops, NameAValueThatThereIsNot) {
   train(run);
 }
 
-// Each rank sees it itself, or learns it from the one that has already ended the group.
+// Each rank either detects the error itself or is told by the rank that has ended the group.
 TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
   TrainerOptions run = options(2);
   run.early_stopping = EarlyStoppingOptions{.monitor = "psnr"};
@@ -181,8 +181,8 @@ TEST(TrainerStops, NameAValueThatThereIsNotOnAllRanks) {
   for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("no value 'psnr'"));
 }
 
-// The third epoch has an evaluation only because the run stops there. If that counted as one
-// without improvement, the rate would fall in epoch 4 and not in 5.
+// The third epoch is evaluated only because the run stops there. If that counted as an evaluation
+// without improvement, the rate would fall in epoch 4 instead of epoch 5.
 TEST(TrainerPlateau, DoesNotCountTheExtraEvaluationAtAStop) {
   const auto rates_of = [](TrainerOptions run) {
     CountingListener listener;
@@ -229,7 +229,7 @@ TEST(TrainerPlateau, SaysThatItKeepsItsRateWhenItIsResumed) {
                                    "left it, from 1e-06; the new one, 0.001, changes nothing"));
 }
 
-// One step an epoch, and an evaluation after each: the second one is no better than the first.
+// Each epoch has one step and one evaluation. The second evaluation is no better than the first.
 TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
   const auto rates_of = [](TrainerOptions run) {
     CountingListener listener;
@@ -243,7 +243,7 @@ TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
                   .warmup_epochs = 2,
                   .plateau = {.factor = 0.5, .patience = 0, .cooldown = 1}};
   const std::vector<double> whole = rates_of(run);
-  // Warm-up, then a half for epochs 3 and 4, and after the epoch of cooldown a quarter.
+  // Warm-up, then half the rate in epochs 3 and 4, and a quarter after the cooldown epoch.
   EXPECT_EQ(whole, (std::vector<double>{0.5e-6, 1e-6, 0.5e-6, 0.5e-6, 0.25e-6, 0.25e-6}));
   const TemporaryDirectory directory;
   run.checkpoints.directory = directory / "checkpoints";

@@ -1,4 +1,4 @@
-// What only shows on several ranks: a defect on all of them alike, or on all but the first.
+// Defects that only several ranks reveal: on all of them alike, or on all but the first.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -27,8 +27,9 @@ constexpr int kRanks = 2;
 TrainerOptions in_float16(std::int64_t epochs) {
   TrainerOptions half = options(epochs);
   half.precision = Precision::kFp16;
-  // The scale falls in the first two steps and then rises after each two: a rank that begins it
-  // anew, or counts anew, has another one. Float16 is slow here, so the runs are short.
+  // The scale falls in the first two steps and then rises every two steps. A rank that restarted
+  // the scale or its counter would have a different one. Float16 is slow here, so that the runs are
+  // short.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-4, .growth_interval = 2};
   return half;
 }
@@ -63,7 +64,7 @@ TEST(TrainerRanks, GoOnWithTheLossScaleOnAllRanks) {
   }
 }
 
-// The gradient of one element overflows, which lies in the share of one rank.
+// One element's gradient overflows, which belongs to the shard of one rank.
 class OverflowingTask : public Task {
  public:
   explicit OverflowingTask(MnistNet net)
@@ -104,7 +105,7 @@ TEST(TrainerRanks, SkipAStepTogether) {
   for (const StateDict& state : after) expect_equal_bits(state, before[0]);
 }
 
-// Its batch normalisation forgets nearly all but the last batch, which is another one on each rank.
+// A net whose batch normalisation remembers little but the last batch, which differs between ranks.
 struct NormalizedNetImpl : torch::nn::Module {
   NormalizedNetImpl() {
     hidden = register_module("hidden", torch::nn::Linear(28 * 28, 16));
@@ -160,7 +161,8 @@ TEST(TrainerRanks, EvaluateTheNetOfRankZero) {
   }
 }
 
-// One epoch of the net with batch normalisation: its weights and running statistics.
+// Trains the net with batch normalisation for one epoch and returns its weights and running
+// statistics.
 StateDict train_normalized(ProcessGroup group, const std::string& strategy, bool sync) {
   NormalizedNet net;
   {
@@ -197,7 +199,7 @@ TEST(TrainerRanks, NormaliseTheirBatchesTogether) {
   }
 }
 
-// The classic net, watched: `note` sees each batch before the net does.
+// The classic net with a hook: `note` receives each batch before the net does.
 class WatchedTask : public Task {
  public:
   explicit WatchedTask(std::function<void(const Batch&)> note) : note_(std::move(note)) {}
@@ -216,7 +218,7 @@ class WatchedTask : public Task {
 };
 
 TEST(TrainerRanks, MixTheirBatchesEachInItsOwnWay) {
-  // How much of the other image each step mixes in.
+  // The mixing weight of each step, by rank.
   std::vector<std::vector<double>> shares(kRanks);
   const auto errors = run_group(kRanks, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
@@ -235,7 +237,7 @@ TEST(TrainerRanks, MixTheirBatchesEachInItsOwnWay) {
   for (std::size_t step = 0; step < 6; ++step) EXPECT_NE(shares[0][step], shares[1][step]) << step;
 }
 
-// All images as a loader gives them, in their order in the data set.
+// All images in the loader's format, in the order of the data set.
 torch::Tensor images_in_order() {
   Loader loader(train_images(), SequentialSampler(kImages), kNormalize, {.batch_size = kImages});
   loader.set_epoch(0);
@@ -244,11 +246,11 @@ torch::Tensor images_in_order() {
   return all.images.clone();
 }
 
-// Two ranks train to the middle of the second epoch, others go on.
+// Two ranks train to the middle of the second epoch, and another number of ranks continues.
 struct ChangeOfRanks {
   const char* name;
-  std::int64_t taken;    // images of the second epoch: a number that three ranks cannot share
-  std::int64_t repeats;  // images from the epoch's beginning that make the three shares equal
+  std::int64_t taken;    // images of the second epoch, not divisible among three ranks
+  std::int64_t repeats;  // images repeated from the epoch's start to make the three shares equal
 };
 
 void PrintTo(const ChangeOfRanks& change, std::ostream* out) { *out << change.name; }
@@ -295,7 +297,7 @@ TEST_P(TrainerChangeOfRanks, TakesEachImageThatIsLeftOfTheEpoch) {
   EXPECT_THAT(seen, ::testing::UnorderedElementsAreArray(expected));
 }
 
-// As processes, which have generators of their own.
+// The ranks are processes, which have separate generators.
 TEST(TrainerProcesses, DrawTheirOwnRandomNumbersInEachStep) {
   const auto errors = run_group_processes(kRanks, "shm", [](ProcessGroup group) {
     at::set_num_threads(1);

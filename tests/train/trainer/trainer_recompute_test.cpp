@@ -1,4 +1,4 @@
-// Strategies pipeline and hybrid whose forwards run again before the backward.
+// Strategies pipeline and hybrid when each forward runs again before its backward.
 #include <atomic>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 using testing_support::no_errors;
 using testing_support::run_group;
 
-// Counts the losses that it computes.
+// Counts how often it computes a loss.
 class LossCountingTask final : public ClassificationTask {
  public:
   explicit LossCountingTask(const torch::nn::Sequential& net)
@@ -32,12 +32,12 @@ class LossCountingTask final : public ClassificationTask {
   mutable std::atomic<int> losses_ = 0;
 };
 
-// What a rank knows of one step.
+// What one rank observes in one step.
 struct RecomputedStep {
-  int losses = 0;   // that were computed on this rank
+  int losses = 0;   // losses computed on this rank
   double loss = 0;  // the mean that the strategy returned
   RunInfo info{};
-  std::vector<std::int64_t> bytes{};  // of each device of the process
+  std::vector<std::int64_t> bytes{};  // of each device in the process
 };
 
 RecomputedStep step_with(const ProcessGroup& group, const std::string& name,
@@ -70,7 +70,7 @@ struct RecomputedWay {
   StrategyOptions options;
 };
 
-// What each rank did, in the order of the ranks.
+// What each rank observed, in the order of the ranks.
 std::vector<RecomputedStep> steps_of(const RecomputedWay& way, bool recompute) {
   StrategyOptions strategy_options = way.options;
   strategy_options.recompute = recompute;
@@ -93,7 +93,8 @@ int losses_in(const std::vector<RecomputedStep>& steps) {
   return losses;
 }
 
-// The criterion belongs to the last stage's forward, and each of two pipelines has four parts.
+// The criterion is part of the last stage's forward, and each of two pipelines has four
+// micro-batches.
 TEST(TrainerRecompute, RunsEachForwardTwice) {
   const RecomputedWay ways[] = {
       {"pipeline", 1, {.stages = 4, .micro_batches = 4, .schedule = Schedule::kZbV}},
@@ -106,13 +107,13 @@ TEST(TrainerRecompute, RunsEachForwardTwice) {
     EXPECT_EQ(losses_in(twice), 2 * forwards) << way.strategy << ' ' << way.ranks;
     EXPECT_FALSE(once[0].info.recompute);
     EXPECT_TRUE(twice[0].info.recompute);
-    // Each loss counts once.
+    // A loss that is computed twice is counted once.
     EXPECT_GT(once[0].loss, 0);
     EXPECT_EQ(twice[0].loss, once[0].loss) << way.strategy << ' ' << way.ranks;
   }
 }
 
-// The first stage of gpipe holds the activations of all micro-batches.
+// With gpipe, the first stage holds the activations of all micro-batches.
 TEST(TrainerRecompute, HoldsFewerActivations) {
   const RecomputedWay gpipe = {
       "pipeline",

@@ -1,4 +1,4 @@
-// What a run tells beside its steps and epochs: momentum, histograms, profile and trace.
+// What a run reports besides its steps and epochs: momentum, histograms, profile and trace.
 #include <lockstep/train/trainer.h>
 
 #include <algorithm>
@@ -175,7 +175,7 @@ TEST(TrainerProfiler, SaysHowLongEachPartOfTheRunTook) {
   EXPECT_LE(sum, report.seconds_total);
 }
 
-// The names of the complete events of a trace.
+// The names of the complete events in a trace.
 std::multiset<std::string> names_in_trace(const std::filesystem::path& file) {
   std::ifstream in(file);
   const auto trace = nlohmann::json::parse(in);

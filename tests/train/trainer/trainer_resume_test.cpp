@@ -20,7 +20,7 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
   TrainerOptions interrupted = options(3);
   interrupted.checkpoints.directory = directory.path() / "checkpoints";
   CountingListener listener;
-  listener.steps_until_failure = 8;  // in the second epoch
+  listener.steps_until_failure = 8;  // fails in the second epoch
   interrupted.listeners = {&listener};
   EXPECT_THROW(train(interrupted), Error);
 
@@ -35,7 +35,7 @@ TEST(TrainerResume, AfterAFailureGivesTheSameBitsAsNoFailure) {
   EXPECT_EQ(outcome.report.test->loss, whole.report.test->loss);
 }
 
-// Ended in the middle of the second epoch and gone on with, a run is as one that was not.
+// A run that is ended in the middle of the second epoch and resumed equals an uninterrupted one.
 void expect_to_go_on_exactly(TrainerOptions run) {
   const lockstep::testing_support::TemporaryDirectory directory;
   const Outcome whole = train(run);
@@ -52,7 +52,7 @@ TEST(TrainerResume, InTheMiddleOfAnEpochGivesTheSameBits) { expect_to_go_on_exac
 TEST(TrainerResume, BetweenStepsOfSeveralBatchesGivesTheSameBits) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions run = options(2);
-  run.accumulate_grad_batches = 2;  // three steps an epoch
+  run.accumulate_grad_batches = 2;  // three steps per epoch
   const Outcome whole = train(run);
   run.checkpoints.directory = directory.path() / "checkpoints";
   run.max_steps = 4;
@@ -68,7 +68,7 @@ TEST(TrainerResume, WithAnotherBatchSizeTakesEachImageOfTheEpochOnce) {
   const lockstep::testing_support::TemporaryDirectory directory;
   TrainerOptions first = options(2);
   first.checkpoints.directory = directory.path() / "checkpoints";
-  first.max_steps = 8;  // two steps of the second epoch: 40 images
+  first.max_steps = 8;  // stops after two steps of the second epoch: 40 images
   train(first);
   for (const std::int64_t batch : {10, 40, 15}) {
     const fs::path copy = directory.path() / "copy";
@@ -96,7 +96,7 @@ TEST(TrainerResume, GoesOnExactlyWithEveryOptimizerAndPrecision) {
   TrainerOptions half = options(2);
   half.optimizer = AdamWOptions{};
   half.precision = Precision::kFp16;
-  // The scale falls in the first steps: begun anew, it would do so again.
+  // The scale falls in the first steps. If the resumed run restarted it, it would fall again.
   half.grad_scaler = {.init_scale = 1e12, .backoff_factor = 1e-3};
   for (const TrainerOptions& run : {adam, half}) expect_to_go_on_exactly(run);
 }
@@ -148,7 +148,7 @@ TEST(TrainerResume, RefusesAnotherSplitOfTheImages) {
   EXPECT_THAT(log.lines(), ::testing::IsEmpty());
 }
 
-// At the end of its last epoch, or where max_steps ended it.
+// A run is complete at the end of its last epoch, or where max_steps ended it.
 TEST(TrainerResume, OnlyEvaluatesARunThatIsComplete) {
   for (const std::int64_t steps : {12, 8}) {
     const lockstep::testing_support::TemporaryDirectory directory;
@@ -203,7 +203,7 @@ TEST(TrainerDdp, ResumesOnAllRanksFromRankZerosFile) {
   expect_equal_bits(resumed[1].state, whole[0].state);
 }
 
-// The file is one process's, whoever has written it.
+// The checkpoint has the format of a single process, whichever strategy wrote it.
 TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
   struct Second {
     int ranks;

@@ -1,4 +1,4 @@
-// Runs of a Trainer that its tests compare: a small net on digits made by the program.
+// Trainer runs for the tests: a small net on generated digits.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kGlobalBatch = 20;
-inline constexpr std::int64_t kImages = 110;  // six steps an epoch: five full, one of ten
+inline constexpr std::int64_t kImages = 110;  // six steps per epoch: five full batches, one of ten
 
 inline const ImageDataset& train_images() {
   static const ImageDataset images = make_synthetic_digits(Split::kTrain, {.count = kImages});
@@ -57,15 +57,15 @@ inline TrainerOptions options(std::int64_t epochs) {
 struct Outcome {
   RunReport report;
   StateDict state;
-  StateDict averaged{};  // with ema_decay
+  StateDict averaged{};  // set with ema_decay
 };
 
-// A process joins the group of its environment once, a test trains several times.
+// A process can join the group of its environment only once, but a test trains several times.
 inline ProcessGroup group_of_one() {
   return init_process_group({.environment = WorkerEnvironment{}});
 }
 
-// Each run starts from the same weights, as ranks do from one seed.
+// Trains from the same initial weights in each call, as ranks do with one seed.
 inline Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = group_of_one(),
                      bool dropout = true, std::string strategy = "",
                      std::int64_t global_batch = kGlobalBatch,
@@ -90,7 +90,7 @@ inline Outcome train(const TrainerOptions& trainer_options, ProcessGroup group =
   return outcome;
 }
 
-/// Expects equal values up to the order of additions, over the few steps of these runs.
+/// Expects equal values, except for the order of additions over the few steps of these runs.
 inline void expect_close(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -126,7 +126,7 @@ struct CountingListener : Listener {
   double announced_rate = 0;
   std::string events;
   StepReport last;
-  std::vector<double> rates;  // learning rate of each step
+  std::vector<double> rates;  // the learning rate of each step
   std::vector<EvaluationReport> evaluations;
 };
 

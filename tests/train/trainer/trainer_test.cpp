@@ -85,7 +85,7 @@ TEST(Trainer, LimitsTheEvaluation) {
   EXPECT_FALSE(train(some).report.test);
 }
 
-// As where the data set does not fit onto a GPU: nobody waits an epoch for that.
+// As when the data set does not fit on a GPU: the error must not come only after an epoch.
 TEST(Trainer, TellsAtStartThatThereCanBeNoTestLoader) {
   CountingListener listener;
   TrainerOptions one = options(1);
@@ -204,7 +204,8 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
   EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
 }
 
-// A step of two batches of ten is one of twenty, and the last of an epoch has one batch.
+// A step of two batches of ten equals a step of twenty. The last step of an epoch has only one
+// batch.
 TEST(Trainer, AccumulatesGradientsOfSeveralBatches) {
   CountingListener listener;
   TrainerOptions two = options(2);
@@ -252,11 +253,11 @@ TEST(Trainer, InFloat16TrainsAsInFloat32) {
   TrainerOptions half = options(2);
   half.precision = Precision::kFp16;
   const double trained = distance(single, initial_state());
-  // Where a gradient is lost to its range, or the scale stays in it, they are far apart.
+  // The distance is large if float16 flushes gradients to zero, or if gradients keep the scale.
   EXPECT_LT(distance(after_steps(half, 12), single), 0.05 * trained);
 }
 
-// Ranks are threads here and share LibTorch's generator, so this goes without dropout.
+// The ranks are threads and share LibTorch's generator, so that the net has no dropout.
 TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
   const Outcome alone = train(options(2), group_of_one(), /*dropout=*/false);
   std::vector<Outcome> outcomes(2);
@@ -277,7 +278,7 @@ TEST(TrainerDdp, TwoRanksEqualOneProcessWithTheSameGlobalBatch) {
   EXPECT_NEAR(outcomes[1].report.epochs[0].train_loss, alone.report.epochs[0].train_loss, 1e-4);
 }
 
-// Alone in the world, with buffers that take a while to arrive.
+// A single rank whose buffers take a while to arrive.
 class SlowBuffers final : public ReplicaStrategy {
  public:
   SlowBuffers() : ReplicaStrategy("slow", group_of_one()) {}
@@ -311,7 +312,7 @@ class LateTask final : public ClassificationTask {
 };
 
 // ZeRO on shared memory reduces gradients in the optimizer's step, between barriers. How long rank
-// 0 waits there depends on the machine, too.
+// 0 waits there also depends on the machine.
 TEST(TrainerZero, BooksTheBarriersOfItsOptimizerAsCommunication) {
   PhaseSeconds phases;
   const auto errors = testing_support::run_group(2, "shm", [&](ProcessGroup group) {
@@ -326,7 +327,7 @@ TEST(TrainerZero, BooksTheBarriersOfItsOptimizerAsCommunication) {
   EXPECT_GE(phases.optimizer, 0);
 }
 
-// On shared memory the ranks share the parameters, over Gloo they don't.
+// With shared memory the ranks share the parameters, over Gloo they do not.
 TEST(TrainerZero, TrainsAsDdp) {
   TrainerOptions adamw = options(2);
   adamw.optimizer = AdamWOptions{};

@@ -34,7 +34,7 @@ using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::TemporaryDirectory;
 
-// A net whose third and last layer are one, with the same weights each time.
+// A net whose third and last layer are the same, always with the same weights.
 torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
   const torch::nn::Linear shared(16, 16);
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
@@ -54,7 +54,7 @@ torch::nn::Sequential make_net_with_tie(bool frozen_tie = false) {
   return net;
 }
 
-// A net whose third and last layer are one normalisation with running statistics.
+// A net whose third and last layer are the same normalisation, with running statistics.
 torch::nn::Sequential make_net_with_shared_norm() {
   const torch::nn::BatchNorm1d shared(16);
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16));
@@ -64,7 +64,7 @@ torch::nn::Sequential make_net_with_shared_norm() {
   return net;
 }
 
-// Two stages, which both have the shared layer. The second one may leave it out.
+// Two stages that both contain the shared layer. The second one may skip it.
 ClassificationTask task_with_tie(const torch::nn::Sequential& net, bool uses_second_copy = true) {
   return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net, uses_second_copy](int) {
     auto stages = pipeline::stage_modules(split(net, {3, 2}));
@@ -76,11 +76,11 @@ ClassificationTask task_with_tie(const torch::nn::Sequential& net, bool uses_sec
   });
 }
 
-// What is unusual about the net of a run.
+// The variations of the net in a run.
 struct TiedModel {
   bool frozen_tie = false;
   bool uses_second_copy = true;
-  bool overflows = false;  // the gradient of the first layer, which only the first stage has
+  bool overflows = false;  // the gradient of the first layer, which only the first stage contains
 };
 
 struct TiedWay {
@@ -97,7 +97,7 @@ void PrintTo(const TiedWay& way, std::ostream* out) { *out << way.name; }
 
 const TiedWay kTiedSingle = {"single", "single", 1};
 
-// By zbv both stages are on one rank.
+// With zbv, one rank has both stages.
 std::vector<TiedWay> tied_ways() {
   return {{"threads", "pipeline", 1},
           {"ranks", "pipeline", 2},
@@ -114,8 +114,8 @@ Loader loader_of(const DataShare& share, std::int64_t global_batch) {
                 kNormalize, {.batch_size = global_batch / share.size});
 }
 
-// One rank's part of a run. `weights` become those that the rank then has, each once: the first
-// layer's two, and the tied two.
+// Runs one rank's part of a run. Sets `weights` to the distinct weights that the rank then has: the
+// two of the first layer, and the two tied ones.
 RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options,
                        const ProcessGroup& group, const TiedModel& model, Tensors& weights) {
   const torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
@@ -140,7 +140,7 @@ RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options
   return report;
 }
 
-// Every rank has a copy of the tied weights, the last two.
+// Every rank has a copy of the tied weights, which are the last two.
 void expect_equal_copies(const std::vector<Tensors>& weights_of_ranks, const char* name) {
   const Tensors& first = weights_of_ranks.front();
   for (std::size_t rank = 0; rank < weights_of_ranks.size(); ++rank) {
@@ -151,8 +151,8 @@ void expect_equal_copies(const std::vector<Tensors>& weights_of_ranks, const cha
   }
 }
 
-// What a run comes to: rank 0's report, what its checkpoint has of each tensor, once, and what each
-// rank has.
+// The results of a run: rank 0's report, each distinct tensor in its checkpoint, and the weights on
+// each rank.
 struct TiedOutcome {
   RunReport report{};
   Tensors weights{};
@@ -226,7 +226,7 @@ class TrainerTies : public testing::TestWithParam<TiedWay> {};
 INSTANTIATE_TEST_SUITE_P(Ways, TrainerTies, testing::ValuesIn(tied_ways()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Each step accumulates two batches, whose gradients are added up once.
+// Each step accumulates two batches, whose gradients must be summed over the copies only once.
 TEST_P(TrainerTies, TrainAsOneProcess) {
   TrainerOptions adamw = options(1);
   adamw.optimizer = AdamWOptions{.lr = 1e-3, .eps = 1e-3};
@@ -241,7 +241,8 @@ TEST_P(TrainerTies, TrainAsOneProcess) {
   EXPECT_EQ(outcome.report.info.parameters, single.report.info.parameters);
 }
 
-// Were it counted in both of its stages, the norm would be too large, and the steps too short.
+// If the weight were counted in both of its stages, the norm would be too large and the steps too
+// short.
 TEST_P(TrainerTies, CountOnceInTheNormThatClips) {
   TrainerOptions clipped = options(1);
   clipped.optimizer = SgdOptions{.lr = 0.5};
@@ -280,8 +281,8 @@ TrainerOptions in_scaled_float16() {
   return half;
 }
 
-// Only the first stage overflows. Without an agreement the rank of the second one would step its
-// copy.
+// Only the first stage overflows. If the ranks did not agree, the second stage's rank would step
+// its copy.
 TEST_P(TrainerTies, SkipStepsInFloat16Together) {
   TrainerOptions half = in_scaled_float16();
   half.max_steps = 1;
@@ -295,8 +296,8 @@ TEST_P(TrainerTies, SkipStepsInFloat16Together) {
   }
 }
 
-// A gradient that is divided by the scale twice, or never, would change its weight too little or
-// too much.
+// A gradient that is divided by the scale twice or never would change its weight too little or too
+// much.
 TEST_P(TrainerTies, UnscaleGradientsOnceInFloat16) {
   const Tensors untrained = untrained_with_tie();
   const TiedOutcome single = train_with_tie(kTiedSingle, in_scaled_float16());
@@ -309,8 +310,8 @@ TEST_P(TrainerTies, UnscaleGradientsOnceInFloat16) {
   }
 }
 
-// Over Gloo the order in which three gradients are added depends on their place in a bucket, and
-// copies lie at different places. Only whole batches are compared with one process.
+// Over Gloo, the order in which three gradients are added depends on their position in a bucket,
+// which differs between copies. Only whole batches are compared with one process.
 TEST(TrainerTiesOfThreeReplicas, TrainAsOneProcessOverGloo) {
   const TiedWay hybrid = {"threeReplicas", "hybrid", 6, Schedule::k1F1B, false, "gloo", 18};
   TiedWay single = kTiedSingle;
@@ -321,7 +322,7 @@ TEST(TrainerTiesOfThreeReplicas, TrainAsOneProcessOverGloo) {
   EXPECT_LE(greatest_gap(train_with_tie(hybrid, run), train_with_tie(single, run)), 1e-5);
 }
 
-// The copy of the second stage has no gradient of its own.
+// The second stage's copy has no gradient of its own.
 TEST(TrainerUnusedCopies, GetTheGradientOfTheOthers) {
   const TiedModel model = {.uses_second_copy = false};
   const TiedOutcome threads = train_with_tie({"threads", "pipeline", 1}, options(1), model);
@@ -333,7 +334,7 @@ TEST(TrainerUnusedCopies, GetTheGradientOfTheOthers) {
   }
 }
 
-// A checkpoint is that of one process, whoever has had the copies.
+// A checkpoint has the format of a single process, wherever the copies were.
 TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
   const TiedWay ranks = {"ranks", "pipeline", 2};
   const TiedWay sharded = {"sharded", "hybrid", 4, Schedule::k1F1B, true};
@@ -355,7 +356,7 @@ TEST(TrainerTiedCheckpoints, GoOnAtAnotherSplit) {
   }
 }
 
-// Nothing has to be added up, and the second stage trains nothing at all.
+// There are no gradients to add, and the second stage trains nothing at all.
 TEST(TrainerFrozenTies, TrainAsOneProcess) {
   const TiedOutcome single = train_with_tie(kTiedSingle, options(1), TiedModel{.frozen_tie = true});
   for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
@@ -364,8 +365,8 @@ TEST(TrainerFrozenTies, TrainAsOneProcess) {
   }
 }
 
-// Each rank would update statistics of its own. No rank may abort a group in which another one
-// still makes its strategy.
+// Each rank would update its own statistics. No rank may abort a group in which another one is
+// still making its strategy.
 TEST(TrainerSharedStatistics, AreRefusedOnAllRanks) {
   for (const TiedWay& way : {TiedWay{"ranks", "pipeline", 2}, TiedWay{"hybrid", "hybrid", 4}}) {
     std::latch all_made(way.ranks);

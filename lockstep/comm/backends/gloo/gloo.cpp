@@ -1,9 +1,9 @@
-// LibTorch's ProcessGroupGloo.hpp includes headers of Gloo that LibTorch does not ship; Debian's
-// older ones have the declarations it needs. No class of Gloo's is made here: the library inside
-// LibTorch is newer than those headers.
+// LibTorch's ProcessGroupGloo.hpp includes Gloo headers that LibTorch does not ship. Debian's older
+// headers have the declarations it needs. This file must not construct any Gloo class, because the
+// Gloo inside LibTorch is newer than those headers.
 #include <lockstep/comm/backends/gloo/gloo.h>
 
-#ifndef USE_C10D_GLOO  // without it LibTorch's header declares nothing
+#ifndef USE_C10D_GLOO  // LibTorch's header declares nothing without this macro
 #define USE_C10D_GLOO
 #endif
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -16,7 +16,8 @@
 namespace lockstep::gloo {
 namespace {
 
-// Collectives meet under tags of 32 bits, which the library counts; here they say what is called.
+// LibTorch matches Gloo collectives by 32-bit tags, which it takes from a counter. tag_next() sets
+// the next tag, which Lockstep derives from the call, so that only equal calls match.
 class TaggedGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -25,22 +26,24 @@ class TaggedGloo final : public c10d::ProcessGroupGloo {
 
 constexpr const char* kCountKey = "connected, then left";
 
-// A peer that is still connecting needs our address. The count grows by one when a rank has
-// connected and when it leaves; nobody leaves before the end of the rendezvous, at which all have
-// connected. So all have if it is above the size, and the last leaves at twice the size.
+// Called when a rank leaves the group. A peer that is still connecting needs this rank's address,
+// so it is deleted only once all have connected. The count grows by one when a rank has connected
+// and by one when it leaves, and no rank leaves before the end of the rendezvous, when all have
+// connected. A count above `size` therefore means that all have connected, and the last rank to
+// leave sees twice `size`.
 void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   const std::int64_t count = store.add(kCountKey, 1);
   if (count > size) addresses.forget();
   if (count == 2 * size) store.deleteKey(kCountKey);
 }
 
-// For a rank that could not connect: nobody needs its address, and it counts as having left.
+// Called when a rank could not connect. No peer needs its address, and it counts as having left.
 void give_up(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   try {
     addresses.forget();
     if (store.add(kCountKey, 2) == 2 * size) store.deleteKey(kCountKey);
   } catch (const std::exception&) {
-    // The store is gone, and its keys with it.
+    // The store no longer exists, so there are no keys to delete.
   }
 }
 
@@ -54,7 +57,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  std::chrono::milliseconds host_timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const auto progress = meanwhile.progress;
-  // Gloo keeps the store, but what waits now is over once it is connected.
+  // Gloo keeps the store after it is connected, but the callbacks are then reset to do nothing.
   const auto connecting = std::make_shared<Meanwhile>(std::move(meanwhile));
   auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] {

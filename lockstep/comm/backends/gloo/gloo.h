@@ -1,4 +1,4 @@
-// Gloo, as LibTorch contains it: CPU tensors between hosts over TCP.
+// LibTorch's Gloo as a backend: CPU tensors between hosts over TCP.
 #pragma once
 
 #include <chrono>
@@ -15,18 +15,19 @@
 
 namespace lockstep::gloo {
 
-/// What a rank does while it waits for its peers.
+/// What a rank does while it waits for its peers to connect.
 struct Meanwhile {
-  std::shared_ptr<Progress> progress;  ///< moves its other operations; null: there are none
+  std::shared_ptr<Progress> progress;  ///< advances its other operations; may be null
   /// Called repeatedly while the ranks connect; may throw to abandon the attempt. May be empty.
   std::function<void()> check;
 };
 
-/// Collective. `store` holds only this group's keys; `environment` gives this rank's number in it.
-/// `interface_address` is this host's address that its peers can reach. Tensors on `device` are
-/// communicated; those of a GPU only in a CUDA build of LibTorch. `world_ranks` are the members'
-/// ranks in the first group, by which messages name them; empty: this is it. `host_timeout`: as in
-/// ProcessGroupOptions; zero where hosts are always waited for.
+/// Collective. `store` holds only this group's keys. `environment` gives this rank's number in the
+/// group. `interface_address` is the address of this host at which its peers can reach it. The
+/// backend communicates tensors on `device`, which may be a GPU only in a CUDA build of LibTorch.
+/// `world_ranks` are the members' ranks in the first group, used in error messages; empty if this
+/// is the first group. `host_timeout` is that of ProcessGroupOptions; if zero, a silent host is
+/// waited for until `timeout`.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment,
                                  const std::string& interface_address, torch::Device device,

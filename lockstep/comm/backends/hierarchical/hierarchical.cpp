@@ -9,7 +9,7 @@
 namespace lockstep::hierarchical {
 namespace {
 
-// A message inside a host, with the sender's rank in the whole group.
+// A message inside a host. It reports the sender's rank in the whole group.
 class LocalMessage final : public Work {
  public:
   LocalMessage(WorkPtr work, int source) : work_(std::move(work)), source_(source) {}
@@ -42,7 +42,7 @@ class HierarchicalBackend final : public Backend {
   std::shared_ptr<Work> start(const Collective& call) override {
     if (!Stages::has(call)) return parts_.flat->start(call);
     auto operation = stages_->of(call);
-    // The stages are part of what it does: they live as long.
+    // The operation refers to the stages, so it keeps them alive.
     operation->finish = [stages = stages_, finish = std::move(operation->finish)] {
       if (finish) finish();
     };

@@ -9,7 +9,8 @@
 namespace lockstep::hierarchical {
 namespace {
 
-// A wait polls: no one thing could wake it for all levels. First without sleeping.
+// A wait polls, because no single event could wake it for all groups. It yields for kImpatience
+// after the last progress, then sleeps for kPause between polls.
 constexpr std::chrono::microseconds kImpatience{100};
 constexpr std::chrono::microseconds kPause{100};
 constexpr std::chrono::milliseconds kDoubt{400};
@@ -86,7 +87,7 @@ bool Pipeline::needs_a_hand() {
 }
 
 bool Pipeline::move_all() {
-  // A stage that starts may have to make room first, and so come back here.
+  // Starting a stage may advance all groups, including this one, which calls this function again.
   if (failure_ || std::exchange(moving_, true)) return false;
   bool moved = false;
   try {
@@ -110,7 +111,8 @@ bool Pipeline::move_all() {
   return moved;
 }
 
-// Also a stage's failure comes from here, if the network knows the reason.
+// Throws if the flat group has failed or a rank has left. After a failed stage, this often gives
+// the actual reason.
 void Pipeline::check_network() {
   flat_->check();
   if (!watchdog_ || operations_.empty()) return;
@@ -139,8 +141,8 @@ bool Pipeline::move(Operation& operation, bool may_start_local, bool may_start_a
   }
 }
 
-// In the order of the operations and their pieces: across on the leaders' group, down on the local
-// one.
+// Starts the across and down stages whose predecessors are complete. On each group, stages start in
+// the order of the operations and their pieces.
 bool Pipeline::start_stages(Operation& operation, bool may_start_across) {
   bool moved = false;
   bool across_in_order = may_start_across;
@@ -232,12 +234,12 @@ std::exception_ptr Pipeline::error_of(const Operation& operation) {
 
 void Pipeline::end(Operation& operation) {
   operation.ended = true;
-  operation.pieces.clear();  // and the memory that they hold
+  operation.pieces.clear();  // also releases the memory that they hold
   operation.finish = nullptr;
   if (watchdog_) watchdog_->completed(operation.ticket);
 }
 
-// Every level ends, so that nobody waits on any for a rank that has given up.
+// Aborts all groups, so that no rank waits on any of them for a rank that has failed.
 void Pipeline::fail(const std::exception_ptr& error) {
   const std::string reason = text_of(error);
   failure_ = error;

@@ -1,4 +1,4 @@
-// Collectives in stages, several in flight, in one order on all ranks.
+// Runs collectives in stages. Several can be in flight, and all ranks start them in the same order.
 #pragma once
 
 #include <chrono>
@@ -19,24 +19,24 @@ namespace lockstep::hierarchical {
 using WorkPtr = std::shared_ptr<Work>;
 using Start = std::function<WorkPtr()>;
 
-/// The stages of this rank for one piece of a collective; stages without this rank are empty.
+/// This rank's stages for one piece of a collective. A stage in which it takes no part is empty.
 struct Piece {
   Start up;      ///< on the local group
-  Start across;  ///< on the leaders' group, once up is complete
-  Start down;    ///< on the local group; on leaders once across is complete
+  Start across;  ///< on the leaders' group, once `up` is complete
+  Start down;    ///< on the local group; on a leader once `across` is complete
   WorkPtr up_work, across_work, down_work;
   bool across_started = false;
   bool down_started = false;
 };
 
-/// A collective. On all ranks, the local starts of an operation precede those of the next one, and
-/// within an operation all ups precede all downs. The order on the local group is therefore
-/// independent of timing.
+/// A collective. On all ranks, an operation starts its local stages before the next operation does,
+/// and all its `up` stages before its `down` stages. The order on the local group therefore does
+/// not depend on timing.
 struct Operation {
   CallDescription description;
   std::uint64_t number = 0;
   std::vector<Piece> pieces;
-  std::function<void()> finish;  ///< when all stages are complete
+  std::function<void()> finish;  ///< called when all stages are complete
 
   bool ups_started = false;
   bool all_local_started = false;
@@ -45,14 +45,14 @@ struct Operation {
   Watchdog::Ticket ticket = 0;
 };
 
-/// One rank's operations under way. Safe to use from several threads.
+/// One rank's operations under way. Thread-safe.
 class Pipeline : public Progressing, public std::enable_shared_from_this<Pipeline> {
  public:
   explicit Pipeline(const Parts& parts);
 
   WorkPtr start(std::shared_ptr<Operation> operation);
-  /// Waits until every operation has started all its stages on the local group, which others may
-  /// then use.
+  /// Waits until every operation has started all its stages on the local group. The caller may then
+  /// use that group for another call.
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;
@@ -63,7 +63,7 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   bool test(Operation& operation);
   std::exception_ptr error_of(const Operation& operation);
 
-  /// Ends all groups; the first reason wins.
+  /// Aborts all groups. The first reason wins.
   void abort(const std::string& reason);
   void check();
 
@@ -84,18 +84,20 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   const std::shared_ptr<Backend> leaders_;
   const std::shared_ptr<Backend> flat_;
   const std::shared_ptr<Progress> progress_;
-  Watchdog* const watchdog_;  // flat_'s, for statuses; null where it has none
+  Watchdog* const watchdog_;  // the watchdog of flat_, for statuses; null if it has none
   const int rank_;
   const std::chrono::milliseconds timeout_;
 
-  // Guards what follows, and the operations. Recursive: what a stage starts may move all groups.
+  // Guards the members below and the operations. Recursive, because a call that a stage starts may
+  // advance all groups, including this one.
   std::recursive_mutex mutex_;
   bool moving_ = false;
   std::deque<std::shared_ptr<Operation>> operations_;
-  // A stage failed. Until the deadline, a rank may report the reason on the network that all share.
+  // Set when a stage failed. Until the deadline, another rank may still report the actual reason
+  // over the flat group.
   std::exception_ptr doubt_;
   std::optional<Deadline> doubt_until_;
-  std::exception_ptr failure_;  // the group has ended
+  std::exception_ptr failure_;  // set once the group has ended
 };
 
 }  // namespace lockstep::hierarchical

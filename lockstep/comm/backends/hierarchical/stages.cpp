@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-// While one piece is on the network the next one is combined inside the host.
+// The size of a piece. While one piece is on the network, the next one is combined inside the host.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
 bool is_half(const Tensor& tensor) {
@@ -25,7 +25,8 @@ Tensor scratch(std::int64_t count, const Tensor& like) {
   return torch::empty({count}, torch::TensorOptions().dtype(like.dtype()).device(like.device()));
 }
 
-// The average is a sum, divided when all levels have added; the factor comes in on the first level.
+// An average is computed as a sum, which is divided at the end. The factor of a pre-multiplied sum
+// is applied by the first reduction only.
 ReduceOp first_op(ReduceOp op) { return op.kind == ReduceOp::Kind::kAverage ? ReduceOp::kSum : op; }
 ReduceOp next_op(ReduceOp op) {
   const bool sum =
@@ -43,8 +44,8 @@ void store(Tensor destination, const Tensor& source) {
   if (!destination.is_same(source)) destination.detach().copy_(source);
 }
 
-// An input in place lies elsewhere on each rank. Of symmetric memory the ranks of a host would
-// expect that it does not.
+// Whether `input` lies inside `output`. Such an input has a different offset on each rank, but the
+// ranks of a host would expect symmetric memory at the same offset.
 bool lies_in(const Tensor& output, const Tensor& input) {
   const auto* begin = static_cast<const std::byte*>(output.const_data_ptr());
   const auto* data = static_cast<const std::byte*>(input.const_data_ptr());
@@ -101,7 +102,7 @@ std::shared_ptr<Operation> Stages::of(const Collective& call) {
   auto operation = std::make_shared<Operation>();
   operation->description = call.description;
   operation->number = call.number;
-  // Also who has nothing meets the others, who may have something.
+  // A rank without data still takes part in a barrier, because its peers may have data.
   if (call.description.count == 0) {
     barrier(*operation);
     return operation;
@@ -152,7 +153,8 @@ void Stages::barrier(Operation& operation) {
   operation.pieces.push_back(std::move(piece));
 }
 
-// On the root's host the root tells everybody, also the leader; elsewhere the leader does.
+// On its own host the root broadcasts to all ranks, including the leader. On the other hosts the
+// leader broadcasts.
 void Stages::broadcast(Operation& operation, const Collective& call) {
   const Place root = place(call.description.root);
   for (const Tensor& part : cut(call.output.detach())) {
@@ -198,7 +200,7 @@ void Stages::all_reduce(Operation& operation, const Collective& call) {
   operation.finish = [output, values] { store(output, values); };
 }
 
-// The leader of the root's host tells the sum to all of its ranks, of which the root keeps it.
+// The leader of the root's host broadcasts the sum inside the host; only the root keeps it.
 void Stages::reduce(Operation& operation, const Collective& call) {
   const Place root = place(call.description.root);
   const bool on_roots_host = me_.host == root.host;
@@ -231,7 +233,7 @@ void Stages::reduce(Operation& operation, const Collective& call) {
   }
 }
 
-// Hosts with fewer ranks than others send rows that nobody reads.
+// Hosts with fewer ranks than the largest host send padding rows, which are ignored.
 void Stages::all_gather(Operation& operation, const Collective& call) {
   const Tensor input =
       lies_in(call.output, call.input) ? call.input.detach().clone() : call.input.detach();
@@ -261,7 +263,8 @@ void Stages::all_gather(Operation& operation, const Collective& call) {
 void Stages::reduce_scatter(Operation& operation, const Collective& call) {
   const Tensor output = call.output.detach();
   Tensor values = wide(call.input);
-  // The leader's sum has a place of its own, so that none of the host's may be reduced in place.
+  // The leader reduces into a separate buffer, so its peers must not offer symmetric memory to be
+  // reduced in place.
   if (!is_leader() && local_.shares(values)) values = values.clone();
   const std::int64_t count = output.numel();
   const ReduceOp op = call.description.op;
@@ -292,7 +295,7 @@ void Stages::reduce_scatter(Operation& operation, const Collective& call) {
   operation.finish = [output, share] { store(output, share); };
 }
 
-// From [host][local rank][count], padded, to [rank][count].
+// Reorders from [host][local rank][count], padded, to [rank][count].
 Tensor Stages::by_rank(const Tensor& by_place, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
   const Tensor rows = by_place.view({-1, count});

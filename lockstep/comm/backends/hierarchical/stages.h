@@ -1,4 +1,4 @@
-// Which stages a collective has on this rank.
+// Splits a collective into this rank's stages.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,21 @@
 
 namespace lockstep::hierarchical {
 
-/// A group that stages run on. Its collectives are started in one order, and numbered in it.
+/// A group that stages run on. Numbers its collectives in the order in which they are started,
+/// which is the same on all ranks.
 class Level {
  public:
   explicit Level(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
   explicit operator bool() const { return backend_ != nullptr; }
 
-  /// Sets the shape for all stages that start from here on. Only stages of equal shapes match.
+  /// Sets the shape for all stages that start from now on. Only stages of equal shapes match.
   void begin(const Shape& shape) { shape_ = shape; }
-  /// `count`: elements of a rank's piece. See Collective for the tensors.
+  /// Starts a collective. `count` is the number of elements of a rank's piece. The tensors are
+  /// those of Collective.
   WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
                 ReduceOp op = ReduceOp::kSum, int root = -1);
 
-  /// Whether it lies in symmetric memory, which is then used in place.
+  /// Whether `tensor` lies in symmetric memory, which the group uses in place.
   bool shares(const torch::Tensor& tensor) const { return !backend_->peer_views(tensor).empty(); }
 
  private:
@@ -30,13 +32,15 @@ class Level {
   Shape shape_;
 };
 
-/// Halves travel and are combined in float32, and rounded once, at the end.
+/// Creates the stages of collectives. Half-precision reductions are communicated and computed in
+/// float32, and rounded once at the end.
 class Stages {
  public:
   explicit Stages(const Parts& parts);
 
-  /// Whether the collective has stages; if not it belongs on the flat group.
+  /// Whether the collective has stages. If not, it must run on the flat group.
   static bool has(const Collective& call);
+  /// Creates the operation for a collective that has stages.
   std::shared_ptr<Operation> of(const Collective& call);
 
  private:
@@ -57,7 +61,7 @@ class Stages {
 
   const std::vector<Place> places_;
   const Place me_;
-  std::vector<int> local_sizes_;  // of all hosts
+  std::vector<int> local_sizes_;  // number of ranks on each host
   int most_local_ = 0;
   Level local_;
   Level leaders_;

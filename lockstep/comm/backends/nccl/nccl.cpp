@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#ifndef USE_C10D_NCCL  // without it LibTorch's header declares nothing
+#ifndef USE_C10D_NCCL  // LibTorch's header declares nothing without this macro
 #define USE_C10D_NCCL
 #endif
 #include <ATen/cuda/CUDAContextLight.h>
@@ -20,8 +20,8 @@
 namespace lockstep::nccl {
 namespace {
 
-// LibTorch's own watchdog has its deadline that much after ours, and only where ours did not end
-// the operation.
+// The deadline of LibTorch's own watchdog is this much later than Lockstep's, so that it acts only
+// if Lockstep's watchdog did not end the operation.
 constexpr std::chrono::minutes kLibraryDelay{2};
 
 class CudaQueries final : public c10d_adapter::DeviceQueries {
@@ -32,7 +32,7 @@ class CudaQueries final : public c10d_adapter::DeviceQueries {
 
   bool has_ended(c10d::Work& work) override {
     const c10::cuda::CUDAGuard guard(device_);
-    // Else a query on this thread would end another thread's capture with an error.
+    // Without this guard, a query on this thread would invalidate another thread's stream capture.
     const c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeThreadLocal);
     return work.isCompleted();
   }
@@ -41,9 +41,10 @@ class CudaQueries final : public c10d_adapter::DeviceQueries {
   const torch::Device device_;
 };
 
-// A minute after a failure LibTorch's watchdog would end the process. Lockstep's has told the
-// callers by then, and the launcher; so LibTorch's only aborts what is left, unless the user has
-// chosen otherwise. With TORCH_NCCL_BLOCKING_WAIT LibTorch must not handle errors at all.
+// LibTorch's watchdog would end the process a minute after a failure. Lockstep's watchdog has
+// reported the failure to the callers and the launcher by then. LibTorch's watchdog is therefore
+// set to abort the communicator only, unless the user has chosen otherwise. LibTorch requires that
+// nothing handles errors where TORCH_NCCL_BLOCKING_WAIT is set.
 class Group final : public c10d::ProcessGroupNCCL {
  public:
   Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -113,10 +114,10 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
     auto group =
         c10::make_intrusive<Group>(prefixed, environment.rank, environment.world_size, options);
-    // Else single messages run in communicators of two ranks, where a peer's batch never meets
-    // them.
+    // Without this call, single messages would use communicators of two ranks, which never match a
+    // peer's batch.
     group->eagerConnectSingleDevice(device);
-    options->split_from.reset();  // or the group would hold the one that it came from
+    options->split_from.reset();  // so that the group does not keep its parent alive
     return c10d_adapter::make(std::move(group),
                               c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
                               {.library = c10d_adapter::Library::kNccl,

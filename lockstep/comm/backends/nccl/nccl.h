@@ -1,5 +1,5 @@
-// NCCL, as LibTorch's ProcessGroupNCCL runs it: CUDA tensors between GPUs. Builds without CUDA link
-// no_nccl.cpp in place of nccl.cpp.
+// NCCL as a backend, through LibTorch's ProcessGroupNCCL: CUDA tensors between GPUs. Builds without
+// CUDA link no_nccl.cpp in place of nccl.cpp.
 #pragma once
 
 #include <chrono>
@@ -28,21 +28,24 @@ bool is_captured(torch::Device device);
 struct Communicator {
   /// Whether its kernels run in a high-priority stream, ahead of queued kernels of a backward pass.
   bool high_priority = false;
-  /// A group over NCCL that has all these ranks and from whose communicator this one is split: all
-  /// of its ranks call connect() or leave_split() at the same time, and none of its operations may
-  /// be under way. Null: a communicator is made from nothing, which takes longer.
+  /// The group over NCCL from whose communicator this one is split. It must contain all ranks of
+  /// the new group. All of the parent's ranks must call connect() or leave_split() at the same
+  /// time, while none of its operations is under way. Null: a new communicator is created, which
+  /// takes longer.
   std::shared_ptr<Backend> parent = nullptr;
-  int color = 0;  ///< of a split: the same on the ranks of a new group, not negative
+  int color = 0;  ///< color of the split: not negative, equal on all ranks of a new group
 };
 
-/// Collective. `device` is the GPU of this rank, which no other rank may use; the other parameters
-/// are those of gloo::connect. ConfigError in builds without NCCL. All ranks must come.
+/// Collective: all ranks must call it. `device` is the GPU of this rank, which no other rank may
+/// use; the other parameters are those of gloo::connect. Throws ConfigError in builds without NCCL.
 ///
-/// Differences from other backends: a Work's wait() without a timeout makes the current stream
-/// wait, unless it is a barrier's. Whether the operation then ends on the device is watched: at the
-/// group's timeout, and when a peer has given no sign of life for `host_timeout`, the group ends,
-/// the kernels with it, and the next call throws. Messages ignore their tags: two ranks receive in
-/// the order in which they sent. Those of a batch are one group of NCCL's and end together.
+/// Differences from other backends:
+/// - A Work's wait() without a timeout makes the current stream wait instead of the calling thread,
+///   except for a barrier. A watchdog then monitors the operation on the device: at the group's
+///   timeout, or when a peer has given no sign of life for `host_timeout`, it ends the group and
+///   its kernels, and the next call throws.
+/// - Message tags are ignored: a rank receives a peer's messages in the order in which they were
+///   sent. The messages of a batch are one NCCL group and complete together.
 std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  const WorkerEnvironment& environment, torch::Device device,
                                  std::chrono::milliseconds timeout,
@@ -50,7 +53,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                  std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
                                  const Communicator& communicator = {});
 
-/// Collective over the ranks of `parent`, a group over NCCL: takes part in a split on a rank that
+/// Collective over the ranks of `parent`, a group over NCCL. Takes part in a split for a rank that
 /// is in none of the new groups.
 void leave_split(Backend& parent, torch::Device device);
 

@@ -1,4 +1,4 @@
-// The engine's symmetric memory.
+// Allocation of the engine's symmetric memory.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,24 +11,24 @@
 namespace lockstep::shm {
 namespace {
 
-// What rank 0 tells the others about a new segment, held as long as it travels.
+// Rank 0's broadcast about a new segment. The broadcast keeps it alive until it is complete.
 struct Offer {
-  SegmentAddress address;  ///< of none where the host has not enough left
+  SegmentAddress address;  ///< empty if the host does not have enough memory
   std::size_t asked = 0;
-  std::uint64_t left = 0;  ///< bytes on this host: rank 0 looks, so that all decide alike
+  std::uint64_t left = 0;  ///< free bytes, read by rank 0 so that all ranks make the same decision
 };
 
-// A segment can be of any size: the kernel has to find the memory when pages are put there, and
-// where it finds none it ends processes.
+// The kernel creates a segment of any size and allocates memory only when its pages are populated.
+// If there is not enough memory then, it kills processes.
 bool fits(std::size_t stride, int ranks, std::uint64_t left) {
   return stride <= left / static_cast<std::uint64_t>(ranks);
 }
 
-// Puts the pages there now: later, missing memory would be a SIGBUS in the middle of a reduction.
+// Allocates the pages now. On first access, missing memory would cause a SIGBUS during a reduction.
 void populate(std::byte* data, std::size_t bytes) {
   if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
   const int error = errno;
-  if (error == EINVAL) return;  // a kernel before 5.14: pages come when they are touched
+  if (error == EINVAL) return;  // kernels before 5.14 allocate pages on first access
   throw CommError(str("allocate: no memory for ", bytes, " bytes: ", errno_text(error)));
 }
 
@@ -62,7 +62,7 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
                           " bytes of memory left; give a smaller shape or start fewer ranks"));
   }
   if (rank_ != 0) range->segment = Segment::open(offer->address);
-  // First touch by the owner puts the slice on the owner's memory node.
+  // The owner touches its slice first, which places it on the owner's NUMA node.
   populate(range->slice(rank_), range->stride);
   wait(post({.kind = CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
   populate(range->segment->data(), range->segment->bytes());
@@ -75,7 +75,7 @@ std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::mill
   try {
     range = share_range(bytes, timeout);
   } catch (const CommError& error) {
-    abort(error.what());  // a no-op where a peer did so first
+    abort(error.what());  // a no-op if a peer has already aborted
     throw;
   }
   registry_.add(range);

@@ -10,10 +10,11 @@
 namespace lockstep::shm {
 namespace {
 
-// The writer shows its progress this often, so that the reader works beside it.
+// The writer publishes its progress this many times per ring, so that the reader works in parallel.
 constexpr std::size_t kPiecesOfRing = 8;
 
-// The cost of sharing is looked at with messages that are not in a hurry.
+// The sharing cost is sampled only for messages of at least this size, which are less sensitive to
+// latency.
 constexpr std::size_t kLeastNoted = 4096;
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool streamed) {
@@ -28,7 +29,7 @@ bool matches(const Transfer& transfer, int source, int tag) {
   return transfer.tag == tag && (transfer.call.root < 0 || transfer.call.root == source);
 }
 
-// seq_cst as in Engine::publish: this store must not pass the load of `sleepers`.
+// Both accesses are seq_cst so that the store is not reordered after the load of `sleepers`.
 void publish(Word& word, Word& sleepers, std::uint32_t value) {
   word.store(value, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(word);
@@ -157,11 +158,11 @@ bool Channels::advance_receive(int peer, std::string& mismatch) {
     if (!in.transfer && !in.into_stray && !begin_message(peer, mismatch)) return moved;
     const bool more = move_message(peer);
     moved = moved || more;
-    if (in.transfer || in.into_stray) return moved;  // the rest has not come yet
+    if (in.transfer || in.into_stray) return moved;  // the rest has not arrived yet
   }
 }
 
-// Whether a call waits for some message of this peer.
+// Whether any receive call waits for a message from this peer.
 bool Channels::wanted_elsewhere(int peer) const {
   return std::any_of(receives_.begin(), receives_.end(), [&](const auto& receive) {
     return receive->call.root < 0 || receive->call.root == peer;
@@ -181,7 +182,7 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
     return matches(*receive, peer, header.tag);
   });
   if (found == receives_.end()) {
-    // Left where it is, unless what somebody waits for may lie behind it.
+    // Leave the message in the ring, unless an awaited message may be queued behind it.
     if (!wanted_elsewhere(peer)) return false;
     try {
       in.strays.push_back({header, std::vector<std::byte>(header.bytes), 0, nullptr});
@@ -204,7 +205,8 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
   return true;
 }
 
-// Takes what has come of the message under way. True when anything moved.
+// Takes the bytes of the current message that have arrived. Returns whether there were any or the
+// message was completed.
 bool Channels::move_message(int peer) {
   Incoming& in = incoming_[static_cast<std::size_t>(peer)];
   Channel& channel = control_.channel(peer, rank_);
@@ -238,7 +240,7 @@ bool Channels::move_message(int peer) {
   return true;
 }
 
-// Looks among the messages that were put aside. True when one was what `transfer` wants.
+// Searches the strays for the message that `transfer` wants. Returns whether one was found.
 bool Channels::take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& shared,
                           std::string& mismatch) {
   for (int peer = 0; peer < size_; ++peer) {
@@ -248,7 +250,7 @@ bool Channels::take_stray(Transfer& transfer, const std::shared_ptr<Transfer>& s
     });
     if (found == strays.end()) continue;
     mismatch = check(found->header, peer, transfer);
-    if (!mismatch.empty()) return true;  // the group ends
+    if (!mismatch.empty()) return true;  // the caller aborts the group
     transfer.source = peer;
     if (!found->complete()) {
       found->claimed = shared;

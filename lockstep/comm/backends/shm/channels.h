@@ -1,9 +1,9 @@
 // Point-to-point messages through one ring of bytes for each direction between two ranks.
 //
-// A message is a header and its bytes. A message longer than the ring flows through it, the sender
-// writing while the receiver reads. The receiver matches by (source, tag) in the order of its
-// calls; a message that arrives before the call that wants it, and is in the way of another, is put
-// aside.
+// A message is a header followed by its bytes. A message longer than the ring is streamed: the
+// sender writes while the receiver reads. The receiver matches messages by (source, tag) in the
+// order of its calls. A message that arrives before its receive call and blocks another message is
+// moved to a buffer (a Stray).
 #pragma once
 
 #include <atomic>
@@ -20,39 +20,40 @@
 
 namespace lockstep::shm {
 
-/// One send or receive. Written by the engine under its lock; `done` may be read by anyone.
+/// One send or receive. The engine writes it under its lock; any thread may read `done`.
 struct Transfer {
   CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
   int tag = 0;
-  std::uint32_t fingerprint = 0;  ///< of the collective that it is a part of; 0: of none
+  std::uint32_t fingerprint = 0;  ///< of the collective that the message belongs to; 0: none
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<const void> keep_alive;
-  std::size_t moved = 0;  ///< bytes
+  std::size_t moved = 0;  ///< bytes moved so far
   bool header_moved = false;
-  int source = -1;  ///< of a receive that has begun: who sent
+  int source = -1;  ///< the sender, once a receive has begun
   std::atomic<bool> done = false;
 };
 
-/// One rank's ends of all channels. Not thread-safe: the engine's lock guards it.
+/// One rank's ends of all its channels. Not thread-safe: the engine's lock guards it.
 class Channels {
  public:
-  /// `world_ranks` are the names of the ranks in messages, as EngineOptions has them.
+  /// `world_ranks` are the ranks' names in error messages (see EngineOptions).
   Channels(const Control& control, int rank, SharingCost& sharing_cost,
            const std::vector<int>& world_ranks);
 
   void post(std::shared_ptr<Transfer> transfer);
 
-  /// Moves what can be moved; true if anything was. `mismatch` gets the reason when the two sides
-  /// of a message gave different sizes, types or fingerprints.
+  /// Moves all bytes that can be moved; returns whether there were any. Sets `mismatch` when the
+  /// two sides of a message gave different sizes, types or fingerprints.
   bool advance(std::string& mismatch);
 
-  /// Whether anything waits for a peer, and for which words.
+  /// Whether no transfer waits for a peer.
   bool idle() const {
     return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0 && early_mismatch_.empty();
   }
+  /// Appends the words that transfers wait for.
   void awaited_words(std::vector<AwaitedWord>& words) const;
-  /// Whether this transfer needs rank `peer` to go on.
+  /// Whether this transfer can progress only if rank `peer` acts.
   static bool needs(const Transfer& transfer, int peer);
 
  private:
@@ -65,12 +66,12 @@ class Channels {
   };
   static_assert(sizeof(Header) == 32);
 
-  // A message that nobody had asked for when it came.
+  // A message that arrived before its receive call.
   struct Stray {
     Header header;
     std::vector<std::byte> memory;
     std::size_t moved = 0;
-    std::shared_ptr<Transfer> claimed;  // by a call that came while it was arriving
+    std::shared_ptr<Transfer> claimed;  // the receive that was posted while it was arriving
     bool complete() const { return moved == header.bytes; }
   };
 
@@ -80,8 +81,8 @@ class Channels {
   };
   struct Incoming {
     std::uint32_t read = 0;
-    std::shared_ptr<Transfer> transfer;  // the message under way goes here,
-    bool into_stray = false;             // or to the last stray
+    std::shared_ptr<Transfer> transfer;  // destination of the message under way, unless
+    bool into_stray = false;             // it goes to the last stray
     std::deque<Stray> strays;
   };
 
@@ -109,9 +110,9 @@ class Channels {
   const int size_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::deque<std::shared_ptr<Transfer>> receives_;  // not begun, in the order of the calls
+  std::deque<std::shared_ptr<Transfer>> receives_;  // not yet begun, in the order of the calls
   std::size_t sends_under_way_ = 0;
-  std::size_t claimed_ = 0;  // receives whose message is arriving
+  std::size_t claimed_ = 0;  // number of receives whose message is arriving as a stray
   std::string early_mismatch_;
 };
 

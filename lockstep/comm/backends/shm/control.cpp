@@ -13,8 +13,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Large enough to keep sender and receiver busy at once, small enough that all pairs' rings
-// together stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
+// Large enough that sender and receiver can work at the same time, small enough that the rings of
+// all pairs together stay in the caches: 512 KiB for two ranks, 16 KiB for 64.
 std::size_t ring_bytes_for(int size) {
   const std::size_t ranks = std::bit_ceil(static_cast<std::size_t>(std::max(size, 2)));
   return std::max((std::size_t{1} << 20) / ranks, std::size_t{16} << 10);
@@ -43,8 +43,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-// Each field times a number of its own, so that the processor multiplies them side by side: this
-// stands before the word that peers wait for.
+// Multiplies each field by its own factor, so that the processor can run the multiplications in
+// parallel: the fingerprint is computed before the counter that peers wait for is published.
 std::uint64_t fingerprint(const ChunkDescription& chunk) {
   constexpr std::uint64_t kStep = 0xD6E8FEB86659FD93;
   std::uint64_t sum = 0;

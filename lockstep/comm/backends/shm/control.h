@@ -1,18 +1,20 @@
-// The shared memory that the ranks of a group synchronise through: who has come how far.
+// The control segment: shared memory in which the ranks of a group publish their progress.
 //
-// The chunks of a group's collectives are numbered: the first is 0. Each rank publishes, in words
-// that only grow and only it writes, how many chunks it has
+// The chunks of a group's collectives are numbered from 0. Each rank publishes three counters,
+// which only increase and which only that rank writes:
 //
-//   arrived at   made its input of visible,
-//   worked on    done its share of the work of that others wait for,
-//   released     taken the result of; their staging slot may be used again.
+//   arrived    chunks whose input this rank has made visible to its peers,
+//   worked     chunks for which this rank has done the work that its peers wait for,
+//   released   chunks whose result this rank has taken; their staging slots may be reused.
 //
-// "All arrived at k" allows to work on k, "all worked on k" allows to take the result. That is the
-// whole protocol: no locks, one writer for each word, and as many chunks in flight as fit into the
-// ring of arrivals. Counters wrap around; they are compared by signed difference.
+// A rank may work on chunk k once all ranks have arrived at k, and may take the result once all
+// ranks have worked on k. This is the whole protocol: it needs no locks, each word has one writer,
+// and the ring of arrivals limits how many chunks are in flight. The counters wrap around, so they
+// are compared by signed difference.
 //
-// A small collective takes few cache lines from each rank to each other, a very small one one: an
-// Arrival holds the word that says so, what the rank is doing, and the data.
+// A small collective moves only a few cache lines between each pair of ranks, and a very small one
+// moves a single line: an Arrival holds the counter, the fingerprint of the rank's calls and the
+// data.
 #pragma once
 
 #include <array>
@@ -28,52 +30,54 @@ namespace lockstep::shm {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
-inline constexpr int kMaxRanks = 256;  ///< of a group on one host
-/// Chunks that a rank may have arrived at before the slowest rank has released them.
+inline constexpr int kMaxRanks = 256;  ///< the largest group on one host
+/// The largest number of chunks that a rank may be ahead of the slowest rank's `released`.
 inline constexpr std::uint32_t kRing = 16;
-/// Staged chunks in flight: while one is being taken out, the next ones are being put in.
+/// Staging slots per rank. While a chunk is copied out of one slot, the next ones are filled.
 inline constexpr std::uint32_t kSlots = 4;
 
-/// An output from this size on, which nothing has read before, is in no cache: it is written past
-/// them.
+/// Outputs of at least this many bytes are written with streaming stores, because they would not
+/// stay in the caches.
 inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
 
-/// A rank's operation in one chunk, which peers compare with their own.
+/// What a rank does in one chunk. Peers compare it with their own description.
 struct ChunkDescription {
   CallDescription call;
-  std::uint64_t number = 0;  ///< of the call, among the group's collectives
-  std::uint64_t offset =
-      0;  ///< of the chunk in one rank's piece, or of the piece in its segment: bytes
-  std::uint32_t segment = 0;  ///< symmetric memory that is used in place; 0: staged
-  bool at_own_piece = false;  ///< an all_gather whose input is its own place in the output
+  std::uint64_t number = 0;  ///< number of the call among the group's collectives
+  /// In bytes: the offset of a staged chunk in its piece, or of an in-place piece in its segment.
+  std::uint64_t offset = 0;
+  std::uint32_t segment = 0;  ///< id of the symmetric memory used in place; 0 if staged
+  bool at_own_piece = false;  ///< an all_gather whose input is this rank's piece of the output
   bool operator==(const ChunkDescription&) const = default;
 };
 
-/// Equal for equal descriptions; different for different ones but for a chance of 2^-64.
+/// A hash: different descriptions collide with probability 2^-64.
 std::uint64_t fingerprint(const ChunkDescription& chunk);
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 
-/// The number of calls that are the engine's own.
+/// The call number of the engine's internal collectives.
 inline constexpr std::uint64_t kInternalCall = ~std::uint64_t{0};
 
-/// "all_reduce[float32, 4] (operation 17)"; the number with what is said before and after it.
+/// Formats a chunk as "all_reduce[float32, 4] (operation 17)". `before` and `after` surround the
+/// number.
 std::string describe(const ChunkDescription& chunk, const char* before = " (operation ",
                      const char* after = ")");
 
-/// What a rank last did point-to-point, readable at any time: whole where `version` is even and the
-/// same before and after. Its words are atomics so that a reader at a bad moment is no data race.
+/// A rank's last point-to-point call, protected by a sequence lock. A read is consistent if
+/// `version` was even and equal before and after it. The words are atomic so that a concurrent
+/// write is not a data race.
 struct LastTransfer {
   static constexpr std::size_t kWords = (sizeof(CallDescription) + 7) / 8;
   std::atomic<std::uint32_t> version;
   std::array<std::atomic<std::uint64_t>, kWords> words;
 };
 
-/// One rank at one chunk.
+/// What one rank publishes when it arrives at one chunk.
 struct alignas(kCacheLine) Arrival {
   static constexpr std::size_t kInlineBytes = 4 * kCacheLine + 48;
-  Word count;  ///< chunks arrived at, this one included
+  Word count;  ///< chunks that the rank has arrived at, including this one
   std::uint32_t padding;
-  std::uint64_t history;  ///< fingerprint of all ChunkDescriptions up to this one
+  std::uint64_t history;  ///< fingerprint of all ChunkDescriptions up to and including this one
   std::byte data[kInlineBytes];
 };
 static_assert(sizeof(Arrival) == 5 * kCacheLine);
@@ -81,9 +85,9 @@ static_assert(sizeof(Arrival) == 5 * kCacheLine);
 struct alignas(kCacheLine) RankState {
   Word worked;
   Word released;
-  Word sleepers;      ///< ranks that sleep on one of this rank's words; it wakes them only if any
-  Word left;          ///< 1 when this rank left the group in an orderly way
-  Word arrived;       ///< for messages; the arrivals are what counts
+  Word sleepers;      ///< number of ranks that sleep on this rank's words; 0: no wake-up needed
+  Word left;          ///< 1 once this rank has left the group in an orderly way
+  Word arrived;       ///< for error messages only; the protocol reads Arrival::count
   Word sharing_cost;  ///< see SharingCost
   std::atomic<std::int32_t> pid;
   std::array<Arrival, kRing> arrivals;
@@ -93,19 +97,19 @@ struct alignas(kCacheLine) RankState {
   Arrival& arrival(std::uint32_t sequence) { return arrivals[sequence % kRing]; }
 };
 
-/// One direction between two ranks: a ring of bytes with one writer and one reader.
+/// The counters of one direction between two ranks: a ring of bytes with one writer and one reader.
 struct alignas(kCacheLine) Channel {
-  Word written;                   ///< bytes put in, by the sender
-  Word written_sleepers;          ///< 1 while the receiver sleeps
-  alignas(kCacheLine) Word read;  ///< bytes taken out, by the receiver
-  Word read_sleepers;
+  Word written;                   ///< bytes that the sender has written
+  Word written_sleepers;          ///< 1 while the receiver sleeps on `written`
+  alignas(kCacheLine) Word read;  ///< bytes that the receiver has read
+  Word read_sleepers;             ///< 1 while the sender sleeps on `read`
 };
 
 /// The first reason why the group ended. `state`: 0 running, 1 being written, 2 ended.
 struct alignas(kCacheLine) AbortState {
   Word state;
   std::uint32_t rank;
-  std::uint32_t late;  ///< it was a deadline
+  std::uint32_t late;  ///< 1 if a deadline expired
   char reason[1000];
 };
 
@@ -114,9 +118,9 @@ struct alignas(kCacheLine) ControlHeader {
   AbortState abort;
 };
 
-/// Where things lie in the control segment of a group: header, RankState[size],
-/// Channel[size][size], staging slots, channel rings. Zeroed memory is its initial state. A page is
-/// touched first by the rank that writes it, which puts it on that rank's memory node.
+/// The layout of a group's control segment: header, RankState[size], Channel[size][size], staging
+/// slots, channel rings. Zeroed memory is the initial state. Each page is first touched by the rank
+/// that writes it, so the kernel places it on that rank's NUMA node.
 class Control {
  public:
   static std::size_t bytes(int size, std::size_t slot_bytes);

@@ -13,7 +13,7 @@
 namespace lockstep::shm {
 namespace {
 
-// Written by one thread under the engine's lock, read by peers at any time.
+// Called under the engine's lock. Peers may read `shared` at any time.
 void publish_last_transfer(LastTransfer& shared, const CallDescription& call) {
   std::array<std::uint64_t, LastTransfer::kWords> words{};
   std::memcpy(words.data(), &call, sizeof(call));
@@ -50,13 +50,13 @@ Engine::Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptio
 }
 
 Engine::~Engine() {
-  // A peer that sleeps on one of our words must look again and find that we are gone.
+  // Wake peers that sleep on this rank's words, so that they notice that it has left.
   control_.state(rank_).left.store(1, std::memory_order_seq_cst);
   wake_all(rank_);
 }
 
-// Failing is no harm: a kernel before 5.14 does not know it, and the pages come when they are
-// touched.
+// Errors are ignored: kernels before 5.14 do not support MADV_POPULATE_READ and map the pages on
+// first access.
 void Engine::map_incoming() const {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer != rank_)
@@ -86,13 +86,12 @@ void Engine::run(const CallDescription& call, std::uint64_t number, const std::b
   try {
     run_unguarded({call, number, input, output}, timeout, meanwhile);
   } catch (...) {
-    // The caller's memory is about to go: nothing of this group may touch it any more.
+    // The caller may free its memory now, so this engine must not access it any more.
     {
       const std::scoped_lock lock(mutex_);
       failed_ = true;
     }
-    abort(
-        str(rank_name(rank_), " failed in ", describe(call)));  // a no-op where the reason is known
+    abort(str(rank_name(rank_), " failed in ", describe(call)));  // a no-op if already aborted
     throw;
   }
 }
@@ -105,9 +104,8 @@ void Engine::run_unguarded(const Request& request, std::chrono::milliseconds tim
   {
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
-    // Sleeping peers are woken after these looks, because asking for sleepers takes as long as a
-    // look at a peer. There are no such looks if a peer needs this processor or messages may
-    // arrive.
+    // Poll briefly before waking sleeping peers, because checking for sleepers takes as long as
+    // polling a peer. Do not poll if a peer may need this processor or messages may arrive.
     const int looks = options_.patience.spin.count() == 0 || !channels_.idle() ? 0 : kLooks;
     if (looks > 0 && !place && can_run_tiny(request)) {
       if (run_tiny(request, looks, meanwhile)) return wake_sleepers();
@@ -136,9 +134,9 @@ bool Engine::can_run_tiny(const Request& request) {
          posted_ == released_ && all_released(posted_ + 1 - kRing);
 }
 
-// What the stages do to one chunk that travels in its arrival, in a straight line: a sum of a few
-// numbers is nothing but instructions. False where a peer has not come; then the stages go on with
-// it.
+// All stages of one inline chunk in straight-line code, because the time to sum a few numbers is
+// dominated by the number of instructions. Returns false if a peer has not arrived; the chunk is
+// then in the queue and completes in the regular stages.
 bool Engine::run_tiny(const Request& request, int looks, const std::function<void()>& meanwhile) {
   constexpr std::size_t kMostFloats = Arrival::kInlineBytes / sizeof(float);
   const std::uint32_t sequence = posted_;
@@ -194,7 +192,7 @@ std::optional<SymmetricPlace> Engine::place_to_use(const Request& request) const
   return request.piece_bytes < options_.in_place_bytes ? std::nullopt : find_place(request);
 }
 
-// Where all ranks' inputs lie, if they can be used without a copy.
+// The symmetric place of the ranks' inputs, if they can be used without a copy.
 std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
   const auto ranks = static_cast<std::size_t>(size_);
   switch (request.call.kind) {
@@ -212,7 +210,7 @@ std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
     case CallKind::kGather:
       return registry_.find(request.input, request.piece_bytes);
     default:
-      return std::nullopt;  // only the root of a scatter knows where its input is
+      return std::nullopt;  // only the root of a scatter knows the place of its input
   }
 }
 
@@ -343,8 +341,8 @@ std::optional<Engine::Blocker> Engine::not_released(std::uint32_t wanted) const 
                       "take the result of an operation before");
 }
 
-// A rank's count of released chunks is looked at again only when what was last seen is not enough:
-// it is a line that its owner writes all the time.
+// Reads the peers' `released` again only when the cached minimum is too low, because each owner
+// writes that cache line all the time.
 bool Engine::all_released(std::uint32_t wanted) {
   if (counter_difference(all_released_, wanted) >= 0) return true;
   std::uint32_t fewest = released_;
@@ -359,18 +357,20 @@ bool Engine::all_released(std::uint32_t wanted) {
 
 namespace {
 
-// The chunks that all must have released before this one can arrive: its place in the ring of
-// arrivals, and its slot, must not be in use any more.
+// The number of chunks that all ranks must have released before this chunk can arrive, so that its
+// entry in the ring of arrivals and its slot are no longer in use.
 std::uint32_t chunks_before(const Operation& operation) {
   const std::uint32_t ring = operation.sequence + 1 - kRing;
-  // A slot that has not been used for so long may have a number of any age.
+  // `slot_free_at` of a slot that has not been used recently may be arbitrarily old and is then
+  // ignored.
   const bool slot_is_later = operation.sequence - operation.slot_free_at < kRing - 1;
   return operation.staged && slot_is_later ? operation.slot_free_at : ring;
 }
 
 }  // namespace
 
-// What the oldest chunk waits for, in the order of the stages. Nothing while it can move.
+// The condition that blocks the oldest chunk, checked in the order of the stages; nullopt if the
+// chunk can advance.
 std::optional<Engine::Blocker> Engine::blocker() const {
   if (released_ != worked_) return not_worked(pending_.at(released_));
   if (worked_ != arrived_) return not_arrived(pending_.at(worked_));
@@ -385,7 +385,7 @@ bool Engine::try_arrive() {
   current.streamed = should_stream(current);
   RankState& mine = control_.state(rank_);
   mine.chunks[arrived_ % kRing] = current.description;
-  // A peer may be looking at this line all the time: all that goes into it goes at once.
+  // A peer may be polling this cache line, so all stores to it happen close together.
   history_ = mix(history_, fingerprint(current.description));
   Arrival& arrival = mine.arrival(arrived_);
   stages_.arrive(current);
@@ -434,10 +434,10 @@ void Engine::publish(Word& word, std::uint32_t value) {
   published_.push_back(&word);
 }
 
-// A peer counts itself among the sleepers, then looks at the word for the last time, and sleeps.
-// Both touch `sleepers` by an atomic change, and one of them is first: either we see that somebody
-// sleeps, or it sees what we have published. Asked once for all that has been published: it waits
-// for those stores.
+// A peer adds itself to `sleepers`, reads the word one last time and then sleeps. Both ranks access
+// `sleepers` by an atomic read-modify-write, so one of them is first: either this rank sees the
+// sleeper, or the peer sees the published value. `sleepers` is read once for all published words,
+// because the read has to wait for their stores.
 void Engine::wake_sleepers() {
   if (control_.state(rank_).sleepers.fetch_add(0, std::memory_order_seq_cst) != 0) {
     for (Word* word : published_) futex_wake_all(*word);
@@ -445,7 +445,7 @@ void Engine::wake_sleepers() {
   published_.clear();
 }
 
-// The peers that we waited for have published their operation on this chunk; it must be ours.
+// Checks that the peers that this rank waited for have published the same operation for this chunk.
 void Engine::compare(const Operation& operation, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
   const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).history;
@@ -460,8 +460,8 @@ void Engine::compare(const Operation& operation, Stages::Others others) {
   if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
 }
 
-// The last chunk, now or before, in which a peer did something else. A rank that needed nobody,
-// such as the root of a broadcast, has not compared until now.
+// Describes the latest chunk for which the peer published a different operation. It may be an
+// earlier chunk: a rank that waited for no peer, such as the root of a broadcast, did not compare.
 std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
   RankState& mine = control_.state(rank_);
   RankState& theirs = control_.state(peer);
@@ -481,7 +481,7 @@ std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
              describe(mine.chunks[sequence % kRing], " as number ", ""));
 }
 
-// A rank that gives without taking, the root of a broadcast, learns the cost from those who read.
+// A rank that only sends, such as the root of a broadcast, takes the cost from a reading peer.
 bool Engine::should_stream(const Operation& operation) const {
   if (size_ == 1 || operation.bytes < SharingCost::kLeastBytes) return false;
   const auto others = static_cast<std::uint32_t>(size_ - 1);
@@ -531,7 +531,7 @@ void Engine::wake_all(int rank) const {
 void Engine::throw_if_aborted() {
   const AbortState& shared = control_.header().abort;
   if (shared.state.load(std::memory_order_acquire) != kAborted) [[likely]] {
-    // Another rank may be about to write its reason, or have died over it.
+    // Another rank may be writing its reason, or may have died while writing it.
     if (failed_.load(std::memory_order_relaxed)) throw CommError("the group has ended");
     return;
   }
@@ -554,7 +554,7 @@ void Engine::throw_if_ended() {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !died(peer)) continue;
     {
-      const std::scoped_lock lock(mutex_);  // who moves something is through with it
+      const std::scoped_lock lock(mutex_);  // wait until no other thread is moving data
       failed_ = true;
     }
     fail(why_gone(peer));
@@ -563,7 +563,8 @@ void Engine::throw_if_ended() {
 
 void Engine::check() {
   throw_if_ended();
-  // A rank that left has completed its part, and others may be about to read it.
+  // A rank that left has completed its part, and peers may still have to read it. The group is
+  // therefore not aborted.
   for (int peer = 0; peer < size_; ++peer) {
     const std::string gone = peer == rank_ ? "" : why_gone(peer);
     if (!gone.empty()) throw CommError(gone);

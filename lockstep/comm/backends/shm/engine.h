@@ -1,11 +1,11 @@
-// The shared-memory engine: collectives and messages of the processes of one host, without LibTorch
-// and without a thread of its own.
+// The shared-memory engine: collectives and messages between the processes of one host. It does not
+// use LibTorch and has no thread of its own.
 //
 // A collective is cut into chunks, which move through three stages (control.h, operation.h):
-// arrive, work, release. Any call into the engine moves all of them, and all messages (channels.h),
-// as far as they can go; wait() does so until the wanted one is through, first spinning, then
-// sleeping on the words that are missing (patience.h). Data in symmetric memory is used where it
-// lies; other data goes through staging slots of the control segment.
+// arrive, work, release. Every call into the engine advances all chunks and all messages
+// (channels.h) as far as possible. wait() does so until the given operation is complete: it first
+// spins, then sleeps on the words that are missing (patience.h). Data in symmetric memory is used
+// in place; other data is copied through staging slots of the control segment.
 #pragma once
 
 #include <atomic>
@@ -35,35 +35,34 @@ namespace lockstep::shm {
 
 struct EngineOptions {
   PatienceOptions patience{};
-  /// Bytes of one staging slot: small enough that chunks are still in the cache when they are
+  /// Bytes of one staging slot. Small enough that a chunk is still in the cache when it is
   /// combined.
   std::size_t slot_bytes = std::size_t{256} << 10;
-  /// Up to this size, in bytes, every rank combines everything itself, which takes one round of
+  /// Up to this size, in bytes, every rank combines the whole chunk, which takes one round of
   /// waiting instead of two.
   std::size_t small_bytes = std::size_t{8} << 10;
-  /// Symmetric memory is used in place from this size on, in bytes. Below it, one more round of
-  /// waiting costs more than a copy.
+  /// Symmetric memory is used in place from this size on, in bytes. Below it, the additional round
+  /// of waiting costs more than a copy.
   std::size_t in_place_bytes = 1024;
-  /// The names of the ranks in messages; 0, 1, ... where empty.
+  /// The ranks' names in error messages; empty: 0, 1, ...
   std::vector<int> world_ranks{};
-  /// Other operations that this process has under way; may be null.
+  /// The operations that this process has under way in all groups; may be null.
   std::shared_ptr<Progress> progress{};
 };
 
-/// One rank's view of a group. Safe to use from several threads of the rank; all ranks must post
-/// the same collectives in the same order. Errors: CommError when a peer died, left, aborted or
-/// called something else; TimeoutError at a deadline. After an error the group is aborted for all
-/// ranks.
+/// One rank's view of a group. May be used from several threads of the rank. All ranks must post
+/// the same collectives in the same order. Throws CommError when a peer died, left, aborted or made
+/// a different call, and TimeoutError at a deadline. An error aborts the group for all ranks.
 class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
  public:
-  /// The number after the last chunk of a call; wait(ticket) waits for all before it.
+  /// One past the number of a call's last chunk. wait(ticket) waits for all chunks before it.
   using Ticket = std::uint32_t;
 
   static std::size_t control_bytes(int size, const EngineOptions& options = {});
 
   /// `control` is the group's control segment, zeroed when the first rank attaches.
   Engine(std::shared_ptr<Segment> control, int rank, int size, EngineOptions options = {});
-  /// Leaves the group; peers that still wait for this rank get a CommError. Does not block.
+  /// Leaves the group without blocking. Peers that still wait for this rank throw CommError.
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -71,50 +70,51 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Puts the pages of the rings there in which this rank's messages come, when all ranks have
-  /// attached (and so have put there those that they fill): else the first messages would.
+  /// Maps the pages of this rank's incoming rings, so that the first messages need not. Call it
+  /// when all ranks have attached: the constructor allocates the pages of the outgoing rings.
   void map_incoming() const;
 
-  /// From now on waits notice the death of a peer. `pids[r]` is the process of rank r.
+  /// From this call on, waits detect the death of a peer. `pids[r]` is the process of rank r.
   void watch(const std::vector<pid_t>& pids);
 
-  /// Starts a collective. `input` and `output` as Collective (comm/collective.h) has them, null
-  /// where a rank gives or gets nothing; for broadcast, reduce and all_reduce both are the same
-  /// memory. The engine uses them until the call is complete, and holds `keep_alive`, their owner,
-  /// as long.
+  /// Starts a collective. `input` and `output` have the layout described at Collective
+  /// (comm/collective.h), and are null if the rank has no input or output. For broadcast, reduce
+  /// and all_reduce both are the same memory. The engine accesses them, and holds their owner
+  /// `keep_alive`, until the call is complete.
   Ticket post(const CallDescription& call, std::uint64_t number, const std::byte* input,
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 
-  /// post() and wait() in one, without a lock in between where it is over within a microsecond.
+  /// post() followed by wait(), under a single lock if the call completes within a microsecond.
   /// `meanwhile` is called once, when peers can see what this rank has posted.
   void run(const CallDescription& call, std::uint64_t number, const std::byte* input,
            std::byte* output, std::chrono::milliseconds timeout,
            const std::function<void()>& meanwhile);
 
-  /// Starts a message. `call` is a kSend or kRecv whose root is the peer, not this rank. Both sides
-  /// give the same `fingerprint` (MessageTag).
+  /// Starts a message. `call` is a kSend or kRecv whose root is the peer, which must not be this
+  /// rank. Both sides must pass the same `fingerprint` (see MessageTag).
   std::shared_ptr<Transfer> post(const CallDescription& call, int tag, std::byte* data,
                                  std::shared_ptr<const void> keep_alive = nullptr,
                                  std::uint32_t fingerprint = 0);
 
-  /// Moves what can be moved; true when everything before `ticket` is complete. Throws as wait().
+  /// Advances all operations. Returns whether all chunks before `ticket` are complete. Throws like
+  /// wait().
   bool test(Ticket ticket);
   bool test(const Transfer& transfer);
   void wait(Ticket ticket, std::chrono::milliseconds timeout);
   void wait(const Transfer& transfer, std::chrono::milliseconds timeout);
 
-  /// Collective. Zeroed symmetric memory, page aligned; freed when the last owner lets go, on each
-  /// rank by itself. ConfigError on all ranks, and the group goes on, where this host has not as
-  /// much left.
+  /// Collective. Allocates zeroed, page-aligned symmetric memory. Each rank frees its own when its
+  /// last owner releases it. If the host does not have enough memory, throws ConfigError on all
+  /// ranks; the group remains usable.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
-  /// Where [data, data + bytes) lies in such memory. Nothing for other memory, that of a peer's
-  /// slice too.
+  /// The place of [data, data + bytes) in symmetric memory; nullopt for any other memory, including
+  /// a peer's slice.
   std::optional<SymmetricPlace> place_of(const std::byte* data, std::size_t bytes) const {
     return registry_.find(data, bytes);
   }
 
-  /// `late`: as TimeoutError.
+  /// Aborts the group for all ranks. `late`: peers throw TimeoutError instead of CommError.
   void abort(const std::string& reason, bool late = false);
 
   /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
@@ -135,11 +135,11 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   };
   /// The condition that a wait waits for.
   struct Goal {
-    const Transfer* transfer = nullptr;  // else:
+    const Transfer* transfer = nullptr;  // null: wait for `ticket`
     Ticket ticket = 0;
   };
 
-  /// The argument of post().
+  /// The arguments of post().
   struct Request {
     const CallDescription& call;
     std::uint64_t number;
@@ -208,22 +208,22 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   std::optional<Liveness> liveness_;
   SymmetricRegistry registry_;
   std::atomic<std::uint32_t> next_range_ = 0;
-  std::atomic<Clock::rep> next_doubt_ = 0;  // when a test looks again whether the peers live
-  std::atomic<bool> failed_ = false;        // this rank gave up: nothing of its moves any more
+  std::atomic<Clock::rep> next_doubt_ = 0;  // when a test checks next whether the peers are alive
+  std::atomic<bool> failed_ = false;        // this rank has failed and moves no more data
 
   std::mutex mutex_;  // guards the members below
   SharingCost sharing_cost_;
   Channels channels_;
-  std::vector<Word*> published_;  // whose sleepers have not been woken yet
+  std::vector<Word*> published_;  // words whose sleepers have not been woken yet
   OperationQueue pending_;        // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
-  std::uint64_t history_ = 0;  // of all that this rank has arrived at
+  std::uint64_t history_ = 0;  // fingerprint of all chunks that this rank has arrived at
   std::uint32_t posted_ = 0;
   std::uint32_t arrived_ = 0;
   std::uint32_t worked_ = 0;
   std::uint32_t released_ = 0;
-  std::uint32_t all_released_ = 0;  // chunks that all ranks had released at the last look, or fewer
+  std::uint32_t all_released_ = 0;  // a lower bound of the chunks that all ranks have released
 };
 
 }  // namespace lockstep::shm

@@ -14,15 +14,15 @@
 namespace lockstep::shm {
 namespace {
 
-// The texts of a round are a tag and a value, or a tag and the reason why there is none.
+// Each text of a round is kYes followed by a value, or kNo followed by the reason for the refusal.
 constexpr char kYes = 'y';
 constexpr char kNo = 'n';
 
-// Where ranks outnumber the processors, spinning steals the time of the rank that is waited for.
+// Used when there are more ranks than processors, where spinning takes time from the awaited rank.
 constexpr PatienceOptions kSharedProcessors{std::chrono::microseconds(0),
                                             std::chrono::milliseconds(2)};
 
-// The announcement of rank 0: where its control segment is, and its expected contents.
+// Rank 0's announcement: the address of its control segment and the nonce at its start.
 struct Announcement {
   SegmentAddress address;
   std::uint64_t nonce[2] = {0, 0};
@@ -31,7 +31,7 @@ struct Announcement {
 // The reply of a rank that has opened the segment.
 struct Member {
   pid_t pid = 0;
-  std::uint64_t pid_namespace = 0;  ///< process numbers mean the same only within one
+  std::uint64_t pid_namespace = 0;  ///< PIDs are comparable only within one namespace
   cpu_set_t cpus{};
 };
 
@@ -52,7 +52,7 @@ bool from_text(const std::string& text, Value& value) {
 
 std::string refusal(const CommError& error) { return std::string(1, kNo) + error.what(); }
 
-// Whether all ranks said yes; else the first refusal.
+// Whether all ranks agreed; if not, sets `why_not` to the first refusal.
 bool all_said_yes(const std::vector<std::string>& texts, std::string& why_not) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (!texts[rank].empty() && texts[rank][0] == kYes) continue;
@@ -92,7 +92,7 @@ Member this_process() {
   return member;
 }
 
-// A rank that spins while a peer has no processor to run on delays what it waits for.
+// Whether there are more ranks than processors. A spinning rank would then delay its own peers.
 bool share_processors(const std::vector<Member>& members) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -100,7 +100,7 @@ bool share_processors(const std::vector<Member>& members) {
   return CPU_COUNT(&all) < static_cast<int>(members.size());
 }
 
-// Round one and two: the memory, and who has it.
+// Rounds one and two: rank 0 announces the segment, and every rank reports whether it opened it.
 std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOptions& options,
                                       std::vector<Member>& members, std::string& why_not) {
   const std::size_t bytes = Engine::control_bytes(exchange.size(), options);

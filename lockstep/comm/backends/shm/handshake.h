@@ -1,4 +1,4 @@
-// The proof that all ranks are on one host.
+// The handshake by which ranks prove that they are all on one host.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace lockstep::shm {
 
-/// Collective. Three rounds: rank 0 says where its memory is; every rank opens it and looks for a
-/// secret in it; every rank watches all other processes. Null, on all ranks, where a step fails on
-/// any; then `why_not` says which rank could not and why. The engine is a member of
-/// options.progress from then on.
+/// Collective. Runs three rounds: rank 0 publishes the address of its segment; every rank opens it
+/// and checks a secret in it; every rank starts to watch the other ranks' processes. If a step
+/// fails on any rank, returns null on all ranks and sets `why_not` to the rank and the reason. The
+/// returned engine has been added to options.progress.
 std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options,
                                     std::string& why_not);
 

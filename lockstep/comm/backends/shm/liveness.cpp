@@ -45,7 +45,7 @@ std::vector<int> Liveness::dead_ranks() const {
   return dead;
 }
 
-// The state follows the program's name, which is in parentheses and may contain some.
+// The state follows the program's name, which is in parentheses and may itself contain parentheses.
 bool Liveness::is_stopped(int rank) const {
   std::ifstream file(str("/proc/", pids_[static_cast<std::size_t>(rank)], "/stat"));
   std::string line;

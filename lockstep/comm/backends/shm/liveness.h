@@ -1,4 +1,4 @@
-// Which processes of a group are still alive, without asking them.
+// Checks which processes of a group are alive, without communicating with them.
 #pragma once
 
 #include <sys/types.h>
@@ -7,20 +7,21 @@
 
 namespace lockstep::shm {
 
-/// Holds one pidfd per rank: a descriptor that becomes readable when that very process ends, even
-/// if its number is used again. A check costs one system call.
+/// Holds one pidfd per rank: a descriptor that becomes readable when that process ends. It stays
+/// correct when the PID is reused. A check costs one system call.
 class Liveness {
  public:
-  /// `pids[r]` is the process of rank r. CommError when one cannot be watched (already dead).
+  /// `pids[r]` is the process of rank r. Throws CommError when a process cannot be watched, for
+  /// example because it is already dead.
   explicit Liveness(const std::vector<pid_t>& pids);
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
   bool is_dead(int rank) const;
-  /// In one system call.
+  /// Checks all ranks in one system call.
   std::vector<int> dead_ranks() const;
-  /// Alive, but by a signal or a debugger kept from running.
+  /// Whether the process is alive but stopped by a signal or a debugger.
   bool is_stopped(int rank) const;
 
  private:

@@ -15,12 +15,13 @@ bool gives_a_part_to_each(CallKind kind) {
          kind == CallKind::kAllToAll;
 }
 
-// In place, source and destination are the same memory.
+// When a call works in place, source and destination are the same memory.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// To where only peers read: past the caches where a line that two processors share is slow.
+// Copies into memory that only peers read, with streaming stores if transfers between the
+// processors' caches are slow.
 void copy_stage(std::byte* to, const std::byte* from, const Operation& operation,
                 std::size_t bytes) {
   operation.streamed ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes);
@@ -53,7 +54,8 @@ bool Stages::two_stages(const Operation& operation) const {
   return (kind == CallKind::kAllReduce || kind == CallKind::kReduce) && !operation.small;
 }
 
-// The part of a chunk that `rank` combines: whole cache lines, so that no two ranks write one.
+// The part of a chunk that `rank` combines. It consists of whole cache lines, so that no two ranks
+// write to the same line.
 Stages::Range Stages::share(const Operation& operation, int rank) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t lines = (operation.bytes + kCacheLine - 1) / kCacheLine;
@@ -62,12 +64,12 @@ Stages::Range Stages::share(const Operation& operation, int rank) const {
   return {begin, std::min(operation.bytes - begin, per_rank)};
 }
 
-// Bytes between the parts for two ranks in a staging slot.
+// The distance in bytes between the parts for consecutive ranks in a staging slot.
 std::size_t Stages::part_bytes() const {
   return round_down(control_.slot_bytes() / static_cast<std::size_t>(size_), kCacheLine);
 }
 
-// What `rank` gives to this rank (or to all) in this chunk.
+// The data that `rank` contributes to this rank (or to all ranks) in this chunk.
 const std::byte* Stages::given(const Operation& operation, int rank) const {
   const bool parts = gives_a_part_to_each(operation.description.call.kind);
   const auto me = static_cast<std::size_t>(rank_);
@@ -80,7 +82,8 @@ const std::byte* Stages::given(const Operation& operation, int rank) const {
   return staging(operation, rank) + (parts ? me * part_bytes() : 0);
 }
 
-// Where `rank` puts what it gives: a little travels with the word that announces it.
+// Where `rank` stages its contribution. A small one is stored next to the counter that announces
+// it.
 std::byte* Stages::staging(const Operation& operation, int rank) const {
   return is_inline(operation) ? control_.state(rank).arrival(operation.sequence).data
                               : control_.slot(rank, operation.slot);
@@ -106,7 +109,7 @@ void Stages::arrive(const Operation& operation) const {
     case CallKind::kReduce:
     case CallKind::kAllReduce:
       if (operation.small) return copy_stage(slot, operation.input, operation, operation.bytes);
-      // My own share I combine from where it is.
+      // This rank's own share is combined directly from its input.
       for (int peer = 0; peer < size_; ++peer) {
         const Range theirs = share(operation, peer);
         if (peer == rank_) continue;
@@ -133,7 +136,8 @@ void Stages::arrive(const Operation& operation) const {
 }
 
 void Stages::expect(const Operation& operation) const {
-  constexpr std::size_t kMostBytes = 256;  // of all peers: more would hold up who still writes it
+  // For all peers together. More would slow down a peer that is still writing its data.
+  constexpr std::size_t kMostBytes = 256;
   const auto peers = static_cast<std::size_t>(size_ - 1);
   if (!operation.staged || operation.bytes * peers > kMostBytes) return;
   for (int peer = 0; peer < size_; ++peer) {
@@ -191,7 +195,7 @@ void Stages::work(const Operation& operation) const {
 Stages::Others Stages::before_release(const Operation& operation) const {
   const CallKind kind = operation.description.call.kind;
   if (operation.place) {
-    // Peers may still read what is ours.
+    // Peers may still be reading this rank's memory.
     if (kind == CallKind::kGather) return is_root(operation) ? Others::kNobody : Others::kRoot;
     return Others::kAll;
   }
@@ -222,8 +226,8 @@ void Stages::take_pieces(const Operation& operation) const {
   }
 }
 
-// In a symmetric broadcast among N ranks, each rank reads all but an N-th from the root, and the
-// root writes the remaining N-th to each rank, so that all copy (N - 1) / N of the piece in
+// In a symmetric broadcast among N ranks, each rank reads (N - 1) / N of the piece from the root,
+// and the root writes the remaining 1 / N to each rank. All ranks therefore copy the same amount in
 // parallel.
 void Stages::copy_between(const Operation& operation) const {
   const auto ranks = static_cast<std::size_t>(size_);
@@ -263,13 +267,13 @@ void Stages::combine_share(const Operation& operation) const {
   reduce_into(operation, sources.data(), destinations.data(), count, mine.bytes);
 }
 
-// Into my output, if I get one, and into my slot, for the others.
+// Combines this rank's share into its output, if it receives one, and into its slot for the peers.
 void Stages::combine_staged_share(const Operation& operation, const std::byte* const* sources,
                                   Range mine, bool all) const {
   std::byte* const own = operation.output + mine.begin;
   std::byte* const shared = control_.slot(rank_, operation.slot) + mine.begin;
   if (all && operation.streamed) {
-    // In blocks that are still in the cache when they are copied.
+    // The blocks are small enough to be still in the cache when they are copied.
     constexpr std::size_t kBlock = 4096;
     std::array<const std::byte*, kMaxRanks> block;
     for (std::size_t at = 0; at < mine.bytes; at += kBlock) {

@@ -1,24 +1,25 @@
 // One chunk of a collective, and what each rank does with it in the three stages.
 //
-// Notation: a call gives every rank a "piece" of the same size. Some calls give one piece
-// (broadcast, reduce, all_reduce, gather, all_gather), the others one for each rank. Pieces that do
-// not lie in symmetric memory are cut into chunks that fit a staging slot.
+// Notation: all "pieces" of a call have the same size. In broadcast, reduce, all_reduce, gather and
+// all_gather a rank contributes one piece; in the other calls it contributes one piece per rank.
+// Pieces outside symmetric memory are cut into chunks that fit into a staging slot. The columns
+// "before the work" and "before the release" name the ranks that must have arrived or worked.
 //
 //                   before the work   work                               before the release
 //   barrier         all               -                                  -
-//   broadcast       the root          take the root's chunk              -
-//     symmetric     all               take most of it; the root gives    all
-//                                     the rest to each: all copy alike
-//   scatter         the root          take my part of the root's         -
-//   gather          root: all         root: take all                     -
-//   all_gather      all               take all                           -
-//   all_to_all      all               take my part of all                -
-//   reduce_scatter  all               combine my part of all             -
+//   broadcast       the root          copy the root's chunk              -
+//     symmetric     all               copy most of it; the root writes   all
+//                                     the rest to each peer
+//   scatter         the root          copy own part of the root's chunk  -
+//   gather          root: all         root: copy all pieces              -
+//   all_gather      all               copy all pieces                    -
+//   all_to_all      all               copy own part of all chunks        -
+//   reduce_scatter  all               combine own part of all chunks     -
 //   all_reduce      all               small: combine everything          -
-//                                     else: combine my share             all; take their shares
-//   reduce          all               the same for the root              the same for the root
+//                                     else: combine own share            all; copy their shares
+//   reduce          all               like all_reduce; result on root    like all_reduce; on root
 //
-// What is read in symmetric memory may be changed by its owner only after all have worked on it.
+// The owner of symmetric memory may change it only after all ranks have worked on the chunk.
 #pragma once
 
 #include <cstddef>
@@ -33,45 +34,45 @@ namespace lockstep::shm {
 
 struct Operation {
   ChunkDescription description;
-  const std::byte* input = nullptr;  ///< this chunk of the (first) piece that this rank gives
-  std::byte* output = nullptr;       ///< this chunk of the (first) piece that this rank gets
-  std::size_t bytes = 0;             ///< of this chunk of one piece
-  std::size_t stride = 0;            ///< from one rank's piece to the next: bytes of a whole piece
-  std::optional<SymmetricPlace> place;  ///< of `input` on all ranks; absent: staged
-  bool small = false;                   ///< one stage less: every rank combines everything
-  bool streamed = false;                ///< staged past the caches (this rank's own choice)
+  const std::byte* input = nullptr;  ///< this chunk of the first piece that this rank contributes
+  std::byte* output = nullptr;       ///< this chunk of the first piece that this rank receives
+  std::size_t bytes = 0;             ///< size of the chunk within one piece
+  std::size_t stride = 0;            ///< bytes of a whole piece, from one rank's piece to the next
+  std::optional<SymmetricPlace> place;  ///< place of `input` on all ranks; absent if staged
+  bool small = false;                   ///< every rank combines everything, which saves one stage
+  bool streamed = false;                ///< staged with streaming stores (this rank's own choice)
   std::uint32_t sequence = 0;           ///< the number of this chunk
-  bool staged = false;                  ///< has a slot:
+  bool staged = false;                  ///< whether the chunk uses `slot`
   std::uint32_t slot = 0;
-  std::uint32_t slot_free_at =
-      0;  ///< all must have released this many chunks before the slot is ours
+  /// All ranks must have released this many chunks before the slot may be used.
+  std::uint32_t slot_free_at = 0;
   std::shared_ptr<const void> keep_alive;
 };
 
-/// How much of a piece fits into one chunk.
+/// The number of bytes of a piece that fit into one chunk.
 std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes);
 
-/// The steps of one rank for its chunks. Holds no state except memory locations.
+/// Executes one rank's stages of its chunks. Holds no state except memory locations.
 class Stages {
  public:
   Stages(const Control& control, int rank)
       : control_(control), rank_(rank), size_(control.size()) {}
 
-  /// Whether the chunk travels in the arrivals and needs no slot.
+  /// Whether the chunk's data is stored in the Arrival, so that it needs no slot.
   static bool is_inline(const Operation& operation);
 
   /// The peers that a stage waits for.
   enum class Others { kNobody, kRoot, kAll };
 
   void arrive(const Operation& operation) const;
-  /// Asks for the peers' data of a very small chunk, so that it comes together with the word that
-  /// announces it.
+  /// Prefetches the peers' data of a very small chunk, so that it arrives together with the counter
+  /// that announces it.
   void expect(const Operation& operation) const;
   Others before_work(const Operation& operation) const;
   void work(const Operation& operation) const;
   Others before_release(const Operation& operation) const;
   void release(const Operation& operation) const;
-  /// Whether a peer waits until this rank has worked: `worked` must be published.
+  /// Whether peers wait until this rank has worked on the chunk; if so, it publishes `worked`.
   bool work_is_awaited(const Operation& operation) const;
 
  private:

@@ -1,4 +1,5 @@
-// Chunks in the order of their numbers: a ring that grows, so that posting one allocates nothing.
+// A queue of chunks in the order of their numbers. It is a growing ring, so that posting a chunk
+// usually allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class OperationQueue {
   Operation& at(std::uint32_t sequence) { return ring_[sequence & mask()]; }
   const Operation& at(std::uint32_t sequence) const { return ring_[sequence & mask()]; }
 
-  /// A new last chunk, in its initial state but for its number.
+  /// Appends a chunk in its initial state, except for its number.
   Operation& push() {
     if (size_ == ring_.size()) grow();
     const std::uint32_t sequence = first_ + size_++;
@@ -27,7 +28,7 @@ class OperationQueue {
     return operation;
   }
 
-  /// A chunk that was over before it could be pushed.
+  /// Skips the number of a chunk that completed without being pushed. The queue must be empty.
   void skip() { ++first_; }
 
   void pop() {
@@ -46,7 +47,7 @@ class OperationQueue {
     ring_ = std::move(larger);
   }
 
-  std::vector<Operation> ring_;  // a power of two
+  std::vector<Operation> ring_;  // the size is a power of two
   std::uint32_t first_ = 0;
   std::uint32_t size_ = 0;
 };

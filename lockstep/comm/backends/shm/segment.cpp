@@ -14,7 +14,7 @@
 namespace lockstep::shm {
 namespace {
 
-// Segments that this process created and whose descriptor is open, for ranks that are threads.
+// Segments that this process created and whose descriptors are open, for ranks that are threads.
 struct OwnSegments {
   std::mutex mutex;
   std::map<int, std::weak_ptr<Segment>> by_descriptor;
@@ -32,8 +32,8 @@ std::byte* map_whole(int fd, std::size_t bytes) {
     close(fd);
     throw CommError(str("shared memory: cannot map ", bytes, " bytes: ", errno_text(error)));
   }
-  // Two ranks' worth of page faults cost more than a reduction; huge pages where the kernel gives
-  // them to shared memory.
+  // The page faults of two ranks cost more than a reduction, so ask for huge pages, if the kernel
+  // provides them for shared memory.
   madvise(address, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(address);
 }
@@ -67,8 +67,8 @@ std::shared_ptr<Segment> Segment::open(const SegmentAddress& address) {
     throw CommError("shared memory: the segment of another thread is gone");
   }
   const std::string path = str("/proc/", address.pid, "/fd/", address.fd);
-  // Looked at before it is opened: on another host the path may lead to anything, a terminal or a
-  // pipe, whose mere opening has effects.
+  // Check the file before opening it: on another host the path may lead to any file, for example a
+  // terminal or a pipe, and opening it may have side effects.
   struct stat info{};
   const auto is_ours = [&] {
     return S_ISREG(info.st_mode) && info.st_nlink == 0 &&

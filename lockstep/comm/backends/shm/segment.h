@@ -1,9 +1,10 @@
-// A piece of memory that the ranks of one host share and nobody else can open.
+// A memory segment that the ranks of one host share and no other process can open.
 //
-// It is a memfd: it has no name in any file system, so nothing is left behind by a crash, and it is
-// gone when the last process that maps it is gone. A peer opens it as /proc/PID/fd/FD, which the
-// kernel allows to the same user (or root) on the same host only; that is also our proof of being
-// on one host. Its size is sealed, so no peer can shrink it under our feet.
+// The segment is a memfd. It has no name in any file system, so a crash leaves nothing behind, and
+// the kernel frees it when the last process that maps it exits. A peer opens it as /proc/PID/fd/FD,
+// which the kernel permits only for the same user (or root) on the same host. A successful open
+// therefore also proves that both ranks are on one host. The size is sealed, so a peer cannot
+// shrink the segment while it is in use.
 #pragma once
 
 #include <sys/types.h>
@@ -13,22 +14,23 @@
 
 namespace lockstep::shm {
 
-/// Where a peer finds a segment. Plain data: it travels through a store or through shared memory.
+/// The address by which a peer opens a segment. Plain data, sent through a store or shared memory.
 struct SegmentAddress {
   pid_t pid = 0;
   int fd = -1;
   std::size_t bytes = 0;
 };
 
-/// A mapping of a segment. Held by shared_ptr; unmapped with the last owner.
+/// A mapping of a segment. Held by shared_ptr; unmapped when the last owner releases it.
 class Segment {
  public:
-  /// New zeroed memory of at least `bytes`. CommError when the kernel has none left.
+  /// Creates a zeroed segment of at least `bytes`. Throws CommError when the kernel is out of
+  /// memory.
   static std::shared_ptr<Segment> create(std::size_t bytes);
 
-  /// The memory that a peer created. Within one process (ranks as threads) it is the same mapping,
-  /// so that ThreadSanitizer sees one address. CommError when it cannot be opened: another host,
-  /// another user, another PID namespace, or a peer that died.
+  /// Opens a segment that a peer created. Ranks that are threads of one process share the mapping,
+  /// so that ThreadSanitizer sees one address. Throws CommError when the segment cannot be opened:
+  /// the peer is on another host, belongs to another user or PID namespace, or has died.
   static std::shared_ptr<Segment> open(const SegmentAddress& address);
 
   ~Segment();
@@ -41,8 +43,8 @@ class Segment {
   /// Valid on the creator until close_descriptor().
   SegmentAddress address() const;
 
-  /// After all peers have opened it the descriptor is not needed any more, and from then on nobody
-  /// can open the memory.
+  /// Closes the file descriptor, after which no process can open the segment. Call it when all
+  /// peers have opened the segment.
   void close_descriptor();
 
  private:

@@ -1,9 +1,10 @@
 // The cost of reading data that another processor has just written.
 //
-// Some 30 ns where the two share a cache, several times that where they do not (and a virtual
-// machine's processors may move apart while it runs). Where it is dear, data for others is better
-// written past the caches and read from memory, which prefetching hides, than handed over line by
-// line: that was measured as 3 to 4 times as fast, and half as fast where it is cheap.
+// The cost is about 30 ns if the two processors share a cache and several times that if they do
+// not. It can change while a virtual machine runs, because its processors may be moved. If the cost
+// is high, data for peers is better written with streaming stores and read from memory, where
+// prefetching hides the latency, than transferred line by line between caches. Streaming measured
+// 3 to 4 times as fast where the cost is high, and half as fast where it is low.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +17,16 @@
 
 namespace lockstep::shm {
 
-/// An average that follows what is read now and then. Readers notice it, writers act on it: it lies
-/// in shared memory, written by its rank alone.
+/// A moving average of one rank's cost, sampled occasionally. The reading rank measures it; peers
+/// that write data for that rank act on it. It lies in shared memory and only its rank writes it.
 class SharingCost {
  public:
   explicit SharingCost(Word& shared) : shared_(shared) {}
 
-  /// Data in pieces smaller than this is handed over through the caches in any case.
+  /// Pieces smaller than this are always written through the caches.
   static constexpr std::size_t kLeastBytes = std::size_t{16} << 10;
 
-  /// Reads the line at `written`, which a peer has just written, and notes how long that takes.
+  /// Reads the line at `written`, which a peer has just written, and adds the time to the average.
   void note(const void* written) {
     const auto start = Clock::now();
     (void)*static_cast<const volatile std::byte*>(written);
@@ -37,14 +38,14 @@ class SharingCost {
                   std::memory_order_relaxed);
   }
 
-  /// Whether what a rank with this average reads should be written past the caches.
+  /// Whether data for a rank with this average should be written with streaming stores.
   static bool is_dear(const Word& of_reader) {
     return of_reader.load(std::memory_order_relaxed) > kDearNanoseconds * kScale;
   }
 
  private:
-  static constexpr std::uint32_t kDearNanoseconds = 100;  // the clock's 20 to 25 ns included
-  static constexpr std::int64_t kMostNanoseconds = 2000;  // an interruption is not a cost
+  static constexpr std::uint32_t kDearNanoseconds = 100;  // includes 20 to 25 ns for the clock
+  static constexpr std::int64_t kMostNanoseconds = 2000;  // caps samples that were interrupted
   static constexpr std::uint32_t kWeight = 8;
   static constexpr std::uint32_t kScale = 1024;
 

@@ -18,27 +18,27 @@
 namespace lockstep::shm {
 namespace {
 
-// The tag of the messages of an uneven all_to_all; those of users are not negative, those of
-// algorithms not so far below.
+// The tag of messages of an uneven all_to_all. Tags of users are not negative, and the negative
+// tags of algorithms do not reach the minimum.
 constexpr int kAllToAllTag = std::numeric_limits<int>::min();
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
 
-// From a tensor's first byte to its last.
+// The number of bytes from a tensor's first byte to its last.
 std::size_t bytes_spanned(const torch::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
 }
 
-// What lies in the slice of `rank` where `like` lies in ours.
+// The counterpart in the slice of `rank` of `like`, which lies at `place` in this rank's slice.
 torch::Tensor view_at(const SymmetricPlace& place, int rank, const torch::Tensor& like) {
   return torch::from_blob(
       place.range->slice(rank) + place.offset, like.sizes(), like.strides(),
       [segment = place.range->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
 }
 
-// Common to both kinds of Work: an end that happens once, and its error.
+// Base class of both kinds of Work. It ends once and then holds its error, if any.
 class ShmWork : public Work {
  public:
   ShmWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout)
@@ -80,7 +80,7 @@ class ShmWork : public Work {
     const std::scoped_lock lock(mutex_);
     return ended_;
   }
-  // Several threads may come to it; the first says how.
+  // Several threads may call this; only the first call has an effect.
   void end(std::exception_ptr error) {
     const std::scoped_lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
@@ -162,8 +162,8 @@ class ShmBackend final : public Backend {
     return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
   }
 
-  // The caller holds the tensors until the operation is complete or the engine touches nothing any
-  // more.
+  // The caller holds the tensors until the operation is complete or the engine has failed and no
+  // longer accesses them.
   void run(const Collective& call, const std::function<void()>& meanwhile) override {
     if (call.uneven()) return Backend::run(call, meanwhile);
     const auto [input, output] = buffers(call);
@@ -194,8 +194,8 @@ class ShmBackend final : public Backend {
     if (!place) return {};
     std::vector<torch::Tensor> views;
     for (int rank = 0; rank < engine_->size(); ++rank) {
-      // Through its own the caller may communicate: only that one keeps the memory known to the
-      // engine.
+      // Return the caller's tensor itself for its own rank: only that tensor keeps the memory
+      // registered with the engine, so that the caller can communicate through it.
       views.push_back(rank == engine_->rank() ? tensor : view_at(*place, rank, tensor));
     }
     return views;
@@ -223,7 +223,7 @@ class ShmBackend final : public Backend {
                          tag.fingerprint);
   }
 
-  // As the engine has them: in place, both are the same memory.
+  // The input and output as the engine expects them: the same memory for calls that work in place.
   static std::pair<const std::byte*, std::byte*> buffers(const Collective& call) {
     std::byte* const input = bytes_of(call.input);
     std::byte* const output = bytes_of(call.output);
@@ -240,8 +240,8 @@ class ShmBackend final : public Backend {
     }
   }
 
-  // Only each pair knows how much it exchanges, so the pieces travel as messages. That all ranks
-  // call it, with splits, shows in a collective that moves nothing.
+  // Only the two ranks of a pair know how much they exchange, so the pieces are sent as messages.
+  // An empty collective verifies that all ranks make the same call with splits.
   std::shared_ptr<Work> start_uneven(const Collective& call) {
     const auto ticket = engine_->post(call.description, call.number, nullptr, nullptr, nullptr);
     const int rank = engine_->rank();

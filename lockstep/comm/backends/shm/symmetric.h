@@ -1,5 +1,5 @@
-// Symmetric memory: one slice for each rank in one segment, so that a place in "my" slice has a
-// counterpart in every peer's slice, which I can read and write directly.
+// Symmetric memory: a segment with one slice per rank. Each place in a rank's own slice has a
+// counterpart in every peer's slice, which the rank can read and write directly.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct SymmetricRange {
   }
 };
 
-/// A piece of memory inside a range: the same bytes on rank r are at range->slice(r) + offset.
+/// A place inside a range. Its counterpart on rank r is at range->slice(r) + offset.
 struct SymmetricPlace {
   std::shared_ptr<const SymmetricRange> range;
   std::size_t offset = 0;
@@ -36,7 +36,8 @@ class SymmetricRegistry {
  public:
   void add(std::shared_ptr<const SymmetricRange> range);
   void remove(const SymmetricRange* range);
-  /// The place of [data, data + bytes), if it lies entirely in this rank's slice of one range.
+  /// The place of [data, data + bytes) if it lies entirely in this rank's slice of one range, else
+  /// nullopt.
   std::optional<SymmetricPlace> find(const std::byte* data, std::size_t bytes) const;
 
  private:

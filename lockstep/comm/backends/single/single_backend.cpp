@@ -27,7 +27,7 @@ class SingleBackend final : public Backend {
 
   bool runs_on_stream() const override { return true; }
 
-  // The reduction of one value is that value, but for the factor of a pre-multiplied sum.
+  // The reduction of one value is that value, except that a pre-multiplied sum applies its factor.
   std::shared_ptr<Work> start(const Collective& call) override {
     check();
     const torch::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// The backend of a group of one rank: every collective completes at once.
+// The backend of a group of one rank. Every collective completes immediately.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace lockstep::single {
 
-/// `device` is where allocate() allocates.
+/// allocate() allocates memory on `device`.
 std::shared_ptr<Backend> make(torch::Device device);
 
 }  // namespace lockstep::single

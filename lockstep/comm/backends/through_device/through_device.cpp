@@ -13,9 +13,8 @@ namespace {
 
 using torch::Tensor;
 
-// Where the copies and the calls of the inner backend are queued: not in the caller's stream, in
-// which they would wait for work that has nothing to do with them. A CPU has no queue: there
-// everything is complete when it returns.
+// The stream for the copies and the calls of the inner backend. In the caller's stream they would
+// wait for unrelated work. On a CPU there is no stream: everything is complete when it returns.
 class Lane {
  public:
   explicit Lane(torch::Device device) : device_(device) {
@@ -36,14 +35,14 @@ class Lane {
     return empty_like(host).copy_(staged, /*non_blocking=*/true);
   }
 
-  /// Memory from which `host` is filled, or `host` itself where a device can write it.
+  /// A pinned buffer for copies to or from `host`, or `host` itself if it needs none.
   Tensor staging_of(const Tensor& host) const {
     if (!stream_ || host.is_pinned()) return host;
     const auto options = torch::TensorOptions().dtype(host.dtype()).pinned_memory(true);
     return torch::empty(host.sizes(), options);
   }
 
-  /// Complete when all that has been queued is.
+  /// An event that completes when everything queued so far is complete.
   std::optional<c10::Event> mark() const {
     if (!stream_) return std::nullopt;
     c10::Event event(device_.type());
@@ -57,7 +56,7 @@ class Lane {
 };
 
 struct Output {
-  Tensor host;  ///< undefined where a call writes nothing
+  Tensor host;  ///< undefined if the call writes nothing
   Tensor device;
 };
 
@@ -73,7 +72,7 @@ class ThroughDeviceWork final : public Work {
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     attempt([&] {
       if (!returning_) {
-        // Given none NCCL would let the stream wait, not this thread.
+        // Without a timeout, NCCL would make the stream wait instead of this thread.
         const auto guard = lane_->enter();
         inner_->wait(timeout.value_or(timeout_));
         bring_back();
@@ -101,7 +100,8 @@ class ThroughDeviceWork final : public Work {
   int source_rank() const override { return inner_->source_rank(); }
 
  private:
-  // `is_back`: whether the output has arrived in host memory.
+  // Ends the Work once `is_back` returns true, which means that the output has arrived in host
+  // memory (or in `staging_`), or throws.
   template <class Function>
   void attempt(const Function& is_back) {
     if (ended_) return;
