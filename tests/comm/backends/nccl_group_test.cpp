@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <torch/cuda.h>
 
 #include <lockstep/comm/group/process_group.h>
@@ -66,6 +68,16 @@ TEST_F(OneRankOverNccl, SplitsItsCommunicator) {
   child->all_reduce(tensor);
   EXPECT_TRUE(torch::equal(tensor, numbers()));
   EXPECT_EQ(child->new_group({0}, "auto")->backend(), "single");
+}
+
+// With this variable LibTorch makes no watchdog of its own, and its waits block the host.
+TEST_F(OneRankOverNccl, WaitsInLibTorchIfTheUserSaysSo) {
+  setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
+  ProcessGroup group = init_process_group(over_nccl());
+  unsetenv("TORCH_NCCL_BLOCKING_WAIT");
+  const auto tensor = numbers();
+  group.async_all_reduce(tensor)->wait();
+  EXPECT_TRUE(torch::equal(tensor, numbers()));
 }
 
 TEST_F(OneRankOverNccl, RunsInStreamsOfHighPriority) {
