@@ -4,13 +4,10 @@
 #include <lockstep/trace/chrome_trace.h>
 
 namespace lockstep::pipeline {
-namespace {
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
-
-}  // namespace
 
 std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began) {
   std::vector<Span> spans;

@@ -4,15 +4,9 @@
 #include <utility>
 
 #include <lockstep/core/capture_scope.h>
+#include <lockstep/parallel/pipeline/pipeline_trace.h>
 
 namespace lockstep::pipeline {
-namespace {
-
-Clock::duration of_seconds(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-}  // namespace
 
 WorkerClock::WorkerClock(torch::Device device) {
   if (!device.is_cpu()) clock_.emplace(device);
