@@ -13,17 +13,17 @@
 #include <torch/nn/functional/normalization.h>
 
 #include <lockstep/core/error.h>
+#include <tests/support/gpu.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
 namespace {
 
+using testing_support::kGpu;
 using testing_support::no_errors;
 using torch::Tensor;
-using Tensors = std::vector<Tensor>;
 
 constexpr std::int64_t kChannels = 5;
-const torch::Device kGpu(torch::kCUDA, 0);
 
 struct GpuNormCase {
   const char* name;
@@ -41,7 +41,7 @@ Tensor numbers(const GpuNormCase& given, std::int64_t begin, std::int64_t count,
 
 struct Normalised {
   Tensor output, mean, variance;
-  Tensors gradients;  // of the input, the weight and the bias
+  std::vector<Tensor> gradients;  // of the input, the weight and the bias
 };
 
 // `normalise` gets the input, the weight, the bias and the running statistics.

@@ -7,12 +7,13 @@
 #include <optional>
 
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <tests/support/gpu.h>
 #include <tests/train/step_loop.h>
 
 namespace lockstep {
 namespace {
 
-const torch::Device kGpu(torch::kCUDA, 0);
+using testing_support::kGpu;
 
 // torch.cuda.set_sync_debug_mode("error").
 class NoWaits {

@@ -18,6 +18,7 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/mean_of_ranks.h>
 #include <tests/parallel/zero/zero_cases.h>
+#include <tests/support/gpu.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {
@@ -26,14 +27,13 @@ namespace {
 using testing_support::batch_of;
 using testing_support::ddp_options;
 using testing_support::expect_gradients;
+using testing_support::kGpu;
 using testing_support::loss_of;
 using testing_support::make_zero_net;
 using testing_support::mean_of_ranks;
 using testing_support::no_errors;
 using testing_support::require_same;
 using testing_support::ZeroNet;
-
-const torch::Device kGpu(torch::kCUDA, 0);
 
 ZeroNet net_on_gpu() {
   ZeroNet net = make_zero_net();

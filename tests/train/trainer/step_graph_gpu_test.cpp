@@ -18,6 +18,7 @@
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/step_graph.h>
 #include <lockstep/train/trainer.h>
+#include <tests/support/gpu.h>
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>
 
@@ -25,9 +26,8 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::kGpu;
 using testing_support::message_of;
-
-const torch::Device kGpu(torch::kCUDA, 0);
 
 ProcessGroup gpu_group(const std::string& backend) {
   return init_process_group(
