@@ -99,7 +99,7 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
 struct Contradiction {
   const char* name;
   WorkerEnvironment second;  // of the second process; the first is rank 0 of 2
-  const char* expected;      // in the errors of both
+  const char* expected;      // in the errors of both processes
 };
 
 class Rendezvous : public ::testing::TestWithParam<Contradiction> {};
@@ -131,7 +131,7 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
   }
 }
 
-// No other rank joins, so the error must come first.
+// No other rank joins, so the error must be thrown before the rendezvous.
 TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
   struct Case {
     const char* variable;

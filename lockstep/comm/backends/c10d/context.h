@@ -32,9 +32,8 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 /// One call, for messages and for the watchdog.
 struct Call {
   CallDescription description;
-  std::optional<std::uint64_t>
-      number;                     ///< of the collective, also for a message that is part of it
-  bool part_of_schedule = false;  ///< the schedule itself reports to the watchdog
+  std::optional<std::uint64_t> number;  ///< of the collective that it is or belongs to
+  bool part_of_schedule = false;        ///< the schedule itself reports to the watchdog
   std::string text() const { return describe_numbered(description, number); }
 };
 
