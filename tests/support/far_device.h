@@ -41,7 +41,7 @@ std::int64_t recorded_streams();
 /// The current device of the calling thread.
 int current_device();
 
-/// A new stream of device `index`, shared with nobody.
+/// A new stream of device `index`, which no other code uses.
 c10::Stream new_stream(int index = 0);
 
 /// Moves the module's parameters and buffers to the far device. Module::to() cannot do this,

@@ -53,7 +53,7 @@ class GroupWork final : public Work {
   mutable std::mutex mutex_;                   // guards the members below
   State state_ = State::kRunning;
   std::exception_ptr error_;
-  std::optional<c10::Event> arrived_;  // completes once the results are where the caller wants them
+  std::optional<c10::Event> arrived_;  // completes once the results are in the caller's tensors
   bool copied_in_graph_ = false;
 };
 

@@ -31,7 +31,7 @@ struct AwaitedWord {
 class Progressing {
  public:
   virtual ~Progressing() = default;
-  /// Advances what can advance, without blocking. True if anything advanced.
+  /// Advances all operations that can advance, without blocking. True if any advanced.
   virtual bool advance() noexcept = 0;
   /// Appends the words whose change could let this object advance; none if it is idle.
   virtual void awaited_words(std::vector<AwaitedWord>& words) { (void)words; }

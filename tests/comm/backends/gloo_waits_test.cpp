@@ -264,7 +264,7 @@ TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
         auto tensor = torch::full({4}, caller.rank);
         if (caller.rank == 1) return caller.backend->send(tensor, 0, 0)->wait();
         const auto message = caller.backend->recv(tensor, 1, 0);
-        std::this_thread::sleep_for(seconds(2));  // longer than the watchdog's grace for leavers
+        std::this_thread::sleep_for(seconds(2));  // beyond the watchdog's grace
         message->wait();
         if (!torch::equal(tensor, torch::ones({4}))) throw Error("not what was sent");
       },

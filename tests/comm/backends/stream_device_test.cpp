@@ -100,7 +100,7 @@ TEST_F(EveryStream, IsKnownToTheAllocatorOfTheMemoryThatItReads) {
   EXPECT_EQ(far_device::recorded_streams(), before + 1);
 }
 
-// The result of a call with a tensor that is not contiguous is copied in the same way.
+// GroupWork makes such a copy, for example, to a tensor that is not contiguous.
 TEST_F(EveryStream, WaitsForACopyOfTheResultToItsPlace) {
   const Tensor result = far(torch::arange(6.0F));
   const Tensor place = far(torch::zeros({3, 2})).t();

@@ -329,7 +329,7 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
   });
 }
 
-// Strides other than those of a memory format may differ between ranks.
+// Strides that belong to no memory format may differ between ranks.
 TEST_P(Collectives, MeanElementsWhateverTheirOrderInMemory) {
   run([](ProcessGroup group) {
     const int size = group.size();

@@ -112,7 +112,7 @@ TEST_P(Rendezvous, NamesWhatContradicts) {
         .rank = 0, .world_size = 2, .local_world_size = 2, .listen_fd = fd};
     if (process == 1) {
       environment = GetParam().second;
-      environment.agent_store = true;  // it connects, whatever its rank
+      environment.agent_store = true;  // it connects even if its rank is 0
     }
     environment.master_port = port;
     init_process_group({.timeout = std::chrono::milliseconds(800), .environment = environment});

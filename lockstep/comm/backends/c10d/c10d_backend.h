@@ -37,7 +37,7 @@ struct AdapterOptions {
   /// As in WatchdogOptions. Over NCCL, which has no connection whose state could be queried, a peer
   /// that has been silent for this time counts as dead. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
-  /// Queries the device in whose streams the library runs. Not used for Gloo's operations.
+  /// Queries the device whose streams run the library's operations. Not used over Gloo.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
 };
 

@@ -62,8 +62,8 @@ class Context {
   /// The progress of all operations of this rank, in every group.
   Progress& progress() { return *progress_; }
   const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
-  /// Whether the library's group was aborted. An interrupted operation is then not waited for
-  /// again.
+  /// Whether the library's group was aborted, or over Gloo, its connections were closed. An
+  /// interrupted operation is then not waited for again.
   bool is_broken() const { return broken_; }
 
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }

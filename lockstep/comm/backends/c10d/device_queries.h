@@ -1,4 +1,4 @@
-// The adapter's queries to the device in whose streams a library runs its operations.
+// The adapter's queries to the device whose streams run a library's operations.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>

@@ -3,7 +3,7 @@
 // If a message is longer than the receiver's memory, Gloo ends the process, on a thread of its own
 // where the error cannot be caught. Therefore the size is part of the tag: a receive of another
 // size does not match, and both sides wait until their deadlines. A tag has 31 bits, too few for
-// every size. A size of more than 8 significant bits is padded to the next size that has at most 8,
+// every size. A size of more than 8 significant bits is padded to a larger one that has at most 8,
 // and the true size is sent behind the message.
 //
 // The tags of collectives hold a fingerprint of the call. Ranks with different calls wait for each
@@ -62,8 +62,8 @@ constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
   return {code << kTagBits | tag, travelling, padded};
 }
 
-/// Messages that make up a collective. No kind has the tag with all bits set, which is that of
-/// probes.
+/// Messages that make up a collective. No kind uses the tag with all bits set, which is reserved
+/// for probes.
 enum class OwnMessage { kSchedule, kSize, kPiece };
 
 /// The slot of a message of collective `number`. Messages of ranks that call something else do not
