@@ -253,7 +253,7 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
             /*late=*/true);
 }
 
-// Wakes the threads that wait in the library for messages.
+// nudge() wakes the threads that wait in the library for messages.
 void Context::abort(const std::string& reason, bool late) {
   watchdog_->abort(reason, late);
   nudge();

@@ -56,7 +56,7 @@ class Context {
   int size() const { return backend_->getSize(); }
   Watchdog& watchdog() { return *watchdog_; }
   Waiters& waiters() { return waiters_; }
-  /// The operations in the device's streams. Null over Gloo; must not be called there.
+  /// The operations in the device's streams. Must not be called over Gloo.
   InFlight& in_flight() { return *in_flight_; }
   DeviceQueries& device() { return *options_.device_queries; }
   /// The progress of all operations of this rank, in every group.

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kLeastPause{1};
 constexpr std::chrono::milliseconds kMostPause{50};
 // When a query has blocked for this long, the watchdog judges the operation without its answer.
-// Used if AdapterOptions::host_timeout is 0.
+// AdapterOptions::host_timeout takes its place unless it is 0.
 constexpr std::chrono::seconds kHeldUp{10};
 
 }  // namespace
