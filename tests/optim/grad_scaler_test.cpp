@@ -100,8 +100,8 @@ TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   EXPECT_EQ(clip_grad_norm_({without}, 1).item<double>(), 0);
 }
 
-// The two halves of clip_grad_norm_() also handle a sparse gradient that is not coalesced, and leave
-// it uncoalesced.
+// The two halves of clip_grad_norm_() accept a sparse gradient that is not coalesced, and leave it
+// uncoalesced.
 TEST(ClipGradNorm, TakesSparseGradientsInItsHalves) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
   (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();

@@ -18,8 +18,7 @@ Loader digits(Split split, std::int64_t batch_size) {
 }
 
 TEST(SyntheticDigits, ALinearModelStaysUnder97Percent) {
-  torch::set_num_threads(
-      1);  // other tests run at the same time, so more threads would only wait for each other
+  torch::set_num_threads(1);  // beside other tests, more threads would only wait for each other
   torch::manual_seed(0);
   Loader train = digits(Split::kTrain, 64);
   Loader test = digits(Split::kTest, 500);

@@ -226,9 +226,7 @@ TEST(WeightedRandomSampler, FindsWhatMultinomialFinds) {
   const Weight families[] = {
       [](std::int64_t) { return 1.0; },
       [](std::int64_t i) { return static_cast<double>(i * 7919 % 1000) / 999; },
-      [](std::int64_t i) {
-        return i == kWeights / 2 ? 1.0 : 1e-9;
-      },  // most of them share one slice
+      [](std::int64_t i) { return i == kWeights / 2 ? 1.0 : 1e-9; },  // most are in one slice
       [](std::int64_t i) { return i % 3 == 0 ? 0.0 : std::exp2(-static_cast<double>(i % 60)); },
       [](std::int64_t i) { return i == 0 || i > 9 ? 0.0 : 0.1; },
   };
