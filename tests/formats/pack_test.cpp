@@ -135,7 +135,7 @@ TEST(Pack, SaysWhatIsWrong) {
   flipped[30] = 1;
   std::string named = right;
   store(named, sizeof(PackHeader), std::uint32_t{7});
-  std::string two_names = right;  // of one letter each
+  std::string two_names = right;  // two names of one letter each
   store(two_names, sizeof(PackHeader), std::uint32_t{1});
   store(two_names, sizeof(PackHeader) + 5, std::uint32_t{1});
   std::string many_names = pixel_pack(3, false, std::string(40, '\0'));  // all empty

@@ -22,7 +22,7 @@ std::string from_hex(std::string_view digits) {
   return bytes;
 }
 
-// RFC 3720, B.4, and the check value of the polynomial.
+// The vectors of RFC 3720, B.4, and the check value of the polynomial.
 TEST(Crc32c, IsThatOfTheStandard) {
   std::string ascending(32, '\0');
   for (int i = 0; i < 32; ++i) ascending[static_cast<std::size_t>(i)] = static_cast<char>(i);

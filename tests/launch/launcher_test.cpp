@@ -186,7 +186,7 @@ TEST(Launcher, EndsRanksThatIgnoreTheRequest) {
 
 void wait_until_ended(pid_t process) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  if (fd < 0) return;  // gone already
+  if (fd < 0) return;  // the process has already ended
   pollfd ended{fd, POLLIN, 0};
   poll(&ended, 1, -1);
 }
@@ -447,7 +447,7 @@ TEST(ProcessClock, CountsFromTheLaunchersStart) {
   launch_ranks({}, [&] { channel.write_line(std::to_string(seconds_since_command_start())); });
   const double in_rank = std::stod(channel.read_line());
   EXPECT_GT(before, 0);
-  EXPECT_GE(in_rank, before - 1e-5);  // to_string rounds
+  EXPECT_GE(in_rank, before - 1e-5);  // to_string rounds to six decimals
   EXPECT_LE(in_rank, seconds_since_command_start() + 1e-5);
 }
 

@@ -444,8 +444,8 @@ TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
   }
 }
 
-// An interleaved image without a Resize is written in blocks of 16 pixels; a planar one is the
-// oracle.
+// Without a Resize, an interleaved image is written in blocks of 16 pixels. The planar image is the
+// reference.
 TEST(AugmentationPlan, TheOrderOfBytesDoesNotMatterInAnyType) {
   for (const std::int64_t width : {15, 16, 17, 31, 48, 50}) {
     const ImageShape shape{3, 4, width};

@@ -390,7 +390,7 @@ TEST(AugmentationPlan, ErasesWithinTheImage) {
 }
 
 TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
-  // Every byte, with a scale that needs all bits of a float.
+  // All byte values, with a scale that needs the full precision of a float.
   std::vector<std::uint8_t> bytes(256);
   std::iota(bytes.begin(), bytes.end(), 0);
   const Augmentation operators = {Normalize{{0.4914}, {0.2470}}};

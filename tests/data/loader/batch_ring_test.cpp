@@ -161,7 +161,7 @@ TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
 }
 
 TEST(BatchRing, FillersWorkAtTheSameTime) {
-  std::latch both(2);  // each of two fills waits for the other
+  std::latch both(2);  // the two fills wait for each other
   BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); }, {.threads = 2, .slots = 2});
   ring.start(0, 2);
   EXPECT_TRUE(ring.next());

@@ -220,7 +220,7 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
   EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
 }
 
-// DALI's GPU operators and its mixed decoder.
+// Covers DALI's GPU operators and its mixed decoder.
 TEST_F(DaliEngineFiles, AndPixelsAgreeOnAGpu) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";

@@ -1,5 +1,5 @@
-// The generated digits must not be so easy that a linear model suffices: then training a net on
-// them would show nothing.
+// The generated digits must be too hard for a linear model. Otherwise training a net on them would
+// show nothing.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
