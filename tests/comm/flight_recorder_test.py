@@ -1,4 +1,4 @@
-"""PyTorch's own analyser on our dumps: it finds what went wrong, and nothing where nothing did.
+"""Runs PyTorch's own analyser on our dumps: it reports what went wrong, and nothing else.
 
 Usage: flight_recorder_test.py FLIGHT_RECORDER_DUMPS
 """
@@ -18,7 +18,7 @@ except ImportError as error:
 
 DUMPS = sys.argv.pop(1)
 
-# program: what the analyser must print, line by line; nothing for a correct one
+# The lines that the analyser must print for each program; none for a correct one.
 FINDINGS = {
     "correct": [],
     "messages": [],

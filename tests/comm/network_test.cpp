@@ -61,7 +61,7 @@ TEST(Network, GivesUpAtTheDeadline) {
   EXPECT_LT(seconds_since(start), 2);
 }
 
-// If packets are lost, `meanwhile` lets the user know what the process waits for.
+// If packets are lost, `meanwhile` can tell the user what the process waits for.
 TEST(Network, TriesAgainWhereNothingAnswers) {
   const testing_support::SilentPlace host;
   if (!host.is_silent()) GTEST_SKIP() << "this kernel takes every connection";

@@ -33,8 +33,8 @@ class ScheduleSimulator {
       ranks_.push_back({});
     }
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) enter(rank);
-    // A rank goes on when all transfers of its step are complete. If no rank can, they are
-    // deadlocked.
+    // A rank continues when all transfers of its step are complete. If no rank can continue, they
+    // are deadlocked.
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < schedules_.size(); ++rank) moved = advance(rank) || moved;

@@ -123,7 +123,7 @@ TEST(Schedule, IsOnlyOfAlgorithmsOverPointToPoint) {
   EXPECT_THROW(make_schedule(Algorithm::kRing, {.rank = 2, .size = 2, .count = 1}), InternalError);
 }
 
-// The tests above rely on this: the simulator rejects a schedule that is wrong.
+// The tests above rely on the simulator to reject a wrong schedule.
 TEST(ScheduleSimulator, FindsWhatIsWrong) {
   const auto error_of =
       [](const std::function<void(std::vector<CommSchedule>&)>& spoil) -> std::string {
@@ -166,7 +166,8 @@ constexpr std::size_t kPerRank = 64;
 
 std::size_t log2_floor(std::size_t n) { return static_cast<std::size_t>(std::bit_width(n)) - 1; }
 
-// There are kPerRank * n elements: each of n parts has kPerRank, each of P parts kPerRank * n / P.
+// There are kPerRank * n elements. Each of n parts has kPerRank elements, and each of P parts has
+// kPerRank * n / P.
 const Formula kFormulas[] = {
     {Algorithm::kReduceBroadcast, [](auto n) { return n; },
      [](auto n) { return (n - 1) * kPerRank * n; },

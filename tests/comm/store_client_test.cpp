@@ -1,5 +1,5 @@
-// Lockstep's store and LibTorch's are compatible; and how ranks use the store before they have a
-// backend.
+// Compatibility of Lockstep's store with LibTorch's, and the ranks' use of the store before they
+// have a backend.
 #include <lockstep/comm/rendezvous/store_client.h>
 
 #include <dlfcn.h>
@@ -54,7 +54,7 @@ static_assert(same(tcp_store::Waited::kCancelled, c10d::detail::WaitResponseType
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// What every store does, for any combination of server and client.
+// Checks what each combination of server and client must support.
 void use(c10d::Store& store, c10d::Store& other) {
   store.set("a", "1");
   EXPECT_EQ(other.get_to_str("a"), "1");

@@ -1,4 +1,4 @@
-// The store of a rendezvous: what it serves, and that no call to it waits forever.
+// The store of a rendezvous: its queries, and the deadlines of all calls to it.
 #include <lockstep/comm/store/connection.h>
 #include <lockstep/comm/store/server.h>
 
@@ -91,7 +91,7 @@ TEST_F(Store, EndsAWaitAtItsDeadlineAndGoesOn) {
   EXPECT_THAT(store_.get({"k"}), ElementsAre("v"));
 }
 
-// The cancellation of a wait and the key that it waited for race repeatedly.
+// The cancellation of a wait races repeatedly with the key that is waited for.
 TEST_F(Store, SortsOutAnswersThatCrossACancelledWait) {
   std::thread writer([port = port_] {
     Connection store(to(port));

@@ -61,7 +61,7 @@ TEST(AppendFile, NamesAFullDisk) {
             "cannot write /dev/full: No space left on device");
 }
 
-// The system takes two bytes of the second record and refuses the rest.
+// The system accepts two bytes of the second record and refuses the rest.
 TEST(AppendFile, LeavesNoPartOfARecordBehind) {
   const TemporaryDirectory directory;
   AppendFile file(directory / "log", AppendMode::kCreate);

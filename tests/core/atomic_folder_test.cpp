@@ -21,13 +21,13 @@
 namespace lockstep {
 namespace {
 
-// What an exchange of two names does in place of the kernel's: returns an errno value.
+// Replaces the kernel's exchange of two names. Returns an errno value.
 std::function<int(const char* fresh, const char* path)> exchange_instead;
 
 }  // namespace
 }  // namespace lockstep
 
-// In place of the C library's, for file systems that this host does not have.
+// Replaces the C library's renameat2(), to simulate file systems that this host does not have.
 extern "C" int renameat2(int from, const char* old_name, int to, const char* new_name,
                          unsigned int flags) noexcept {
   if ((flags & RENAME_EXCHANGE) != 0 && lockstep::exchange_instead) {
@@ -124,7 +124,8 @@ TEST_P(WithoutExchange, TheOldFolderGetsItsNameBackWhenTheNewOneCannotHaveIt) {
   EXPECT_THAT(parent.names(), ElementsAre("a"));
 }
 
-// What is no lack of the exchange is not answered by taking the old folder's name away.
+// The fallback, which moves the old folder away, is only for file systems without the exchange.
+// After any other error the old folder keeps its name.
 TEST_F(WithoutExchange, AnotherFailureLeavesTheOldFolder) {
   const TemporaryDirectory parent;
   make_folder(parent / "a", "old");
@@ -176,7 +177,7 @@ TEST(AtomicFolder, IsCleanedUpAfterAKilledProcess) {
   EXPECT_FALSE(fs::exists(parent / ".tmp-a"));
 }
 
-// As a process leaves it that was killed between the two renames of a file system without an
+// The state left by a process that was killed between the two renames on a file system without the
 // exchange.
 TEST(AtomicFolder, GivesAFolderThatWasSetAsideItsNameBack) {
   const TemporaryDirectory parent;

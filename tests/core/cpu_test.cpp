@@ -25,7 +25,7 @@ TEST(CpusOfRank, Slices) {
       {{4, 6, 8, 9, 11}, 0, 2, {4, 6, 8}},  // the remainder goes to the first ranks
       {{4, 6, 8, 9, 11}, 1, 2, {9, 11}},
       {{0, 1, 2, 3, 4, 5, 6, 7}, 2, 3, {6, 7}},
-      {{3, 5}, 0, 3, {3}},  // more ranks than processors share them in turn
+      {{3, 5}, 0, 3, {3}},  // ranks beyond the number of processors share them in turn
       {{3, 5}, 1, 3, {5}},
       {{3, 5}, 2, 3, {3}},
   };

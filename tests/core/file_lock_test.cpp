@@ -64,7 +64,7 @@ TEST(FileLock, EndsWithTheLastProcessThatInheritedIt) {
   EXPECT_TRUE(is_free(directory / "lock"));
 }
 
-// A child that ends in an orderly way gives up nothing that its parent holds.
+// A child that exits normally does not release a lock that its parent holds.
 TEST(FileLock, OutlivesAChild) {
   const TemporaryDirectory directory;
   auto lock = std::make_unique<FileLock>(directory / "lock", "x");
@@ -77,7 +77,7 @@ TEST(FileLock, OutlivesAChild) {
   EXPECT_FALSE(is_free(directory / "lock"));
 }
 
-// Several people may train in one folder, one after the other.
+// Several users may train in one folder, one after another.
 TEST(FileLock, TakesAFileThatAnotherUserLeft) {
   const TemporaryDirectory directory;
   const auto path = directory / "lock";

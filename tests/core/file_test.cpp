@@ -23,8 +23,7 @@ namespace {
 std::function<int(int)> on_fsync;
 }  // namespace
 
-// Takes the place of the C library's in this program, so that a test sees what is flushed, and
-// when.
+// Replaces the C library's fsync() in this program, so that a test sees what is flushed, and when.
 extern "C" int fsync(int fd) {
   return on_fsync ? on_fsync(fd) : static_cast<int>(syscall(SYS_fsync, fd));
 }
@@ -133,7 +132,7 @@ TEST(WriteFileAtomically, AnAbsentFolderIsAnError) {
   EXPECT_THAT(directory.names(), IsEmpty());
 }
 
-// A limit on file size stands for the full disk: write() fails half-way in both.
+// A limit on the file size simulates a full disk: write() fails halfway in both cases.
 TEST(WriteFileAtomically, AFailureInTheMiddleKeepsTheOldContent) {
   const TemporaryDirectory directory;
   write_file_atomically(directory / "file", "old");
@@ -229,11 +228,11 @@ TEST(TemporaryBeside, RemovesWhatADeadProcessLeftAndNothingElse) {
   const std::string ours = temporary_beside(directory / "file").filename().string();
   EXPECT_THAT(directory.names(), IsEmpty());
 
-  // In use, of another host, of another file: they stay.
+  // Files that are in use, or belong to another host or another file, stay.
   const std::string host = ours.substr(0, ours.rfind('-', ours.rfind('-') - 1));
   const std::string gone = std::to_string(child);
   const std::vector<std::string> kept = {ours, "file.tmp-elsewhere-" + gone + "-0",
-                                         host + "-" + gone + "-1-0",  // of the host "HOST-GONE"
+                                         host + "-" + gone + "-1-0",  // host "HOST-GONE"
                                          "other" + host.substr(4) + "-" + gone + "-0"};
   for (const std::string& name : kept) directory.write(name, "half");
   write_file_atomically(directory / "file", "whole");

@@ -1,5 +1,5 @@
-// With a stand-in for the driver's library, in the folder LOCKSTEP_MODULE_DIR. Each case runs in a
-// process of its own, because the library is opened once.
+// Runs with a stand-in for the driver's library, in the folder LOCKSTEP_MODULE_DIR. Each case runs
+// in a separate process, because the library is opened only once.
 #include <lockstep/core/gpu_usage.h>
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 class GpuUsageTest : public ::testing::Test {
  protected:
-  // `holds` in a process with these variables; nullptr takes a variable away.
+  // Expects `holds` in a process with these variables set; nullptr unsets a variable.
   static void expect_in_process(const char* folder, const char* visible,
                                 const std::function<bool()>& holds) {
     EXPECT_EXIT(
@@ -53,7 +53,7 @@ TEST_F(GpuUsageTest, CountsAsCudaDoes) {
   });
   expect_in_process(NVML_FOLDER, "", shows(0));
   expect_in_process(NVML_FOLDER, "-1", shows(0));
-  expect_in_process(NVML_FOLDER, "0,-1,1", shows(1));  // what follows the first wrong one is hidden
+  expect_in_process(NVML_FOLDER, "0,-1,1", shows(1));  // the first invalid number hides the rest
   expect_in_process(NVML_FOLDER, "0,7", shows(1));
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// What is said of a text that is used as a run's record.
+// The error message for a text that is read as a run's record.
 std::string refusal_of(const std::string& text) {
   try {
     const json record = json::parse(text);

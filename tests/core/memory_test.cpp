@@ -19,7 +19,7 @@ TEST(Memory, OfThisHost) {
   EXPECT_GE(memory.left(), memory.available);
 }
 
-// A host of 1000 MiB, of which 600 are available, and 50 MiB of swap.
+// A host with 1000 MiB of memory, 600 MiB of them available, and 50 MiB of swap.
 class HostTree : public ::testing::Test {
  protected:
   HostTree() {

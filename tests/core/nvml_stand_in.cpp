@@ -1,5 +1,6 @@
-// A library with the functions of NVML that Lockstep uses, for machines without a GPU: two GPUs, of
-// which the second does not tell its power. LOCKSTEP_TEST_NVML_FAILS lets it find no driver.
+// A stand-in for the functions of NVML that Lockstep uses, for machines without a GPU. It reports
+// two GPUs, the second of which does not report its power. With LOCKSTEP_TEST_NVML_FAILS, it finds
+// no driver.
 #include <cstdlib>
 #include <cstring>
 

@@ -16,7 +16,7 @@ rlimit open_files() {
   return limit;
 }
 
-// A test has a process of its own: its limits go with it.
+// Each test runs in a separate process, so its limits affect no other test.
 TEST(OpenFiles, RaisesTheLimitAsFarAsItMay) {
   const rlimit low{32, 64};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);

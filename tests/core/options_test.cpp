@@ -17,7 +17,7 @@ TEST(OptionCheck, AcceptsAndRejects) {
   const double infinity = std::numeric_limits<double>::infinity();
   struct Case {
     std::function<void()> run;
-    std::string message;  // empty: accepted
+    std::string message;  // empty if accepted
   };
   const Case cases[] = {
       {[&] { check.at_least("n", 1, 1); }, ""},

@@ -1,4 +1,4 @@
-// What other programs use of the processors.
+// Tests of the measured use of the processors by other programs.
 #include <lockstep/core/other_programs.h>
 
 #include <sys/wait.h>
@@ -37,7 +37,7 @@ TEST(OtherPrograms, AreAShare) {
   EXPECT_LE(*share, 1);
 }
 
-// Two threads that compute share one processor.
+// Two busy threads share one processor.
 TEST(ProcessorWaitTiming, IsThatOfAThreadWithoutAProcessor) {
   if (!processor_wait_seconds()) GTEST_SKIP() << "this kernel does not tell";
   double waited = 0;

@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::string_literals;
 
-// The expected bytes are those of Python's pickle.dumps(value, 2), without the memo that it adds
-// for texts and containers; flight_recorder_test.py loads real ones in Python.
+// The expected bytes are those of Python's pickle.dumps(value, 2) without its memo entries for
+// texts and containers. flight_recorder_test.py loads real pickles in Python.
 TEST(PickleWriter, WritesIntegersInTheShortestOfItsTwoForms) {
   const struct {
     std::int64_t value;

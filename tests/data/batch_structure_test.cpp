@@ -19,7 +19,7 @@
 
 namespace lockstep::testing_support {
 
-// Stands for a type of another library, which each_tensor() beside it teaches.
+// A type of another library, for which an each_tensor() is defined beside it.
 class Sealed {
  public:
   torch::Tensor& inside() { return inside_; }
@@ -41,7 +41,7 @@ using ::testing::ElementsAre;
 
 torch::Tensor number(std::int64_t value) { return torch::scalar_tensor(value, torch::kInt64); }
 
-// The numbers of a batch's tensors in the order in which they are visited; -1 for undefined ones.
+// The numbers in a batch's tensors, in the order of the visit; -1 for undefined tensors.
 template <class T>
 std::vector<std::int64_t> numbers(const T& batch) {
   std::vector<std::int64_t> seen;
@@ -120,7 +120,7 @@ TEST(BatchStructure, OrderedDictsAreVisitedInTheirOwnOrder) {
   EXPECT_THAT(numbers(batch), ElementsAre(1, 2));
 }
 
-// Records what it sees.
+// Records the tensors that it visits.
 struct Observer {
   std::string seen;
   void operator()(const torch::Tensor& tensor) { seen += str(tensor.item<std::int64_t>(), ' '); }

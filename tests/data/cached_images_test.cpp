@@ -31,7 +31,7 @@ constexpr std::int64_t kPlenty = 1 << 24;
 constexpr int kSide = 24;
 const Normalize kNormalize = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
-// What `list` makes of image `index`.
+// The result of the augmentation `list` for image `index`.
 std::vector<float> made_of(const ImageDataset& dataset, const Augmentation& list,
                            std::int64_t index) {
   const AugmentationPlan plan(list, dataset.shape());
@@ -130,7 +130,7 @@ TEST(CachedImages, AreReadByManyThreadsAtOnce) {
   const Augmentation list = {Resize{kSide}, kNormalize};
   std::vector<std::vector<float>> expected;
   for (std::int64_t i = 0; i < plain.size(); ++i) expected.push_back(made_of(plain, list, i));
-  // Not all of them have room, so that the threads also race for the last one.
+  // The cache has no room for all images, so the threads also race for the last slot.
   const ImageDataset cached = cache_images(
       plain, {.max_bytes = 17 * cached_bytes(3, kSide, kSide), .size = ImageSize{kSide}});
   constexpr int kThreads = 4;
@@ -155,7 +155,7 @@ TEST(CachedImages, AreReadByManyThreadsAtOnce) {
   EXPECT_GE(stored, 17 - kThreads) << "a thread that loses the last room leaves its image out";
 }
 
-// Images of many sizes, whose pixels are all the image's number.
+// Images of many sizes. Every pixel of an image is the image's number.
 class ManySizes final : public ImageSource {
  public:
   static constexpr std::int64_t kImages = 400;
@@ -180,7 +180,7 @@ class ManySizes final : public ImageSource {
   const std::vector<std::vector<std::uint8_t>> pixels_ = numbers();
 };
 
-// Whether all pixels of the image are its number.
+// Whether every pixel of the image is its number.
 bool holds_its_number(const ImageDataset& dataset, std::int64_t index, ImageReader& reader) {
   dataset.read(index, reader);
   const auto [channels, height, width] = reader.shape();
@@ -191,7 +191,7 @@ bool holds_its_number(const ImageDataset& dataset, std::int64_t index, ImageRead
   });
 }
 
-// Large and small images race for the last room again and again: no two may get the same bytes.
+// Large and small images race for the last room repeatedly: no two may get the same bytes.
 TEST(CachedImages, NeverShareTheirRoom) {
   const ImageDataset plain("sizes", {3, 0, 0}, 1, std::make_shared<const ManySizes>());
   constexpr int kThreads = 4;
@@ -216,7 +216,7 @@ TEST(CachedImages, NeverShareTheirRoom) {
   EXPECT_EQ(wrong, 0);
 }
 
-// The lower half of a JPEG is missing: crops of the upper half are there, with a cache as without.
+// The lower half of a JPEG is missing. Crops of the upper half work, with and without a cache.
 TEST(CachedImages, OfDamagedFilesAreReadFromThem) {
   TemporaryDirectory folder;
   const std::string whole = encode_jpeg({.width = 96, .height = 96});

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Noise, which deflate cannot shrink, so that half a file holds about half of the rows.
+// Noise, which deflate cannot compress, so that half of the file holds about half of the rows.
 std::string noise(int side, std::uint64_t seed) {
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * side * side));
   PhiloxStream random(seed, 0, 0);
@@ -41,7 +41,7 @@ std::vector<std::uint8_t> pixels_of(const ImageDataset& dataset, std::int64_t in
   return {image.pixels, image.pixels + image.shape.elements()};
 }
 
-// Eight PNG files, of which one is cut, one is a WebP file, and one only lacks its last chunk.
+// Eight PNG files: one is cut, one is a WebP file, and one lacks only its last chunk.
 class CheckImages : public ::testing::Test {
  protected:
   static constexpr std::int64_t kCut = 2;
@@ -137,7 +137,7 @@ TEST_F(CheckImages, APackLeavesThemOutOnRequest) {
   EXPECT_THAT(out.names(), ElementsAre("pack", "right"));
 }
 
-// In a process of its own: elsewhere in this one a file may have been warned of before.
+// Runs in a separate process, because a process warns only about the first odd file.
 TEST_F(CheckImages, AProcessWarnsOfTheFirstOddFile) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto read_thrice = [&] {

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 std::string batch_name(int number) { return "data_batch_" + std::to_string(number) + ".bin"; }
 
-// Five batches and a test batch of 10,000 records; the first pixel of each batch is its number.
+// Five batches and a test batch of 10,000 records each. The first pixel of a batch is its number.
 void write_batches(const TemporaryDirectory& directory, const std::string& folder) {
   std::string records = cifar_records(10'000);
   for (int number = 1; number <= 6; ++number) {

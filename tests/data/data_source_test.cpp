@@ -37,7 +37,7 @@ using ::testing::IsEmpty;
 const std::vector<std::string> kMnistFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                               "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-// An empty home, no data folder, no mirror, no proxy.
+// An environment with an empty home, no data folder, no mirror and no proxy.
 class DataSource : public ::testing::Test {
  protected:
   DataSource() { environment_.hide_data((directory_ / "cache").string()); }
@@ -48,7 +48,7 @@ class DataSource : public ::testing::Test {
       directory_.write(folder + "/" + kMnistFiles[i] + suffix, "x");
   }
 
-  std::optional<fs::path> real_mnist_ = real_data("mnist");  // before LOCKSTEP_DATA is hidden
+  std::optional<fs::path> real_mnist_ = real_data("mnist");  // read before LOCKSTEP_DATA is hidden
   TemporaryDirectory directory_;
   ScopedEnvironment environment_;
 };
@@ -128,7 +128,7 @@ TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {
 
 #ifdef LOCKSTEP_HAS_DOWNLOADER
 
-constexpr const char* kHelloMd5 = "5d41402abc4b2a76b9719d911017c592";  // of "hello"
+constexpr const char* kHelloMd5 = "5d41402abc4b2a76b9719d911017c592";  // the MD5 of "hello"
 
 TEST_F(DataSource, DownloadsAndPlacesAFile) {
   const HttpServer server(HttpFiles{{"/a/hello", "hello"}});
@@ -205,7 +205,7 @@ TEST_F(DataSource, AFolderThatCannotBeMadeIsAnError) {
               HasSubstr((directory_ / "cache/sub").string()));
 }
 
-// No permission, a name that is too long: std::filesystem's own exceptions must not get out.
+// Missing permissions and names that are too long: exceptions of std::filesystem must not escape.
 TEST_F(DataSource, ACacheThatCannotBeLookedIntoIsEmpty) {
   set("XDG_CACHE_HOME", (directory_ / std::string(300, 'x')).string());
   EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
@@ -256,7 +256,7 @@ TEST_F(DataSource, TakesMnistFromAMirrorAndGoesOnWhereItStopped) {
   EXPECT_EQ(server.requests(), 2);
 }
 
-// A .tar.gz that tar itself made: the batches lie in a folder, as in CIFAR-10's.
+// A .tar.gz made by tar itself, with the batches in a folder, as in CIFAR-10.
 TEST_F(DataSource, UnpacksAnArchive) {
   directory_.write("in/cifar-10-batches-bin/data_batch_1.bin", pattern(5000));
   directory_.write("in/cifar-10-batches-bin/test_batch.bin", pattern(3000, 5));
@@ -294,7 +294,7 @@ TEST_F(DataSource, UnpacksAnArchive) {
   }
 }
 
-// Two that fetch at once, and what a third left when it was killed.
+// Two processes fetch at once, beside the leftovers of a third that was killed.
 TEST_F(DataSource, AnArchiveIsFetchedByAnyNumberAtOnce) {
   directory_.write("in/folder/one", pattern(5000));
   directory_.write("in/folder/two", pattern(3000, 5));

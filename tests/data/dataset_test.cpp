@@ -43,7 +43,7 @@ TEST(ImageDataset, SaysWhatIsWrongWithItsShards) {
   }
 }
 
-// What a program's own source may do wrong, image by image.
+// The errors that a user-defined source can make with an image.
 class Careless final : public ImageSource {
  public:
   std::int64_t size() const override { return 5; }

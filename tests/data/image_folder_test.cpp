@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A PNG whose first pixel says which it is.
+// A PNG whose first pixel identifies it.
 std::string png(int width, int height, std::uint8_t mark) {
   std::string pixels = pattern(static_cast<std::size_t>(width * height * 3));
   pixels[0] = static_cast<char>(mark);
@@ -68,8 +68,8 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
               HasSubstr("its images are files"));
 }
 
-// torchvision sorts the paths of folders as text, in which '-' comes before '/', and the names in
-// each.
+// torchvision sorts the paths of folders as text, in which '-' comes before '/', and then the names
+// within each folder.
 TEST_F(ImageFolder, HasAFingerprintOfItsNames) {
   const auto fingerprint = [](const std::filesystem::path& path) {
     return load_image_folder(path).fingerprint();
@@ -119,7 +119,7 @@ TEST_F(ImageFolder, FollowsLinksInTorchvisionsOrder) {
   EXPECT_EQ(dataset.label(5), 1);
 }
 
-// Permissions mean nothing to root, so that root is another user for the while.
+// Root ignores permissions, so root becomes another user temporarily.
 class WithoutRights {
  public:
   WithoutRights() : was_root_(geteuid() == 0) {
@@ -190,7 +190,7 @@ TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
   EXPECT_THAT(message_of<DataError>([&] { read({.max_image_pixels = 1199}); }),
               HasSubstr("a.png: an image of 40x30 has 1200 pixels, at most 1199 are allowed"));
   EXPECT_NO_THROW(read({})) << "the reader takes the limit of each file";
-  // One of 90 million, of which nothing is decoded.
+  // The header declares 90 million pixels, none of which is decoded.
   std::string large = png(40, 30, 2);
   using std::string_literals::operator""s;
   const std::string header = "IHDR" + big_endian({10'000, 9'000}) + "\x08\x02\0\0\0"s;
@@ -206,7 +206,8 @@ TEST_F(ImageFolder, RefusesImagesOfMorePixelsThanAnOptionAllows) {
   }
 }
 
-// What a list shows of a file is decoded, and equals the same list on the whole image.
+// Only the part of a file that the augmentation needs is decoded. The result equals that of the
+// whole image.
 TEST_F(ImageFolder, DecodesWhatTheListShows) {
   write("cat/a.png", png(60, 47, 9));
   const ImageDataset dataset = load_image_folder(folder.path());
@@ -216,7 +217,7 @@ TEST_F(ImageFolder, DecodesWhatTheListShows) {
       {RandomCrop{{47, 60}}, RandomHorizontalFlip{}, normalize, Cutout{9}},
       {Pad{9, 77}, RandomCrop{{15, 70}}, RandomVerticalFlip{}, normalize},
       {RandomResizedCrop{{24, 32}}, RandomHorizontalFlip{}, normalize},
-      {Pad{50}, RandomCrop{{40, 12}}, normalize},  // often nothing but padding
+      {Pad{50}, RandomCrop{{40, 12}}, normalize},  // often shows nothing but padding
       {RandomHorizontalFlip{}, Resize{{31, 30}}, normalize},
       {Cutout{30}, RandomHorizontalFlip{}, CenterCrop{{60, 20}}, normalize},
   };
@@ -248,8 +249,8 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   ASSERT_EQ(reader.shape(), (ImageShape{3, 150, 150}));
   const Box whole = {0, 0, 150, 150};
   const Box part = {10, 21, 100, 120};
-  // At a half, a quarter and an eighth there are still 1.2, 1.3 and 1.5 times as many pixels as are
-  // wanted.
+  // Images reduced to a half, a quarter and an eighth must still have at least 1.2, 1.3 and 1.5
+  // times as many pixels per side as wanted.
   EXPECT_EQ(reader.reduced(whole, 63, 20).view.shape, (ImageShape{3, 150, 150}));
   EXPECT_EQ(reader.reduced(whole, 20, 63).factor, 1);
   EXPECT_EQ(reader.reduced(whole, 62, 62).view.shape, (ImageShape{3, 75, 75}));
@@ -258,7 +259,7 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   EXPECT_EQ(reader.reduced(whole, 13, 12).factor, 4);
   EXPECT_EQ(reader.reduced(whole, 12, 12).view.shape, (ImageShape{3, 19, 19}));
   EXPECT_EQ(reader.reduced(whole, 1, 1).factor, 8);
-  // Whole reduced pixels that cover the part, and where in them it lies.
+  // The view consists of the reduced pixels that cover the part, with the part's place within them.
   const ReducedView covering = reader.reduced(part, 10, 10);
   EXPECT_EQ(covering.factor, 4);
   EXPECT_EQ(covering.view.shape, (ImageShape{3, 26, 31}));

@@ -38,7 +38,7 @@ std::string png(int width, int height, unsigned factor) {
                     height);
 }
 
-// Planar, as torchvision's tensors are.
+// Planar, like torchvision's tensors.
 std::vector<std::uint8_t> planar(const ImageView& image) {
   std::vector<std::uint8_t> pixels;
   for (std::int64_t c = 0; c < image.shape.channels; ++c) {
@@ -108,7 +108,7 @@ TEST_F(PackedImages, AreShownWhereTheyLieForAsLongAsTheDataSetLives) {
   EXPECT_EQ(planar(view), before);
 }
 
-// Ours is bit-equal to torchvision's (tests/oracle), so it stands for that here.
+// Our decoder equals torchvision's bit for bit (tests/oracle), so it is the reference here.
 TEST_F(PackedImages, AreResizedAsTheListWouldDoIt) {
   const ImageDataset images = load_image_folder(folder.path());
   for (const Resize& resize : {Resize{{13, 17}}, Resize{12, true}, Resize{40, true}}) {
@@ -175,7 +175,7 @@ TEST_F(PackedImages, DamageIsFoundWhenTheImageIsRead) {
   for (const auto verification : {PackVerification::kFirstRead, PackVerification::kEveryRead}) {
     const ImageDataset packed = load_packed_images(path, {.verification = verification});
     EXPECT_NO_THROW(packed.read(5, reader));
-    for (int i = 0; i < 2; ++i) {  // the first failure does not pass for a check
+    for (int i = 0; i < 2; ++i) {  // a failed check does not count as a check
       EXPECT_THAT(message_of<DataError>([&] { packed.read(6, reader); }),
                   AllOf(HasSubstr("pack: record 6 is damaged"), HasSubstr("lockstep data pack")));
     }
@@ -187,7 +187,7 @@ TEST_F(PackedImages, DamageIsFoundWhenTheImageIsRead) {
               AllOf(HasSubstr(path.string()), HasSubstr("it was cut short")));
 }
 
-// Damage after the first read is seen by who looks again.
+// Damage after the first read is detected only when every read is verified.
 TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
   const auto path = pack({});
   ImageReader reader;
@@ -202,8 +202,8 @@ TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
   EXPECT_THROW(always.read(6, reader), DataError);
 }
 
-// A thread reads many small records between two looks at the length, but no large one; a record
-// behind the new end would end the process with SIGBUS.
+// A thread reads many small records between two checks of the file's length, but no large one.
+// Reading a record beyond the new end would end the process with SIGBUS.
 TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   for (const bool large : {false, true}) {
     if (large) folder.write("dog/9.png", png(300, 300, 7));
@@ -230,7 +230,7 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   }
 }
 
-// A reader that trusted the index's shape would read beyond the pixels.
+// A reader that trusted the index's shape would read beyond the end of the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = png(9, 7, 3);
   PackWriter writer(out / "pack",
@@ -279,7 +279,7 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(out.names(), IsEmpty());
 }
 
-// As loaders read: many threads, the same images, each record's first read by any of them.
+// As in loaders: many threads read the same images, and any of them is the first to read a record.
 TEST_F(PackedImages, AnyThreadMayRead) {
   const ImageDataset packed = load_packed_images(pack({}));
   const ImageDataset images = load_image_folder(folder.path());

@@ -1,4 +1,5 @@
-// A folder of pictures as an image folder has them. Its users link tests/formats/jpeg_bytes.cpp.
+// A folder of pictures in the layout of an image folder. Its users link
+// tests/formats/jpeg_bytes.cpp.
 #pragma once
 
 #include <lockstep/core/strings.h>
@@ -9,8 +10,8 @@
 
 namespace lockstep::testing_support {
 
-/// 21 pictures in three classes, each of its own size: JPEG files, some progressive, and PNG files,
-/// called CLASS/NUMBER.jpg or .png.
+/// 21 pictures in three classes, all of different sizes: JPEG files, some of them progressive, and
+/// PNG files. They are called CLASS/NUMBER.jpg or CLASS/NUMBER.png.
 class PhotoFolder : public TemporaryDirectory {
  public:
   PhotoFolder() {

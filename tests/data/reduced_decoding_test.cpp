@@ -1,5 +1,5 @@
-// A JPEG that is decoded at a reduced size and then resized, beside one that is decoded at full
-// size.
+// Compares a JPEG that is decoded at a reduced size and then resized with one that is decoded at
+// full size and then resized.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +23,9 @@ namespace {
 
 using Decoding = ImageReader::Decoding;
 
-// How far bytes are from those that they should be.
+// Counts the absolute differences between bytes and their expected values.
 struct Differences {
-  std::vector<std::int64_t> counts = std::vector<std::int64_t>(256);  // of each difference
+  std::vector<std::int64_t> counts = std::vector<std::int64_t>(256);  // indexed by the difference
   std::int64_t bytes = 0;
 
   void add(const ImageView& got, const ImageView& expected) {
@@ -52,7 +52,7 @@ struct Differences {
   }
 };
 
-// A part of at least three quarters of each side, anywhere.
+// A random part of the image, at least three quarters of it in each direction.
 Box random_part(const ImageShape& shape, PhiloxStream& random) {
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint32_t>(bound)));
@@ -62,9 +62,9 @@ Box random_part(const ImageShape& shape, PhiloxStream& random) {
   return {below(shape.height - height + 1), below(shape.width - width + 1), height, width};
 }
 
-// The largest size that `part` can be resized to from an image reduced by `factor`.
+// The largest size to which `part` can be resized from an image reduced by `factor`.
 ImageSize largest_from(const Box& part, std::int64_t factor) {
-  // Tenths of a reduced pixel that must be left for each wanted one.
+  // The required number of reduced pixels for each resized pixel, in tenths.
   const std::int64_t gap = factor == 2 ? 12 : factor == 4 ? 13 : 15;
   const auto side = [&](std::int64_t pixels) {
     return static_cast<int>(10 * (pixels / factor) / gap);
@@ -72,7 +72,7 @@ ImageSize largest_from(const Box& part, std::int64_t factor) {
   return {side(part.height), side(part.width)};
 }
 
-// Resizes `part` of the image that both readers have, and compares.
+// Resizes `part` of the image with both readers and compares the results.
 void compare(ImageReader& reduced, ImageReader& exact, const Box& part, std::int64_t factor,
              Differences& differences) {
   const ImageSize size = largest_from(part, factor);
@@ -86,7 +86,7 @@ void compare(ImageReader& reduced, ImageReader& exact, const Box& part, std::int
                   of_all.resize(all, size.height, size.width));
 }
 
-// The hardest photographs: sharp to the pixel, and shrunk no more than a reduction needs.
+// The hardest photographs: sharp to the pixel, and shrunk no further than a reduction requires.
 TEST(ReducedDecoding, IsCloseToAnExactOneOnPhotographs) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
   const auto folder = real_data("trashnet").value();
@@ -112,8 +112,8 @@ TEST(ReducedDecoding, IsCloseToAnExactOneOnPhotographs) {
   }
 }
 
-// Waves as long as a dozen reduced pixels: where the two pictures are not in the same place by a
-// tenth of one, they differ by more than is allowed here.
+// Waves as long as a dozen reduced pixels: if the two pictures are shifted against each other by a
+// tenth of a reduced pixel, they differ by more than this test allows.
 std::vector<std::uint8_t> waves(int width, int height, int channels) {
   std::vector<std::uint8_t> pixels;
   for (int y = 0; y < height; ++y) {
@@ -129,9 +129,9 @@ std::vector<std::uint8_t> waves(int width, int height, int channels) {
 
 TEST(ReducedDecoding, KeepsEveryPartInItsPlace) {
   for (const JpegSpec& kind : jpeg_kinds(403, 310)) {
-    // Four channels are inks, and their product is no wave; without details there is nothing to
-    // compare. Chroma that is sampled otherwise than here is repeated by libjpeg at a reduced size,
-    // and interpolated at the full one.
+    // Four channels are inks, whose product is not a wave, and without details there is nothing to
+    // compare. With other subsampling of chroma, libjpeg repeats chroma at a reduced size but
+    // interpolates it at full size.
     const bool inks = kind.colors == JpegColors::kCmyk || kind.colors == JpegColors::kYcck;
     const bool usual = kind.horizontal == kind.vertical && kind.horizontal <= 2;
     if (kind.dc_only || inks || !usual) continue;
@@ -158,7 +158,7 @@ TEST(ReducedDecoding, KeepsEveryPartInItsPlace) {
   }
 }
 
-// The weights of every new pixel sum to 1, also at the ends, where neighbours are missing.
+// The weights of every resized pixel sum to 1, also at the borders, where neighbours are missing.
 TEST(ReducedDecoding, LeavesAnEvenColourAsItIs) {
   const std::vector<std::uint8_t> pixels(std::size_t{40} * 40, 201);
   Resampler resampler;

@@ -43,7 +43,7 @@ TEST(SyntheticDigits, AnImageIsAFunctionOfSeedSplitAndIndex) {
   }
 }
 
-// White ink on black, like MNIST (mean 0.13): neither empty nor flooded.
+// White ink on black, like MNIST (whose mean is 0.13): the images are neither empty nor flooded.
 TEST(SyntheticDigits, LookLikeInkOnBlack) {
   const ImageDataset dataset = make_synthetic_digits(Split::kTest);
   for (std::int64_t i = 0; i < dataset.size(); ++i) {

@@ -67,7 +67,7 @@ TEST(CheckpointManifest, SaysWhatIsWrong) {
   EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("nested too deeply"));
 }
 
-// With the right checksum: written by another version, or by somebody else.
+// The checksum is valid, but the manifest was written by another version or another program.
 TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
   CheckpointManifest manifest = example();
   manifest.epoch = 0;

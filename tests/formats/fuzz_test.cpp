@@ -1,6 +1,6 @@
-// The fuzz targets over mutated seeds: the same mutations each time, for every compiler. The bytes
-// lie at the end of a page of the heap of their exact size, so that AddressSanitizer sees one byte
-// too far.
+// Runs the fuzz targets over mutated seeds. The mutations are the same each time and with every
+// compiler. The bytes fill an allocation of exactly their size, so that AddressSanitizer detects an
+// access one byte beyond them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ bool run_on_exact_copy(const Seed& seed, const std::string& text) {
   return seed.run({copy.get(), text.size()});
 }
 
-// Fewer where an input costs more, and where a format has more seeds.
+// Fewer mutations when an input costs more or a format has more seeds.
 int mutations_of(const Seed& seed) {
   const std::string target = seed.target;
   if (target == "cifar" || target == "cifar100") return 2000;
@@ -29,7 +29,7 @@ int mutations_of(const Seed& seed) {
   return 5000;
 }
 
-// One to four edits: a bit, a byte, a cut, a repeated piece, a removed piece.
+// Makes one to four edits: a changed bit or byte, a cut, a repeated piece or a removed piece.
 std::string mutate(std::string text, PhiloxStream& random) {
   const std::uint32_t edits = 1 + random.below(4);
   for (std::uint32_t i = 0; i < edits && !text.empty(); ++i) {
@@ -84,10 +84,10 @@ TEST_P(Fuzz, EveryTruncationIsRefused) {
   for (const Seed& seed : seeds()) {
     const std::size_t step = seed.content.size() / 500 + 1;
     for (std::size_t size = 0; size < seed.content.size(); size += step) {
-      // Whole CIFAR records are right.
+      // Whole CIFAR records are valid.
       if (seed.run == fuzz_cifar && size % 3073 == 0) continue;
       if (seed.run == fuzz_cifar100 && size % 3074 == 0) continue;
-      // A PNG that lacks only its last chunk, of 12 bytes, has all its pixels.
+      // A PNG that lacks only its last chunk, which has 12 bytes, has all its pixels.
       if (seed.run == fuzz_png && size + 12 >= seed.content.size()) continue;
       EXPECT_FALSE(run_on_exact_copy(seed, seed.content.substr(0, size)))
           << seed.name << ", " << size << " bytes";

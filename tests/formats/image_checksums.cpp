@@ -1,5 +1,5 @@
-// image_checksums: for each file named on standard input, a line of what ImageDecoder reads from
-// it: its CRC-32 as RGB, width and height, or why not. See image_oracle.py.
+// image_checksums: for each file named on standard input, prints a line with the CRC-32 of the RGB
+// that ImageDecoder reads, the width and the height, or with the error. See image_oracle.py.
 #include <libdeflate.h>
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-"""Our decoder against PIL's convert("RGB") and torchvision.io, bit for bit; PNGs of 16-bit grey, which PIL
-saturates, against their high bytes.
+"""Compares our decoder with PIL's convert("RGB") and torchvision.io, bit for bit. PNGs of 16-bit grey,
+which PIL saturates, are compared with their high bytes.
 
 Usage: image_oracle.py IMAGE_CHECKSUMS
 
-Reads the photographs of LOCKSTEP_DATA/trashnet where there are any, and images of every kind that PIL
-writes. Exit code 77 (skipped) where Python lacks PIL or torchvision.
+Reads the photographs in LOCKSTEP_DATA/trashnet, if there are any, and images of every kind that PIL
+writes. Exits with 77 (skipped) when Python lacks PIL or torchvision.
 """
 import os
 import pathlib
@@ -30,7 +30,7 @@ def picture(width, height):
 
 
 def write_images(folder):
-    """Files of every kind that PIL writes; the names of their kinds."""
+    """Writes a file of every kind that PIL can write."""
     rgb = Image.fromarray(picture(131, 97).astype(np.uint8))
     for mode in ("L", "RGB", "CMYK"):
         for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
@@ -38,7 +38,7 @@ def write_images(folder):
                 name = f"{mode}_{subsampling.replace(':', '')}_{progressive}.jpg"
                 rgb.convert(mode).save(folder / name, subsampling=subsampling, progressive=progressive, quality=83)
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by 90 degrees, which neither applies
+    exif[0x0112] = 6  # rotated by 90 degrees, which no reader applies
     rgb.save(folder / "exif.jpg", exif=exif)
     rgb.save(folder / "profile.jpg", icc_profile=b"no profile at all")
     for mode in ("1", "L", "LA", "P", "RGB", "RGBA"):
@@ -57,7 +57,7 @@ def write_images(folder):
 
 def of_pil(path):
     image = Image.open(path)
-    if image.mode == "I;16":  # the one kind that we read otherwise, see png.h
+    if image.mode == "I;16":  # the only kind that we read differently, see png.h
         grey = np.asarray(image)
         theirs = np.asarray(image.convert("RGB"))
         assert (theirs == np.minimum(grey, 255)[..., None]).all(), "PIL no longer clips 16-bit grey: correct png.h"
@@ -86,7 +86,7 @@ def main():
         wrong = 0
         for file, line in zip(files, ours):
             expected = {"PIL": line_of(of_pil(file))}
-            # torchvision blends transparency and converts CMYK in its own ways; its readers are PIL's libraries.
+            # torchvision differs in transparency and CMYK; otherwise it reads with the libraries that PIL uses.
             if (file.suffix == ".jpg" and not file.name.startswith("CMYK")) or file.stem in ("no_end", "surplus"):
                 expected["torchvision"] = line_of(of_torchvision(file))
             for peer, theirs in expected.items():

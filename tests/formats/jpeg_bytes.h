@@ -1,5 +1,5 @@
-// JPEG files for tests, of every kind that libjpeg-turbo writes, and what libjpeg-turbo itself
-// reads from a file by its plainest calls.
+// JPEG files for tests, of every kind that libjpeg-turbo writes, and the pixels that libjpeg-turbo
+// itself reads from a file with its simplest calls.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::testing_support {
 
-/// What a file's values mean.
+/// The colour model of a file's values.
 enum class JpegColors { kGrey, kYcc, kRgb, kCmyk, kYcck };
 
 struct JpegSpec {
@@ -17,29 +17,29 @@ struct JpegSpec {
   int width = 0;
   int height = 0;
   JpegColors colors = JpegColors::kYcc;
-  int horizontal = 2;  ///< how many samples of luma there are for one of chroma
+  int horizontal = 2;  ///< luma samples per chroma sample, horizontally
   int vertical = 2;
   bool progressive = false;
   bool arithmetic = false;
-  bool restarts = false;  ///< a restart marker after each row of blocks
-  bool dc_only = false;   ///< a progressive file that ends after its first scan
+  bool restarts = false;  ///< whether a restart marker follows each row of blocks
+  bool dc_only = false;   ///< whether a progressive file ends after its first scan
   int quality = 90;
 };
 
-/// Smooth colours with some noise and edges: `channels` interleaved bytes a pixel, the same each
-/// time.
+/// A deterministic picture: smooth colours with some noise and edges, `channels` interleaved bytes
+/// per pixel.
 std::vector<std::uint8_t> picture(int width, int height, int channels);
 
-/// `pixels` as a JPEG file: grey, RGB or CMYK as `spec` asks for.
+/// Encodes `pixels` as a JPEG file: grey, RGB or CMYK, depending on `spec`.
 std::string encode_jpeg(const JpegSpec& spec, const std::vector<std::uint8_t>& pixels);
-/// picture() as a JPEG file.
+/// Encodes picture() as a JPEG file.
 std::string encode_jpeg(const JpegSpec& spec);
 
-/// The whole image at eighths/8, as libjpeg-turbo gives it: RGB, or CMYK for four channels. Ends
-/// the program where libjpeg finds an error; warnings are passed over.
+/// Decodes the whole image at scale eighths/8 with libjpeg-turbo: RGB, or CMYK for four channels.
+/// Ends the program on an error of libjpeg; warnings are ignored.
 std::vector<std::uint8_t> plain_libjpeg(std::string_view file, int eighths = 8);
 
-/// One of each kind, of `width` * `height` pixels.
+/// One file of each kind, of `width` * `height` pixels.
 std::vector<JpegSpec> jpeg_kinds(int width, int height);
 
 }  // namespace lockstep::testing_support

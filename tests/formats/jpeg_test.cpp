@@ -65,7 +65,7 @@ ImageRegion random_region(PhiloxStream& random, int width, int height) {
   return region;
 }
 
-// How many of `regions` random regions at the scale differ from that part of the whole image.
+// How many of `regions` random regions at this scale differ from that part of the whole image.
 int wrong_regions(JpegDecoder& decoder, const ImageHeader& header, int eighths, int regions) {
   const ImageRegion all = at_scale(header, eighths);
   const Pixels image = decode(decoder, all, eighths);
@@ -92,7 +92,7 @@ TEST(JpegDecoder, ReadsTheHeader) {
   }
 }
 
-// The inks of Adobe's inverted CMYK over white, rounded as PIL rounds.
+// The inks of Adobe's inverted CMYK over white, with PIL's rounding.
 Pixels rgb_of_cmyk(const Pixels& cmyk) {
   Pixels rgb;
   for (std::size_t i = 0; i < cmyk.size(); i += 4) {
@@ -158,7 +158,7 @@ TEST(JpegDecoder, RegionsOfPhotographsArePartsOfTheWhole) {
     const MappedFile file(path);
     const ImageHeader header = decoder.open(file.bytes(), path.string());
     EXPECT_EQ(wrong_regions(decoder, header, 8, 20), 0) << path;
-    // Makes the same photograph with other chroma.
+    // Makes the same photograph with different chroma.
     const std::vector<JpegSpec> kinds = jpeg_kinds(header.width, header.height);
     const JpegSpec& kind = kinds[static_cast<std::size_t>(index++) % 6];
     const std::string again = encode_jpeg(kind, decode(decoder, whole(header)));
@@ -265,7 +265,7 @@ TEST(JpegDecoder, NamesTheFileAndWhatIsWrongWithIt) {
 }
 
 TEST(JpegDecoder, RefusesTwoChannels) {
-  // Grey and alpha have no meaning in JPEG: a frame and a scan of two of the three components.
+  // JPEG defines no grey with alpha: a frame and a scan with two of the three components.
   using std::string_literals::operator""s;
   std::string file = encode_jpeg({.width = 8, .height = 8, .horizontal = 1, .vertical = 1});
   file = replaced(file, "\xff\xc0\x00\x11\x08\x00\x08\x00\x08\x03"s,
@@ -288,7 +288,7 @@ TEST(JpegDecoder, DecodesOnAfterAnError) {
     EXPECT_THROW(decode(decoder, whole(decoder.open(as_bytes(damage.file), "x"))), DataError);
     EXPECT_EQ(decode(decoder, whole(decoder.open(as_bytes(right), "y"))), expected) << damage.name;
   }
-  // The header is right and the data are not: the second attempt reads both again.
+  // The header is valid and the data are not: the second attempt reads both again.
   const std::string half = right.substr(0, right.size() / 2);
   const ImageHeader header = decoder.open(as_bytes(half), "x");
   EXPECT_THROW(decode(decoder, whole(header)), DataError);
@@ -299,7 +299,7 @@ TEST(JpegDecoder, DecodesOnAfterAnError) {
 
 TEST(JpegDecoder, TheTablesOfOneImageDoNotServeTheNext) {
   const std::string right = encode_jpeg({.width = 64, .height = 48});
-  const std::string bare = replaced(right, "\xff\xdb", "\xff\xfe");  // a comment instead
+  const std::string bare = replaced(right, "\xff\xdb", "\xff\xfe");  // tables become comments
   JpegDecoder decoder;
   decode(decoder, whole(decoder.open(as_bytes(right), "x.jpg")));
   EXPECT_THAT(
@@ -331,7 +331,7 @@ TEST(JpegDecoder, ScansAreLimited) {
   std::string many = right.substr(0, right.size() - 2);
   for (int i = 0; i < 200; ++i) many += scan;
   many += "\xff\xd9";
-  // Repeating a scan is a damage too, which is met first by who does not tolerate it.
+  // A repeated scan is also damage, so without tolerance that error comes first.
   EXPECT_THAT(message_of<DataError>([&] { decode_whole_jpeg(many, {.tolerate_damage = true}); }),
               StartsWith("x.jpg: cannot decode JPEG: more than 100 scans (near byte "));
   EXPECT_THROW(decode_whole_jpeg(many), DataError);
@@ -345,7 +345,7 @@ TEST(JpegDecoder, MemoryIsLimited) {
       message_of<DataError>([&] { decode_whole_jpeg(small, {.max_image_pixels = kPixels - 1}); }),
       "x.jpg: an image of 64x48 has 3072 pixels, at most 3071 are allowed; raise "
       "max_image_pixels (--max-image-pixels)");
-  // One column of pixels needs two columns of blocks, each coefficient of two bytes.
+  // One column of pixels needs two columns of blocks, with two bytes per coefficient.
   const std::string column = encode_jpeg({.width = 1, .height = 60'000, .progressive = true});
   EXPECT_THAT(
       message_of<DataError>([&] { decode_whole_jpeg(column, {.max_image_pixels = 60'000}); }),

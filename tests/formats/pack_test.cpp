@@ -45,7 +45,7 @@ std::size_t entry_offset(const std::string& pack, std::size_t index) {
   return pack_index_offset(load<PackHeader>(pack, 0).names_bytes) + index * sizeof(PackEntry);
 }
 
-// Values of the reference implementation: packs are read by other builds.
+// Values of the reference implementation, because other builds must be able to read the packs.
 TEST(Checksum, IsXxh3) {
   EXPECT_EQ(checksum({}), 0x2d06800538d394c2U);
   const std::string text = pattern(1000);
@@ -99,7 +99,7 @@ TEST(Pack, HasOneShapeOnlyWhenAllImagesHaveIt) {
   }
 }
 
-// Every bit of header, names and index is covered by a checksum, those of an image by its own.
+// One checksum covers the header, names and index, and each image has its own.
 TEST(Pack, EveryDamagedByteIsFound) {
   const std::string right = pixel_pack(2);
   const auto data = load<PackEntry>(right, entry_offset(right, 0)).offset;
@@ -135,10 +135,10 @@ TEST(Pack, SaysWhatIsWrong) {
   flipped[30] = 1;
   std::string named = right;
   store(named, sizeof(PackHeader), std::uint32_t{7});
-  std::string two_names = right;  // of one letter each
+  std::string two_names = right;  // two names of one letter each
   store(two_names, sizeof(PackHeader), std::uint32_t{1});
   store(two_names, sizeof(PackHeader) + 5, std::uint32_t{1});
-  std::string many_names = pixel_pack(3, false, std::string(40, '\0'));  // of no letter each
+  std::string many_names = pixel_pack(3, false, std::string(40, '\0'));  // all empty
   store(many_names, sizeof(PackHeader), std::uint32_t{0});
   std::string cut_names = right;
   store(cut_names, sizeof(PackHeader), std::uint32_t{3});
@@ -241,7 +241,7 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
               HasSubstr("no/pack: No such file"));
 }
 
-// A limit on file size stands for the full disk: writes fail half-way in both.
+// A limit on the file size simulates a full disk: the writes fail halfway in both cases.
 TEST(PackWriter, AFullDiskIsSaidAndLeavesNothing) {
   const TemporaryDirectory directory;
   const pid_t child = fork();

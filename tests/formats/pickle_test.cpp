@@ -106,7 +106,7 @@ TEST(Pickle, ReadsTensorsAndSharesWhatThePickleShares) {
   EXPECT_EQ(list.items[0], list.items[1]);
 }
 
-// Doubles at each level, in 9 bytes.
+// Nine bytes per level, each of which doubles the number of values.
 std::string memo_bomb(int levels) {
   std::string opcodes = "]q\0"s;
   for (int i = 1; i < levels; ++i) {

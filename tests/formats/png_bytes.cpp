@@ -20,12 +20,12 @@ std::uint8_t palette_value(unsigned index, int channel) {
   return static_cast<std::uint8_t>(index * 37 + static_cast<unsigned>(channel) * 91);
 }
 
-// A value of `depth` bits as eight: spread over the range, or the high byte of sixteen.
+// Converts a value of `depth` bits to eight bits: scaled to the full range, or the high byte of 16.
 std::uint8_t eight_bits(unsigned value, int depth) {
   return static_cast<std::uint8_t>(depth == 16 ? value >> 8 : value * 255 / ((1U << depth) - 1));
 }
 
-// Appends `depth` bits to the row.
+// Appends a value of `depth` bits to the row.
 void append_bits(std::string& row, std::size_t& bits, unsigned value, int depth) {
   for (int bit = depth - 1; bit >= 0; --bit, ++bits) {
     if (bits % 8 == 0) row.push_back('\0');

@@ -1,4 +1,4 @@
-// PNG files for tests, of every kind, beside the RGB that they must be read as.
+// PNG files of every kind for tests, each with the RGB pixels that a reader must return.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ struct PngSpec {
   const char* name = "rgb 8";
   int width = 0;
   int height = 0;
-  int color_type = 2;  ///< 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
-  int depth = 8;       ///< bits of a value
+  int color_type = 2;  ///< 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGBA
+  int depth = 8;       ///< bits per value
   bool interlaced = false;
-  bool transparent = false;  ///< a chunk tRNS
+  bool transparent = false;  ///< whether the file has a chunk tRNS
 };
 
 struct PngBytes {
@@ -24,10 +24,10 @@ struct PngBytes {
 
 PngBytes make_png(const PngSpec& spec);
 
-/// All colour types with all their depths, of `width` * `height` pixels, each plain and interlaced.
+/// All colour types with all their depths, `width` * `height` pixels each, plain and interlaced.
 std::vector<PngSpec> png_kinds(int width, int height);
 
-/// A chunk of a PNG file, with a right checksum.
+/// A chunk of a PNG file, with a valid checksum.
 std::string png_chunk(const std::string& type, const std::string& content);
 
 }  // namespace lockstep::testing_support

@@ -121,13 +121,13 @@ TEST(PngDecoder, NamesTheFileAndWhatIsWrongWithIt) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-// As torchvision and PIL do: every pixel is right, and the file is odd.
+// As in torchvision and PIL, all pixels are read although the file is malformed.
 TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
   constexpr const char* kNoEnd = "x.png: the file lacks its end (the chunk IEND)";
   constexpr const char* kSurplus = "x.png: the file holds more image data than its pixels";
   for (const bool interlaced : {false, true}) {
     const PngBytes right = make_png({.width = 37, .height = 21, .interlaced = interlaced});
-    const std::size_t end = right.file.size() - 12;  // of the data
+    const std::size_t end = right.file.size() - 12;  // end of the image data
     std::string fewer_rows = right.file;
     using std::string_literals::operator""s;
     fewer_rows.replace(8, 25, png_chunk("IHDR", big_endian({37, 20}) + "\x08\x02\0\0\0"s));
@@ -159,7 +159,7 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
       if (interlaced) continue;  // always decoded whole
       EXPECT_EQ(decoder.remark(), "") << test.name << ": its end is not looked at";
     }
-    if (interlaced) continue;  // a row less is another interlacing
+    if (interlaced) continue;  // with one row fewer, interlacing would change
     PngDecoder decoder;
     const Pixels rows = decode(decoder, whole(decoder.open(as_bytes(fewer_rows), "x.png")));
     EXPECT_TRUE(std::equal(rows.begin(), rows.end(), right.rgb.begin()));
@@ -168,7 +168,7 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
 }
 
 TEST(PngDecoder, PassesOverWhatIsNoPixel) {
-  // A colour profile that is none, a text, a transparent colour, and a chunk that nobody knows.
+  // An invalid colour profile, a text, a transparent colour, and an unknown chunk.
   const PngBytes right = make_png({.width = 37, .height = 21});
   std::string file = right.file;
   file.insert(33, png_chunk("iCCP", "profile") + png_chunk("tEXt", pattern(100'000)) +
@@ -188,7 +188,7 @@ TEST(PngDecoder, DecodesOnAfterAnError) {
   EXPECT_EQ(decode(decoder, whole(decoder.open(as_bytes(right.file), "y.png"))), right.rgb);
 }
 
-// Clipped at 255, as PIL does it, all but the darkest of 256 levels would be white.
+// If values were clipped at 255, as in PIL, all but the darkest of 256 levels would be white.
 TEST(PngDecoder, ShowsGreyOf16BitsByItsHighByteWherePilSaturates) {
   const PngBytes png = make_png({.width = 37, .height = 21, .color_type = 0, .depth = 16});
   const Pixels pixels = decode_whole_png(png.file);

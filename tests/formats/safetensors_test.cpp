@@ -19,8 +19,8 @@ std::string text_of(const TensorView& view) {
   return {reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size()};
 }
 
-// As the reference implementation's `save({"b": ones(2, int16), "a": zeros(1, float32)}, {"k":
-// "v"})` writes it, padding included.
+// The bytes that the reference implementation writes for `save({"b": ones(2, int16), "a": zeros(1,
+// float32)}, {"k": "v"})`, padding included.
 TEST(Safetensors, ReadsAFileOfTheReferenceImplementation) {
   const std::string file = safetensors(
       R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
@@ -118,8 +118,7 @@ TEST(Safetensors, RefusesWhatIsWrong) {
   }
 }
 
-// Three tensors of different types, an empty one, and metadata, as serialize_safetensors() writes
-// them.
+// A file of serialize_safetensors(): three tensors of different types, an empty one, and metadata.
 std::string small_file() {
   static const std::string data = pattern(40);
   return serialize_safetensors({{"weight", {"F32", {2, 3}, as_bytes(data).first(24)}},
@@ -141,7 +140,8 @@ bool same_content(const Safetensors& a, const Safetensors& b) {
   return true;
 }
 
-// Damage may leave what the file says as it was, in a blank of its header. All else must be seen.
+// Damage to a blank in the header may leave the content unchanged. All other damage must be
+// detected.
 void expect_refused_or_unchanged(const std::string& damaged, const Safetensors& whole,
                                  const std::string& what) {
   try {
@@ -173,7 +173,7 @@ TEST(Safetensors, NoZeroedPieceGoesUnnoticed) {
       std::string damaged = file;
       const std::size_t count = std::min(length, file.size() - begin);
       damaged.replace(begin, count, count, '\0');
-      if (damaged == file) continue;  // of a tensor that holds zeros
+      if (damaged == file) continue;  // the tensor holds zeros here
       expect_refused_or_unchanged(damaged, whole, str(count, " zeros at ", begin));
     }
   }
@@ -203,7 +203,8 @@ TEST(Safetensors, NamesWhatIsDamaged) {
               ::testing::HasSubstr("x: the header has no checksum, but other parts of the file"));
 }
 
-// As Python's reader and writer do it: another order, blanks, another spelling of a letter.
+// A rewrite by Python's reader and writer may change the order, the blanks and the spelling of
+// letters.
 TEST(Safetensors, AHeaderThatWasWrittenAnewKeepsItsChecksum) {
   const std::string data = pattern(4);
   const std::string file =
@@ -223,7 +224,7 @@ TEST(Safetensors, AHeaderThatWasWrittenAnewKeepsItsChecksum) {
   EXPECT_EQ(text_of(read.tensors.at("gewicht\u00e4")), data);
 }
 
-// The memory of a header of that size, without a file of that size.
+// The memory of a file with a header of `header_bytes`, without a file of that size.
 class LargeFile {
  public:
   explicit LargeFile(std::uint64_t header_bytes) : size_(header_bytes + 16) {

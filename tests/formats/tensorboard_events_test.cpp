@@ -22,7 +22,7 @@ std::string from_hex(std::string_view digits) {
   return bytes;
 }
 
-// RFC 3720, B.4, and the check value of the polynomial.
+// The vectors of RFC 3720, B.4, and the check value of the polynomial.
 TEST(Crc32c, IsThatOfTheStandard) {
   std::string ascending(32, '\0');
   for (int i = 0; i < 32; ++i) ascending[static_cast<std::size_t>(i)] = static_cast<char>(i);
@@ -39,7 +39,7 @@ TEST(Crc32c, IsMaskedAsInRecordFiles) {
   EXPECT_EQ(masked_crc32c(std::string(32, '\0')), 0x0FD7FFFAU);
 }
 
-// The bytes that a program in Python computed by the formats' definitions.
+// The expected bytes, computed by a Python program from the definitions of the formats.
 TEST(TensorBoardFile, WritesTheFormatToTheByte) {
   const TemporaryDirectory directory;
   TensorBoardFile file(directory.path(), 1.5);
@@ -61,7 +61,7 @@ TEST(TensorBoardFile, FramesAnEmptyEvent) {
             std::string(8, '\0') + from_hex("29039807") + from_hex("d8ea82a2"));
 }
 
-// Walks over the frames and returns the events.
+// Checks the frames and returns their events.
 std::vector<std::string> events_in(const std::string& content) {
   std::vector<std::string> events;
   for (std::size_t at = 0; at < content.size();) {
@@ -97,7 +97,7 @@ TEST(TensorBoardFile, WritesARecordForEachCall) {
   EXPECT_NE(events[6].find("_hparams_/session_start_info"), std::string::npos);
 }
 
-// One such name would end TensorBoard's reading of the file.
+// A single such name would stop TensorBoard from reading the rest of the file.
 TEST(TensorBoardFile, WritesOnlyUtf8) {
   const TemporaryDirectory directory;
   TensorBoardFile file(directory.path(), 1);

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// What stands at `at`; 0 beyond the end.
+// The value at `at`; 0 beyond the end.
 std::uint64_t number_at(const std::string& bytes, std::size_t at, std::size_t count) {
   std::uint64_t value = 0;
   for (std::size_t i = count; i-- > 0;) {
@@ -85,7 +85,7 @@ std::string small_torch_file() {
 
 std::string legacy_torch_file() {
   std::string content = python_state_pickle();
-  // The old persistent id has one part more, which is None.
+  // The old persistent id has one more part, which is None.
   const std::string end_of_id = "K\6tq";
   for (std::size_t at = content.find(end_of_id); at != std::string::npos;
        at = content.find(end_of_id, at)) {

@@ -1,5 +1,5 @@
-// torch_file_copy FROM [TO]: reads a file of torch.save and prints the names of its tensors, one a
-// line; writes them as TO where that is given. For torch_file_oracle.py.
+// torch_file_copy FROM [TO]: reads a file of torch.save and prints the names of its tensors, one
+// per line. If TO is given, writes the tensors to it. For torch_file_oracle.py.
 #include <iostream>
 
 #include <lockstep/core/error.h>

@@ -1,7 +1,7 @@
-"""Files of Python's torch.save read by ours, and files of ours loaded by torch.load(weights_only=True).
+"""Our code reads files of Python's torch.save, and torch.load(weights_only=True) loads files of ours.
 
-Usage: torch_file_oracle.py TORCH_FILE_COPY, which reads a file and writes its tensors as another one. What torch.load
-finds in the two must be equal to the bit. Ends with 77 (skipped) and the reason where Python lacks torch.
+Usage: torch_file_oracle.py TORCH_FILE_COPY. That program reads a file and writes its tensors to another one.
+torch.load must find the same in both, bit for bit. Exits with 77 (skipped) and the reason when Python lacks torch.
 """
 import argparse
 import collections
@@ -75,7 +75,7 @@ class TorchFile(unittest.TestCase):
         return result
 
     def expect_equal(self, content, **options):
-        """Saves `content`, lets ours copy it, and compares. The result is what ways to load ours give."""
+        """Saves `content`, copies it with our program and compares. Returns the copy, loaded with and without mmap."""
         torch.save(content, self.theirs, **options)
         result = self.copy()
         expected = joined(content)
@@ -121,7 +121,7 @@ class TorchFile(unittest.TestCase):
                         for name in ("base", "tied", "transposed", "slice", "expanded")}
             self.assertEqual(len(pointers), 1)
             self.assertNotIn(loaded["alone"].untyped_storage().data_ptr(), pointers)
-        # Once: three times the base would be more than this.
+        # The base is written once: three copies of it would be larger than this.
         self.assertLess(self.ours.stat().st_size, self.theirs.stat().st_size + 1000)
 
     def test_a_module_with_attributes_and_parameters(self):
@@ -194,7 +194,7 @@ class TorchFile(unittest.TestCase):
         self.expect_refused({"a": Evil(os.system, f"touch {marker}")}, "system", "nothing of it was run")
         self.expect_refused({"a": Evil(eval, f"open({str(marker)!r}, 'w')")}, "builtins.eval")
         self.expect_refused({"a": Evil(getattr, "text", "upper")}, "builtins.getattr")
-        # Under the module's name in Python 2, which protocol 2 writes.
+        # Protocol 2 writes the name that the module had in Python 2.
         self.expect_refused({"a": Evil(subprocess.check_call, ["touch", str(marker)])}, "commands.check_call")
         self.expect_refused({"a": Evil(torch.load, str(marker))}, "torch.serialization.load")
         self.expect_refused([torch.ones(2), Evil(os.system, "true")], "system", _use_new_zipfile_serialization=False)

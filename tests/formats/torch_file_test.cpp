@@ -192,7 +192,7 @@ TEST(TorchFile, RefusesWhatIsWrong) {
   }
 }
 
-// Two tensors of a [count] that repeat one number of a storage of 24 bytes.
+// Two tensors of shape [count] that repeat one number of a storage of 24 bytes.
 std::string two_expanded_tensors(const std::string& count) {
   const std::string tensor = tensor_pickle("K\6", "K\0"s, count + "\x85", "K\0\x85"s).substr(2);
   const std::string value = tensor.substr(0, tensor.size() - 1);
@@ -205,7 +205,8 @@ TEST(TorchFile, BoundsWhatExpandedTensorsAskFor) {
     for (int i = 0; i < 4; ++i) text += static_cast<char>(count >> (8 * i) & 0xff);
     return text;
   };
-  // 64 MiB and 64 times the storage, of which each tensor takes what exceeds the storage.
+  // The limit is 64 MiB plus 64 times the storage. Each tensor counts with its bytes beyond the
+  // storage.
   const std::uint64_t most = kExpandedBytesOfAnyFile + 24 * kExpandedBytesPerByte;
   const auto half = static_cast<std::uint32_t>(most / 8) + 6;
   const std::string file = two_expanded_tensors(four_bytes(half));
@@ -219,7 +220,7 @@ TEST(TorchFile, BoundsWhatExpandedTensorsAskFor) {
       message_of_torch_file(two_expanded_tensors(four_bytes(half + 1))),
       str("x: tensor '1' has ", half + 1, " elements over a storage of 6: tensors that repeat ",
           "their elements may take at most ", most, " bytes more than their storages"));
-  // 2^62 elements, whose bytes have no number of 64 bits.
+  // 2^62 elements, whose size in bytes does not fit into 64 bits.
   EXPECT_THAT(message_of_torch_file(two_expanded_tensors("\x8a\x08\0\0\0\0\0\0\0\x40"s)),
               HasSubstr("x: tensor '0' has 4611686018427387904 elements over a storage of 6"));
 }
@@ -246,7 +247,7 @@ TEST(TorchFile, TellsTorchScriptFromWeights) {
   EXPECT_THAT(message_of_torch_file(file), HasSubstr("a TorchScript archive"));
 }
 
-// All CRC-32s 0: torch.serialization.set_crc32_options(False).
+// All CRC-32s are 0, as after torch.serialization.set_crc32_options(False).
 TEST(TorchFile, ReadsAFileWithoutChecksums) {
   std::string file = pack(python_archive());
   for (const char* signature : {"PK\x01\x02", "PK\x03\x04"}) {
@@ -274,7 +275,8 @@ bool same_tensors(const TorchFile& a, const TorchFile& b) {
   return true;
 }
 
-// Damage may leave what the file says as it was: in a time, in the padding. All else must be seen.
+// Damage to a time or to padding may leave the content unchanged. All other damage must be
+// detected.
 TEST(TorchFile, NoFlippedBitGoesUnnoticed) {
   for (const std::string& file : {small_torch_file(), pack(python_archive())}) {
     const TorchFile whole = parse_torch_file(as_bytes(file), "x");
@@ -337,7 +339,7 @@ TEST(TorchFile, WritesNothingWhereItCannot) {
   EXPECT_THAT(directory.names(), ElementsAre("x.pt"));
 }
 
-// A shared key of 200 bytes under a dictionary that is referred to often.
+// A shared key of 250 bytes in a dictionary that is referenced many times.
 TEST(TorchFile, BoundsTheNames) {
   const std::string tensor = tensor_pickle("K\6", "K\0"s, "K\1\x85", "K\1\x85").substr(2);
   const std::string value = tensor.substr(0, tensor.size() - 1);
@@ -348,7 +350,7 @@ TEST(TorchFile, BoundsTheNames) {
               HasSubstr("the names of tensors are longer than 64 times the pickle"));
 }
 
-// Addresses for an archive of more than 4 GiB, whose large content is never touched: it is zeros.
+// Address space for an archive of more than 4 GiB, whose large content consists of untouched zeros.
 TEST(ZipArchive, ReadsAndWritesMoreThan32Bits) {
   constexpr std::size_t kLarge = (std::size_t{1} << 32) + 5;
   constexpr std::size_t kTotal = kLarge + (1 << 20);
@@ -393,7 +395,7 @@ struct ZipDamage {
   const char* message;
 };
 
-// The named entries are damaged one by one; checksums are of contents alone and still fit.
+// The named entries are damaged one at a time. Checksums cover contents alone, so they stay valid.
 TEST(ZipArchive, RefusesWhatIsWrong) {
   const ZipDamage cases[] = {
       {"PK\5\6", 4, "\1", "several parts or a comment"},
@@ -442,8 +444,8 @@ TEST(ZipArchive, RefusesEntriesThatRepeatOrOverlap) {
     return file;
   };
   EXPECT_EQ(message_of_zip(zip_of("a/two", "1234")), "x: two entries are called 'a/two'");
-  // The second entry is made to lie in the content of the first one, which holds the header that it
-  // needs.
+  // The second entry is moved into the content of the first one, which holds the header that the
+  // second entry needs.
   const std::string inner = zip_of("a/two", "1234");
   std::string outer = zip_of("a/one", inner.substr(0, inner.find("PK\1\2")));
   EXPECT_EQ(message_of_zip(outer), "nothing was thrown");

@@ -1,5 +1,6 @@
-// A pipe between a test and the processes it forks: they write lines, it reads them or waits for
-// the last writer's end. Waits are bounded, so that a defect fails a test instead of hanging it.
+// A pipe between a test and the processes that it forks. The processes write lines, and the test
+// reads them or waits until the last writer ends. Waits are bounded, so a defect fails a test
+// instead of hanging it.
 #pragma once
 
 #include <poll.h>
@@ -31,7 +32,8 @@ class Channel {
     }
   }
 
-  /// The next line, or "" once all writers have closed. Throws after ten seconds without either.
+  /// Returns the next line, or "" once all writers have closed. Throws if neither happens within
+  /// ten seconds.
   std::string read_line() const {
     std::string line;
     while (wait_readable()) {
@@ -42,7 +44,8 @@ class Channel {
     return line;
   }
 
-  /// Whether all other writers have closed their end; false after ten seconds.
+  /// Closes this process's writing end and returns whether all others close theirs within ten
+  /// seconds.
   bool wait_for_end() {
     close_writer();
     char character = 0;

@@ -40,7 +40,7 @@ std::size_t open_descriptors() {
 
 TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True",
-         1);  // a launcher around us: not our ranks' business
+         1);  // from a launcher around this one, and must not reach the ranks
   Channel channel;
   const LaunchResult result = launch_ranks({.nproc_per_node = 3}, [&] {
     std::string line;
@@ -66,7 +66,7 @@ TEST(Launcher, GivesEachRankTorchrunsEnvironment) {
                          "2 2 2 0 3 3 3 1 default 127.0.0.1 0 0 unset lockstep"));
 }
 
-// What the ranks of one launch have as LOCKSTEP_SECRET, one after the other.
+// The values of LOCKSTEP_SECRET that the ranks of one launch see, one after another.
 std::vector<std::string> secrets_of_a_launch(int ranks) {
   Channel channel;
   const LaunchResult result = launch_ranks({.nproc_per_node = ranks}, [&] {
@@ -127,7 +127,7 @@ struct Failing {
   const char* message;
 };
 
-// Rank 1 of three fails, the others wait for ever.
+// Rank 1 of three fails while the others wait forever.
 TEST(Launcher, NamesTheRankThatFailed) {
   const Failing cases[] = {
       {"data", [] { throw DataError("data file x is truncated\nbacktrace"); }, 1,
@@ -180,18 +180,18 @@ TEST(Launcher, EndsRanksThatIgnoreTheRequest) {
     throw DataError("broken");
   });
   EXPECT_EQ(result.message, "rank 0: broken");
-  EXPECT_GE(seconds_since(start), 0.5);  // it had its grace
+  EXPECT_GE(seconds_since(start), 0.5);  // the rank had its grace period
   EXPECT_LT(seconds_since(start), 2);
 }
 
 void wait_until_ended(pid_t process) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  if (fd < 0) return;  // gone already
+  if (fd < 0) return;  // the process has already ended
   pollfd ended{fd, POLLIN, 0};
   poll(&ended, 1, -1);
 }
 
-// Its own deadlines pass unnoticed, and the others', who have joined, wait for longer.
+// The stopped rank cannot notice its own deadlines, and the ranks that have joined wait for longer.
 TEST(Launcher, NamesAStoppedRankThatNeverJoins) {
   const auto start = Clock::now();
   const LaunchResult result =
@@ -228,7 +228,7 @@ TEST(Launcher, RefusesADeadlineForRanksThatCannotTell) {
   EXPECT_THROW(launch_ranks(options, [] {}), ConfigError);
 }
 
-// What a rank notices because another ended is not the cause, even where it was noticed earlier.
+// An error that a rank reports because a peer ended is not the cause, even if it came earlier.
 TEST(Launcher, ReportsTheCauseNotItsEcho) {
   const Failing causes[] = {
       {"killed", [] { raise(SIGKILL); }, 1, "rank 1 was killed by signal 9"},
@@ -250,7 +250,7 @@ TEST(Launcher, ReportsTheCauseNotItsEcho) {
   }
 }
 
-// Runs a launcher whose ranks hang, as a process in a group of its own. The ranks hold `alive`.
+// Runs a launcher whose ranks hang, as a process in its own process group. The ranks hold `alive`.
 pid_t fork_launcher(Channel& alive, Channel& outcome, int rank_count) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -267,7 +267,7 @@ pid_t fork_launcher(Channel& alive, Channel& outcome, int rank_count) {
 TEST(Launcher, EndsAllRanksWhenInterrupted) {
   struct Case {
     int signal;
-    bool whole_group;  // as the terminal does it for Ctrl-C
+    bool whole_group;  // as a terminal does on Ctrl-C
     const char* outcome;
   };
   const Case cases[] = {{SIGINT, true, "130 2 interrupted by signal 2 (Interrupt)"},
@@ -291,13 +291,13 @@ TEST(Launcher, EndsAllRanksWhenInterrupted) {
   }
 }
 
-// Tells the test of each signal that asks this rank to end, and stays.
+// Reports each signal that asks this rank to end to the test, and keeps running.
 int asked_fd = -1;
 void stay(int) {
   if (write(asked_fd, "asked\n", 6) != 6) _exit(9);
 }
 
-// A launcher whose ranks do not end when they are asked to, and have longer than a test lasts.
+// A launcher whose ranks ignore requests to end, with a grace period longer than a test lasts.
 pid_t fork_patient_launcher(Channel& from_rank, Channel& outcome) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -356,7 +356,7 @@ TEST(Launcher, RefusesABusyPort) {
   close(taken);
 }
 
-// What other programs do to listen: PyTorch with SO_REUSEADDR, who knows nothing of us without.
+// Listens as other programs do. PyTorch sets SO_REUSEADDR; programs unaware of Lockstep may not.
 bool can_listen(std::uint16_t port, bool reuse) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const int on = reuse ? 1 : 0;
@@ -404,7 +404,7 @@ TEST(Launcher, RefusesAHostOutsideOfTheJob) {
       {.master_port = 29511, .nnodes = 2, .node_rank = 2},
       {.master_port = 29511, .nnodes = 2, .node_rank = -1},
       {.master_port = 29511, .nnodes = 0},
-      {.nnodes = 2, .node_rank = 1},  // no port
+      {.nnodes = 2, .node_rank = 1},  // the port is missing
   };
   for (const LaunchOptions& options : cases) {
     EXPECT_THROW(launch_ranks(options, [] { _exit(9); }), ConfigError);
@@ -447,7 +447,7 @@ TEST(ProcessClock, CountsFromTheLaunchersStart) {
   launch_ranks({}, [&] { channel.write_line(std::to_string(seconds_since_command_start())); });
   const double in_rank = std::stod(channel.read_line());
   EXPECT_GT(before, 0);
-  EXPECT_GE(in_rank, before - 1e-5);  // to_string rounds
+  EXPECT_GE(in_rank, before - 1e-5);  // to_string rounds to six decimals
   EXPECT_LE(in_rank, seconds_since_command_start() + 1e-5);
 }
 

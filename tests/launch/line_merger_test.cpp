@@ -10,7 +10,7 @@ namespace {
 
 struct Write {
   std::size_t writer;
-  const char* text;  // null: the writer ends
+  const char* text;  // null: the writer has ended
 };
 
 std::string merge(LineMerger& merger, const std::vector<Write>& writes) {
@@ -65,7 +65,7 @@ TEST(LineMerger, PassesOnWhatHasNoEnd) {
   EXPECT_EQ(merger.flush(0), "z");
 }
 
-// Whatever the pieces are in which it comes.
+// The text may arrive in pieces of any size.
 TEST(LineMerger, ChangesNoByteOfASingleWriter) {
   std::string text(100000, '\0');
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * i * 31 / 7);

@@ -1,4 +1,4 @@
-// The processes below this one, while some of them come and go.
+// Lists the descendants of this process while some of them start and end.
 #include <lockstep/launch/process_tree.h>
 
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ TEST(ProcessTree, HasChildrenThatRun) {
   EXPECT_THAT(running_descendants(), Not(Contains(child)));
 }
 
-// One may end between the opening of its file in /proc and the reading.
+// A process may end between the opening and the reading of its file in /proc.
 TEST(ProcessTree, CanBeReadWhileProcessesEnd) {
   const pid_t breeder = fork();
   if (breeder == 0) {

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Pinning lasts, so each case runs in a process of its own.
+// Pinning is permanent, so each case runs in a separate process.
 void in_a_process(const std::function<void()>& body) {
   EXPECT_EQ(launch_ranks({}, body).message, "");
 }

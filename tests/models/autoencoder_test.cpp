@@ -26,7 +26,8 @@ TEST(Autoencoder, GivesBackImagesOfTheirOwnSize) {
   }
 }
 
-// Counted in PyTorch: sum(p.numel() for p in nn.Sequential(encoder, decoder).parameters()).
+// The counts are from PyTorch: sum(p.numel() for p in nn.Sequential(encoder,
+// decoder).parameters()).
 TEST(Autoencoder, HasPyTorchsNumberOfParameters) {
   std::int64_t count = 0;
   for (const torch::Tensor& parameter : Autoencoder()->parameters()) count += parameter.numel();
@@ -34,7 +35,7 @@ TEST(Autoencoder, HasPyTorchsNumberOfParameters) {
 }
 
 TEST(Autoencoder, LearnsAnImageByHeart) {
-  at::set_num_threads(1);  // the layers are too small to share
+  at::set_num_threads(1);  // the layers are too small for several threads
   torch::manual_seed(0);
   Autoencoder net;
   const torch::Tensor images = torch::rand({1, 3, 40, 40});

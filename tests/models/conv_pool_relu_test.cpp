@@ -33,7 +33,7 @@ struct Leaves {
   torch::Tensor x, w, b;
 };
 
-// Small whole numbers: sums are exact in any order, and windows are full of ties.
+// Values that are small integers: sums are exact in any order, and windows have many ties.
 Leaves random_leaves(const Case& c, torch::ScalarType dtype = torch::kFloat32, bool whole = false) {
   const auto make = [&](at::IntArrayRef shape) {
     auto values = whole ? torch::randint(-2, 3, shape).to(dtype) : torch::randn(shape, dtype);
@@ -53,7 +53,7 @@ class ConvPoolRelu : public ::testing::TestWithParam<Case> {
     const auto ours = conv_pool_relu(in.x, in.w, in.b);
     const auto theirs = composed(in.x, in.w, in.b);
     const double tolerance = whole ? 0 : 1e-5;
-    // An output near zero is off as far as the others are, because its terms are as large.
+    // An output near zero has the absolute error of the others, because its terms are as large.
     const double largest = theirs.abs().max().item<double>();
     EXPECT_TRUE(torch::allclose(ours, theirs, tolerance, tolerance * largest))
         << "outputs differ by " << (ours - theirs).abs().max().item<double>();
@@ -78,14 +78,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{64, 1, 28, 28, 10, 5, true}, Case{64, 10, 12, 12, 20, 5, true},
                       Case{17, 3, 10, 18, 7, 3, true}, Case{1, 8, 6, 12, 1, 5, true},
                       Case{33, 9, 12, 20, 5, 5, true},
-                      Case{5, 2, 13, 12, 4, 5, false},    // an odd row would be left over
-                      Case{5, 2, 12, 13, 4, 5, false},    // nine columns are no whole vector
-                      Case{5, 2, 13, 13, 4, 2, false}));  // another window
+                      Case{5, 2, 13, 12, 4, 5, false},    // one row would be left over
+                      Case{5, 2, 12, 13, 4, 5, false},    // nine columns do not fill vectors
+                      Case{5, 2, 13, 13, 4, 2, false}));  // another kernel size
 
 TEST(ConvPoolReluGradient, IsThatOfFiniteDifferences) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
   torch::manual_seed(1);
-  // Slopes of the fused float32 kernel along random directions, against those of double precision.
+  // Compares slopes of the fused float32 kernel in random directions with those in double
+  // precision.
   const Case c{2, 2, 6, 12, 3, 5, true};
   const Leaves in = random_leaves(c);
   const Leaves wide = {in.x.detach().to(torch::kFloat64), in.w.detach().to(torch::kFloat64),
@@ -149,7 +150,7 @@ TEST(ConvPoolReluSecondDerivative, IsRefusedByName) {
   EXPECT_THROW(torch::autograd::grad({y}, {in.w}, {}, true, /*create_graph=*/true), ConfigError);
 }
 
-// The example as its authors wrote it, over the same parameters.
+// The forward pass as the authors of the example wrote it, over the same parameters.
 torch::Tensor classic_forward(MnistNetImpl& net, const torch::Tensor& images) {
   auto p = net.named_parameters();
   const bool training = net.is_training();
@@ -177,7 +178,7 @@ TEST(MnistNet, EqualsTheClassicExampleWithTheSameRandomNumbers) {
       gradients.push_back(torch::autograd::grad({losses.back()}, net->parameters()));
     }
     EXPECT_NEAR(losses[0].item<double>(), losses[1].item<double>(), 1e-5) << training;
-    // The fused kernel adds in another order; LibTorch's own operations give equal bits.
+    // The fused kernel adds in another order. LibTorch's own operations give the same bits.
     if (!fused) {
       EXPECT_TRUE(losses[0].equal(losses[1])) << training;
     }

@@ -20,7 +20,7 @@ torch::Tensor through(std::vector<MnistStage>& stages, torch::Tensor x) {
   return x;
 }
 
-// With dropout, too: the stages draw the same random numbers in the same order.
+// Dropout is included: the stages draw the same random numbers in the same order.
 TEST(MnistStages, ComputeWhatTheNetComputes) {
   for (const bool fused : {true, false}) {
     for (const bool training : {true, false}) {
@@ -42,7 +42,7 @@ TEST(MnistStages, ComputeWhatTheNetComputes) {
   }
 }
 
-// The two convolutions are custom functions where our kernel is on.
+// The two convolutions are custom autograd functions when our kernel is enabled.
 TEST(MnistStages, SayWhichBackwardsAreWhole) {
   for (const bool fused : {true, false}) {
     const MnistNet net(MnistNetOptions{.fused_kernels = fused});
@@ -56,7 +56,7 @@ TEST(MnistStages, SayWhichBackwardsAreWhole) {
   }
 }
 
-// A pipeline tells its stages, and not the net, whether it trains.
+// A pipeline switches its stages, and not the net, between training and evaluation.
 TEST(MnistStages, DropOutInTheirOwnMode) {
   MnistNet net;
   auto stages = mnist_stages(net, 3);

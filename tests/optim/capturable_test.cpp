@@ -1,4 +1,4 @@
-// Optimizers whose learning rates and counts of steps are tensors, so that a CUDA graph can replay
+// Optimizers that keep learning rates and step counts in tensors, so that a CUDA graph can replay
 // their steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ void expect_equal_state(const Optimizer& a, const Optimizer& b, const std::strin
   }
 }
 
-// Bit for bit, in flat runs and piece by piece, also where a gradient is missing for a while.
+// Results agree bit for bit, in flat runs and tensor by tensor, also while a gradient is missing.
 TEST(Capturable, GivesTheBitsOfOtherSteps) {
   for (const OptimizerOptions& options : kOptions) {
     for (const bool flat : {true, false}) {
@@ -127,8 +127,8 @@ TEST(Capturable, GivesTorchsNumbersWithATensorAsLearningRate) {
   }
 }
 
-// A step is recorded once; its replays follow the learning rate and count on, and no value was read
-// on the host.
+// A step is recorded once. Its replays follow the learning rate and advance the step count, and the
+// host reads no value.
 TEST(Capturable, AStepThatIsReplayedFollowsRateAndCount) {
   const std::vector<std::vector<std::int64_t>> shapes = {{4, 8}, {16}, {64}};
   for (const OptimizerOptions& options : kOptions) {

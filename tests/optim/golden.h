@@ -41,7 +41,8 @@ inline torch::Tensor golden_gradient(std::size_t p, std::int64_t step) {
   });
 }
 
-/// In the cases that skip: parameter 1 has no gradient at first, nor in one step later.
+/// In the cases that skip, parameter 1 has no gradient in the first two steps and in one later
+/// step.
 inline bool golden_skips(std::size_t p, std::int64_t step) {
   return p == 1 && (step == 1 || step == 2 || step == 9);
 }

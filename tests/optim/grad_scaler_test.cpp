@@ -55,7 +55,7 @@ TEST(ClipGradNorm, GivesTorchsNumbers) {
   }
 }
 
-// Module::parameters() lists a tied weight once for each of its names.
+// Module::parameters() lists a tied weight once per name.
 TEST(ClipGradNorm, CountsAndScalesATiedWeightOnce) {
   auto tied = torch::zeros({1}, torch::requires_grad());
   auto other = torch::zeros({1}, torch::requires_grad());
@@ -91,7 +91,7 @@ TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   precise.mutable_grad() = torch::tensor({0.0}, torch::kFloat64);
   const auto without = torch::zeros({2}, torch::requires_grad());
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
-  // Twice the same row: 1.5 + 1.5, not the root of 1.5^2 + 1.5^2.
+  // One row twice: the gradient is 1.5 + 1.5, not the root of 1.5^2 + 1.5^2.
   (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();
   const auto norm = clip_grad_norm_({dense, precise, without, embedding->weight}, 1);
   EXPECT_NEAR(norm.item<double>(), 5, 1e-6);
@@ -100,7 +100,8 @@ TEST(ClipGradNorm, TakesMissingSparseAndDoubleGradients) {
   EXPECT_EQ(clip_grad_norm_({without}, 1).item<double>(), 0);
 }
 
-// The halves scale a gradient that is not coalesced, which remains so.
+// The two halves of clip_grad_norm_() accept a sparse gradient that is not coalesced, and leave it
+// uncoalesced.
 TEST(ClipGradNorm, TakesSparseGradientsInItsHalves) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 1).sparse(true));
   (embedding->forward(torch::tensor({2, 2})).sum() * 1.5).backward();
@@ -113,7 +114,7 @@ TEST(ClipGradNorm, TakesSparseGradientsInItsHalves) {
   EXPECT_NEAR(dense[1].item<double>(), 0.8, 1e-6);
 }
 
-// The first gradient's type must not be that of the norm, nor float16 at all.
+// The norm's type must be neither that of the first gradient nor float16.
 TEST(ClipGradNorm, OfFloat16GradientsDoesNotOverflow) {
   struct Case {
     const char* what;
@@ -169,7 +170,7 @@ TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
     if (step == 4 || step == 5) {
       parameters[2].grad().view(-1)[7] = step == 4 ? kInfinity : NAN;
     }
-    if (step % 2 == 0) scaler.unscale_(optimizer.gradients());  // with and without
+    if (step % 2 == 0) scaler.unscale_(optimizer.gradients());  // every second step
     EXPECT_EQ(scaler.step(optimizer), step != 4 && step != 5);
     scaler.update();
     scales.push_back(scaler.get_scale());
@@ -178,7 +179,7 @@ TEST(GradScaler, GivesTorchsNumbersThroughOverflows) {
   EXPECT_TRUE(torch::tensor(scales).to(torch::kFloat32).equal(golden_values("scaler_scales")));
 }
 
-// The device decides, here a CPU: to the bit what the host decides.
+// The device (here a CPU) decides which steps to skip. The results equal the host's bit for bit.
 TEST(GradScaler, SkipsOnTheDeviceWhatTheHostSkips) {
   for (const OptimizerOptions& options : {OptimizerOptions(SgdOptions{.lr = 0.05, .momentum = 0.9}),
                                           OptimizerOptions(AdamOptions{.lr = 0.01})}) {
@@ -228,7 +229,7 @@ TEST(GradScaler, GoesOnFromASavedState) {
   EXPECT_EQ(second.get_scale(), 16);
 }
 
-// The ranks of a sharded optimizer each see their own gradients.
+// Each rank of a sharded optimizer sees only its own gradients.
 TEST(GradScaler, LetsOthersSayThatTheyFoundAnOverflow) {
   GradScaler scaler({.init_scale = 8});
   bool elsewhere = false;

@@ -1,10 +1,9 @@
-"""Writes what torch.optim makes of small parameters in twenty steps, as text. Run by hand when a case
-is added:
+"""Writes small parameters after twenty steps of torch.optim, as text. Run by hand when a case is added:
 
     python tests/optim/make_golden.py > tests/optim/golden_optimizers.txt
 
-Parameters and gradients are formulas, which update_rule_test.cpp and optimizer_test.cpp know too. A line
-is a case's name and the values of all parameters after the last step, one after another.
+Parameters and gradients are formulas, which update_rule_test.cpp and optimizer_test.cpp use too. Each line
+has a case's name and the values of all parameters after the last step, one after another.
 """
 import math
 
@@ -31,7 +30,7 @@ def parameters():
 
 
 def skips(p, step):
-    """In the cases that skip, parameter 1 has no gradient at first, nor in one step later."""
+    """In the cases that skip, parameter 1 has no gradient in the first two steps and in one later step."""
     return p == 1 and step in (1, 2, 9)
 
 
@@ -55,7 +54,7 @@ def write_steps(name, make, skipping=False):
 
 
 def write_capturable(name, make):
-    """The learning rate is a tensor that changes with each step, as where a graph is replayed."""
+    """The learning rate is a tensor that changes with each step, as in the replays of a graph."""
     rate = torch.tensor(0.0, dtype=torch.float64)
     tensors = parameters()
     optimizer = make(tensors, rate)
@@ -74,7 +73,7 @@ def write_clipped(name, max_norm, norm_type):
 
 
 def write_scaled():
-    """Overflows in steps 4 and 5; grows after every 3 good ones."""
+    """Steps 4 and 5 overflow. The scale grows after every 3 steps without overflow."""
     tensors = parameters()
     optimizer = torch.optim.SGD(tensors, 0.05, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)

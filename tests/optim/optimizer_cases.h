@@ -1,4 +1,4 @@
-// Nets, memory and options that the tests of Optimizer step with.
+// Nets, memory layouts and options for the tests of Optimizer.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace lockstep::testing_support {
 
-/// The tensors under the names p0, p1 and so on.
+/// The tensors with the names p0, p1 and so on.
 inline NamedTensors named(const Tensors& tensors) {
   NamedTensors parameters;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -22,15 +22,15 @@ inline NamedTensors named(const Tensors& tensors) {
   return parameters;
 }
 
-/// A convolution and a linear layer with the same weights in every call.
+/// A convolution and a linear layer, with the same weights in every call.
 inline torch::nn::Sequential make_net() {
   torch::manual_seed(1);
   return torch::nn::Sequential(torch::nn::Conv2d(2, 3, 3), torch::nn::Flatten(),
                                torch::nn::Linear(3 * 4 * 4, 5));
 }
 
-/// Parameters in one piece of memory and gradients in another, each at a multiple of 64 bytes with
-/// zeros between, as DistributedDataParallel lays them out.
+/// Parameters in one block of memory and gradients in another. Each begins at a multiple of 64
+/// bytes, with zeros as padding, as DistributedDataParallel lays them out.
 struct FlatMemory {
   explicit FlatMemory(std::vector<std::vector<std::int64_t>> the_shapes)
       : shapes(std::move(the_shapes)), parameters(empty()), gradients(empty()) {}

@@ -53,8 +53,8 @@ bool shares_memory(const Optimizer& optimizer) {
   return state[0].second.storage().is_alias_of(state[1].second.storage());
 }
 
-// Bit for bit, through all that may happen to the memory: gradients move, come back, one is
-// missing.
+// Results agree bit for bit despite changes of memory: gradients move, return to their place, or
+// are missing.
 TEST(Optimizer, FlatRunsAreTheSameAsSingleTensors) {
   for (const OptimizerOptions& options : kOptions) {
     FlatMemory memory(kShapes);
@@ -89,7 +89,7 @@ TEST(Optimizer, FlatRunsAreTheSameAsSingleTensors) {
       EXPECT_EQ(shares_memory(flat_optimizer), step >= 2) << step;
       EXPECT_FALSE(shares_memory(single_optimizer));
     }
-    // The zeros between the parameters are as they were.
+    // The padding between the parameters is still zero.
     torch::Tensor rest = memory.parameters.clone();
     for (auto& parameter : memory.views(rest)) parameter.zero_();
     EXPECT_EQ(rest.count_nonzero().item<std::int64_t>(), 0);
@@ -144,7 +144,7 @@ TEST(FlatRuns, TakesAlongOnlyWhatItMay) {
   }
 }
 
-// What lies beside the parameters may be another optimizer's, and zero only for now.
+// Memory beside the parameters may belong to another optimizer and be zero only for now.
 TEST(FlatRuns, LeaveAloneTheTensorsOfOthers) {
   for (const bool gradients_change : {true, false}) {
     const torch::Tensor values = torch::zeros({32});
@@ -257,7 +257,7 @@ TEST(Optimizer, AcceptsGradientsAndParametersOfAnotherLayout) {
         auto twin = other->parameters()[p];
         const auto gradient = torch::randn_like(parameter);
         parameter.mutable_grad() = gradient;
-        // Lays the same numbers out the other way round.
+        // Stores the same numbers in transposed order.
         twin.mutable_grad() =
             gradient.dim() == 2 ? gradient.t().contiguous().t() : gradient.clone();
       }

@@ -38,7 +38,8 @@ OptimizerOptions with_lr_and_decay(OptimizerOptions options, double lr, double w
   return options;
 }
 
-// The first two parameters with the options, the others at another rate without weight decay.
+// The first two parameters with `options`, the others with another learning rate and no weight
+// decay.
 std::vector<ParameterGroup> two_groups(const Tensors& parameters, const OptimizerOptions& options) {
   NamedTensors first = named(parameters);
   const NamedTensors second(first.begin() + 2, first.end());
@@ -47,7 +48,7 @@ std::vector<ParameterGroup> two_groups(const Tensors& parameters, const Optimize
           {.parameters = second, .options = with_lr_and_decay(options, 0.002, 0)}};
 }
 
-// Bit for bit, whether parameters lie beside each other or not.
+// Results agree bit for bit, whether or not parameters are adjacent in memory.
 TEST(ParameterGroups, StepAsOptimizersOfTheirOwn) {
   for (const OptimizerOptions& kind : kOptions) {
     const OptimizerOptions options = with_lr_and_decay(kind, 0.01, 0.1);
@@ -88,8 +89,8 @@ TEST(ParameterGroups, StepAsOptimizersOfTheirOwn) {
   }
 }
 
-// A checkpoint of an optimizer without groups fits one with groups: state goes by parameters'
-// names.
+// A checkpoint of an optimizer without groups fits one with groups, because state is keyed by
+// parameter name.
 TEST(ParameterGroups, TakeOverAStateWithoutGroups) {
   const AdamWOptions options{.lr = 0.01};
   const auto step = [](Tensors& parameters, Optimizer& optimizer, std::int64_t number) {
@@ -103,7 +104,7 @@ TEST(ParameterGroups, TakeOverAStateWithoutGroups) {
   for (int number = 1; number < 4; ++number) step(before, without, number);
   Tensors after;
   for (const auto& parameter : before) after.push_back(parameter.clone());
-  std::vector<ParameterGroup> groups;  // one for each parameter, the last one first
+  std::vector<ParameterGroup> groups;  // one per parameter, in reverse order
   for (const auto& parameter : named(after)) {
     groups.insert(groups.begin(), {.parameters = {parameter}, .options = options});
   }
@@ -124,7 +125,7 @@ TEST(ParameterGroups, HaveLearningRatesOfTheirOwn) {
   const auto rates = [&] { return std::vector{optimizer.lr(), optimizer.lr(1)}; };
   EXPECT_THAT(rates(), ElementsAre(0.5, 0.002));
   optimizer.scale_lr(0.5);
-  optimizer.scale_lr(2);  // of what the options say, not of the half
+  optimizer.scale_lr(2);  // relative to the rate in the options, not to the halved one
   EXPECT_THAT(rates(), ElementsAre(1.0, 0.004));
   optimizer.set_lr(1, 3);
   EXPECT_THAT(rates(), ElementsAre(1.0, 3.0));
@@ -179,7 +180,7 @@ TEST(ParameterGroups, ThatCannotBeAreRefused) {
   }
 }
 
-// One group's refusal leaves the others as they were.
+// If one group refuses to step, the other groups stay unchanged.
 TEST(ParameterGroups, NothingChangesWhenOneCannotStep) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true));
   auto dense = torch::ones({2}, torch::requires_grad());

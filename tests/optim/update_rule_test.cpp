@@ -67,7 +67,7 @@ TEST(UpdateRule, GivesTorchsNumbersOverTwentySteps) {
   }
 }
 
-// Pieces of `flat`, with the given numbers of elements and `gap` more between them.
+// Pieces of `flat` with the given numbers of elements, each at a multiple of `align` elements.
 Tensors cut(const torch::Tensor& flat, const std::vector<std::int64_t>& sizes, std::int64_t align) {
   Tensors pieces;
   std::int64_t offset = 0;
@@ -78,8 +78,8 @@ Tensors cut(const torch::Tensor& flat, const std::vector<std::int64_t>& sizes, s
   return pieces;
 }
 
-// What sharding and flat buckets rest upon: an element's new value depends neither on its
-// neighbours nor on where the tensor begins.
+// Sharding and flat buckets rely on this: an element's new value depends neither on its neighbours
+// nor on where the tensor begins.
 void expect_the_same_in_pieces(const Case& c, torch::ScalarType type, std::int64_t align) {
   const std::vector<std::int64_t> sizes = {1, 5, 16, 17, 64, 100, 31, 3000, 7};
   std::int64_t total = 0;

@@ -1,4 +1,4 @@
-// What the library logs, kept for a test.
+// Captures the library's log for a test.
 #pragma once
 
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace lockstep::testing_support {
 
-/// Takes every line while it lives, from any thread.
+/// Captures all lines that any thread logs during its lifetime.
 class CapturedLog {
  public:
   CapturedLog() {

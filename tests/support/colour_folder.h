@@ -1,4 +1,4 @@
-// A folder of images that can be told apart: each is of one colour.
+// A folder of images, each of a single, distinct colour.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace lockstep::testing_support {
 
-/// The red of image `number` of write_colours(); numbers below 50 have different ones.
+/// The red component of image `number` of write_colours(). Distinct for numbers below 50.
 inline std::uint8_t red_of(int number) { return static_cast<std::uint8_t>(5 * number + 3); }
 
-/// Writes `count` images of 40x30 pixels into `folder`/CLASS/NUMBER.png, in `classes` classes in
-/// turn; NUMBER begins with `first`. Image NUMBER has the colour (red_of(NUMBER), 100, 200 -
+/// Writes `count` images of 40x30 pixels to `folder`/CLASS/NUMBER.png. The `classes` classes take
+/// turns, and NUMBER begins with `first`. Image NUMBER has the colour (red_of(NUMBER), 100, 200 -
 /// NUMBER).
 inline void write_colours(TemporaryDirectory& directory, const std::string& folder, int count,
                           int classes, int first = 0) {

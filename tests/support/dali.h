@@ -1,4 +1,4 @@
-// Tests that need NVIDIA DALI skip in a build without; their CMakeLists.txt says which it is.
+// Skips tests that need NVIDIA DALI in a build without it. Their CMakeLists.txt sets the macro.
 #pragma once
 
 #ifdef LOCKSTEP_HAS_DALI

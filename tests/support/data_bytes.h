@@ -1,4 +1,4 @@
-// Small files of the formats that data sets come in, for tests: right ones, to be made wrong.
+// Builds small, valid files in the formats of data sets. Tests use them, or corrupt them first.
 #pragma once
 
 #include <libdeflate.h>
@@ -11,7 +11,7 @@
 
 namespace lockstep::testing_support {
 
-/// `content` as one gzip member.
+/// Compresses `content` into one gzip member.
 inline std::string gzip(std::string_view content) {
   libdeflate_compressor* compressor = libdeflate_alloc_compressor(6);
   std::string result(libdeflate_gzip_compress_bound(compressor, content.size()), '\0');
@@ -38,7 +38,7 @@ inline std::string little_endian_64(std::uint64_t value) {
   return result;
 }
 
-/// `count` bytes that differ from their neighbours, the same each time.
+/// `count` bytes that differ from their neighbours. Equal in each call.
 inline std::string pattern(std::size_t count, unsigned factor = 37) {
   std::string result(count, '\0');
   for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<char>(i * factor + i / 251);

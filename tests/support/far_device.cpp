@@ -41,7 +41,8 @@ constexpr auto kType = c10::DeviceType::PrivateUse1;
 
 // --- Memory --------------------------------------------------------------------------------------
 
-// Addresses that fault, and behind each, at one distance, the byte that it stands for.
+// Hands out addresses that fault on access. The byte of each is stored at a fixed distance behind
+// it.
 class FarMemory {
  public:
   FarMemory() {
@@ -64,7 +65,7 @@ class FarMemory {
     std::byte* const taken = free.back();
     free.pop_back();
     sizes_[taken] = size;
-    std::memset(near(taken), 0xff, size);  // NaN, for those who forget to initialise it
+    std::memset(near(taken), 0xff, size);  // NaN, to expose missing initialisation
     return taken;
   }
 
@@ -85,7 +86,7 @@ class FarMemory {
   static constexpr std::size_t kBytes = std::size_t{1} << 30;
   static constexpr std::size_t kLeast = 256;
   std::byte* begin_ = nullptr;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::size_t used_ = 0;
   std::map<std::size_t, std::vector<std::byte*>> free_;
   std::map<std::byte*, std::size_t> sizes_;
@@ -101,21 +102,21 @@ FarMemory& far_memory() {
 thread_local int current_index = 0;
 thread_local std::array<c10::StreamId, kDevices> current_stream{};
 
-// One for all streams: what runs in one may wait for another.
+// One mutex for all streams, because work in one stream may wait for another.
 std::recursive_mutex& stream_mutex() {
   static auto* const mutex = new std::recursive_mutex();
   return *mutex;
 }
 std::atomic<int> holds{0};
 
-// The device's time: each piece of work takes a millisecond.
+// The device's clock: each piece of work takes one millisecond.
 std::atomic<std::int64_t> work_done{0};
 
 // --- Waits of the host ---------------------------------------------------------------------------
 
-std::mutex waits_mutex;  // guards the next
+std::mutex waits_mutex;  // guards all_waits
 std::vector<std::string> all_waits;
-thread_local int operators_on_copies = 0;  // whose reads stand for no wait of a real device
+thread_local int operators_on_copies = 0;  // their reads would be no waits on a real device
 thread_local const char* name_of_reads = "copy to the host";
 
 void note_wait(const std::string& name) {
@@ -124,13 +125,13 @@ void note_wait(const std::string& name) {
   all_waits.push_back(name);
 }
 
-// While it lives, copies of this thread are part of an operator.
+// During its lifetime this thread's copies are part of an operator.
 struct OperatorOnCopies {
   OperatorOnCopies() { ++operators_on_copies; }
   ~OperatorOnCopies() { --operators_on_copies; }
 };
 
-// A stream's work, in its order. It runs when somebody waits for a later point.
+// The work of a stream, in order. It runs when a thread waits for a later point of the stream.
 class Queue {
  public:
   std::uint64_t push(std::function<void()> work) {
@@ -184,7 +185,7 @@ struct FarEvent {
   Queue* queue = nullptr;
   std::uint64_t point = 0;
   int questions = 0;
-  std::shared_ptr<double> reached_ms{};  // of an event that knows the time
+  std::shared_ptr<double> reached_ms{};  // null for an event without timing
 };
 
 class FarGuard final : public c10::impl::DeviceGuardImplInterface {
@@ -246,7 +247,7 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return;
     const FarEvent awaited = *static_cast<FarEvent*>(event);
     Queue& waiting = queue_of(stream);
-    if (&waiting == awaited.queue) return;  // it comes later anyway
+    if (&waiting == awaited.queue) return;  // work in one stream is in order anyway
     waiting.push([awaited] { awaited.queue->run_to(awaited.point); });
   }
   bool queryEvent(void* event) const override {
@@ -292,7 +293,7 @@ class FarAllocator final : public c10::Allocator {
   static void release(void* data) { far_memory().give_back(data); }
 };
 
-// Memory of the host that is known as pinned.
+// Host memory that LibTorch regards as pinned.
 class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -359,7 +360,7 @@ class FarHooks final : public at::PrivateUse1HooksInterface {
   }
   bool isPinnedPtr(const void* data) const override { return PinnedAllocator::owns(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
-  // For seeds. What draws numbers runs on the CPU and draws from the CPU's generator.
+  // Only needed for seeds. Operators that draw random numbers run on the CPU, with its generator.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     static const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
     return generator;
@@ -421,7 +422,8 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   return at::cpu::set_(self, source);
 }
 
-// The memory behind a tensor, as one of the host. Holds that memory: the tensor may get another.
+// A host tensor on the memory of a far tensor. It owns that memory, because the far tensor may
+// later be given other memory.
 at::Tensor near(const at::Tensor& tensor) {
   if (!tensor.is_privateuseone() || tensor.numel() == 0) {
     return tensor.is_privateuseone() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU))
@@ -437,8 +439,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const at::Tensor& there = from.is_privateuseone() ? from : to;
   Queue& queue = queue_of(stream_of_thread(there.device()));
   const bool reads = to.is_cpu();
-  // A blocking copy has read its source when it returns; of memory that is not pinned a driver
-  // would make a copy first.
+  // A blocking copy has read its source when it returns. A driver also copies memory that is not
+  // pinned before it returns.
   const bool is_read_now = from.is_cpu() && !(non_blocking && from.is_pinned());
   const at::Tensor source = is_read_now ? from.clone() : from;
   const std::uint64_t point = queue.push([source = near(source), target = near(to)] {
@@ -456,10 +458,10 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
-// The queues hold what they use, so the allocator needs no such call.
+// Only counts. The queues hold the tensors that they use, so the allocator needs no such call.
 void record_stream(at::Tensor&, at::Stream) { ++recorded_stream_count; }
 
-// So that Module::to() moves parameters, as between a CPU and a GPU.
+// Makes Module::to() move parameters in place, as between a CPU and a GPU.
 bool has_compatible_type(const at::Tensor&, const at::Tensor&) { return true; }
 
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
@@ -474,7 +476,7 @@ at::Scalar local_scalar(const at::Tensor& self) {
   return value.item();
 }
 
-// Their results' shapes, or the results themselves, are the host's.
+// Whether the operator returns its result, or the shape of its result, to the host.
 bool reads_on_host(const std::string& name) {
   static const std::set<std::string> names = {
       "aten::nonzero",    "aten::masked_select",      "aten::equal",   "aten::_unique2",

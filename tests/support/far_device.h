@@ -1,4 +1,4 @@
-// A device without hardware, for tests: LibTorch's PrivateUse1, whose memory the host cannot touch.
+// A simulated device for tests: LibTorch's PrivateUse1, with memory that the host cannot access.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +11,45 @@
 
 namespace lockstep::testing_support::far_device {
 
-/// A process sees that many of them.
+/// The number of far devices that a process sees.
 inline constexpr int kDevices = 2;
 
-/// Registers the device type for the rest of this process; further calls do nothing. A tensor's
-/// data_ptr() is an address that faults when the host reads or writes it, as that of a GPU does.
-/// All operators run by LibTorch's kernels for CPUs, on copies. Each stream is a queue, and what is
-/// queued there, copies to the device too, is done when somebody waits for it or has asked for it
-/// twice. Each piece of work takes a millisecond of the device's time, which events tell. The
-/// device becomes LibTorch's accelerator of this process, so that a suite that uses it should not
-/// share a process with tests of CPUs.
+/// Registers the device type for the rest of this process. Later calls are no-ops. A tensor's
+/// data_ptr() is an address that faults when the host accesses it, as on a GPU. Operators run on
+/// copies, with LibTorch's CPU kernels. Each stream is a queue. Its work, including copies to the
+/// device, runs when a thread waits for it or has queried it twice. Each piece of work takes one
+/// millisecond of device time, as measured by events. The device becomes LibTorch's accelerator of
+/// this process, so a suite that uses it should not share a process with tests of CPUs.
 void install();
 
-/// The far device of that number. Call install() first.
+/// The far device number `index`. install() must be called first.
 torch::Device device(int index = 0);
 
-/// Blocking copies from devices to the host so far, in the whole process: those of cpu() and item()
-/// too, but not those by which this library computes on the host.
+/// The number of blocking copies from devices to the host so far, in the whole process. Includes
+/// those of cpu() and item(), but not the copies on which operators run.
 std::int64_t blocking_reads();
 
-/// Whatever has made a host thread wait for a device so far, in the whole process, by name and in
-/// its order: "item", "copy to the host", "copy from the host" (from memory that is not pinned, or
-/// a blocking one), "wait for an event" that had not been reached, "wait for a stream", and
-/// operators whose results the host needs, such as "aten::nonzero".
+/// The names of all operations that have made a host thread of this process wait for a device so
+/// far, in order: "item", "copy to the host", "copy from the host" (a blocking one, or from memory
+/// that is not pinned), "wait for an event" that had not been reached, "wait for a stream", and
+/// operators that return results to the host, such as "aten::nonzero".
 std::vector<std::string> waits();
 
-/// Calls of Tensor::record_stream() so far, in the whole process.
+/// The number of calls of Tensor::record_stream() so far, in the whole process.
 std::int64_t recorded_streams();
 
 /// The current device of the calling thread.
 int current_device();
 
-/// A stream of the device of that number that nobody else has.
+/// A new stream of device `index`, which no other code uses.
 c10::Stream new_stream(int index = 0);
 
-/// Gives the module's parameters and buffers memory of the far device, where Module::to() cannot:
-/// to LibTorch a tensor of the host never becomes one of this type. Call it before any backward.
+/// Moves the module's parameters and buffers to the far device. Module::to() cannot do this,
+/// because LibTorch does not let a host tensor become one of this type. Must be called before any
+/// backward pass.
 void move_to(torch::nn::Module& module, torch::Device device);
 
-/// While it lives the devices get nowhere: no event comes to pass, and blocking copies wait.
+/// Stops all far devices during its lifetime: no event completes, and blocking copies wait.
 class Hold {
  public:
   Hold();

@@ -1,4 +1,4 @@
-// A full disk, as far as a process can have one of its own.
+// Simulates a full disk for one process.
 #pragma once
 
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 
 namespace lockstep::testing_support {
 
-/// While it lives, no file of the process grows beyond `bytes`: writes fail with EFBIG.
+/// During its lifetime no file of this process can grow beyond `bytes`: writes fail with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -12,7 +12,8 @@
 
 namespace lockstep::testing_support {
 
-/// The place of `rank` in a group of `size` ranks on this host that meets at the listening socket.
+/// The environment of `rank` in a group of `size` ranks on this host, which meet at the listening
+/// socket.
 inline WorkerEnvironment environment_of(int rank, int size, int listen_fd) {
   return {.rank = rank,
           .world_size = size,
@@ -22,7 +23,8 @@ inline WorkerEnvironment environment_of(int rank, int size, int listen_fd) {
           .listen_fd = listen_fd};
 }
 
-/// "hierarchical": every two ranks have a host, of two ranks each its own.
+/// Joins a group. With "hierarchical" each pair of ranks simulates a host. In a group of two ranks,
+/// each rank does.
 inline ProcessGroup join_group(int rank, int size, const std::string& backend, int listen_fd) {
   ProcessGroupOptions options{.backend = backend,
                               .timeout = std::chrono::seconds(30),
@@ -36,14 +38,15 @@ inline ProcessGroup join_group(int rank, int size, const std::string& backend, i
   return init_process_group(options);
 }
 
-/// Calls `body` with each rank's group, on one thread a rank; returns what run_threads returns.
+/// Calls `body` with each rank's group, on one thread per rank. Returns the ranks' errors, as
+/// run_threads() does.
 inline std::vector<std::string> run_group(int size, const std::string& backend,
                                           const std::function<void(ProcessGroup)>& body) {
   const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
   return run_threads(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
 }
 
-/// As above, with forked processes.
+/// Like run_group(), with one forked process per rank.
 inline std::vector<std::string> run_group_processes(
     int size, const std::string& backend, const std::function<void(ProcessGroup)>& body,
     std::chrono::seconds limit = std::chrono::seconds(60)) {

@@ -1,4 +1,4 @@
-// A web server on the loopback interface: of files, or of whatever a function answers.
+// A web server on the loopback interface. It serves files, or the replies of a function.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ using HttpFiles = std::map<std::string, std::string>;
 
 struct HttpRequest {
   std::string path{};  ///< "/mnist/file?query"
-  std::string head{};  ///< with the empty line behind it
+  std::string head{};  ///< including the empty line that ends it
   std::string body{};
 };
 
@@ -31,11 +31,11 @@ struct HttpReply {
   std::string content{};
 };
 
-/// Called on the server's thread. Without a reply the connection stays open until the client gives
-/// up.
+/// Called on the server's thread. If it returns no reply, the connection stays open until the
+/// client gives up.
 using HttpHandler = std::function<std::optional<HttpReply>(const HttpRequest& request)>;
 
-/// One request a connection, one connection at a time.
+/// Serves one request per connection, and one connection at a time.
 class HttpServer {
  public:
   explicit HttpServer(HttpHandler handler) : handler_(std::move(handler)) {
@@ -52,7 +52,7 @@ class HttpServer {
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
-  /// Serves `files`, by path ("/mnist/file"); 404 for others.
+  /// Serves `files` by their paths ("/mnist/file"), and 404 for all other paths.
   explicit HttpServer(HttpFiles files)
       : HttpServer(HttpHandler([files = std::move(files)](const HttpRequest& request) {
           const auto file = files.find(request.path);
@@ -64,10 +64,10 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  /// Connections so far.
+  /// The number of connections so far.
   int requests() const { return requests_; }
 
-  /// From now on connections are refused.
+  /// Stops the server. Later connections are refused.
   void stop() {
     if (listener_ < 0) return;
     stopped_ = true;

@@ -9,8 +9,8 @@
 
 namespace lockstep::testing_support {
 
-/// Returns its input. Its weight is on the meta device, so that nothing can read it, and moving the
-/// module there or elsewhere throws.
+/// Returns its input. Its weight is on the meta device, so reading the weight or moving the module
+/// to another device throws.
 struct ImmovableImpl : torch::nn::Module {
   ImmovableImpl() { register_parameter("weight", torch::empty({2}, torch::kMeta)); }
   using torch::nn::Module::to;

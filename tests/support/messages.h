@@ -1,11 +1,11 @@
-// What an error says.
+// Captures error messages.
 #pragma once
 
 #include <string>
 
 namespace lockstep::testing_support {
 
-/// The text of the `Thrown` that `function` throws. Other exceptions pass through and fail the
+/// The message of the `Thrown` that `function` throws. Other exceptions pass through and fail the
 /// test.
 template <class Thrown, class Function>
 std::string message_of(const Function& function) {

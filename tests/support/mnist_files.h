@@ -1,4 +1,4 @@
-// MNIST's files, as small as a test wants them.
+// Small files in MNIST's format.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep::testing_support {
 
-/// One split ("train" or "t10k", after a folder if need be): `count` images of side x side and
-/// their labels.
+/// Writes one split: `count` images of side x side pixels, and their labels. `split` is "train" or
+/// "t10k", optionally with a folder in front.
 inline void write_mnist(const TemporaryDirectory& folder, const std::string& split,
                         std::uint32_t count, std::uint32_t side = 28) {
   folder.write(split + "-images-idx3-ubyte", idx_images(count, side, side));

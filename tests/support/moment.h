@@ -1,4 +1,4 @@
-// A point in time that one process of a test sets and the others read.
+// A point in time that one process of a test records and the others read.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 namespace lockstep::testing_support {
 
-/// Made before the processes are forked.
+/// Must be constructed before the processes are forked.
 class Moment {
  public:
   Moment() {

@@ -1,4 +1,4 @@
-// A thread's share of the processor time that its process takes.
+// Measures a thread's share of the processor time that its process uses.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,9 @@ inline double processor_seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// The calling thread's share, from 0 to 1, of the processor time of `work`, while LibTorch has
-/// `threads` threads: the least of three trials, because it also counts the time in which the
-/// thread waits for others that have no processor, without sleeping. No other thread may work
-/// meanwhile.
+/// The calling thread's share, from 0 to 1, of the processor time of `work` if LibTorch has
+/// `threads` threads. Returns the smallest of three trials, because the share includes the time in
+/// which the thread spins while others have no processor. No other thread may work in the meantime.
 template <typename Work>
 double own_share(int threads, const Work& work) {
   const int before = at::get_num_threads();

@@ -1,5 +1,5 @@
-// Runs the ranks of a test: as threads of this process, where a sanitizer sees them all, or as
-// forked processes, which can be killed. No LibTorch.
+// Runs the ranks of a test as threads of this process, where a sanitizer sees them all, or as
+// forked processes, which can be killed. Does not depend on LibTorch.
 #pragma once
 
 #include <poll.h>
@@ -18,7 +18,7 @@
 
 namespace lockstep::testing_support {
 
-/// Calls `body(rank)` on one thread a rank. The text of each rank's exception, "" where none.
+/// Calls `body(rank)` on one thread per rank. Returns the message of each rank's exception, or "".
 inline std::vector<std::string> run_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -35,14 +35,15 @@ inline std::vector<std::string> run_threads(int size, const std::function<void(i
   return errors;
 }
 
-/// No rank failed. For EXPECT_EQ with the result of run_threads or run_processes.
+/// The result of run_threads() or run_processes() if no rank failed. For EXPECT_EQ.
 inline std::vector<std::string> no_errors(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
 }
 
-/// Calls `body(rank)` in one forked process a rank. The text of each rank's exception, "" where
-/// none, "killed by signal 9" where a signal ended it. Ranks that run longer than `limit` are
-/// killed. The calling process must not have used OpenMP (LibTorch's kernels) before.
+/// Calls `body(rank)` in one forked process per rank. Returns the message of each rank's exception,
+/// "" if there was none, and "killed by signal 9" if a signal ended the rank. Ranks that run longer
+/// than `limit` are killed. The calling process must not have used OpenMP (LibTorch's kernels)
+/// before.
 inline std::vector<std::string> run_processes(
     int size, const std::function<void(int)>& body,
     std::chrono::seconds limit = std::chrono::seconds(60)) {

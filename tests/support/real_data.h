@@ -1,4 +1,4 @@
-// The data sets that LOCKSTEP_DATA points at; tests that need them skip without.
+// The data sets in the folder LOCKSTEP_DATA. Tests that need a missing data set are skipped.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace lockstep::testing_support {
 
-/// $LOCKSTEP_DATA/`name` where it exists.
+/// The path $LOCKSTEP_DATA/`name`; empty if it does not exist.
 inline std::optional<std::filesystem::path> real_data(const char* name) {
   const char* folder = std::getenv("LOCKSTEP_DATA");
   if (folder == nullptr || *folder == '\0') return std::nullopt;

@@ -22,13 +22,15 @@ bool reads_on_host(const std::string& name) {
   return names.contains(name);
 }
 
-// Made of other operations, of which autograd keeps tensors that no caller sees.
+// Whether the operation consists of other operations. These are recorded instead, because autograd
+// keeps some of their tensors, which the caller does not see.
 bool is_composite(const c10::OperatorHandle& operation) {
   return operation.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !operation.hasKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
-// Under autocast, which is over when the call is replayed: the call that it makes instead follows.
+// Whether autocast replaces the call. The replacing call is recorded instead, because autocast is
+// off during a replay.
 bool is_cast_first(const c10::OperatorHandle& operation, c10::DispatchKeySet keys) {
   return keys.has(c10::DispatchKey::AutocastCPU) &&
          operation.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
@@ -140,7 +142,7 @@ void RecordedCalls::replay() const {
     const std::vector<torch::Tensor> places = tensors_in(call.results);
     const std::vector<torch::Tensor> values = tensors_in(stack);
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (shares_memory(places[i], arguments)) continue;  // written in place, or a view
+      if (shares_memory(places[i], arguments)) continue;  // already written in place, or a view
       places[i].detach().copy_(values[i]);
     }
   }

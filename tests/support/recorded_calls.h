@@ -1,4 +1,4 @@
-// A CUDA graph's stand-in on the CPU: LibTorch's operations, recorded and replayed.
+// Simulates a CUDA graph on the CPU: records LibTorch's operations and replays them.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace lockstep::testing_support {
 
-/// Has a graph's semantics as far as a CPU can have them. What is recorded is not executed, as far
-/// as anybody can see: tensors and the generator are as before. A replay makes the same calls on
-/// the same memory: numbers that were arguments stay what they were, tensors are read anew. What
-/// reads a tensor's value on the host throws while it is recorded. Only what goes through
-/// LibTorch's dispatcher on the recording thread is recorded, so a fused optimizer's parameters
-/// must be whole vectors of 64 bytes (update_rule.cpp copies the rest by itself).
+/// Follows a graph's semantics as far as possible on a CPU. Recorded operations appear not to be
+/// executed: tensors and the generator are restored. A replay makes the same calls on the same
+/// memory, so tensors are read again, but numbers keep their recorded values. An operation that
+/// reads a tensor's value on the host throws during a recording. Only calls through LibTorch's
+/// dispatcher on the recording thread are recorded, so the sizes of a fused optimizer's parameters
+/// must be multiples of 64 bytes (update_rule.cpp copies a remainder without the dispatcher).
 class RecordedCalls {
  public:
-  /// Replaces what was recorded before. An exception of `work` leaves nothing recorded.
+  /// Records `work` in place of the previous recording. If `work` throws, the recording is empty.
   void record(const std::function<void()>& work);
   void replay() const;
   std::size_t size() const { return calls_.size(); }

@@ -1,4 +1,4 @@
-// Environment variables for a test, put back at its end.
+// Sets environment variables for a test and restores them at its end.
 #pragma once
 
 #include <cstdlib>
@@ -17,14 +17,14 @@ class ScopedEnvironment {
   ScopedEnvironment(const ScopedEnvironment&) = delete;
   ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
 
-  /// Without a value: unsets it.
+  /// Unsets the variable if `value` is empty.
   void set(const std::string& name, const std::optional<std::string>& value) {
     const char* old = std::getenv(name.c_str());
     before_.emplace(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
     assign(name, value);
   }
 
-  /// No data of the user's own, no mirror, no proxy; downloads go to `cache`.
+  /// Hides the user's own data, mirrors and proxies. Downloads go to `cache`.
   void hide_data(const std::string& cache) {
     set("XDG_CACHE_HOME", cache);
     for (const char* name : {"LOCKSTEP_DATA", "LOCKSTEP_MIRROR", "http_proxy", "https_proxy",

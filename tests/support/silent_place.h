@@ -1,4 +1,4 @@
-// A port at which the kernel does not answer, as on a host that is cut off.
+// A port on which connection attempts get no answer, as with a host that is cut off.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,8 @@
 
 namespace lockstep::testing_support {
 
-/// Nobody takes connections here any more, so that the kernel lets them wait without an answer.
+/// Fills the queue of a listening socket that accepts no connections. The kernel then leaves
+/// further attempts without an answer.
 class SilentPlace {
  public:
   SilentPlace() {
@@ -25,10 +26,10 @@ class SilentPlace {
   SilentPlace(const SilentPlace&) = delete;
   SilentPlace& operator=(const SilentPlace&) = delete;
 
-  /// False on kernels that take every connection.
+  /// False on kernels that accept every connection.
   bool is_silent() const { return is_silent_; }
   std::uint16_t port() const { return bound_port(fd_); }
-  /// As a Doorbell gives it.
+  /// The address in the format of Doorbell::place().
   std::string place() const { return str("127.0.0.1 ", port()); }
 
  private:

@@ -1,4 +1,4 @@
-// A small file system of a test's own, which becomes full.
+// Mounts a small file system that a test can fill up.
 #pragma once
 
 #include <sched.h>
@@ -16,11 +16,11 @@
 
 namespace lockstep::testing_support {
 
-/// For a child of in_child() to say that it may not mount a file system.
+/// Exit code of a child of in_child() that is not allowed to mount a file system.
 inline constexpr int kNoMount = 99;
 
-/// The exit code of `run` in a process of its own; -1 when a signal has ended it. An exception goes
-/// to standard error, and its code is 100.
+/// Calls `run` in a child process and returns its exit code: the result of `run`, 100 after an
+/// exception, which is printed on standard error, and -1 if a signal ended the child.
 inline int in_child(const std::function<int()>& run) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -39,15 +39,15 @@ inline int in_child(const std::function<int()>& run) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// Mounts a file system of that size ("700k"), which exists in this process and its children only,
-/// for good: for a child of in_child(). False where that is not allowed.
+/// Mounts a file system of the given size ("700k") at `path`. Only this process and its children
+/// see it, until they end, so call this in a child of in_child(). False if it is not allowed.
 inline bool mount_small_disk(const std::filesystem::path& path, const std::string& size) {
   return unshare(CLONE_NEWNS) == 0 &&
          mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("tmpfs", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
 }
 
-/// Gives it another size, such as "700k". False where more than that is in use.
+/// Changes the size of that file system to, for example, "700k". False if more is in use.
 inline bool resize_disk(const std::filesystem::path& path, const std::string& size) {
   return mount("tmpfs", path.c_str(), "tmpfs", MS_REMOUNT, ("size=" + size).c_str()) == 0;
 }

@@ -1,9 +1,9 @@
-// The main() of the tests with LibTorch. Loading LibTorch takes 0.4 s, longer than most tests: with
-// `--suite=NAME` the process loads it once, and then runs each test of the suite in a fork of its
-// own, where it can start threads, use OpenMP, fork or crash without a trace in the next;
-// `--suite=*` runs all suites so. Without `--suite` it is GoogleTest's usual main().
+// The main() of the tests with LibTorch. Loading LibTorch takes 0.4 s, longer than most tests. With
+// `--suite=NAME` the process loads it once and runs each test of the suite in its own fork, where
+// the test can start threads, use OpenMP, fork or crash without affecting the next one.
+// `--suite=*` runs all suites in this way. Without `--suite` it is GoogleTest's usual main().
 //
-// Ends with 0 if all tests passed, and with 77 if it skipped them all.
+// The exit status is 0 if no test failed, and 77 if all were skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -47,7 +47,8 @@ std::vector<std::string> tests_of(std::string_view suite_name) {
   std::exit(failed != 0 ? failed : skipped ? kSkipped : 0);
 }
 
-// Orphans of tests become children of this process: it reaps those that end before the test does.
+// Waits for the test. Orphans of a test become children of this process, which also reaps those
+// that end before the test.
 int wait_for(pid_t test) {
   for (;;) {
     int status = 0;
@@ -57,7 +58,7 @@ int wait_for(pid_t test) {
   }
 }
 
-// Ends what a test has left behind, such as the ranks of one that ran into its limit.
+// Kills processes that a test has left behind, such as the ranks of one that exceeded its limit.
 void end_orphans() {
   const auto path = "/proc/self/task/" + std::to_string(getpid()) + "/children";
   for (;;) {
@@ -65,11 +66,12 @@ void end_orphans() {
     pid_t orphan = 0;
     if (!(children >> orphan)) return;
     kill(orphan, SIGKILL);
-    waitpid(orphan, nullptr, 0);  // its own children now come up in the list
+    waitpid(orphan, nullptr, 0);  // its children now become ours
   }
 }
 
-/// The exit status of the test, which says on stdout how it ended if it did not do so by itself.
+/// Runs a test in a fork and returns its exit status. If a signal or the limit ended it, this is
+/// printed on stdout.
 int run_in_fork(const std::string& name, unsigned limit) {
   std::fflush(nullptr);
   const pid_t pid = fork();

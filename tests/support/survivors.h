@@ -1,4 +1,4 @@
-// Ranks in processes that outlive another one, and what they say of its end.
+// Synchronises the ranks, in processes, that survive the death of another one.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 namespace lockstep::testing_support {
 
-/// Made before the processes are forked. A survivor that left at once could itself be what the next
-/// one names.
+/// Must be constructed before the processes are forked. Keeps survivors from leaving early: the
+/// others could then name them, rather than the dead rank, in their errors.
 class Survivors {
  public:
   explicit Survivors(int count) : count_(count) {
@@ -27,7 +27,8 @@ class Survivors {
   Survivors(const Survivors&) = delete;
   Survivors& operator=(const Survivors&) = delete;
 
-  /// Call it when this rank has its error. Returns when all have theirs, or after ten seconds.
+  /// Must be called when this rank has its error. Returns when all have theirs, or after ten
+  /// seconds.
   void wait_for_all() {
     ++*told_;
     const Deadline deadline(std::chrono::seconds(10));

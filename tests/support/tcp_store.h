@@ -1,4 +1,4 @@
-// The store that ranks of a test meet at.
+// The store at which the ranks of a test meet.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -7,8 +7,8 @@
 
 namespace lockstep::testing_support {
 
-/// A connection of its own to the store at a listening socket of this process (or of the one that
-/// forked it). Rank 0 serves the store and takes the socket over; nobody waits for the others.
+/// Opens a new connection to the store at a listening socket of this process or its parent. Rank 0
+/// serves the store and takes over the socket. No rank waits for the others.
 inline c10::intrusive_ptr<c10d::Store> tcp_store(int rank, int listen_fd) {
   c10d::TCPStoreOptions options;
   options.port = bound_port(listen_fd);

@@ -1,4 +1,4 @@
-// A fresh folder for a test, removed with all that is in it.
+// A new folder for a test, removed with its contents at the end.
 #pragma once
 
 #include <stdlib.h>
@@ -33,13 +33,13 @@ class TemporaryDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
-  /// Writes a file; its folder is made.
+  /// Writes a file, and creates its folder if needed.
   void write(const std::string& name, std::string_view content) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << content;
   }
 
-  /// The names of what lies in the folder, in order.
+  /// The names of all entries of the folder, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> result;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {

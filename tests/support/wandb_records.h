@@ -1,4 +1,4 @@
-// The records of a .wandb file, read without the code that writes them.
+// Reads the records of a .wandb file, independently of the code that writes them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,12 +15,12 @@ namespace lockstep::testing_support {
 
 inline constexpr std::size_t kWandbFileBlock = 32768;
 
-/// Reads the records by LevelDB's description of its log, independently of what wrote them.
-/// Stops where the file ends within a record.
+/// Reads the records according to LevelDB's description of its log format. Stops if the file ends
+/// within a record.
 inline std::vector<std::string> wandb_records(const std::string& file, std::size_t begin = 7) {
   std::vector<std::string> records;
   std::string open;
-  bool inside = false;  // of a record in pieces
+  bool inside = false;  // within a record that consists of several pieces
   for (std::size_t at = begin; at < file.size();) {
     const std::size_t room = kWandbFileBlock - at % kWandbFileBlock;
     if (room < 7) {

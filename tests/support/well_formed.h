@@ -1,5 +1,5 @@
-// Whether a text is well-formed XML, as far as our own pages go: no processing instructions, no
-// CDATA.
+// Checks whether a page is well-formed XML. Supports only what our own pages use: no processing
+// instructions and no CDATA.
 #pragma once
 
 #include <cctype>
@@ -11,8 +11,8 @@
 
 namespace lockstep::testing_support {
 
-/// What is wrong with `page`, or an empty text. In a well-formed page tags are nested and closed,
-/// attributes are quoted and have no "<", and ampersands begin an entity that XML knows.
+/// Describes the first error in `page`; empty if it is well-formed. Tags must be nested and closed,
+/// attributes must be quoted and contain no "<", and each ampersand must begin an entity of XML.
 inline std::string malformed(std::string_view page) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < page.size(); ++at) {

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// kAuto and kNative leave the choice to the backend. The others run over point-to-point alone, on
-/// every backend but NCCL (ConfigError there), and are explained in docs/algorithms.md.
+/// kAuto and kNative leave the choice to the backend. The others use only point-to-point messages.
+/// They run on every backend but NCCL, which throws ConfigError. See docs/algorithms.md.
 enum class Algorithm : std::uint8_t {
   kAuto,             ///< the fastest in measurements on this backend at this size
   kNative,           ///< the backend's own algorithm

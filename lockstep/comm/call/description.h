@@ -38,12 +38,13 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// Equal on all ranks of a correct program, except that kSend and kRecv each name their peer.
+/// Describes one call. Equal on all ranks of a correct program, except that kSend and kRecv each
+/// name their peer.
 struct CallDescription {
   CallKind kind = CallKind::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op;  ///< for reductions
-  /// For an all_to_all whose pieces differ from pair to pair; used in place of a root.
+  /// Value of `root` for an all_to_all with pieces of different sizes.
   static constexpr std::int32_t kWithSplits = -2;
 
   std::int32_t root = -1;  ///< of rooted collectives; the peer for kSend and kRecv (-1: any source)

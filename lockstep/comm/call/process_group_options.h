@@ -14,7 +14,7 @@ namespace lockstep {
 
 struct ProcessGroupOptions {
   /// "auto" selects NCCL if every rank's `device` is a GPU of its own, shared memory if all ranks
-  /// are proved to be on one host, "hierarchical" for several hosts if at least one has several
+  /// are proven to be on one host, "hierarchical" for several hosts if at least one has several
   /// ranks, and otherwise Gloo. The other values are "shm", "gloo", "nccl" and "hierarchical". A
   /// group of one is "single" unless "nccl" is requested, which then runs its kernels on that one
   /// GPU.
@@ -36,14 +36,15 @@ struct ProcessGroupOptions {
   /// Run NCCL's kernels in high-priority streams, so that a reduction does not queue behind the
   /// rest of a backward pass. TORCH_NCCL_HIGH_PRIORITY=1 does the same.
   bool high_priority_streams = false;
-  /// Check each rank's inputs to reductions for NaN before it spreads. A NaN throws CommError on
-  /// all ranks that names the rank and the operation. Also LOCKSTEP_NAN_CHECK=1.
+  /// Check each rank's inputs to reductions for NaN. If one has a NaN, all ranks throw a CommError
+  /// that names the rank and the operation. LOCKSTEP_NAN_CHECK=1 does the same.
   bool nan_check = false;
   /// How long a host may stay silent before a group over Gloo considers its ranks dead, without
   /// waiting for `timeout`. A rank that is silent while its host answers, because it is stopped or
-  /// gets no processor time, is waited for. Zero: a silent host is waited for until `timeout`. Over
-  /// NCCL, which has no connection whose state could be queried, a rank that has been silent for
-  /// this time counts as dead, even if only stopped. Absent: LOCKSTEP_HOST_TIMEOUT, else 10 s.
+  /// gets no processor time, is still waited for. Zero: wait for a silent host until `timeout`.
+  /// Over NCCL, which has no connection whose state could be queried, a rank that has been silent
+  /// for this time counts as dead, even if it is only stopped. Absent: LOCKSTEP_HOST_TIMEOUT, else
+  /// 10 s.
   std::optional<std::chrono::milliseconds> host_timeout{};
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,

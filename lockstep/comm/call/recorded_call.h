@@ -12,8 +12,8 @@ namespace lockstep {
 struct RecordedCall {
   std::string group{};  ///< equal on all ranks of the group
   CallDescription call{};
-  /// Sequence number in the group. Collectives are numbered equally on all ranks; messages are
-  /// numbered separately, on each rank by itself.
+  /// Sequence number in the group. The number of a collective is equal on all ranks. Each rank
+  /// numbers its messages separately.
   std::uint64_t number = 0;
   /// Identifies a message: equal at both of its ends and different from all other messages of the
   /// group. Empty for collectives.

@@ -13,8 +13,7 @@ class StreamOrdered {
   virtual ~StreamOrdered() = default;
 
   /// Calls `listener` with null or the error once the operation has ended on the device, even if
-  /// nobody waits for it. The call comes immediately or later, on any thread. `listener` must not
-  /// throw.
+  /// nobody waits for it. `listener` is called at once or later, on any thread, and must not throw.
   virtual void on_end(std::function<void(std::exception_ptr)> listener) = 0;
 };
 

@@ -11,8 +11,8 @@ namespace lockstep {
 /// Returned by the async_ form of every collective, and by isend and irecv. The tensors must not be
 /// read or written between the call and the end of wait(). Dropping the handle does not cancel the
 /// operation, but its result may not arrive, because the last steps run in wait() or
-/// is_completed(). These are averages and types that the transport lacks, and copies to tensors
-/// that are not contiguous or are on a GPU whose group works in host memory.
+/// is_completed(). Such steps are averages and conversions that the transport lacks, and copies to
+/// tensors that are not contiguous, or that are on a GPU while the group works in host memory.
 ///
 /// The shared-memory backend has no thread of its own. It makes progress whenever a thread of any
 /// rank calls into a group; is_completed() is such a call.
@@ -26,7 +26,7 @@ class Work {
   /// fails on the device, the group's next call throws.
   virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
 
-  /// Makes what progress is possible without blocking and returns whether the operation has ended,
+  /// Makes as much progress as possible without blocking. Returns whether the operation has ended,
   /// successfully or with an error. Does not throw.
   virtual bool is_completed() = 0;
 

@@ -31,7 +31,7 @@ GroupWork::GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared
       called_(device_ ? std::optional(mark_stream(*device_)) : std::nullopt),
       log_hears_later_(runs_on_stream && tell_later(*work_, log_, id_)) {}
 
-// Results are copied from the host, which a graph cannot replay.
+// A graph cannot replay the copy of results from the host.
 void GroupWork::check_stream() const {
   if (!device_ || !is_captured(*device_)) return;
   throw ConfigError(lockstep::str("wait: an operation on ", *device_,
@@ -73,7 +73,8 @@ bool GroupWork::has_ended() {
   return state_ == State::kDone;
 }
 
-// With the lock. A graph cannot wait for copies made outside it, nor others for copies made in it.
+// Requires the lock. A graph cannot wait for copies made outside it, and streams outside a graph
+// cannot wait for copies made in it.
 void GroupWork::follow_copies() const {
   if (arrived_ && is_captured(arrived_->device()) == copied_in_graph_) let_stream_wait(*arrived_);
 }

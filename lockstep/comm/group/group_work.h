@@ -23,8 +23,8 @@ namespace lockstep {
 /// and is_completed() returns false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
-  /// `runs_on_stream` is that of the backend. If it is true, a StreamOrdered Work reports its end
-  /// on the device to the log.
+  /// `runs_on_stream` is the backend's runs_on_stream(). If it is true, a StreamOrdered Work
+  /// reports its end on the device to the log.
   GroupWork(std::shared_ptr<Work> work, TensorPairs copies, std::shared_ptr<CallLog> log,
             FlightRecorder::Id id, bool runs_on_stream);
 
@@ -47,13 +47,13 @@ class GroupWork final : public Work {
   const std::shared_ptr<CallLog> log_;
   const FlightRecorder::Id id_;
   const std::optional<torch::Device> device_;  // receives results from the host
-  const std::optional<c10::Event> called_;     // work in its stream at the time of the call
+  const std::optional<c10::Event> called_;     // work in the stream at the time of the call
   const bool log_hears_later_;                 // the Work reports its end to the log
   std::timed_mutex work_mutex_;                // held by the thread that queries the backend's Work
   mutable std::mutex mutex_;                   // guards the members below
   State state_ = State::kRunning;
   std::exception_ptr error_;
-  std::optional<c10::Event> arrived_;  // completes once the results are where the caller wants them
+  std::optional<c10::Event> arrived_;  // completes once the results are in the caller's tensors
   bool copied_in_graph_ = false;
 };
 

@@ -212,7 +212,7 @@ bool StagedStarts::advance() noexcept {
   return moved;
 }
 
-// Nothing but a look at its event shows that the data of the first call has arrived.
+// The arrival of the first call's data changes no word. Only polling its event shows it.
 std::chrono::nanoseconds StagedStarts::longest_sleep() {
   return empty() ? Progressing::longest_sleep() : kStagingPause;
 }

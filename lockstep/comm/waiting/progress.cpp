@@ -20,7 +20,7 @@ void Progress::add(std::weak_ptr<Progressing> member) {
   members_.push_back(std::move(member));
 }
 
-// Called without the lock held afterwards: a member may add another while it moves.
+// Returns a copy, so that the lock is not held while members advance: one of them may add another.
 std::vector<std::shared_ptr<Progressing>> Progress::members() {
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<Progressing>> alive;

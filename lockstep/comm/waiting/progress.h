@@ -31,14 +31,14 @@ struct AwaitedWord {
 class Progressing {
  public:
   virtual ~Progressing() = default;
-  /// Advances what can advance, without blocking. True if anything advanced.
+  /// Advances all operations that can advance, without blocking. True if any advanced.
   virtual bool advance() noexcept = 0;
   /// Appends the words whose change could let this object advance; none if it is idle.
   virtual void awaited_words(std::vector<AwaitedWord>& words) { (void)words; }
   /// Whether threads that wait for something else must advance this object. May itself advance.
   virtual bool needs_a_hand();
-  /// How long a thread may sleep before it advances this object again. Shorter than for ever where
-  /// no word changes when the object can advance, as with an event of a device.
+  /// How long a thread may sleep before it advances this object again. Limited if the object waits
+  /// for something that changes no word, such as an event of a device.
   virtual std::chrono::nanoseconds longest_sleep() { return std::chrono::nanoseconds::max(); }
 };
 
@@ -61,8 +61,8 @@ class Progress {
   /// advanced, sleeps until one of them can advance or a thread rings, at most `limit`. Returns at
   /// once if `is_over()`, which is called after the awaited words were last read. May return early.
   void pause(std::chrono::nanoseconds limit, const std::function<bool()>& is_over);
-  /// Wakes all sleeping threads to look again after an event that changes no awaited word. A thread
-  /// that may ring must announce it first, so that the others also watch the bell.
+  /// Wakes all sleeping threads after an event that changes no awaited word. Before the first
+  /// ring(), will_ring() must be called, so that sleeping threads also watch the bell.
   void ring();
   void will_ring() { has_ringers_ = true; }
 

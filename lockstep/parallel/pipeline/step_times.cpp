@@ -40,8 +40,8 @@ bool StepTimes::is_known() const {
   });
 }
 
-// The host cannot read a device's clock. So it waits for a moment that it has just recorded, and
-// then knows when the device got there.
+// The host cannot read a device's clock. It records a moment, waits for it, and thus knows by its
+// own clock when the device reached that moment.
 Clock::time_point StepTimes::began(std::size_t worker) const {
   const DeviceTimes& device = devices_[worker];
   if (device.moments.empty()) return recordings_[worker].times.front();
@@ -54,7 +54,7 @@ Clock::time_point StepTimes::began(std::size_t worker) const {
   return *device.began;
 }
 
-// The times of devices replace those of the host, where there are any.
+// The times measured on devices replace those of the host.
 std::vector<Recording> StepTimes::recordings(bool aligned) const {
   std::vector<Recording> recordings = recordings_;
   for (std::size_t w = 0; w < devices_.size(); ++w) {

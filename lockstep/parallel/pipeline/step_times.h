@@ -1,5 +1,5 @@
-// When the workers of a step performed their actions. A device performs an action long after the
-// host has queued it, so that its own clock counts.
+// Measures when the workers of a step performed their actions. A device performs an action long
+// after the host has queued it, so the device's own clock is used.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ class WorkerClock {
  public:
   explicit WorkerClock(torch::Device device);
 
-  /// Forgets the moments of a step that nobody took.
+  /// Discards the moments of an earlier step that take() did not return.
   void begin() { take(); }
-  /// Call it before the worker's first action and after each. A no-op on a CPU, and while a graph
-  /// is captured, in which no moment has a time.
+  /// Must be called before the worker's first action and after each action. A no-op on a CPU, and
+  /// while a graph is captured, in which moments have no times.
   void mark();
   /// The moments marked since begin().
   std::vector<StreamClock::Moment> take();
@@ -32,15 +32,15 @@ class WorkerClock {
   void recycle(StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
 
  private:
-  std::optional<StreamClock> clock_;  // not on a CPU
+  std::optional<StreamClock> clock_;  // empty on a CPU
   std::vector<StreamClock::Moment> moments_;
 };
 
 /// The times of one step. Call its functions only while the workers are idle.
 class StepTimes {
  public:
-  /// `actions` and `recordings` have an entry for each worker of the step's table. `clocks` have
-  /// marked this step; a worker without a recording needs none (null).
+  /// `actions` and `recordings` have an entry for each worker of the step's table. `clocks` hold
+  /// the marks of this step; null is allowed for a worker without a recording.
   StepTimes(std::vector<std::vector<Action>> actions, std::vector<Recording> recordings,
             std::vector<std::shared_ptr<WorkerClock>> clocks);
   ~StepTimes();
@@ -49,8 +49,8 @@ class StepTimes {
 
   /// Whether the devices have finished the step. Does not wait.
   bool is_known() const;
-  /// How long each action took. Actions of different workers have no common clock: each worker
-  /// begins at 0. Waits until the times are known.
+  /// How long each action took. The workers have no common clock: each begins at 0. Waits until the
+  /// times are known.
   Timeline durations() const { return timeline_of(actions_, recordings(/*aligned=*/false)); }
   /// All workers on one clock. Waits for all work that is queued on their devices.
   Timeline timeline() const { return timeline_of(actions_, recordings(/*aligned=*/true)); }
@@ -61,7 +61,7 @@ class StepTimes {
   struct DeviceTimes {
     std::shared_ptr<WorkerClock> clock{};
     std::vector<StreamClock::Moment> moments{};        // empty on a CPU
-    mutable std::optional<Clock::time_point> began{};  // once the device was asked
+    mutable std::optional<Clock::time_point> began{};  // set when the device is first queried
   };
   std::vector<Recording> recordings(bool aligned) const;
 

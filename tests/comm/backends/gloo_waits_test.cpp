@@ -1,4 +1,5 @@
-// Waits over Gloo: what moves meanwhile, what ends them, and messages whose two sides differ.
+// Waits over Gloo: progress of other operations during a wait, errors that end a wait, and messages
+// whose sizes differ on the two sides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ using testing::Each;
 using testing::HasSubstr;
 using namespace testing_support;
 
-// --- What moves meanwhile ------------------------------------------------------------------------
+// --- Progress during a wait ----------------------------------------------------------------------
 
 class SchedulesInFlight : public testing::TestWithParam<std::tuple<std::string, bool>> {};
 INSTANTIATE_TEST_SUITE_P(All, SchedulesInFlight,
@@ -68,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(While, SharedMemoryMoves,
                          testing::Values(GlooWait::kCollective, GlooWait::kReceive,
                                          GlooWait::kSchedule));
 
-// Rank 1 has started its part of a long sum and waits for rank 0 in another group, over Gloo; rank
-// 0 comes there when the sum is over.
+// Rank 1 has started its part of a long sum and waits for rank 0 in another group, over Gloo. Rank
+// 0 enters that group's call only after the sum.
 TEST_P(SharedMemoryMoves, WhileARankWaitsOverGloo) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = run_threads(2, [&](int rank) {
@@ -100,9 +101,9 @@ TEST_P(SharedMemoryMoves, WhileARankWaitsOverGloo) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// --- What ends them ------------------------------------------------------------------------------
+// --- Errors that end a wait ----------------------------------------------------------------------
 
-// Holds up one thread where it would tell Gloo's peers its address.
+// Blocks one thread when it is about to publish its address for Gloo's peers.
 class HeldStore final : public c10d::HashStore {
  public:
   using c10d::Store::set;
@@ -179,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(All, ScheduleFaults,
                                          Fault{"StopOverShm", "shm", SIGSTOP}),
                          [](const auto& info) { return info.param.name; });
 
-// Most ranks have nothing to do with rank 2: they wait for their neighbours in the ring.
+// Most ranks have no messages with rank 2, only with their neighbours in the ring.
 TEST_P(ScheduleFaults, AreNamedByEveryRankOfTheRing) {
   constexpr int kRanks = 5;
   constexpr int kVictim = 2;
@@ -194,7 +195,7 @@ TEST_P(ScheduleFaults, AreNamedByEveryRankOfTheRing) {
                                          .host_timeout = milliseconds(500),
                                          .environment = environment_of(rank, kRanks, fd)});
         auto tensor = torch::ones({100'000});
-        try {  // a slow rank may still be in the first one when the victim has ended it
+        try {  // a slow rank may still be in the first call when the victim ends it
           group.all_reduce(tensor, ReduceOp::kAverage, Algorithm::kRing);
           auto work = group.async_all_reduce(tensor, ReduceOp::kAverage, Algorithm::kRing);
           if (rank == kVictim) {
@@ -226,7 +227,7 @@ TEST_P(ScheduleFaults, AreNamedByEveryRankOfTheRing) {
   }
 }
 
-// Rank 0, which serves the store, has ended well long before.
+// Rank 0, which serves the store, has exited normally long before.
 TEST(GlooDeath, IsNamedWithoutTheStore) {
   Moment killed;
   const auto errors = run_gloo_processes(
@@ -255,7 +256,7 @@ TEST(GlooDeath, IsNamedWithoutTheStore) {
                                HasSubstr(" while rank 1 was in recv["), HasSubstr(" in time")));
 }
 
-// The message is in this rank's memory long before it is waited for, and the sender is gone.
+// The message has arrived, and its sender has left, long before this rank waits for it.
 TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
   const auto errors = run_gloo_processes(
       2,
@@ -263,7 +264,7 @@ TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
         auto tensor = torch::full({4}, caller.rank);
         if (caller.rank == 1) return caller.backend->send(tensor, 0, 0)->wait();
         const auto message = caller.backend->recv(tensor, 1, 0);
-        std::this_thread::sleep_for(seconds(2));  // more than the watchdog grants to who has left
+        std::this_thread::sleep_for(seconds(2));  // beyond the watchdog's grace
         message->wait();
         if (!torch::equal(tensor, torch::ones({4}))) throw Error("not what was sent");
       },
@@ -271,7 +272,7 @@ TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
-// Gloo's own deadline comes first, and says neither who was late nor what it did.
+// Gloo's own timeout expires first, but its error does not say which rank was late or what it did.
 TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
   const auto errors = run_gloo_processes(
       2,
@@ -291,7 +292,8 @@ TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
                                HasSubstr(" for rank 1; rank 1 ")));
 }
 
-// Nobody had looked since before the call: what was known of the others was older than the wait.
+// The watchdog last looked before the call, so its knowledge of the other ranks is older than the
+// wait.
 TEST(Gloo, AShortDeadlineNamesOnlyWhoIsLate) {
   std::latch over(3);
   const auto errors = run_gloo_threads(4, [&](Caller& caller) {
@@ -340,7 +342,7 @@ INSTANTIATE_TEST_SUITE_P(All, SizeMismatch,
                          testing::Values(Sizes{5, 4, "waited 0.7 s"}, Sizes{4, 5, "waited 0.7 s"},
                                          Sizes{100'000, 1000, "waited 0.7 s"},
                                          Sizes{1, 0, "waited 0.7 s"},
-                                         // Both travel as 4016 bytes.
+                                         // Both are sent as 4016 bytes.
                                          Sizes{1002, 1001, "a message of 4008 bytes came"},
                                          Sizes{1001, 1002, "a message of 4004 bytes came"}));
 
@@ -372,7 +374,7 @@ TEST(MessageSlot, IsSharedByMessagesOfOneSizeOnly) {
     check(bytes);
     check(bytes & ~((bytes >> 7) - 1));
   }
-  EXPECT_FALSE(message_slot(0, std::uint64_t{25} << 20).padded);  // and so is nothing copied
+  EXPECT_FALSE(message_slot(0, std::uint64_t{25} << 20).padded);  // so it is sent without a copy
   EXPECT_EQ(message_slot(0, 4096).bytes, 4096U);
 }
 

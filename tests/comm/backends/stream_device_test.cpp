@@ -1,4 +1,5 @@
-// Results of operations in streams, on a device: every stream that waits for one finds all of it.
+// Results of operations in streams of a device: each stream that waits for an operation sees its
+// complete result.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -21,7 +22,7 @@ using testing_support::StreamLibrary;
 using torch::Tensor;
 namespace far_device = testing_support::far_device;
 
-// Rank 0 of two, over a library whose operations leave the root's own input as their result.
+// Rank 0 of two, over a library that leaves the root's own input as the result of an operation.
 struct DeviceRank {
   DeviceRank()
       : library(c10::make_intrusive<StreamLibrary>(0, 2)),
@@ -31,14 +32,14 @@ struct DeviceRank {
                                    .device = far_device::device()}),
                0, 2) {}
 
-  // Its result is a copy that the first wait queues.
+  // The result is a copy that the first wait queues.
   std::shared_ptr<Work> reduce(const Tensor& input, const Tensor& output) {
     auto work = caller.start(CallKind::kReduce, input, output, ReduceOp::kSum, /*root=*/0);
     run_this_stream();
     return work;
   }
 
-  // A real library's stream waits for the one that starts an operation.
+  // Runs the current stream's work. The stream of a real library would wait for it.
   static void run_this_stream() { torch::zeros({1}).to(far_device::device()).cpu(); }
 
   const c10::intrusive_ptr<StreamLibrary> library;
@@ -47,8 +48,8 @@ struct DeviceRank {
 
 Tensor far(const Tensor& tensor) { return tensor.to(far_device::device()); }
 
-// What a stream of its own reads after `join`. Streams of the far device run only what somebody
-// waits for.
+// Reads the tensor in a new stream after `join`. Streams of the far device run only work for which
+// a thread waits.
 template <class Join>
 Tensor read_in_new_stream(const Tensor& tensor, Join&& join) {
   const c10::StreamGuard guard(far_device::new_stream());
@@ -88,7 +89,7 @@ TEST_F(EveryStream, WaitsForWhatFinishesTheResultWhenItOnlyAsks) {
   EXPECT_TRUE(torch::equal(read, expected)) << read;
 }
 
-// The copy is freed by the host before the waiting stream has read it.
+// The host frees the copy before the waiting stream has read it.
 TEST_F(EveryStream, IsKnownToTheAllocatorOfTheMemoryThatItReads) {
   DeviceRank rank;
   const auto work = rank.reduce(far(torch::ones({4})), far(torch::zeros({4})));
@@ -99,7 +100,7 @@ TEST_F(EveryStream, IsKnownToTheAllocatorOfTheMemoryThatItReads) {
   EXPECT_EQ(far_device::recorded_streams(), before + 1);
 }
 
-// As of a tensor that is not contiguous.
+// GroupWork makes such a copy, for example, to a tensor that is not contiguous.
 TEST_F(EveryStream, WaitsForACopyOfTheResultToItsPlace) {
   const Tensor result = far(torch::arange(6.0F));
   const Tensor place = far(torch::zeros({3, 2})).t();

@@ -1,4 +1,5 @@
-// A library whose operations go on in a stream after wait(), and end when a test says so.
+// Simulates a library whose operations continue in a stream after wait(). A test decides when they
+// end.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@
 
 namespace lockstep::testing_support {
 
-/// As NCCL's: a wait without a timeout only queues a stream's wait and returns.
+/// Like NCCL's Work: a wait without a timeout only makes the stream wait, and returns.
 class StreamLibraryWork final : public c10d::Work {
  public:
   bool isCompleted() override {
@@ -44,7 +45,7 @@ class StreamLibraryWork final : public c10d::Work {
     error_ = std::move(error);
   }
   void fail(const std::string& text) { end(std::make_exception_ptr(std::runtime_error(text))); }
-  /// As where the device itself has failed.
+  /// Makes queries fail, as if the device itself had failed.
   void fail_queries(const std::string& text) {
     const std::scoped_lock lock(state_mutex_);
     query_error_ = std::make_exception_ptr(std::runtime_error(text));
@@ -55,7 +56,7 @@ class StreamLibraryWork final : public c10d::Work {
   std::atomic<int> blocking_waits = 0;
 
  private:
-  mutable std::mutex state_mutex_;  // guards what follows
+  mutable std::mutex state_mutex_;  // guards the members below
   bool ended_ = false;
   std::exception_ptr error_;
   std::exception_ptr query_error_;
@@ -83,13 +84,13 @@ class StreamLibrary final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
     return begin();
   }
-  /// What is started until endCoalescing() has no work of its own.
+  /// Operations that are started before endCoalescing() have no Work of their own.
   void startCoalescing() override { collects = true; }
   c10::intrusive_ptr<c10d::Work> endCoalescing() override {
     collects = false;
     return begin();
   }
-  /// Its kernels stop, and nothing tells that from an end.
+  /// Stops all operations, which then look complete, as with NCCL.
   void abort() override {
     aborted = true;
     for (const WorkPointer& work : works()) work->end();
@@ -98,20 +99,20 @@ class StreamLibrary final : public c10d::Backend {
     if (!shutdown_failure.empty()) throw std::runtime_error(shutdown_failure);
   }
 
-  /// In the order of their starts.
+  /// All operations, in the order of their starts.
   std::vector<WorkPointer> works() const {
     const std::scoped_lock lock(mutex_);
     return works_;
   }
   WorkPointer work(std::size_t index) const { return works().at(index); }
-  /// The next start fails with this.
+  /// Makes the next start fail with `text`.
   void refuse(const std::string& text) {
     const std::scoped_lock lock(mutex_);
     refusal_ = text;
   }
 
   std::atomic<bool> aborted = false;
-  std::string shutdown_failure;  ///< set it before the group leaves
+  std::string shutdown_failure;  ///< error of shutdown(); set it before the group leaves
   std::atomic<bool> collects = false;
 
  private:
@@ -123,12 +124,12 @@ class StreamLibrary final : public c10d::Backend {
     return works_.back();
   }
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<WorkPointer> works_;
   std::string refusal_;
 };
 
-/// A device whose current stream a test captures.
+/// A device whose current stream counts as captured while `capturing` is set.
 class CapturedDevice final : public c10d_adapter::DeviceQueries {
  public:
   bool is_capturing() override { return capturing; }
@@ -138,7 +139,7 @@ class CapturedDevice final : public c10d_adapter::DeviceQueries {
   }
 
   std::atomic<bool> capturing = false;
-  std::atomic<int> illegal_questions = 0;  ///< of the thread that captures
+  std::atomic<int> illegal_questions = 0;  ///< queries during a capture
 };
 
 }  // namespace lockstep::testing_support

@@ -1,5 +1,5 @@
-// Operations that go on in a stream after wait(), as NCCL's do: who learns how they end, and when.
-// The library and its device are stand-ins without a GPU.
+// Operations that continue in a stream after wait(), like NCCL's: how and when their ends are
+// reported. The library and its device are simulated, without a GPU.
 #include <lockstep/comm/backends/c10d/stream_work.h>
 
 #include <gmock/gmock.h>
@@ -50,8 +50,8 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-// A rank of a group, by default of two. The other rank is whatever writes into the store; a
-// LivePeer is one that lives.
+// A rank of a group, by default of two ranks. The other rank exists only through its keys in the
+// store. LivePeer simulates one that is alive.
 struct StreamRank {
   explicit StreamRank(int rank = 0, AdapterOptions options = {},
                       StorePointer store = c10::make_intrusive<c10d::HashStore>(), int size = 2)
@@ -71,7 +71,7 @@ struct StreamRank {
     return caller.backend->recv(torch::ones({4}), source, 0);
   }
   Watchdog& watchdog() { return *caller.backend->watchdog(); }
-  /// What the next call throws; empty while the group lives.
+  /// The error that the next call throws. Empty until the group has ended.
   std::string end() {
     try {
       caller.backend->check();
@@ -88,7 +88,7 @@ struct StreamRank {
   Caller caller;
 };
 
-// Says that it lives, and does nothing.
+// A peer that sends heartbeats and does nothing else.
 struct LivePeer {
   explicit LivePeer(const StreamRank& rank)
       : watchdog(rank.store, 1 - rank.caller.rank, 2, {.beat = milliseconds(20)}) {}
@@ -179,7 +179,7 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
   EXPECT_TRUE(captured->is_completed());
   rank.caller.start(CallKind::kBarrier, {}, {})->wait();
   device->capturing = false;
-  // The thread has been around when it has found the end of a later operation.
+  // Once the thread has found the end of a later operation, it has passed the captured ones.
   rank.start()->wait();
   rank.library->work(2)->end();
   EXPECT_TRUE(comes_true([&] { return rank.library->work(2)->questions > 0; }));
@@ -191,8 +191,7 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
 }
 
 TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
-  // The queries of the group's own thread are legal: they come from the device's other
-  // implementation.
+  // Queries by the group's own thread are legal and are not counted.
   struct CallersOnly final : c10d_adapter::DeviceQueries {
     bool is_capturing() override { return capturing; }
     bool has_ended(c10d::Work& work) override {
@@ -235,7 +234,7 @@ TEST(StreamWork, AThreadThatCapturesMayNotWaitForWhatBeganBefore) {
   EXPECT_EQ(rank.end(), "");
   work->wait();
   device->capturing = true;
-  work->wait();  // nothing is left to wait for: the stream did before
+  work->wait();  // a no-op, because the stream has already waited
   EXPECT_THROW(work->wait(milliseconds(1)), ConfigError);
   device->capturing = false;
   for (const auto& each : rank.library->works()) each->end();
@@ -328,7 +327,7 @@ TEST(StreamWorkDeath, NobodyIsDeadWhoSaysThatItLives) {
   rank.library->work(0)->end();
 }
 
-// Answers until it is told to be mute.
+// A store that answers until `mute` is set.
 class MuteStore final : public c10d::HashStore {
  public:
   using c10d::HashStore::set;
@@ -432,7 +431,7 @@ TEST(StreamWorkDeadline, OfAnOperationBeginsWhenThoseBeforeItHaveEnded) {
   EXPECT_THAT(rank.end(), HasSubstr("(operation 1)"));
 }
 
-// A lock of the driver holds up who asks it.
+// Simulates a lock of the driver that blocks each query.
 struct HeldUpDevice final : c10d_adapter::DeviceQueries {
   bool has_ended(c10d::Work& work) override {
     released.wait();
@@ -468,7 +467,7 @@ TEST(StreamWorkDeadline, EndsWhatADeviceThatDoesNotAnswerHolds) {
 
 // --- The flight recorder -------------------------------------------------------------------------
 
-// Takes tensors in host memory, as a group over NCCL would not.
+// Accepts tensors in host memory, unlike a group over NCCL.
 class OnHost final : public Backend {
  public:
   explicit OnHost(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
@@ -535,7 +534,7 @@ TEST(StreamWork, OfAGroupIsCompletedWhenTheDeviceHasEndedItThoughACallerHasWaite
   const auto work = group.async_all_reduce(torch::ones({4}));
   work->wait();
   EXPECT_FALSE(work->is_completed());
-  std::thread([&] { work->wait(); }).join();  // its stream waits, too
+  std::thread([&] { work->wait(); }).join();  // the stream of that thread waits as well
   EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
   rank.library->work(0)->end();
   EXPECT_TRUE(work->is_completed());
@@ -595,9 +594,9 @@ TEST(StreamWork, OfAGroupGoesOnAfterAWaitThatACaptureMayNotMake) {
   work->wait(seconds(60));
 }
 
-// --- What is left when a group goes ---
+// --- Operations left when a group is destroyed ---------------------------------------------------
 
-// How an operation ends that is under way when its group goes.
+// The error of an operation that is still under way when its group is destroyed; null for success.
 std::exception_ptr end_of_what_is_left(std::unique_ptr<StreamRank> rank) {
   std::promise<std::exception_ptr> end;
   {
@@ -648,14 +647,14 @@ TEST(StreamWork, FreesWhatHasEndedWhenAHandleIsWaitedForOrDropped) {
   rank.start();
   const auto later = rank.start();
   rank.library->work(0)->end();
-  // One reference is the double's, and work() makes another.
+  // The simulated library holds one reference, and work() adds another.
   EXPECT_TRUE(comes_true([&] {
     later->wait();
     return rank.library->work(0).use_count() == 2;
   })) << rank.library->work(0).use_count();
 }
 
-// --- The library's words -------------------------------------------------------------------------
+// --- The library's error messages ----------------------------------------------------------------
 
 struct LibraryText {
   const char* name;

@@ -124,7 +124,7 @@ inline Bytes expected(const CallDescription& call, int rank, int size, std::uint
   }
 }
 
-/// The buffers of one rank in one call.
+/// One rank's buffers in one call.
 struct CallBuffers {
   Bytes input;
   Bytes output;

@@ -36,7 +36,7 @@ using torch::Tensor;
 using Works = std::vector<std::shared_ptr<Work>>;
 namespace far_device = testing_support::far_device;
 
-// Every rank has its own device, unless all use device number `shared`.
+// Runs a group in which each rank has its own device, unless `shared` names one device for all.
 std::vector<std::string> run_far_group(int size, const std::string& backend,
                                        const std::function<void(ProcessGroup)>& body,
                                        std::optional<int> shared = std::nullopt,

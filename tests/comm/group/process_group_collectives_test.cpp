@@ -329,7 +329,7 @@ TEST_P(Collectives, RunInOrderWhenStartedTogether) {
   });
 }
 
-// Strides other than those of a memory format may differ between ranks.
+// Strides that belong to no memory format may differ between ranks.
 TEST_P(Collectives, MeanElementsWhateverTheirOrderInMemory) {
   run([](ProcessGroup group) {
     const int size = group.size();
@@ -357,7 +357,7 @@ TEST_P(Collectives, CommunicateInAllocatedMemory) {
   });
 }
 
-// Used like this by a sharded optimizer: the output of reduce_scatter and the input of all_gather
+// A sharded optimizer makes these calls: the output of reduce_scatter and the input of all_gather
 // are this rank's own piece, at a different offset on each rank.
 TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
   run([](ProcessGroup group) {
@@ -376,7 +376,7 @@ TEST_P(Collectives, WorkInPlaceOnPiecesOfAllocatedMemory) {
   });
 }
 
-// Rank r writes column r of every rank's matrix if the ranks share memory.
+// If the ranks share memory, rank r writes column r of every rank's matrix.
 TEST_P(Collectives, SeeTheirPeersAllocatedMemory) {
   run([](ProcessGroup group) {
     const auto whole = group.allocate({7, 8}, torch::kFloat64);

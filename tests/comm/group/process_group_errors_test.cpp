@@ -1,5 +1,5 @@
-// Error messages of wrong calls and failing groups, and the ranks that throw them. Ranks are
-// threads.
+// Errors of wrong calls and of failing groups: their messages, and the ranks that throw them. Ranks
+// are threads.
 #include <lockstep/comm/group/process_group.h>
 
 #include <gmock/gmock.h>
@@ -137,7 +137,7 @@ TEST(ProcessGroupErrors, AWrongNumberOfObjectsIsToldToAllRanks) {
   EXPECT_EQ(errors, no_errors(3));
 }
 
-// Both ranks stay in the group until both have failed.
+// Runs `call` on two ranks. Each stays in the group until both have failed.
 std::vector<std::string> errors_of_two(const std::string& backend,
                                        const std::function<void(ProcessGroup&)>& call) {
   std::barrier both(2);
@@ -348,7 +348,7 @@ TEST_P(Failures, AnAbortEndsEveryWaitWithItsReason) {
       if (group.rank() == 1) group.abort("the loss is infinite");
       group.barrier();
     } catch (...) {
-      EXPECT_THROW(group.barrier(), CommError);  // all later calls, too
+      EXPECT_THROW(group.barrier(), CommError);  // all later calls throw as well
       seen.arrive_and_wait();
       throw;
     }

@@ -185,7 +185,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
   EXPECT_FALSE(stranger.check({"a"}));
 }
 
-// Anyone who can reach the port can read another rank's proof there.
+// Anyone who can reach the port can read another rank's proof in the store.
 TEST(Secret, IsNotProvenByTheProofOfAnotherRank) {
   testing_support::ScopedEnvironment environment;
   environment.set("LOCKSTEP_SECRET", kSecret);

@@ -199,7 +199,7 @@ TEST(JoinStore, NamesRanksAsTheEnvironmentDoes) {
   EXPECT_THROW(join_store(store, 2, 2, {}), ConfigError);
 }
 
-// A launcher keeps its store when it restarts all ranks.
+// A launcher's store survives a restart of all ranks.
 TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   const auto join = [&](int rank, int attempt, std::chrono::milliseconds timeout) {

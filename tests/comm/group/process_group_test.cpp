@@ -99,7 +99,7 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
 struct Contradiction {
   const char* name;
   WorkerEnvironment second;  // of the second process; the first is rank 0 of 2
-  const char* expected;      // in the errors of both
+  const char* expected;      // in the errors of both processes
 };
 
 class Rendezvous : public ::testing::TestWithParam<Contradiction> {};
@@ -112,7 +112,7 @@ TEST_P(Rendezvous, NamesWhatContradicts) {
         .rank = 0, .world_size = 2, .local_world_size = 2, .listen_fd = fd};
     if (process == 1) {
       environment = GetParam().second;
-      environment.agent_store = true;  // it connects, whatever its rank
+      environment.agent_store = true;  // it connects even if its rank is 0
     }
     environment.master_port = port;
     init_process_group({.timeout = std::chrono::milliseconds(800), .environment = environment});
@@ -131,7 +131,7 @@ TEST(InitProcessGroup, NamesTheRankThatDoesNotCome) {
   }
 }
 
-// No other rank joins, so the error must come first.
+// No other rank joins, so the error must be thrown before the rendezvous.
 TEST(InitProcessGroup, ReadsItsVariablesBeforeItMeetsTheOthers) {
   struct Case {
     const char* variable;

@@ -1,4 +1,4 @@
-// What groups made from groups leave behind, and which ranks their errors name. Both depend on the
+// Resources that subgroups leave behind, and the ranks that their errors name. Both depend on the
 // load of the machine, so these suites may run a second time (tools/run_tests.py). Ranks are
 // threads.
 #include <lockstep/comm/group/process_group.h>
@@ -99,8 +99,8 @@ Footprint most_after(const Footprint& before) {
           .rss_kib = before.rss_kib + 20 * 1024};
 }
 
-// The footprint after pending releases. On a busy machine connections and threads end late, so they
-// have some seconds.
+// The footprint after pending releases. On a busy machine connections and threads end late, so this
+// waits up to 20 s for them.
 Footprint settled_footprint(const Footprint& most) {
   const auto deadline = Clock::now() + std::chrono::seconds(20);
   Footprint now = footprint();
@@ -130,8 +130,8 @@ Footprint steady_footprint() {
   return steady;
 }
 
-// Gloo's groups open many connections, so the full number of groups takes minutes.
-// LOCKSTEP_TEST_GROUPS=1000 selects it.
+// The number of groups to make. LOCKSTEP_TEST_GROUPS=1000 selects the full number, which takes
+// minutes over Gloo, whose groups open many connections.
 int how_many(const std::string& backend) {
   const int usual = backend == "shm" ? 1000 : backend == "gloo" ? 60 : 15;
   return static_cast<int>(environment_integer("LOCKSTEP_TEST_GROUPS").value_or(usual));
@@ -165,7 +165,7 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
         auto tensor = torch::full({5}, rank);
         group.all_reduce(tensor);
         require_equal(tensor, torch::full({5}, size * (size - 1) / 2), "sum");
-        // On each rank the last user of a group is gone before the next group is made.
+        // On each rank the last handle of a group is gone before the next group is made.
       }
       world.barrier();
     };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kDraws = 6000;
 
-// What `draw` makes of the numbers of each sample of an epoch.
+// The results of `draw` for the random numbers of each sample of an epoch.
 template <class Draw>
 auto draws(const Draw& draw) {
   std::vector<decltype(draw(std::declval<PhiloxStream&>()))> result;
@@ -28,7 +28,7 @@ auto draws(const Draw& draw) {
   return result;
 }
 
-// In images of 12 x 10, by operators whose box has one size.
+// Operators that draw a box of one fixed size, in images of 12 x 10.
 struct FixedBox {
   const char* name;
   std::int64_t height;
@@ -37,7 +37,7 @@ struct FixedBox {
 };
 
 TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
-  // 30 of the 120 pixels, once as 6 wide and once as 6 high.
+  // A box of 30 of the 120 pixels, once 6 wide and once 6 high.
   const RandomResizedCrop wide{.size = 8, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
   const RandomErasing high{.probability = 1, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
   const FixedBox cases[] = {
@@ -63,7 +63,7 @@ TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
 }
 
 TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
-  // Pixels from centre - size / 2 on, `size` of them, as far as they are inside.
+  // The box has `size` pixels from centre - size / 2 on, clipped to the image.
   for (const int size : {4, 5}) {
     SCOPED_TRACE(size);
     const auto center = [&](std::int64_t first, std::int64_t count) {
@@ -91,8 +91,8 @@ TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
 constexpr std::int64_t kHeight = 4000;
 constexpr std::int64_t kWidth = 3000;
 
-// The shapes of boxes in an image of kHeight x kWidth, which is so large that a pixel hardly
-// counts.
+// The shapes of boxes in an image of kHeight x kWidth, which is so large that rounding to whole
+// pixels is negligible.
 struct Shapes {
   std::vector<double> areas;
   std::vector<double> log_ratios;  // width / height
@@ -131,7 +131,7 @@ TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
 }
 
 TEST(AugmentationChoices, AreaRatioAndPlaceOfAnErasureAreUniform) {
-  // Its ratio is height / width, in contrast to that of a crop.
+  // Its ratio is height / width, unlike that of a crop.
   const RandomErasing erasing{.probability = 0.3, .scale = {0.02, 0.2}, .ratio = {0.5, 3}};
   Shapes shapes;
   for (const auto& box :
@@ -217,7 +217,7 @@ TEST(AugmentationChoices, ColoursChangeByUniformFactorsInEveryOrder) {
 }
 
 TEST(AugmentationChoices, ColoursThatStayTakeNoNumber) {
-  // The order takes three numbers, then each property that changes one.
+  // The order takes three random numbers, then each property that is changed takes one.
   PhiloxStream expected(17, 3, 5);
   for (int i = 0; i < 3; ++i) expected.next();
   const double first = 0.5 + static_cast<double>(expected.uniform());

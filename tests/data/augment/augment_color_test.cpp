@@ -25,14 +25,14 @@ Bytes random_bytes(std::int64_t count) {
   PhiloxStream random(99, 0, 0);
   Bytes result(static_cast<std::size_t>(count));
   for (auto& byte : result) {
-    // Black and white, where results are cut off, come more often than by chance.
+    // Black and white, where results are clipped, come up more often than in uniform bytes.
     const std::uint32_t number = random.below(320);
     byte = static_cast<std::uint8_t>(number < 256 ? number : number % 2 * 255);
   }
   return result;
 }
 
-// The bytes of an image that a list makes, in CHW order.
+// The bytes of the image that the augmentation `operators` makes, in CHW order.
 Bytes made_by(Augmentation operators, const ImageView& image, const SampleKey& key = {}) {
   std::int64_t channels = image.shape.channels;
   for (const Operator& op : operators) {
@@ -52,7 +52,7 @@ Bytes made_by(const Augmentation& operators, const Bytes& bytes, const ImageShap
   return made_by(operators, ImageView::planar(bytes.data(), shape), key);
 }
 
-// PIL's formulas, a pixel at a time, with its types.
+// PIL's formulas, one pixel at a time, with PIL's types.
 
 std::uint8_t pil_blend(int from, int to, float factor) {
   const float value = static_cast<float>(from) + factor * static_cast<float>(to - from);
@@ -102,7 +102,7 @@ Pixel pil_rgb(const Pixel& hsv) {
   return sectors[sector % 6];
 }
 
-// A colour image of planes, each changed as PIL does.
+// A colour image of planes, each of which is changed as PIL does it.
 struct PilImage {
   Bytes bytes;
 
@@ -158,7 +158,7 @@ TEST(ColorJitter, EqualsPilsFormulasInTheOrderDrawn) {
 }
 
 TEST(ColorJitter, HueOfEveryColour) {
-  // Every third red with every green and blue; shifts to both sides.
+  // Every third value of red with every green and blue, and hue shifts in both directions.
   constexpr std::int64_t kPixels = 256 * 256;
   for (int red = 0; red < 256; red += 3) {
     Bytes bytes(3 * kPixels);
@@ -240,7 +240,7 @@ TEST(Grayscale, HasOneChannelOrThreeEqualOnes) {
   EXPECT_EQ(made_by({Grayscale{}}, gray, one), gray);
   EXPECT_EQ(made_by({RandomGrayscale{1}}, gray, one), gray);
   EXPECT_EQ(made_by({Grayscale{3}}, gray, one), three);
-  // What follows works on that many channels.
+  // The operators that follow see the new number of channels.
   EXPECT_EQ(made_by({Grayscale{3}, Resize{7}, ColorJitter{.saturation = {0.1, 0.1}}, Grayscale{}},
                     bytes, shape),
             made_by({Grayscale{}, Resize{7}}, bytes, shape));
@@ -280,7 +280,7 @@ TEST(RandomRotation, QuarterTurnsMovePixelsOnly) {
   }
 }
 
-// The pixel of a plane of 20 x 30, or the edge's.
+// The pixel of a plane of 20 x 30; outside of it, the nearest pixel at the edge.
 double clamped(const std::uint8_t* plane, double y, double x) {
   const auto row = static_cast<int>(std::clamp(y, 0.0, 19.0));
   return plane[row * 30 + static_cast<int>(std::clamp(x, 0.0, 29.0))];
@@ -302,7 +302,7 @@ TEST(RandomRotation, ShowsTheSourceTurnedBackAboutTheCentre) {
       const std::uint8_t* plane = bytes.data() + i / 600 * 600;
       const double y = static_cast<double>(i % 600 / 30) - 9.5;
       const double x = static_cast<double>(i % 30) - 14.5;
-      // Rows count downwards, so that counterclockwise is the other way round.
+      // Row numbers grow downwards, which reverses the counterclockwise direction.
       const double source_x = cosine * x - sine * y + 15;
       const double source_y = sine * x + cosine * y + 10;
       const auto is_near_edge = [](double at) { return std::abs(at - std::round(at)) < 0.01; };
@@ -346,7 +346,7 @@ TEST(RandomRotation, TurnsWhatTheListShowsInAnyOrderOfBytes) {
       Augmentation both = list;
       both.push_back(rotation);
       both.push_back(Pad{1, 200});
-      // The image as it is before the rotation, made in a step of its own.
+      // The image before the rotation, made in a separate step.
       const Bytes shown = made_by(list, bytes, shape);
       Augmentation with_normalize = list;
       with_normalize.push_back(Normalize{{0, 0, 0}, {1, 1, 1}});
@@ -358,8 +358,8 @@ TEST(RandomRotation, TurnsWhatTheListShowsInAnyOrderOfBytes) {
   }
 }
 
-// A quarter of 4 x 5 pixels puts centres between pixels, and some exactly on the edge: an edge
-// belongs to the pixel after it, and the last to none.
+// A quarter turn of 4 x 5 pixels puts centres between pixels, and some exactly on the edge. A point
+// on an edge belongs to the pixel after it; on the last edge it belongs to no pixel.
 TEST(RandomRotation, AnEdgeBelongsToThePixelAfterIt) {
   const ImageShape shape{1, 4, 5};
   const Bytes bytes = random_bytes(20);
@@ -382,7 +382,7 @@ TEST(RandomRotation, AnEdgeBelongsToThePixelAfterIt) {
 
 TEST(RandomRotation, TurnsEachChannelAlike) {
   for (const std::int64_t channels : {2, 3, 4, 6}) {
-    for (const std::int64_t width : {1, 5, 12}) {  // also less than a vector
+    for (const std::int64_t width : {1, 5, 12}) {  // also narrower than a vector
       const ImageShape one{1, 9, width};
       const Bytes bytes = random_bytes(channels * one.elements());
       for (const Interpolation interpolation :
@@ -444,8 +444,8 @@ TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
   }
 }
 
-// An interleaved image without a Resize is written in blocks of 16 pixels; a planar one is the
-// oracle.
+// Without a Resize, an interleaved image is written in blocks of 16 pixels. The planar image is the
+// reference.
 TEST(AugmentationPlan, TheOrderOfBytesDoesNotMatterInAnyType) {
   for (const std::int64_t width : {15, 16, 17, 31, 48, 50}) {
     const ImageShape shape{3, 4, width};

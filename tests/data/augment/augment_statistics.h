@@ -1,5 +1,5 @@
-// Whether numbers are drawn from the distribution that they should be, for fixed seeds: a test that
-// passes does so every time, and one of a thousand seeds would fail.
+// Checks whether numbers are drawn from the expected distribution. Seeds are fixed, so a test that
+// passes always passes; about one seed in a thousand would fail.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace lockstep::testing_support {
 
-/// The largest distance between the share of samples up to a number and cdf(number), in units of
-/// the distance that one of a thousand sets of samples exceeds (Kolmogorov, Smirnov).
+/// The largest distance between the empirical distribution of the samples and `cdf`, in units of
+/// the distance that one in a thousand sets of samples exceeds (Kolmogorov, Smirnov).
 template <class Cdf>
 double kolmogorov_smirnov(std::vector<double> samples, const Cdf& cdf) {
   std::sort(samples.begin(), samples.end());
@@ -24,13 +24,13 @@ double kolmogorov_smirnov(std::vector<double> samples, const Cdf& cdf) {
   return distance * std::sqrt(count) / 1.95;
 }
 
-/// The distance from the uniform distribution from `low` to `high`.
+/// The distance from the uniform distribution between `low` and `high`.
 inline double distance_from_uniform(const std::vector<double>& samples, double low, double high) {
   return kolmogorov_smirnov(
       samples, [&](double x) { return std::clamp((x - low) / (high - low), 0.0, 1.0); });
 }
 
-/// Pearson's chi-square of counts that should be equal, in units of the value that one of a
+/// Pearson's chi-square of counts that should be equal, in units of the value that one in a
 /// thousand sets of counts exceeds (Wilson, Hilferty).
 inline double chi_square(const std::vector<int>& counts) {
   double total = 0;

@@ -20,7 +20,8 @@
 namespace lockstep::testing_support {
 namespace {
 
-// An image as the reference works on it: whole, once per operator, in doubles at the end.
+// An image in the reference implementation: each operator makes a whole image, at the end in
+// doubles.
 struct Reference {
   ImageShape shape;
   std::vector<std::uint8_t> pixels;
@@ -29,7 +30,8 @@ struct Reference {
     if (y < 0 || y >= shape.height || x < 0 || x >= shape.width) return fill;
     return pixels[(c * shape.height + y) * shape.width + x];
   }
-  // The image of `height` x `width` whose pixel (y, x) is this one's at source(y, x).
+  // Returns the image of `height` x `width` whose pixel (y, x) is this image's pixel at source(y,
+  // x).
   template <class Source>
   Reference remap(std::int64_t height, std::int64_t width, const Source& source,
                   std::uint8_t fill = 0) const {
@@ -50,8 +52,8 @@ std::int64_t half_to_even(std::int64_t number) {
   return number % 2 == 0 ? number / 2 : (number / 2 + 1) / 2 * 2;
 }
 
-// torchvision's meaning of each operator, step by step. Draws as the description promises: each
-// operator in the order of the list, the row of a crop before its column.
+// Each operator as torchvision defines it, step by step. Numbers are drawn in the documented order:
+// operators in the order of the list, the row of a crop before its column.
 std::vector<double> reference(const Augmentation& operators, Reference image, const SampleKey& key,
                               Layout layout) {
   using Place = std::pair<std::int64_t, std::int64_t>;
@@ -72,7 +74,7 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
                           [&](auto y, auto x) { return Place{y + top, x + left}; });
     } else if (const auto* center = std::get_if<CenterCrop>(&op)) {
       const auto [rows, columns] = center->size;
-      // What is too small gets the smaller half of its padding before it.
+      // An image that is too small gets the smaller half of its padding in front.
       const std::int64_t top = rows > height ? -((rows - height) / 2) : half_to_even(height - rows);
       const std::int64_t left =
           columns > width ? -((columns - width) / 2) : half_to_even(width - columns);
@@ -224,14 +226,14 @@ TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
     changed_by_epoch += run({1, 2, i}) != base ? 1 : 0;
     changed_by_sample += run({1, 1, i + 1000}) != base ? 1 : 0;
   }
-  // 81 places times 2 directions: two draws agree once in 162.
+  // 81 places times 2 directions: two draws agree with a probability of 1 in 162.
   EXPECT_GT(changed_by_seed, 90);
   EXPECT_GT(changed_by_epoch, 90);
   EXPECT_GT(changed_by_sample, 90);
 }
 
 TEST(AugmentationPlan, CropsAndFlipsAreEquallyLikely) {
-  // The image's only white pixel says where the crop of 1 pixel was: nine places.
+  // The image's only white pixel shows which of nine places the crop of 1 pixel was taken from.
   const AugmentationPlan crop({RandomCrop{1}, Normalize{{0}, {1.0 / 255}}}, {1, 3, 3});
   const std::uint8_t places[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   const AugmentationPlan flip({RandomHorizontalFlip{0.25}, Normalize{{0}, {1.0 / 255}}}, {1, 1, 2});
@@ -311,7 +313,7 @@ TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
               ::testing::HasSubstr("RandomCrop of 6x5 pixels does not fit into an image of 5x20"));
 }
 
-// A reader of a data set that declared another shape: the output has no room for it.
+// The source returns an image of a shape other than declared, for which the output has no room.
 TEST(AugmentationPlan, RefusesAnImageOfAnotherShapeThanDeclared) {
   const std::vector<std::uint8_t> pixels(3 * 64 * 64);
   struct Case {
@@ -367,7 +369,7 @@ TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
 }
 
 TEST(AugmentationPlan, ErasesWithinTheImage) {
-  // Ones everywhere, and -1 where it was erased.
+  // All pixels are 1, and the erased ones are -1.
   const AugmentationPlan plan(
       {Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}}, {1, 32, 48});
   const std::vector<std::uint8_t> white(32 * 48, 255);
@@ -388,7 +390,7 @@ TEST(AugmentationPlan, ErasesWithinTheImage) {
 }
 
 TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
-  // Every byte, with a scale that needs all bits of a float.
+  // All byte values, with a scale that needs the full precision of a float.
   std::vector<std::uint8_t> bytes(256);
   std::iota(bytes.begin(), bytes.end(), 0);
   const Augmentation operators = {Normalize{{0.4914}, {0.2470}}};
@@ -401,13 +403,13 @@ TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
       .apply(image, {}, halves.data());
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const float value = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
-    // 8 bits of mantissa, the hidden one included: half a step of the value's power of two.
+    // 8 bits of mantissa, including the hidden one: half a step at the value's power of two.
     EXPECT_LE(std::abs(value - exact[i]), std::exp2(std::ilogb(exact[i]) - 8)) << i;
   }
   EXPECT_NE(halves[1], halves[255]);
 }
 
-// The first time in an epoch it is (seed, epoch, sample) alone.
+// For the first occurrence in an epoch, the stream depends on (seed, epoch, sample) alone.
 TEST(SampleKey, GivesEveryOccurrenceNumbersOfItsOwn) {
   const auto numbers = [](PhiloxStream stream) {
     std::vector<std::uint32_t> drawn(9);
@@ -425,7 +427,7 @@ TEST(SampleKey, GivesEveryOccurrenceNumbersOfItsOwn) {
   EXPECT_EQ(all.size(), 400U);
 }
 
-// Pillow's meaning of a resize, one pixel at a time: widths first, rounded to bytes.
+// Pillow's definition of a resize, one pixel at a time: widths first, rounded to bytes.
 std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels, std::int64_t rows,
                                          std::int64_t from, std::int64_t to, bool columns) {
   const std::int64_t size = static_cast<std::int64_t>(pixels.size());
@@ -440,7 +442,8 @@ std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels
         const double center = (static_cast<double>(x) + 0.5) * scale;
         const double weight = 1 - std::abs(static_cast<double>(i) + 0.5 - center) / radius;
         if (weight <= 0) continue;
-        // Along columns the lines are `other` pixels apart within a plane of from x other.
+        // Along columns, consecutive pixels of a line are `other` pixels apart in a plane of from x
+        // other.
         const std::int64_t at =
             columns ? line * from + i : line / other * other * from + i * other + line % other;
         sum += weight * pixels[static_cast<std::size_t>(at)];
@@ -455,7 +458,7 @@ std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels
 }
 
 TEST(Resampler, EqualsOnePixelAtATime) {
-  Resampler resampler;  // one for all: its memory must not show
+  Resampler resampler;  // shared by all cases: leftovers in its memory must not show
   const std::int64_t sizes[][4] = {{33, 47, 16, 16}, {16, 16, 33, 47}, {5, 100, 7, 3},
                                    {1, 1, 4, 5},     {40, 3, 1, 1},    {64, 64, 64, 31},
                                    {64, 64, 20, 64}};
@@ -475,7 +478,7 @@ TEST(Resampler, EqualsOnePixelAtATime) {
                                     ImageView::interleaved(interleaved.data(), shape)}) {
         const ImageView image = resampler.resize(view, new_height, new_width);
         EXPECT_EQ(image.shape, (ImageShape{channels, new_height, new_width}));
-        int unequal = 0;  // weights in fixed point decide a tie otherwise
+        int unequal = 0;  // ties, which weights in fixed point decide differently
         for (std::size_t i = 0; i < expected.size(); ++i) {
           ASSERT_NEAR(image.pixels[i], expected[i], 1)
               << channels << " x " << height << "x" << width << " to " << new_height << "x"

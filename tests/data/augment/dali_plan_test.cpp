@@ -44,7 +44,8 @@ struct ChainCase {
 
 class DaliPlanChain : public ::testing::TestWithParam<ChainCase> {};
 
-// Operators that one of DALI's can do together are one: each is a pass over the pixels.
+// Operators that a single DALI operator can perform are merged, because each DALI operator is a
+// pass over the pixels.
 TEST_P(DaliPlanChain, IsTheShortest) {
   const ChainCase& test = GetParam();
   const DaliPlan plan(test.operators, test.encoded ? kOwnSizes : kSmall, {.encoded = test.encoded});
@@ -139,7 +140,7 @@ TEST(DaliPlan, RefusesByNameWhatDaliCannotDo) {
               HasSubstr("does not fit"));
 }
 
-// Shards of bytes that count up, labelled by their place.
+// Images of consecutive byte values. An image's label is the byte at its beginning.
 ImageDataset small_dataset(std::int64_t count, std::shared_ptr<std::string>& bytes) {
   bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * 12), 3));
   ImageShard shard;
@@ -165,7 +166,7 @@ TEST(DaliBatch, PointsAtPixelsThatLieAsDaliWantsThem) {
   EXPECT_EQ(batch.images().data[0], bytes->data() + 36);
   EXPECT_EQ(batch.images().data[1], bytes->data());
   EXPECT_EQ(batch.labels()[0], static_cast<std::uint8_t>((*bytes)[36]));
-  // In the other order they are copied.
+  // Pixels in the other layout are copied.
   options.input_layout = Layout::kChannelsLast;
   batch.fill(dataset, keys, plan, options);
   const auto* pixels = static_cast<const char*>(batch.images().data[0]);
@@ -225,7 +226,7 @@ TEST(DaliBatch, ChoicesDependOnSeedEpochImageAndOccurrenceAlone) {
   EXPECT_NE(one, starts({7, 8}, {.seed = 1, .epoch = 2, .occurrence = 1}));
 }
 
-// As the native engine, before there is memory for it.
+// Raises the native engine's errors, before any memory is allocated.
 TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
   struct Case {
     Augmentation operators;

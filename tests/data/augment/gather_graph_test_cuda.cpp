@@ -1,4 +1,4 @@
-// The cuda engine's kernel in a CUDA graph. Compiled where LibTorch has CUDA; skips without a GPU.
+// The cuda engine's kernel in a CUDA graph. Compiled when LibTorch has CUDA; skips without a GPU.
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -14,7 +14,7 @@
 namespace lockstep::testing_support {
 namespace {
 
-// The maps of an epoch's batch, as bytes that travel.
+// The gather maps of a batch in an epoch, as the bytes that are copied to the GPU.
 torch::Tensor maps_of(const GatherPlan& plan, std::int64_t count, std::uint32_t epoch) {
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(GatherImage));
   torch::Tensor maps = torch::empty({count, kBytes}, torch::kUInt8);
@@ -35,7 +35,7 @@ GatherLaunch launch_of(const GatherPlan& plan, const torch::Tensor& source,
           .output = output.data_ptr()};
 }
 
-// Captured once, it makes a batch of whatever maps lie in its memory.
+// The graph is captured once. Each replay makes the batch described by the maps in its memory.
 TEST(GatherKernel, IsReplayedInAGraph) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   constexpr std::int64_t kCount = 37;

@@ -1,6 +1,6 @@
-// The cuda engine with its kernel's work done on the CPU: the same batches as the native engine's,
-// bit for bit. What is left for a GPU to show is that the kernel calls the same function for every
-// pixel.
+// The cuda engine with its kernel's work done on the CPU must make the native engine's batches, bit
+// for bit. The tests on a GPU then only need to show that the kernel calls the same function for
+// every pixel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Planar or interleaved images of 10x12.
+// Images of 10x12, planar or interleaved.
 class Photos final : public ImageSource {
  public:
   Photos(std::int64_t channels, bool interleaved)
@@ -60,7 +60,7 @@ void expect_equal_epochs(LoaderEngine& a, LoaderEngine& b, std::int64_t first = 
   std::vector<std::int64_t> indices(Photos::kCount);
   std::iota(indices.rbegin(), indices.rend(), 0);
   std::vector<std::uint32_t> occurrences(
-      indices.size());  // as if every third image had come before
+      indices.size());  // as if every third image had occurred before
   for (std::size_t i = 0; i < occurrences.size(); i += 3) occurrences[i] = 1 + i % 2;
   const std::int64_t batches = (Photos::kCount - first + 8) / 9;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -119,7 +119,7 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
   }
 }
 
-// As where a training step has the kernel in its CUDA graph.
+// As in a training step that has captured the kernel in its CUDA graph.
 TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
   const Augmentation list = {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}, normalize(3)};
   const LoaderOptions options = {.batch_size = 9, .channels_last = true, .seed = 11};
@@ -135,14 +135,14 @@ TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
     engine->start({.epoch = 1, .indices = indices, .occurrences = occurrences, .batches = 5});
   }
   LoadedBatch planned, loaded;
-  Batch plan;  // in one place, as a graph reads it
+  Batch plan;  // always at the same address, as a graph requires
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(gather->next(planned) && native->next(loaded));
     const Batch given = planned.batch<Batch>(), expected = loaded.batch<Batch>();
     EXPECT_EQ(given.images.scalar_type(), torch::kUInt8);
     if (i == 0) plan = {given.images.clone(), given.labels.clone(), given.size};
     if (i < 4) plan.images.copy_(given.images), plan.labels.copy_(given.labels);
-    const Batch made = kernel->make(i < 4 ? plan : given);  // the last one is smaller
+    const Batch made = kernel->make(i < 4 ? plan : given);  // the last batch is smaller
     EXPECT_EQ(made.size, expected.size);
     EXPECT_EQ(made.images.strides(), expected.images.strides());
     EXPECT_TRUE(torch::equal(made.images, expected.images)) << i;
@@ -175,7 +175,7 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
   EXPECT_THAT(refusal(files, {CenterCrop{4}}), HasSubstr("as pixels, and those of files are not"));
 }
 
-// There is memory for images of the declared shape.
+// Memory is allocated for images of the declared shape.
 TEST(GatherEngine, RefusesAnImageOfAnotherShapeThanDeclared) {
   const ImageDataset smaller("smaller", {3, 10, 11}, 7, std::make_shared<const Photos>(3, false));
   EXPECT_THAT(message_of<DataError>([&] {

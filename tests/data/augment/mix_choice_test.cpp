@@ -31,7 +31,7 @@ TEST(MixChoice, LambdaIsBetaDistributed) {
                          [](double x) { return 2 / std::numbers::pi * std::asin(std::sqrt(x)); }),
       1);
   EXPECT_LT(kolmogorov_smirnov(lambdas(2), [](double x) { return x * x * (3 - 2 * x); }), 1);
-  // One distribution is not another.
+  // The check tells distributions apart: numbers of one do not pass as numbers of another.
   EXPECT_GT(distance_from_uniform(lambdas(2), 0, 1), 3);
 }
 
@@ -54,7 +54,7 @@ TEST(MixChoice, LambdaHasTheMeanAndVarianceOfBeta) {
 TEST(MixChoice, CutMixCutsTheAreaThatLambdaLeaves) {
   constexpr std::int64_t kHeight = 30;
   constexpr std::int64_t kWidth = 40;
-  // Lambda is hardly other than a half, so that no box is cut off on both sides.
+  // Lambda is close to a half, so that no box is clipped on both sides.
   std::vector<int> columns(kWidth);
   std::vector<int> rows(kHeight);
   for (std::uint64_t batch = 0; batch < kBatches; ++batch) {

@@ -12,7 +12,7 @@
 namespace lockstep::testing_support {
 namespace {
 
-// torchvision.transforms.v2, as it is written there.
+// Mixup and CutMix as written in torchvision.transforms.v2.
 torch::Tensor torchvision_mix(const torch::Tensor& images, const MixChoice& choice) {
   const torch::Tensor rolled = images.roll(1, 0);
   if (!choice.box) return rolled.mul(1 - choice.lambda).add(images.mul(choice.lambda));
@@ -41,7 +41,7 @@ TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
       const torch::Tensor images = torch::randn({size, 3, 7, 9}).to(type);
       const torch::Tensor inputs[] = {
           images.clone(), images.clone(torch::MemoryFormat::ChannelsLast),
-          torch::cat({images, images}, 3).narrow(3, 0, 9),  // no dense memory
+          torch::cat({images, images}, 3).narrow(3, 0, 9),  // not contiguous
       };
       for (const MixChoice& choice : kChoices) {
         const torch::Tensor expected = torchvision_mix(images, choice);

@@ -23,7 +23,7 @@
 namespace lockstep::testing_support {
 namespace {
 
-// Buffers that hold the number of the batch that fills them.
+// Each buffer holds the number of the batch that fills it.
 class Numbers {
  public:
   explicit Numbers(const BatchRingOptions& options)
@@ -65,8 +65,8 @@ TEST_P(BatchRingOf, AStartInTheMiddleForgetsTheOldSequence) {
   EXPECT_EQ(numbers.next(), std::nullopt);
 }
 
-// The consumer writes into the buffer that it holds; whoever overwrote it early would be seen, by
-// ThreadSanitizer first.
+// The consumer writes into the buffer that it holds. A thread that overwrites the buffer too early
+// is detected by this test, or by ThreadSanitizer.
 TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
   const BatchRingOptions options = GetParam();
   std::vector<std::vector<std::int64_t>> buffers(options.slots, std::vector<std::int64_t>(256));
@@ -100,7 +100,7 @@ TEST_P(BatchRingOf, AnErrorArrivesInItsPlaceAndEndsTheSequence) {
     }
     EXPECT_EQ(ring.next(), std::nullopt);
   }
-  ring.start(20, 25);  // it goes on after an error
+  ring.start(20, 25);  // the ring continues after an error
   for (int batch = 20; batch < 25; ++batch) EXPECT_TRUE(ring.next());
 }
 
@@ -135,15 +135,15 @@ TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
       },
       {.threads = 1, .slots = 4});
   ring.start(0, 100);
-  for (int i = 0; i < 4; ++i) filled.acquire();  // without a next(): the whole ring
+  for (int i = 0; i < 4; ++i) filled.acquire();  // fills the whole ring without a call of next()
   ASSERT_TRUE(ring.next());
   EXPECT_EQ(fills, 4) << "the batch in use was overwritten";
   ASSERT_TRUE(ring.next());
-  filled.acquire();  // the first slot again
+  filled.acquire();  // the first slot is filled again
   ring.stop();
 }
 
-// The fourth fill may not have been counted yet when the consumer asks.
+// When the consumer asks, the fourth fill may not be counted yet.
 TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
   std::counting_semaphore<> filled(0);
   BatchRing ring([&](int, std::int64_t) { filled.release(); }, {.threads = 1, .slots = 4});
@@ -161,15 +161,15 @@ TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
 }
 
 TEST(BatchRing, FillersWorkAtTheSameTime) {
-  std::latch both(2);  // each of two fills waits for the other
+  std::latch both(2);  // the two fills wait for each other
   BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); }, {.threads = 2, .slots = 2});
   ring.start(0, 2);
   EXPECT_TRUE(ring.next());
   EXPECT_TRUE(ring.next());
 }
 
-// A child process whose address space has room for a few of the threads only. If those were waited
-// for, alarm() would end it.
+// Runs in a child process whose address space has room for only some of the threads. If the ring
+// waited for those that did not start, alarm() would end the process.
 TEST(BatchRing, AThreadThatCannotStartIsAnError) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -1,5 +1,5 @@
-// The dali engine makes the batches of the native one. Needs DALI, so all but the refusals skip
-// without.
+// The dali engine makes the batches of the native one. All tests but those of refusals skip without
+// DALI.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 const Normalize kNormalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
 const Augmentation kCifar = {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, kNormalize};
 
-// Images of every byte, planar, with a byte of a label before each.
+// Planar images of all byte values, each with a label byte in front.
 ImageDataset records(std::int64_t count, ImageShape shape = {3, 32, 32}) {
   const std::int64_t stride = shape.elements() + 1;
   auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * stride), 7));
@@ -61,11 +61,11 @@ Loader make(const ImageDataset& dataset, const Augmentation& operators, LoaderEn
 }
 
 struct Difference {
-  double mean = 0;  // of 255
+  double mean = 0;  // on the scale from 0 to 255
   double worst = 0;
 };
 
-// Compares two epochs; the labels must be equal.
+// Compares two epochs, whose labels must be equal.
 Difference compare(const ImageDataset& dataset, const Augmentation& operators,
                    LoaderOptions options) {
   Loader native = make(dataset, operators, LoaderEngineKind::kNative, options);
@@ -102,7 +102,8 @@ Difference compare(const ImageDataset& dataset, const Augmentation& operators,
   return difference;
 }
 
-// A difference of one byte would be 1; the two ways of rounding (byte - mean) / std differ by this.
+// A difference of one byte would be 1. This is the difference between two ways of rounding (byte -
+// mean) / std.
 constexpr double kRounding = 1e-4;
 
 struct ExactCase {
@@ -147,7 +148,7 @@ TEST(DaliEngine, TakesImagesOfOneChannel) {
             kRounding);
 }
 
-// Pictures of several sizes and types, as an image folder has them.
+// Pictures of several sizes and types, in the layout of an image folder.
 const Augmentation kPhoto = {RandomResizedCrop{48}, RandomHorizontalFlip{}, kNormalize};
 const Augmentation kValidation = {Resize{60, true}, CenterCrop{48}, kNormalize};
 
@@ -162,7 +163,7 @@ class DaliEngineFiles : public ::testing::Test {
   PhotoFolder folder;
 };
 
-// The images of a data set, whose shape is not said beforehand.
+// The images of a data set through a source that does not declare their shape.
 class AsSource final : public ImageSource {
  public:
   explicit AsSource(ImageDataset dataset) : dataset_(std::move(dataset)) {}
@@ -182,8 +183,7 @@ TEST_F(DaliEngineFiles, AgreeOnResizedCrops) {
   expect_close(dataset(), kValidation);
 }
 
-// DALI is fed pixels, planar as a tensor's and interleaved as a pack's, which it cuts, then
-// resizes.
+// DALI gets pixels, planar as in a tensor and interleaved as in a pack, and crops and resizes them.
 TEST_F(DaliEngineFiles, AgreeOnResizedCropsOfPixels) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   pack_images(dataset(), folder / "pack", {});
@@ -220,7 +220,7 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
   EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
 }
 
-// DALI's GPU operators and its mixed decoder.
+// Covers DALI's GPU operators and its mixed decoder.
 TEST_F(DaliEngineFiles, AndPixelsAgreeOnAGpu) {
   LOCKSTEP_SKIP_WITHOUT_DALI;
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
@@ -281,7 +281,7 @@ TEST(DaliEngine, GoesOnInMidEpoch) {
   expect_equal({whole.begin() + 2, whole.end()}, rest);
 }
 
-// What /proc says of the threads whose name has `word` in it.
+// What /proc reports about the threads whose names contain `word`.
 std::set<std::string> processors_of_threads(const std::string& word) {
   std::set<std::string> processors;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

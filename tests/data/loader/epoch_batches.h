@@ -1,4 +1,4 @@
-// The batches of an epoch, kept, so that tests can compare them with others.
+// Collects the batches of an epoch, so that tests can compare them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep::testing_support {
 
-/// What is left of the epoch.
+/// The remaining batches of the epoch.
 inline std::vector<Batch> read_rest(Loader& loader) {
   std::vector<Batch> batches;
   for (const Batch& batch : loader) {
@@ -27,7 +27,7 @@ inline std::vector<Batch> read_epoch(Loader& loader, std::int64_t epoch,
   return read_rest(loader);
 }
 
-/// Bit for bit; where the images lie in memory may differ.
+/// Compares bit for bit, but allows different memory layouts of the images.
 inline void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {

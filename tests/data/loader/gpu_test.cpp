@@ -1,6 +1,5 @@
-// Loaders on a GPU: the same batches as on the CPU. Skips without one; the same code with the
-// copies and the kernel's work done on the CPU is tested in loader_engine_test.cpp and
-// gather_test.cpp.
+// Loaders on a GPU make the same batches as on the CPU. Skips without a GPU. loader_engine_test.cpp
+// and gather_test.cpp test the same code with the copies and the kernel's work done on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
@@ -28,8 +27,8 @@ class LoaderOnAGpu : public ::testing::Test {
                          torch::arange(300).remainder(10), 10);
   }
 
-  // Every batch, used on the GPU's stream behind work that keeps it busy, as a trainer's forward
-  // is: a buffer that is filled again too early shows in the sums.
+  // Each batch is used on the GPU's stream behind work that keeps the GPU busy, as in a trainer's
+  // forward pass: a buffer that is refilled too early shows in the sums.
   static std::vector<torch::Tensor> epoch(Loader& loader, bool busy) {
     const torch::Device gpu(torch::kCUDA, 0);
     torch::Tensor load = torch::rand({2048, 2048}, gpu);
@@ -96,7 +95,7 @@ TEST_F(LoaderOnAGpu, BatchesOnTheirWayAreInPinnedMemory) {
   EXPECT_TRUE(buffer.labels.is_pinned());
 }
 
-// Text with lengths, as a program's own struct.
+// Text with lengths, in a user-defined struct.
 struct Words {
   torch::Tensor words;
   std::vector<torch::Tensor> lengths;

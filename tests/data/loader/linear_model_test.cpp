@@ -1,5 +1,5 @@
-// The generated digits must not be so easy that a linear model suffices: then training a net on
-// them would show nothing.
+// The generated digits must be too hard for a linear model. Otherwise training a net on them would
+// show nothing.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
@@ -18,13 +18,13 @@ Loader digits(Split split, std::int64_t batch_size) {
 }
 
 TEST(SyntheticDigits, ALinearModelStaysUnder97Percent) {
-  torch::set_num_threads(1);  // beside other tests, threads only wait for each other
+  torch::set_num_threads(1);  // beside other tests, more threads would only wait for each other
   torch::manual_seed(0);
   Loader train = digits(Split::kTrain, 64);
   Loader test = digits(Split::kTest, 500);
   torch::nn::Linear model(28 * 28, 10);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
-  // Its accuracy no longer rises after the fourth epoch.
+  // The accuracy no longer rises after the fourth epoch.
   for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
     train.set_epoch(epoch);
     for (const Batch& batch : train) {

@@ -1,4 +1,4 @@
-// What a Loader does beside the images' pixels: damaged images, data sets of one's own, devices,
+// Tests of Loader beyond the images' pixels: damaged images, user-defined data sets, devices and
 // threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Image i is one pixel i; those in `damaged` cannot be read.
+// Image i has one pixel, with the value i. Images in `damaged` cannot be read.
 class Pixels final : public ImageSource {
  public:
   Pixels(std::int64_t size, std::set<std::int64_t> damaged)
@@ -87,7 +87,7 @@ TEST(LoaderCorruptImage, IsSkippedNamedAndCounted) {
     EXPECT_THAT(log.lines(),
                 ElementsAre(HasSubstr("skipped image 3 of pixels: image3.jpg: damaged"),
                             HasSubstr("image4.jpg"), HasSubstr("image6.jpg")));
-    // Places in the epoch count what was skipped: a restored run sees the same batches.
+    // Positions in the epoch count skipped images, so a restored run sees the same batches.
     loader.set_epoch(1);
     Batch batch;
     loader.next(batch);
@@ -120,7 +120,7 @@ TEST(LoaderCorruptImage, ABatchWithoutAnyImageIsAnError) {
       HasSubstr("none of the 2 images of a batch can be read; the first: image2.jpg: damaged"));
 }
 
-// Skipping is for files: a source that is wrong is a defect of the program.
+// Only damaged files are skipped. An error of a source is a defect of the program.
 TEST(LoaderCorruptImage, AWrongSourceIsNotSkipped) {
   class Wrong final : public ImageSource {
    public:
@@ -144,7 +144,7 @@ TEST(LoaderCorruptImage, AWrongSourceIsNotSkipped) {
   }
 }
 
-// Squares, with the processors of the threads that made them.
+// The squares of the indices. Records the processors on which its threads run.
 class Squares final : public BatchDataset<Batch> {
  public:
   std::int64_t size() const override { return 10; }
@@ -245,7 +245,7 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
   for (const Batch& batch : loader) {
     ASSERT_EQ(batch.labels.sizes(), (torch::IntArrayRef{4, 12}));
     EXPECT_TRUE(torch::allclose(batch.labels.sum(1), torch::ones({4})));
-    // A pixel is its own number: the mixed one is the mean of the mixed labels.
+    // A pixel's value is its image's number, so a mixed pixel is the mean of the mixed labels.
     const auto numbers = torch::arange(12, torch::kFloat32);
     EXPECT_TRUE(
         torch::allclose(batch.images.flatten() * 255, batch.labels.matmul(numbers), 1e-4, 1e-4));
@@ -262,7 +262,7 @@ TEST(LoaderMix, MixesEachBatchInItsOwnWay) {
   EXPECT_TRUE(torch::equal(batch.images, second)) << "and a function of its place";
 }
 
-// Woken, they would otherwise stop the trainer where they share its processor.
+// Under SCHED_OTHER, a loader thread that wakes up could preempt the trainer on a shared processor.
 TEST(LoaderThreads, DoNotPreemptTheTrainer) {
   class Policies final : public BatchDataset<Batch> {
    public:
@@ -291,13 +291,13 @@ TEST(LoaderThreads, StayBesideTheirRank) {
     return data->cpus;
   };
   EXPECT_THAT(seen_by({.batch_size = 2, .threads = 2, .cpus = last}), ElementsAre(last));
-  std::thread rank([&] {  // as a launcher pins it
+  std::thread rank([&] {  // pinned as by the launcher
     ASSERT_TRUE(pin_to_cpus(last));
     EXPECT_THAT(seen_by({.batch_size = 2, .threads = 2}), ElementsAre(last));
   });
   rank.join();
   EXPECT_EQ(available_cpus(), all);
-  // Without threads of its own the host's work is the copying thread's.
+  // If the engine has no threads, the copying thread does the host's work.
   const auto data = std::make_shared<const Squares>();
   const LoaderOptions options = {.batch_size = 2, .cpus = last};
   const auto copies = copy_to_device(
@@ -315,7 +315,7 @@ TEST(LoaderThreads, StayBesideTheirRank) {
   EXPECT_THAT(data->cpus, ElementsAre(last));
 }
 
-// Without a GPU the copies go to other memory of the CPU: the two rings are the same.
+// Without a GPU, batches are copied to other memory of the CPU through the same two rings.
 class DeviceCopy : public ::testing::TestWithParam<int> {
  protected:
   std::unique_ptr<LoaderEngine> engine(std::set<std::int64_t> damaged = {}) const {
@@ -323,7 +323,7 @@ class DeviceCopy : public ::testing::TestWithParam<int> {
                                              {.batch_size = 3, .threads = GetParam()}),
                           {});
   }
-  // The labels of each batch, and the memory of the images.
+  // The labels of each batch, and the address of its images.
   std::vector<std::vector<std::int64_t>> read(LoaderEngine& engine, std::size_t most = 100) {
     std::vector<std::vector<std::int64_t>> labels;
     for (LoadedBatch loaded; labels.size() < most && engine.next(loaded);) {
@@ -350,7 +350,7 @@ TEST_P(DeviceCopy, GivesTheSameBatchesInMemoryOfItsOwn) {
     EXPECT_THAT(read(*copies),
                 ElementsAre(ElementsAre(7, 3, 9), ElementsAre(1, 0, 2), ElementsAre(19, 18)));
     copies->start(epoch());
-    EXPECT_EQ(read(*copies, 1).size(), 1U);  // given up in the middle
+    EXPECT_EQ(read(*copies, 1).size(), 1U);  // the epoch is abandoned halfway
     copies->start(epoch(6));
     EXPECT_THAT(read(*copies), ElementsAre(ElementsAre(19, 18)));
     copies->stop();

@@ -1,5 +1,5 @@
-// What a Loader does with images in files and packs: results that do not depend on threads, all
-// options together, damage, steady memory.
+// Tests of Loader with images in files and packs: results do not depend on threads, all options
+// work together, damage is handled, and memory stays constant.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ class LoaderFilesExact : public ::testing::TestWithParam<ExactCase> {
     pack_images(folder.dataset(), out / "pack", {.keep_files = GetParam().keep_files});
     return load_packed_images(out / "pack", {.decoding = Decoding::kScaled});
   }
-  // Pixels were decoded at full size.
+  // Images are decoded at full size before they are packed as pixels.
   ImageDataset expected() const {
     const bool pixels = GetParam().packed && !GetParam().keep_files;
     return folder.dataset({.decoding = pixels ? Decoding::kExact : Decoding::kScaled});
@@ -182,7 +182,7 @@ TEST_P(LoaderDamagedPack, LosesOnlyTheDamagedRecords) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, LoaderDamagedPack, ::testing::Values(0, 2));
 
-// Where a batch's images were lost each epoch, that would be 2 MiB.
+// If the images of one batch leaked in each epoch, memory would grow by 2 MiB.
 TEST(LoaderFiles, KeepTheirMemoryFromEpochToEpoch) {
   const PhotoFolder folder;
   Loader loader =

@@ -23,7 +23,7 @@ namespace {
 
 const Augmentation kNormalize = {Normalize{{0.1307}, {0.3081}}};
 
-// `count` images of 3x8x8 whose bytes all differ from image to image, with labels 0, 1, ...
+// `count` images of 3x8x8 with labels 0, 1, ... All bytes differ from image to image.
 ImageDataset small_dataset(std::int64_t count) {
   auto bytes = std::make_shared<std::string>(pattern(static_cast<std::size_t>(count * 193), 7));
   for (std::int64_t i = 0; i < count; ++i) (*bytes)[i * 193] = static_cast<char>(i);
@@ -61,7 +61,8 @@ TEST(Loader, GivesTheSamplersImagesNormalised) {
   }
 }
 
-// Only the cuda engine has a kernel (gather_test.cpp); another loader goes on in its epoch.
+// Only the cuda engine has a kernel (gather_test.cpp). Any other loader must stay where it is in
+// its epoch.
 TEST(Loader, WithoutAKernelThereIsNothingToDefer) {
   const ImageDataset dataset = small_dataset(20);
   const DistributedSampler sampler(20, {.seed = 1});
@@ -121,7 +122,7 @@ TEST(Loader, RoundsToHalvesAsTensorsDo) {
 }
 
 TEST(Loader, CountsTheSecondsThatItIsWaitedFor) {
-  // The second half of the images takes its time.
+  // The second half of the images is slow to read.
   class Slow final : public ImageSource {
    public:
     std::int64_t size() const override { return 4; }
@@ -140,7 +141,7 @@ TEST(Loader, CountsTheSecondsThatItIsWaitedFor) {
                   {.batch_size = 2, .threads = threads});
     const auto start = std::chrono::steady_clock::now();
     loader.set_epoch(0);
-    EXPECT_GT(loader.waited_seconds(), 0);  // for the order of the epoch
+    EXPECT_GT(loader.waited_seconds(), 0);  // at least for the order of the epoch
     Batch batch;
     ASSERT_TRUE(loader.next(batch));
     ASSERT_TRUE(loader.next(batch));
@@ -195,14 +196,14 @@ TEST(Loader, GoesOnAtAnyStepAsIfItHadNotStopped) {
     for (std::int64_t step = 0; step <= 6; ++step) {
       expect_equal(read_epoch(loader, 2, step), {whole.begin() + step, whole.end()});
     }
-    loader.set_epoch(2);  // an epoch that is given up in the middle leaves no trace
+    loader.set_epoch(2);  // an epoch that is abandoned halfway must leave no trace
     Batch batch;
     loader.next(batch);
     expect_equal(read_epoch(loader, 2), whole);
   }
 }
 
-// What is left of an epoch after `steps` batches, through the text of a checkpoint.
+// The rest of an epoch after `steps` batches, restored from the text of a checkpoint.
 std::vector<Batch> read_restored(Loader& before, std::int64_t steps, Loader& after) {
   before.set_epoch(2);
   Batch batch;
@@ -233,7 +234,7 @@ TEST(Loader, APositionGoesOnWithAnotherBatchSizeAndNumberOfRanks) {
                   kAugmentation, {.batch_size = batch_size});
   };
   Loader before = loader_of(0, 2, 6);
-  std::set<std::int64_t> left;  // labels are the images' numbers
+  std::set<std::int64_t> left;  // the labels are the images' numbers
   for (int rank = 0; rank < 2; ++rank) {
     Loader whole = loader_of(rank, 2, 6);
     for (const Batch& batch : read_epoch(whole, 2, 2)) {
@@ -278,7 +279,7 @@ TEST(Loader, StepsAndDropLast) {
                     {.batch_size = c.batch_size, .threads = threads, .drop_last = c.drop_last});
       EXPECT_EQ(loader.steps_per_epoch(), static_cast<std::int64_t>(c.sizes.size()));
       std::vector<std::int64_t> sizes;
-      for (const Batch& batch : loader) sizes.push_back(batch.size);  // epoch 0 by itself
+      for (const Batch& batch : loader) sizes.push_back(batch.size);  // epoch 0 is the default
       EXPECT_EQ(sizes, c.sizes);
     }
   }

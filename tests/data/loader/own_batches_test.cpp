@@ -1,4 +1,4 @@
-// Batches of a program's own structure: text with lengths, images with boxes.
+// Batches of a user-defined structure: text with lengths, and images with boxes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/rnn.h>
@@ -38,7 +38,7 @@ struct Reviews {
   std::vector<std::string> authors;
 };
 
-// Review i has i % 4 + 1 words, all i.
+// Review i has i % 4 + 1 words, all of which are i.
 class Texts final : public SampleDataset<Review> {
  public:
   std::int64_t size() const override { return 23; }
@@ -103,7 +103,7 @@ TEST(OwnBatches, GoOnInMidEpoch) {
   EXPECT_EQ(batch.authors, second.authors);
 }
 
-// Images with boxes: a picture of 1x4x4 and as many boxes as its number says.
+// Images with boxes: a picture of 1x4x4 and as many boxes as the picture's number.
 struct Scene {
   torch::Tensor image;
   std::vector<torch::Tensor> boxes;
@@ -158,7 +158,7 @@ TEST(OwnBatches, OfImagesWithBoxesKeepTheirStructure) {
   }
 }
 
-// Without a GPU the copies go to other memory of the CPU: the stages are the same.
+// Without a GPU, batches are copied to other memory of the CPU by the same stages.
 TEST(OwnBatches, MoveToTheDeviceAsAWhole) {
   const LoaderOptions options = {.batch_size = 5, .threads = 2};
   const auto scenes = std::make_shared<const Scenes>();
@@ -224,7 +224,7 @@ TEST(OwnBatches, FindTheirBuffersMemoryAgain) {
   EXPECT_EQ(memory.size(), 3U);
 }
 
-// A sample of tensors is stacked, as by PyTorch's default_collate.
+// Samples of tensors are stacked, as by PyTorch's default_collate.
 using Pair = std::pair<torch::Tensor, std::vector<torch::Tensor>>;
 
 class Pairs final : public SampleDataset<Pair> {
@@ -266,7 +266,7 @@ TEST(OwnBatches, SamplesOfTensorsAreStacked) {
   }
 }
 
-// Random choices of a sample belong to its seed, epoch, number and occurrence.
+// The random choices for a sample depend on its seed, epoch, number and occurrence alone.
 class Noise final : public SampleDataset<std::tuple<torch::Tensor, torch::Tensor>> {
  public:
   std::int64_t size() const override { return 8; }

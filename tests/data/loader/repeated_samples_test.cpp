@@ -1,4 +1,4 @@
-// What a Loader makes of an image that comes several times in an epoch, on one rank or on several.
+// How a Loader augments an image that occurs several times in an epoch, on one or several ranks.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ ImageDataset patterned_photos(std::int64_t count) {
   return ImageDataset("photos", {3, 8, 8}, count, {shard});
 }
 
-// 81 places, flipped or not, of which none is empty.
+// 81 places, flipped or not. No crop is empty.
 const Augmentation kRepeatedAugmentation = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
                                             Normalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}}};
 
@@ -68,7 +68,7 @@ TEST(RepeatedSamples, AreAugmentedAnewEachTime) {
   ASSERT_EQ(images.size(), 32U);
   EXPECT_GT(std::set<Shown>(images.begin(), images.end()).size(), 24U);
   for (const Shown& image : images) EXPECT_EQ(image.label, 2);
-  // The first time it is what it is in an epoch where it comes once.
+  // Its first occurrence looks as in an epoch in which it occurs only once.
   EXPECT_EQ(images[0], epoch_of(dataset, EvaluationSampler(4))[2]);
   for (const int threads : {1, 3}) {
     EXPECT_EQ(epoch_of(dataset, only, {.batch_size = 7, .threads = threads}), images);
@@ -105,7 +105,7 @@ TEST(RepeatedSamples, GoOnInMidEpochAsIfTheyHadNotStopped) {
   }
 }
 
-// With fewer images than ranks the padding shows some again, on another rank.
+// With fewer images than ranks, the padding shows some images again, on other ranks.
 TEST(RepeatedSamples, AreCountedOverAllRanks) {
   const ImageDataset dataset = patterned_photos(3);
   std::set<Shown> all;
@@ -119,8 +119,8 @@ TEST(RepeatedSamples, AreCountedOverAllRanks) {
   EXPECT_EQ(all.size(), 8U);
 }
 
-// 18 of 48 images were taken, by ranks of any number. Of five ranks each shows 6 of the others,
-// exactly as one rank would.
+// 18 of 48 images were taken, by any number of ranks. Each of five ranks shows 6 of the rest,
+// exactly as a single rank would.
 TEST(RestoredLoader, ShowsTheSamePixelsOnAnyNumberOfRanks) {
   const ImageDataset dataset = patterned_photos(48);
   const auto sampler_of = [](int rank, int ranks) {
@@ -143,7 +143,7 @@ TEST(RestoredLoader, ShowsTheSamePixelsOnAnyNumberOfRanks) {
       }
       EXPECT_EQ(loader.steps_left(), 0);
       EXPECT_EQ(loader.position().taken, 48);
-      loader.set_epoch(2);  // whole again
+      loader.set_epoch(2);  // the epoch is complete again
       EXPECT_EQ(loader.steps_left(), loader.steps_per_epoch());
     }
   }

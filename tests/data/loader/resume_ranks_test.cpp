@@ -1,4 +1,4 @@
-// An epoch that is begun by some ranks and ended by others.
+// An epoch that is begun with some number of ranks and finished with another.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Epoch {
   }
 };
 
-// One entry of an epoch's order: the index, and how often it came before.
+// An entry of an epoch's order: the index, and how often it occurred before.
 struct Sample {
   std::int64_t index = 0;
   std::int64_t occurrence = 0;
@@ -52,8 +52,8 @@ Sample take_one(SamplerCursor& cursor) {
   return sample;
 }
 
-// `ranks` ranks go on at `position`: each takes `steps` samples, or what there is. Gives what they
-// took, in the order of their turns, and the position after it.
+// `ranks` ranks continue at `position`: each takes `steps` samples, or as many as are left. Returns
+// the samples in the order of the ranks' turns, and sets `position` to the position after them.
 Samples take(const Epoch& epoch, int ranks, std::int64_t steps, SamplerPosition& position) {
   std::vector<SamplerCursor> cursors;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -66,7 +66,7 @@ Samples take(const Epoch& epoch, int ranks, std::int64_t steps, SamplerPosition&
       if (cursor.remaining() > 0) taken.push_back(take_one(cursor));
     }
   }
-  // Where shares are unequal, rank 0 has the longest.
+  // If shares are unequal, rank 0 has the longest one.
   const std::int64_t rank_0 = cursors[0].position().taken;
   for (const SamplerCursor& cursor : cursors) {
     if (!epoch.evaluation) {
@@ -78,9 +78,9 @@ Samples take(const Epoch& epoch, int ranks, std::int64_t steps, SamplerPosition&
   return taken;
 }
 
-// Any ranks after any others, several times in an epoch: together they walk through its order once,
-// and only the last turn is padded with the order's beginning, or dropped, as DistributedSampler
-// promises.
+// The number of ranks changes several times in an epoch. Together the ranks go through its order
+// once, and only the last round is padded with the order's beginning, or dropped, as
+// DistributedSampler does.
 TEST(ResumeWithOtherRanks, GivesEveryRemainingSampleOnce) {
   PhiloxStream random(4, 0, 0);
   const auto between = [&](std::uint32_t least, std::uint32_t most) {
@@ -124,8 +124,8 @@ TEST(ResumeWithOtherRanks, GivesEveryRemainingSampleOnce) {
       << "too few cases in which the indices taken do not divide by the ranks";
 }
 
-// The interrupted run's own ranks go on as if nothing had happened, also in a rest that begins
-// between their turns.
+// With an unchanged number of ranks, the run continues as if it had not been interrupted, also when
+// the rest begins between two turns.
 TEST(ResumeWithOtherRanks, TheSameRanksGoOnAsIfTheyHadNotStopped) {
   const Epoch epoch{.shuffle = true, .size = 47};
   for (const std::int64_t taken : {0, 4, 7, 11}) {

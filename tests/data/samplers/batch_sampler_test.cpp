@@ -58,7 +58,7 @@ TEST(BatchCursor, GoesOnAtAnyBatchAsIfItHadNotStopped) {
   }
 }
 
-// Half as many ranks with twice the batch: the images of the same steps.
+// Half as many ranks with batches twice as large: each step has the same images.
 TEST(BatchCursor, GoesOnWithBatchesOfAnotherSize) {
   BatchCursor two(BatchSampler(EvaluationSampler(12, 1, 2), {.batch_size = 2}));
   EXPECT_EQ(two.next(), (std::vector<std::int64_t>{1, 3}));

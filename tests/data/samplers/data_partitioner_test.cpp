@@ -37,7 +37,7 @@ TEST(DataPartitioner, CutsWhereTheFractionsEnd) {
       {10, {0.7, 0.1, 0.2}, {7, 1, 2}},  // 0.7 + 0.1 is a little less than 0.8
       {10, {0.1, 0.2, 0.7}, {1, 2, 7}},  // 0.1 + 0.2 is a little more than 0.3
       {11, {0.5, 0.5}, {5, 6}},
-      {11, {0.5, 0.25}, {5, 3}},  // the rest is nobody's
+      {11, {0.5, 0.25}, {5, 3}},  // the rest belongs to no partition
       {10, {0.3333333333, 0.3333333333, 0.3333333334}, {3, 3, 4}},
       {2, {0.5, 0.5}, {1, 1}},
       {120'000, std::vector<double>(10, 0.1), Indices(10, 12'000)},
@@ -89,7 +89,7 @@ TEST(DataPartitioner, APartitionIsASamplersSubset) {
   }
 }
 
-// Partitions are different samplers: what one rank saved is no place in another's order.
+// Partitions are different samplers: so a position in one has no meaning in another.
 TEST(DataPartitioner, EachRankGoesOnFromItsOwnPosition) {
   const auto partitions = DataPartitioner::equal(100, 2, 1);
   const auto cursor_of = [&](int rank) {

@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 
 using Indices = std::vector<std::int64_t>;
 
-// Another order each epoch, without LibTorch: 0, 1, 2, ... turned by the epoch, shared by turns.
+// A different order for each epoch, without LibTorch: 0, 1, 2, ... rotated by the epoch; ranks take
+// turns.
 class TurnedSampler : public Sampler {
  public:
   TurnedSampler(std::int64_t size, int rank, int world_size, int seed = 0)
@@ -92,7 +93,7 @@ TEST(SamplerCursor, GoesOnAtAnyIndexAsIfItHadNotStopped) {
       for (std::int64_t i = 0; i < stop; ++i) whole.next();
       const auto saved = to_settings(whole.position());
       SamplerCursor resumed(TurnedSampler(7, 0, 1));
-      resumed.next();  // what it did before does not matter
+      resumed.next();  // what the sampler did before must not matter
       resumed.restore(sampler_position(saved));
       EXPECT_EQ(resumed.position(), whole.position());
       EXPECT_EQ(rest(resumed), rest(whole)) << "epoch " << epoch << " from " << stop;
@@ -100,7 +101,8 @@ TEST(SamplerCursor, GoesOnAtAnyIndexAsIfItHadNotStopped) {
   }
 }
 
-// One rank's position serves all the ranks of another world: together they give the rest once.
+// One rank's position serves all ranks of another world: together they give the rest of the epoch
+// once.
 TEST(SamplerCursor, AnotherNumberOfRanksSharesTheRest) {
   struct Case {
     std::int64_t size;
@@ -132,7 +134,7 @@ TEST(SamplerCursor, AnotherNumberOfRanksSharesTheRest) {
   }
 }
 
-// The shares of an EvaluationSampler differ by one: where one rank has ended, another has not.
+// The shares of an EvaluationSampler differ by one, so one rank may be at its end before another.
 TEST(SamplerCursor, OneRanksPositionServesRanksWithAnotherShare) {
   for (const int saver : {0, 1}) {
     SamplerCursor cursor(EvaluationSampler(5, saver, 2));
@@ -240,7 +242,7 @@ TEST(SamplerCursor, RefusesWhatItCannotWalkThrough) {
               HasSubstr("the sampler gave 2 indices and says 3"));
 }
 
-// A sampler's own share() may contradict its size() or itself.
+// A user-defined share() may contradict size() or itself.
 TEST(SamplerCursor, RefusesAShareThatCannotBe) {
   class Liar final : public UnnamedSampler {
    public:
@@ -267,7 +269,7 @@ TEST(SamplerPosition, TravelsAsText) {
                           {"sampler_epoch", "3"},
                           {"sampler_taken", "1048576"},
                       }));
-  settings["lr"] = "0.1";  // others may stand beside it
+  settings["lr"] = "0.1";  // other settings may be stored with it
   EXPECT_EQ(sampler_position(settings), position);
   for (const char* name : {"sampler", "sampler_epoch", "sampler_taken"}) {
     auto without = settings;

@@ -1,4 +1,4 @@
-"""Prints what the samplers of torch.utils.data yield, one line a case:
+"""Prints what the samplers of torch.utils.data yield, one line per case:
 
     distributed n world rank seed epoch shuffle drop_last : index index ...
     random n num_samples replacement seed epoch : index ...
@@ -6,7 +6,7 @@
     weighted n num_samples replacement seed epoch : index ...    of the weights in weights()
     batch n batch_size drop_last seed epoch : index ... | index ... |
 
-A generator is seeded seed + epoch, as DistributedSampler does it.
+Each generator is seeded with seed + epoch, as in DistributedSampler.
 """
 
 import itertools
@@ -48,7 +48,8 @@ def distributed():
 
 
 def random():
-    # 32: PyTorch draws with replacement in chunks of it. 2^28, 2^32: its generator gives 64 bits from there.
+    # PyTorch draws with replacement in chunks of 32. From 2^28 or 2^32 on, its generator gives 64
+    # bits.
     cases = [(n, k) for n in (1, 2, 31, 32, 33, 1000) for k in (1, 31, 32, 33, 64, 100, 1000, 2500)]
     cases = [(n, k, replacement) for (n, k) in cases for replacement in FLAGS]
     cases += [(n, 70, True) for n in (2**28 - 1, 2**28, 2**32 - 1, 2**32, 2**33 + 1, 2**40)]
@@ -65,12 +66,12 @@ def subset():
 
 
 def weights(n):
-    """Some are zero, and none are at index 0."""
+    """Some weights are zero, but not the one at index 0."""
     return [((i * 37 + 11) % 101 if i % 5 != 4 else 0) / 7 for i in range(n)]
 
 
 def weighted():
-    # 50000: LibTorch works on several threads.
+    # With 50000 weights LibTorch works on several threads.
     cases = [(n, k, True) for n in (1, 3, 10, 1000, 50000) for k in (1, 2, 10, 1000)]
     cases += [(1, 1, False), (3, 1, False), (3, 3, False), (10, 1, False), (10, 8, False), (1000, 1, False)]
     cases += [(1000, 100, False), (1000, 700, False), (50000, 1000, False), (50000, 30000, False)]

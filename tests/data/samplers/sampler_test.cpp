@@ -48,7 +48,7 @@ CommandResult run(const std::string& command) {
   return result;
 }
 
-// The weights of sampler_oracle.py.
+// The weights that sampler_oracle.py uses.
 std::vector<double> oracle_weights(std::int64_t count) {
   std::vector<double> weights(count);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -80,7 +80,7 @@ std::string indices_text(const Sampler& sampler, std::int64_t epoch) {
   return out.str();
 }
 
-// What our samplers give for the words of a line of sampler_oracle.py.
+// The indices that our sampler gives for the arguments on a line of sampler_oracle.py.
 std::string our_text(const std::string& kind, const Indices& words) {
   const auto at = [&](std::size_t i) { return words.at(i); };
   const auto flag = [&](std::size_t i) { return words.at(i) != 0; };
@@ -130,7 +130,7 @@ TEST(Samplers, EqualPyTorchsIndexForIndex) {
     Indices words;
     in >> kind;
     for (std::int64_t word = 0; in >> word;) words.push_back(word);
-    // A whole order is too long a message: the first place that differs tells enough.
+    // A whole order would make the message too long. The first difference is enough.
     std::string expected = line.substr(colon + 2);
     while (expected.ends_with(' ')) expected.pop_back();
     const std::string ours = our_text(kind, words);
@@ -145,7 +145,7 @@ TEST(Samplers, EqualPyTorchsIndexForIndex) {
   }
 }
 
-// What must hold without an oracle too.
+// Properties that hold for every order, checked without an oracle too.
 TEST(DistributedSampler, TheRanksShareEachEpochEvenly) {
   for (const auto& [n, world] : {std::pair{10, 1}, {10, 2}, {11, 2}, {13, 4}, {64, 8}}) {
     for (std::int64_t epoch : {0, 1}) {
@@ -218,15 +218,15 @@ TEST(WeightedRandomSampler, WithoutReplacementEveryWeightAboveZeroComesOnce) {
   }
 }
 
-// Our search for the drawn number is not multinomial's; what it finds must be, however the weights
-// lie.
+// Our search for the drawn number differs from multinomial's, but must find the same index for
+// every distribution of weights.
 TEST(WeightedRandomSampler, FindsWhatMultinomialFinds) {
   constexpr std::int64_t kWeights = 100'003;
   using Weight = double (*)(std::int64_t);
   const Weight families[] = {
       [](std::int64_t) { return 1.0; },
       [](std::int64_t i) { return static_cast<double>(i * 7919 % 1000) / 999; },
-      [](std::int64_t i) { return i == kWeights / 2 ? 1.0 : 1e-9; },  // most share one slice
+      [](std::int64_t i) { return i == kWeights / 2 ? 1.0 : 1e-9; },  // most are in one slice
       [](std::int64_t i) { return i % 3 == 0 ? 0.0 : std::exp2(-static_cast<double>(i % 60)); },
       [](std::int64_t i) { return i == 0 || i > 9 ? 0.0 : 0.1; },
   };
@@ -241,7 +241,7 @@ TEST(WeightedRandomSampler, FindsWhatMultinomialFinds) {
   }
 }
 
-// As LibTorch draws many exponential numbers on several threads.
+// With this many weights LibTorch draws the exponential numbers on several threads.
 TEST(WeightedRandomSampler, DoesNotDependOnTheNumberOfThreads) {
   const auto order = [](int threads, bool replacement) {
     at::set_num_threads(threads);
@@ -255,7 +255,7 @@ TEST(WeightedRandomSampler, DoesNotDependOnTheNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-// Rank 0's position serves all, also where the last round repeats or drops indices.
+// Rank 0's position serves all ranks, also when the last round repeats or drops indices.
 TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
   struct Case {
     std::int64_t size;
@@ -279,7 +279,7 @@ TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
       const std::int64_t each = (c.size - taken + c.other_ranks - 1) / c.other_ranks;
       EXPECT_EQ(after.remaining(), each);
       while (const auto index = after.next()) {
-        // The padding repeats the order's first indices.
+        // The padding repeats the first indices of the order.
         if (!left.contains(*index)) continue;
         EXPECT_TRUE(given.insert(*index).second) << "index " << *index;
       }

@@ -55,7 +55,7 @@ TEST(TorchDataSampler, TheCopyInALoaderFollowsTheEpoch) {
   }
 }
 
-// What `sampler` gives after its state was saved and loaded into another.
+// The remaining indices of `sampler` after its state was saved and loaded into a new sampler.
 Indices rest_of_saved(const TorchDataSampler& sampler, const DistributedSampler& ours) {
   torch::serialize::OutputArchive saved;
   sampler.save(saved);

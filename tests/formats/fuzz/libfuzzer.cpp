@@ -1,4 +1,4 @@
-// The entry that libFuzzer calls, for the one target that LOCKSTEP_FUZZ_TARGET names.
+// The entry point that libFuzzer calls, for the one target that LOCKSTEP_FUZZ_TARGET names.
 #include <cstddef>
 #include <cstdint>
 

@@ -24,7 +24,7 @@
 namespace lockstep::testing_support {
 namespace {
 
-// Volatile: the compiler must not drop the reads that a sanitizer shall see.
+// Volatile, so that the compiler keeps the reads that a sanitizer must see.
 volatile std::uint8_t sink;
 
 void touch(const std::uint8_t* data, std::int64_t count) {
@@ -50,7 +50,7 @@ bool accepts(const Parse& parse) {
   }
 }
 
-// Small, so that a header which lies costs no time.
+// A small limit, so that a header with false sizes costs no time.
 constexpr std::int64_t kMaximumImagePixels = (1 << 20) / 3;
 
 ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eighths) {
@@ -67,15 +67,16 @@ ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eight
   return region;
 }
 
-// Decodes the whole, then a region that depends on the size: when the whole can be decoded, the
-// region is a part of it.
+// Decodes the whole image, then a region that depends on the input's size. If the whole can be
+// decoded, the region must equal that part of it.
 void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
   const ImageHeader header = decoder.open(bytes, "fuzz");
   PhiloxStream random(bytes.size(), 0, 0);
   const int eighths = header.type == ImageType::kPng ? 8 : 1 << random.below(4);
   const ImageRegion all = {0, 0, jpeg_side(header.width, eighths),
                            jpeg_side(header.height, eighths)};
-  // The buffer has exactly the needed size, so that a sanitizer sees an access one byte beyond it.
+  // The buffer has exactly the required size, so that a sanitizer detects an access one byte beyond
+  // it.
   std::vector<std::uint8_t> image(rgb_bytes(all));
   decoder.decode(all, eighths, image);
   touch(image.data(), static_cast<std::int64_t>(image.size()));
@@ -92,7 +93,7 @@ void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
   }
 }
 
-// One decoder for all inputs, as a loader's thread has: what an input leaves behind must not harm
+// One decoder decodes all inputs, as in a loader's thread: state left by one input must not harm
 // the next.
 bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
   thread_local ImageDecoder strict({.max_image_pixels = kMaximumImagePixels});
@@ -110,7 +111,8 @@ bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
   return accepted;
 }
 
-// Walks over all that a pickle would be if it were written out, which the reader bounds.
+// Visits every value of a pickle. The reader bounds their number, with shared values counted each
+// time.
 void touch_value(const PickleValue& value) {
   const auto touch_all = [](const std::vector<PickleRef>& items) {
     for (const PickleRef& item : items) touch_value(*item);
@@ -122,8 +124,8 @@ void touch_value(const PickleValue& value) {
   }
 }
 
-// Reads every element that a tensor's shape and strides reach first and last, and writes the
-// tensors again, as whose file they must read back the same.
+// Reads the first and the last element that a tensor's shape and strides reach. Then writes the
+// tensors to another file, which must read back the same.
 void touch_torch_file(const TorchFile& file) {
   touch_value(*file.content);
   for (const auto& [name, tensor] : file.tensors) {
@@ -211,10 +213,11 @@ bool fuzz_pack(std::span<const std::byte> bytes) {
     }
     for (std::int64_t i = 0; i < reader.size(); ++i) reader.verify(i);
   };
-  // Else hardly an input would get behind the checksums, and none of another length to the index.
+  // Without valid checksums, few inputs would get past them, and none of another length to the
+  // index.
   const std::string sealed = with_right_checksums(
       {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, PackLength::kMadeRight);
-  // At the end of memory of its size, so that a sanitizer sees one byte too far.
+  // The copy's size is exact, so that a sanitizer detects an access one byte beyond it.
   const std::vector<char> copy(sealed.begin(), sealed.end());
   accepts([&] { read(std::as_bytes(std::span(copy))); });
   return accepts([&] { read(bytes); });
@@ -222,7 +225,7 @@ bool fuzz_pack(std::span<const std::byte> bytes) {
 
 bool fuzz_pickle(std::span<const std::byte> bytes) {
   const std::string pickle(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  // As the pickle of a file, whose tensors then meet their storages.
+  // The input is also used as the pickle of a file, so that its tensors meet their storages.
   const std::string file = pack(
       {.pickle = pickle, .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
   accepts([&] { touch_torch_file(parse_torch_file(as_bytes(file), "fuzz")); });
@@ -239,7 +242,7 @@ bool fuzz_safetensors(std::span<const std::byte> bytes) {
   return accepts([&] {
     const Safetensors parsed = parse_safetensors(bytes, "fuzz");
     for (const auto& [name, view] : parsed.tensors) touch(view.bytes);
-    // What was accepted can be written, and reads back the same.
+    // An accepted file can be written again, and reads back the same.
     const std::string again = serialize_safetensors(parsed.tensors, parsed.metadata);
     const Safetensors reread =
         parse_safetensors(std::as_bytes(std::span(again.data(), again.size())), "rewritten");
@@ -249,8 +252,8 @@ bool fuzz_safetensors(std::span<const std::byte> bytes) {
 }
 
 bool fuzz_torch_file(std::span<const std::byte> bytes) {
-  // Else hardly an input would get behind the checksums. At the end of memory of its size, so that
-  // a sanitizer sees one byte too far.
+  // Without valid checksums, few inputs would get past them. The copy's size is exact, so that a
+  // sanitizer detects an access one byte beyond it.
   const std::string sealed =
       with_right_crcs({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   const std::vector<char> copy(sealed.begin(), sealed.end());

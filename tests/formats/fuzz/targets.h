@@ -1,7 +1,6 @@
-// One function per parser: feeds it bytes and touches all that it returns.
-//
-// A parser may answer with an error of Lockstep's family; any other exception, a crash, a read
-// outside of the bytes (with a sanitizer) or an unbounded allocation is a defect.
+// One function per parser, which feeds it bytes and reads everything that it returns. A parser may
+// reject the bytes with an error of Lockstep's family. Any other exception, a crash, a read outside
+// of the bytes (with a sanitizer) or an unbounded allocation is a defect.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace lockstep::testing_support {
 
-/// Each returns whether the parser accepted the bytes.
+/// Each function returns whether the parser accepted the bytes.
 bool fuzz_checkpoint_manifest(std::span<const std::byte> bytes);
 bool fuzz_cifar(std::span<const std::byte> bytes);
 bool fuzz_cifar100(std::span<const std::byte> bytes);

@@ -1,4 +1,4 @@
-// write_seeds FOLDER: the seeds as files FOLDER/TARGET/NAME, for libFuzzer to begin from.
+// write_seeds FOLDER: writes the seeds to files FOLDER/TARGET/NAME, from which libFuzzer starts.
 #include <filesystem>
 #include <fstream>
 #include <iostream>

@@ -20,7 +20,7 @@ namespace {
 
 using Finish = std::function<void()>;
 
-// Data that is only moved travels as bytes, so the types that the library supports do not matter.
+// Data that is only moved is sent as bytes, so it need not be of a type that the library supports.
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
 MessageSlot slot_of(const torch::Tensor& tensor, const MessageTag& tag) {
@@ -35,12 +35,12 @@ MessageSlot slot_of(const torch::Tensor& tensor, const MessageTag& tag) {
   return message_slot(tag.value, bytes);
 }
 
-// A message on its way through the library. Gloo does not receive an empty one from any source:
-// such a one carries a byte.
+// A message in the form in which the library sends or receives it. An empty message is sent as one
+// byte, because Gloo cannot receive an empty message from any source.
 struct Parcel {
   MessageSlot slot;
-  torch::Tensor tensor;  ///< of the caller
-  torch::Tensor bytes;   ///< that travel
+  torch::Tensor tensor;  ///< the caller's
+  torch::Tensor bytes;   ///< sent or received by the library
 
   Parcel(const torch::Tensor& given, MessageSlot slot_in) : slot(slot_in), tensor(given.detach()) {
     const bool travels_as_it_is = tensor.numel() > 0 && !slot.padded;
@@ -73,7 +73,7 @@ struct Parcel {
   }
 };
 
-// The handle of an operation that moves nothing.
+// The handle of an operation that moves no data.
 class NothingToDo final : public Work {
  public:
   void wait(std::optional<std::chrono::milliseconds>) override {}
@@ -144,8 +144,8 @@ class C10dBackend final : public Backend {
                 message_call(CallKind::kRecv, tensor, source.value_or(-1), tag));
   }
 
-  // NCCL runs what is started together as one: no order of the messages can make ranks wait for
-  // each other, and all end together.
+  // NCCL runs the whole batch as one operation. All messages end together, and ranks cannot
+  // deadlock, whatever the order of their messages.
   std::vector<std::shared_ptr<Work>> batch(std::vector<Message> messages) override {
     if (context_->is_gloo() || messages.size() < 2) return Backend::batch(std::move(messages));
     std::vector<Call> calls;
@@ -166,7 +166,7 @@ class C10dBackend final : public Backend {
         }
       } catch (...) {
         context_->library()
-            .endCoalescing();  // or this thread's later calls would still be collected
+            .endCoalescing();  // otherwise this thread's later calls would join the batch
         throw;
       }
       return context_->library().endCoalescing();
@@ -183,7 +183,7 @@ class C10dBackend final : public Backend {
     const torch::Device device = context_->options().device;
     const auto options = torch::TensorOptions().dtype(dtype).device(device);
     return zeroed_memory(shape, options, [&] {
-      // NCCL registers what it allocates itself, and then reads it without a copy.
+      // NCCL registers memory that it has allocated, and reads it without a copy.
       if (!context_->is_gloo() && context_->library().supportsTensorAlloc(device.index())) {
         if (auto memory = library_memory(shape, options); memory.defined()) return memory;
       }
@@ -197,7 +197,7 @@ class C10dBackend final : public Backend {
   void abort(const std::string& reason) override { context_->abort(reason); }
 
  private:
-  // Undefined where the library says that it can and then cannot: old drivers, or other devices.
+  // Undefined if the library claims to support allocation but fails, as with old drivers.
   torch::Tensor library_memory(at::IntArrayRef shape, const torch::TensorOptions& options) {
     try {
       const auto count = c10::multiply_integers(shape);
@@ -240,7 +240,7 @@ class C10dBackend final : public Backend {
     call.description.root = peer;
     call.description.count =
         static_cast<std::uint64_t>(tensor.numel() * units_per_element(tensor.scalar_type()));
-    // What our own algorithms send is a part of the collective with that number.
+    // A message with a collective's tag is part of that collective.
     call.part_of_schedule = tag.collective.has_value();
     call.number = tag.collective;
     return call;
@@ -267,7 +267,7 @@ class C10dBackend final : public Backend {
                                               std::move(deliver));
   }
 
-  // An empty message carries a byte.
+  // An empty message is sent as one byte.
   static torch::Tensor nccl_bytes(const torch::Tensor& tensor) {
     if (tensor.numel() > 0) return bytes_of(tensor);
     return torch::zeros({1}, tensor.options().dtype(torch::kUInt8).requires_grad(false));
@@ -312,7 +312,8 @@ class C10dBackend final : public Backend {
                    context_->size());
   }
 
-  // Where the library cannot: everybody gets all values and combines them, in the same order.
+  // If the library lacks the reduction, each rank gathers all values and combines them, in an order
+  // that all ranks share.
   std::shared_ptr<Work> all_reduce(const Collective& call) {
     const torch::Tensor output = call.output.detach();
     if (!library_does(call)) {
@@ -329,7 +330,7 @@ class C10dBackend final : public Backend {
         [reduction, output] { reduction.finish(output); });
   }
 
-  // The library writes into the tensors of all ranks; only the root's may change.
+  // The library overwrites the tensors of all ranks, but only the root's output may change.
   std::shared_ptr<Work> reduce(const Collective& call) {
     const bool is_root = context_->rank() == call.description.root;
     if (!library_does(call)) {
@@ -350,14 +351,15 @@ class C10dBackend final : public Backend {
         });
   }
 
-  // Gloo's own sends everything to everybody, and NCCL's lacks what library_reduces() says.
+  // Gloo's own reduce_scatter would send all data to all ranks. NCCL's lacks the reductions for
+  // which library_reduces() is false.
   std::shared_ptr<Work> reduce_scatter(const Collective& call) {
     if (context_->is_gloo() || !library_does(call)) {
       const auto pieces = scratch(call.input, 1);
       return all_to_all(call, pieces, combining(call, call.output, pieces));
     }
-    // The library only reads its input, and the output may be this rank's own place in it. Factors
-    // come in before.
+    // The library does not overwrite its input, so no copy is needed unless the values must first
+    // be multiplied. The output may be this rank's piece of the input.
     const bool as_it_lies = call.description.op.kind != ReduceOp::Kind::kPreMultipliedSum;
     const auto reduction = prepared(call, call.input, as_it_lies);
     auto input = reduction.tensor;
@@ -429,8 +431,8 @@ class C10dBackend final : public Backend {
         std::move(finish));
   }
 
-  // Every rank tells each other how much it gives, and gives it, as two messages: what does not fit
-  // is found out before Gloo does. All are described as the collective.
+  // Each rank sends two messages to each other rank: the size of its piece, and the piece. A wrong
+  // size is thus detected before Gloo meets it. Errors name the collective, not the messages.
   std::shared_ptr<Work> uneven_all_to_all(const Collective& call) {
     const torch::NoGradGuard no_grad;
     const Call named{call.description, call.number, /*part_of_schedule=*/true};
@@ -477,7 +479,7 @@ class C10dBackend final : public Backend {
 }  // namespace
 
 int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks) {
-  if (environment.agent_store) return -1;  // the launcher does
+  if (environment.agent_store) return -1;  // the launcher serves it
   if (world_ranks.empty()) return 0;
   const auto first = std::find(world_ranks.begin(), world_ranks.end(), 0);
   return first == world_ranks.end() ? -1 : static_cast<int>(first - world_ranks.begin());

@@ -23,30 +23,30 @@ enum class Library { kGloo, kNccl };
 struct AdapterOptions {
   Library library = Library::kGloo;
   std::chrono::milliseconds timeout{0};
-  torch::Device device = torch::kCPU;  ///< of the tensors
-  std::vector<int> world_ranks{};  ///< of the members, for messages; empty: this is the first group
-  int store_rank = 0;              ///< who serves the store; -1: none of this group
-  /// Called when this rank leaves the group while the store is alive: deletes what it left there.
+  torch::Device device = torch::kCPU;  ///< holds the tensors
+  std::vector<int> world_ranks{};      ///< the members, for messages; empty for the first group
+  int store_rank = 0;                  ///< the rank that serves the store; -1: none of this group
+  /// Called when this rank leaves the group while the store is alive. Deletes this rank's keys.
   std::function<void()> forget_keys{};
-  /// Gives the library's next collective a tag, so that only ranks that call the same meet; empty
-  /// where the library has no tags.
+  /// Tags the library's next collective, so that it matches only the same call on other ranks.
+  /// Empty if the library has no tags.
   std::function<void(std::uint32_t tag)> tag_next{};
-  /// This rank's other operations, which progress while it waits here; null if there are none.
+  /// Advances this rank's other operations while it waits here. Null if there are none.
   std::shared_ptr<Progress> progress{};
   std::string own_address{};  ///< as in WatchdogOptions
-  /// As in WatchdogOptions. Over NCCL: the silence after which a peer is dead, for there is no
-  /// connection whose state could be queried. Zero: peers are waited for.
+  /// As in WatchdogOptions. Over NCCL, which has no connection whose state could be queried, a peer
+  /// that has been silent for this time counts as dead. Zero: peers are waited for.
   std::chrono::milliseconds host_timeout{0};
-  /// Queries the device in whose streams the library runs. Not used for Gloo's operations.
+  /// Queries the device whose streams run the library's operations. Not used over Gloo.
   std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
 };
 
 /// The rank that serves the store, in a group with these members.
 int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
-/// The number by which messages name this rank, in a group with these members.
+/// The number of this rank in error messages, in a group with these members.
 int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
 
-/// `store` is this group's alone; see Watchdog for what it is used for.
+/// `store` must belong to this group alone. See Watchdog for its use.
 std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
                               c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
 

@@ -10,15 +10,15 @@
 namespace lockstep::c10d_adapter {
 namespace {
 
-// A wait in the library sees neither an abort, nor a peer that left, nor what another thread has
-// started and needs a hand: so often it comes back to look.
+// The longest wait in the library. Such a wait does not notice an abort, a peer that left, or an
+// operation of another thread that this thread must advance.
 constexpr std::chrono::milliseconds kLook{250};
 // The interval while other operations are under way, in case nothing reports their progress.
 constexpr std::chrono::milliseconds kBusyLook{20};
-// This long before its deadline a wait has the watchdog look often: what the error will say of the
-// others must not be older than the wait.
+// A wait makes the watchdog look more often from this time before its deadline, so that the error
+// describes the current state of the other ranks.
 constexpr std::chrono::milliseconds kLastLooks{350};
-// The timeout of a thread that does nothing but wait for one message.
+// The timeout of a thread whose only task is to wait for one message.
 constexpr std::chrono::hours kAnyTime{24};
 
 std::chrono::milliseconds left(const Deadline& deadline) {
@@ -27,7 +27,7 @@ std::chrono::milliseconds left(const Deadline& deadline) {
 
 }  // namespace
 
-// --- What both kinds share -----------------------------------------------------------------------
+// --- OperationWork -------------------------------------------------------------------------------
 
 OperationWork::OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call)
     : context_(std::move(context)),
@@ -52,7 +52,8 @@ bool OperationWork::is_settled() const {
   return settled_;
 }
 
-// Nobody asks any more: it is not what this rank is doing.
+// Nobody can wait for the operation any more, so the watchdog must not report it as this rank's
+// current call.
 OperationWork::~OperationWork() {
   if (!is_settled() && ticket_) context_->watchdog().completed(*ticket_);
 }
@@ -99,7 +100,7 @@ bool OperationWork::step() {
     }
     failure_ = std::move(failure);
     inquiry_.emplace(kInquiry);
-    // Gloo's clock began with the operation, before that of a wait.
+    // Gloo's timeout counts from the start of the operation, so it can expire before the wait's.
     if (failure_.find("imed out") != std::string::npos) {
       settle_with_error_of([&] { context_->time_out(call_, context_->options().timeout); });
       return true;
@@ -139,7 +140,7 @@ CollectiveWork::CollectiveWork(std::shared_ptr<Context> context, WorkHandle hand
 
 bool CollectiveWork::library_ended(std::string& failure) {
   if (!handle_->isCompleted()) {
-    // Gloo's futures, which wake us, are complete a moment before.
+    // Gloo completes the future, whose callback wakes the waiting threads, just before the Work.
     if (!handle_->getFuture()->completed()) return false;
     try {
       handle_->wait(kLook);
@@ -158,14 +159,14 @@ void CollectiveWork::expect_looks() {
   });
 }
 
-// A peer's death ends the wait for it before the library knows, which may never be told: Gloo
-// forgets a send that meets a connection as it closes.
+// When a peer dies, the operation is settled before the library ends it. The library may never do
+// so: Gloo forgets a send on a connection that is just being closed.
 bool CollectiveWork::is_through() const { return handle_->isCompleted(); }
 
 void CollectiveWork::finish() {
   handle_->synchronize();
   if (finish_) finish_();
-  finish_ = nullptr;  // and what it holds
+  finish_ = nullptr;  // frees the tensors that it holds
 }
 
 void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
@@ -173,15 +174,15 @@ void CollectiveWork::wait(std::optional<std::chrono::milliseconds> timeout) {
     try {
       handle_->wait(most);
     } catch (const std::exception&) {
-      // It failed, or this turn's time is over: step() looks.
+      // The operation failed, or `most` is over. step() finds out which.
     }
   });
 }
 
 // --- Point-to-point ------------------------------------------------------------------------------
 
-// Outlives the Work where that is dropped: the message travels on. One thread at a time waits for
-// it in the library, which would give its end to one of several only.
+// The message's transfer. It continues, and this object lives on, if the Work is dropped. Only one
+// thread at a time waits in the library, which would report the end to just one of several.
 struct PointToPointWork::Job {
   Job(WorkHandle handle, std::function<void()> deliver)
       : handle(std::move(handle)), deliver(std::move(deliver)) {}
@@ -196,7 +197,7 @@ struct PointToPointWork::Job {
     changed.notify_all();
   }
 
-  // By who has claimed it. False where the time was over, or somebody interrupted it.
+  // Called by the thread that has claimed the job. False if the wait timed out or was interrupted.
   bool wait_once(std::chrono::milliseconds timeout) {
     try {
       if (!handle->wait(timeout)) return false;
@@ -232,7 +233,7 @@ struct PointToPointWork::Job {
   bool claimed = false;
   bool done = false;
   std::string failure;
-  std::string refusal;  // of the message that came
+  std::string refusal;  // why the received message could not be delivered
 };
 
 PointToPointWork::PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
@@ -240,7 +241,7 @@ PointToPointWork::PointToPointWork(std::shared_ptr<Context> context, WorkHandle 
     : OperationWork(std::move(context), handle, std::move(call)),
       job_(std::make_shared<Job>(std::move(handle), std::move(deliver))) {}
 
-// After a failure nothing travels any more.
+// A dropped message is still sent or received, by a Waiters thread, unless it has failed.
 PointToPointWork::~PointToPointWork() {
   if (!is_settled()) {
     hand_over();
@@ -249,13 +250,13 @@ PointToPointWork::~PointToPointWork() {
   }
 }
 
-// The context waits for its waiters before it goes.
+// The thread may use the raw pointer, because ~Context waits for its Waiters.
 void PointToPointWork::hand_over() {
   if (!job_->claim()) return;
   try {
     context_->waiters().run([job = job_, context = context_.get()] {
       while (!context->is_broken() && !job->wait_once(kAnyTime)) continue;
-      job->end("interrupted");  // where it has not ended
+      job->end("interrupted");  // a no-op if the job has ended
       context->release(job->handle);
       context->progress().ring();
     });
@@ -283,8 +284,8 @@ void PointToPointWork::finish() {
   source_ = call_.description.kind == CallKind::kRecv ? handle_->sourceRank() : -1;
 }
 
-// The watchdog's looks interrupt the library's wait (Context::nudge). At its end Gloo closes all
-// connections of the group: that must not be before our deadline.
+// The watchdog regularly interrupts the library's wait (Context::nudge). If that wait times out,
+// Gloo closes all connections of the group, so its timeout must not expire before our deadline.
 void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   const auto limit = timeout.value_or(context_->options().timeout);
   const Deadline deadline(limit);

@@ -12,8 +12,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// What both kinds share: the end of an operation, well or with the reason of its failure. Safe to
-/// use from several threads: while one waits another may move what this is a part of.
+/// Base of both kinds of operations. Determines whether an operation has ended, and why it failed.
+/// Safe to use from several threads: while one waits, another may advance the operation.
 class OperationWork : public Work {
  public:
   OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);
@@ -23,22 +23,24 @@ class OperationWork : public Work {
   std::exception_ptr error() const final;
 
  protected:
-  /// Whether the library has ended the operation, without blocking, and with what text it failed.
+  /// Returns whether the library has ended the operation, and sets `failure` to its error, if any.
+  /// Does not block.
   virtual bool library_ended(std::string& failure) = 0;
-  /// Called before somebody looks whether it has ended instead of waiting.
+  /// Called before the operation is polled rather than waited for.
   virtual void expect_looks() = 0;
-  /// Whether nothing of the operation is left in the library once it is settled.
+  /// Whether the library has finished with the operation. Called once it is settled.
   virtual bool is_through() const = 0;
   /// The work that remains after the operation has succeeded.
   virtual void finish() {}
 
-  /// Waits until the operation has ended or the deadline is over, which ends the group. `wait_once`
-  /// waits in the library for some time of its own, at most its argument.
+  /// Waits until the operation has ended. Ends the group at the deadline. `wait_once` waits in the
+  /// library for at most its argument.
   void wait_until(std::chrono::milliseconds limit,
                   const std::function<void(std::chrono::milliseconds)>& wait_once);
-  /// Settles what can be settled without blocking. True once the operation has ended.
+  /// Settles the operation if that is possible without blocking. True once it has ended.
   bool step();
-  /// Settles with the error that `function` throws, where it throws and nothing is settled.
+  /// Calls `function` unless the operation is settled, and settles it with the error thrown, if
+  /// any.
   void settle_with_error_of(const std::function<void()>& function);
   void settle();
   bool is_settled() const;
@@ -53,16 +55,16 @@ class OperationWork : public Work {
 
   const std::optional<Watchdog::Ticket> ticket_;
   mutable std::recursive_mutex mutex_;  // guards the members below
-  std::optional<Deadline> inquiry_;     // the operation failed, and the reason is looked for
+  std::optional<Deadline> inquiry_;     // set after a failure, while its reason is sought
   std::string failure_;
   bool settled_ = false;
   std::exception_ptr error_;
 };
 
-/// Collectives, of which the library tells whether they are complete.
+/// A collective. The library reports whether it is complete.
 class CollectiveWork final : public OperationWork {
  public:
-  /// `finish` turns what the library computed into what was asked for.
+  /// `finish` turns the library's result into the result of the call.
   CollectiveWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
                  std::function<void()> finish);
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
@@ -77,11 +79,11 @@ class CollectiveWork final : public OperationWork {
   std::once_flag listens_;
 };
 
-/// Sends and receives, which can only be waited for: a thread of the group's Waiters does so
-/// for who asks whether one is complete, and for who has others to move meanwhile.
+/// A send or a receive. The library cannot report whether it is complete, only wait for it. If the
+/// caller polls, or must advance other operations meanwhile, a thread of the group's Waiters waits.
 class PointToPointWork final : public OperationWork {
  public:
-  /// `deliver` puts a message that has come where it was asked for, on any thread.
+  /// `deliver` copies a received message to the caller's tensor, on any thread.
   PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
                    std::function<void()> deliver);
   ~PointToPointWork() override;

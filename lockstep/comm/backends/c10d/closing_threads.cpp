@@ -11,15 +11,15 @@
 namespace lockstep::c10d_adapter {
 namespace {
 
-// Peers that end together with this process come within that time. Nobody waits longer for one that
-// never does.
+// How long the process waits at exit. Peers that exit at the same time close their groups within
+// this time; a peer that never does is not waited for any longer.
 constexpr std::chrono::seconds kExitLimit{5};
 
 }  // namespace
 
 struct ClosingThreads::State {
   std::mutex mutex;          // guards the members below
-  pid_t process = getpid();  // whose threads these are: a forked child has none of its parent's
+  pid_t process = getpid();  // owns the threads; a forked child does not inherit them
   std::condition_variable changed;
   int running = 0;
 };
@@ -42,7 +42,7 @@ void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds li
   const auto shared_job = std::make_shared<std::function<void()>>(std::move(job));
   std::function<void()> body = [state = state_, done, shared_job] {
     (*shared_job)();
-    *shared_job = nullptr;  // what it holds goes before anybody is told
+    *shared_job = nullptr;  // frees what the job holds before its end is reported
     const std::scoped_lock lock(state->mutex);
     *done = true;
     --state->running;
@@ -53,7 +53,7 @@ void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds li
   try {
     std::thread(std::move(body)).detach();
   } catch (const std::system_error&) {
-    lock.unlock();  // no thread: the job runs here, and what it holds goes without the lock
+    lock.unlock();  // without a new thread, the job runs and is destroyed here, without the lock
     (*shared_job)();
     return;
   }

@@ -1,4 +1,4 @@
-// Threads on which groups of libraries are closed, because that can take as long as a peer does.
+// Threads that close the libraries' groups. A close can take as long as the slowest peer.
 #pragma once
 
 #include <chrono>
@@ -10,23 +10,22 @@ namespace lockstep::c10d_adapter {
 /// Safe to use from several threads.
 class ClosingThreads {
  public:
-  /// The one of this process.
+  /// The instance of this process.
   static ClosingThreads& instance();
 
   ClosingThreads();
-  /// Waits for the threads that still run, at most some seconds. They use the libraries' objects
-  /// with static storage duration: those are older than instance(), and so are destroyed after it.
+  /// Waits a few seconds at most for the threads that still run. They use static objects of the
+  /// libraries, which are older than instance() and so are destroyed after it.
   ~ClosingThreads();
   ClosingThreads(const ClosingThreads&) = delete;
   ClosingThreads& operator=(const ClosingThreads&) = delete;
 
-  /// Runs `job`, which must not throw, on a thread of its own, and waits for its end at most
-  /// `limit`.
+  /// Runs `job` on a new thread and waits for its end, at most `limit`. `job` must not throw.
   void run(std::function<void()> job, std::chrono::milliseconds limit);
 
  private:
   struct State;
-  const std::shared_ptr<State> state_;  // the threads', too
+  const std::shared_ptr<State> state_;  // shared with the threads
 };
 
 }  // namespace lockstep::c10d_adapter

@@ -13,7 +13,7 @@
 namespace lockstep::c10d_adapter {
 namespace {
 
-// The tag of receives that nobody answers, which probe a connection.
+// The tag of receives that probe a connection. No rank sends a message with this tag.
 constexpr int kProbeTag = std::numeric_limits<int>::max();
 constexpr std::chrono::hours kNotWaitedFor{24};
 // How long a destructor waits for the library's threads once their connections are closed.
@@ -60,19 +60,19 @@ Context::Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c
   watchdog_ = std::make_unique<Watchdog>(store_, rank(), size(), std::move(watching));
 }
 
-// The watchdog's thread is there before the constructor has stored the watchdog.
+// The watchdog's thread may run before the constructor has stored `watchdog_`.
 void Context::wait_for_watchdog() { const std::scoped_lock lock(mutex_); }
 
 Context::~Context() { is_gloo() ? leave_gloo() : leave_streams(); }
 
-// Gloo's destructor joins the thread of an operation that a peer never enters. Where closing the
-// connections does not end that operation the group is left to the end of the process: no
-// destructor of ours waits for a peer.
+// Gloo's destructor waits for all operations, even for one that a peer never joins. If closing the
+// connections does not end such an operation, the group is leaked, because no destructor of ours
+// may wait for a peer.
 void Context::leave_gloo() {
   const bool failed = end() != nullptr;
   watchdog_.reset();
   probes_.clear();
-  if (failed && !broken_) break_connections();  // the watchdog had no time to
+  if (failed && !broken_) break_connections();  // the watchdog did not get to it
   if (!all_ended()) {
     break_connections();
     const Deadline limit(kEndLimit);
@@ -83,22 +83,22 @@ void Context::leave_gloo() {
   if (!all_ended()) backend_.release();
 }
 
-// NCCL's destructor would abort what a stream still waits for, and what a peer has not yet read.
-// Its shutdown ends well only when the peers leave, too; and after a failure LibTorch's watchdog
-// sleeps for a minute, which the destructor waits for.
+// NCCL's destructor would abort operations for which a stream still waits, and messages that a peer
+// has not yet read. Its shutdown completes only once the peers leave as well. After a failure, the
+// destructor waits for LibTorch's watchdog, which sleeps for a minute.
 void Context::leave_streams() {
   if (end()) carry_out_end();
   auto rest = in_flight_->stop();
-  watchdog_->leave();  // the thread, which still uses this, ends
+  watchdog_->leave();  // ends the watchdog's thread, which uses this object
   const auto reason = end();
-  if (reason) carry_out_end();  // it came while this rank left
+  if (reason) carry_out_end();  // the group may have ended while this rank left
   auto leave = [name = own_name(), backend = std::move(backend_), rest = std::move(rest),
                 reason]() mutable {
     std::string failure;
     try {
       if (!reason) backend->shutdown();
     } catch (const std::exception& error) {
-      failure = essence(error.what());  // a peer failed meanwhile
+      failure = essence(error.what());  // a peer failed in the meantime
     }
     for (const auto& operation : rest) {
       operation->end(failure.empty() ? reason : left_over(name, operation->call(), failure));
@@ -109,7 +109,7 @@ void Context::leave_streams() {
   ClosingThreads::instance().run(std::move(leave), kEndLimit);
 }
 
-// The group's error, once it has ended.
+// The error with which the group has ended; null if it has not.
 std::exception_ptr Context::end() const {
   try {
     watchdog_->throw_if_ended();
@@ -143,7 +143,7 @@ void Context::fail(const Call& call, const std::string& text) {
 }
 
 void Context::hold(const WorkHandle& work) {
-  if (!is_gloo()) return;  // its abort reaches everything
+  if (!is_gloo()) return;  // NCCL's abort reaches all operations
   {
     const std::scoped_lock lock(mutex_);
     forget_ended();
@@ -152,7 +152,7 @@ void Context::hold(const WorkHandle& work) {
   try {
     watchdog_->throw_if_ended();
   } catch (const CommError&) {
-    // The end came too early to have interrupted it.
+    // The group ended before this operation was registered, so it was not interrupted.
     if (c10d::isP2POp(work->retrieveOpType())) {
       work->abort();
       release(work);  // nobody will wait for it
@@ -172,7 +172,8 @@ bool Context::all_ended() {
   return outstanding_.empty();
 }
 
-// Gloo takes a message for complete as soon as a wait for it was interrupted: of those we know.
+// Forgets completed collectives. Messages are released explicitly, because Gloo reports a message
+// as complete once a wait for it was interrupted.
 void Context::forget_ended() {
   std::erase_if(outstanding_, [](const WorkHandle& work) {
     return work->isCompleted() && !c10d::isP2POp(work->retrieveOpType());
@@ -201,7 +202,7 @@ void Context::explain(const Call& call, const std::string& text, const Deadline&
 
 void Context::check_departed(const Call& call) {
   watchdog_->throw_if_ended();
-  // A message from another peer may still come.
+  // A message does not depend on ranks other than its peer.
   if (!call.number) return;
   const std::string reason = watchdog_->departed(*call.number);
   if (!reason.empty()) {
@@ -209,14 +210,14 @@ void Context::check_departed(const Call& call) {
   }
 }
 
-// NCCL has no connection whose state could be queried, and its kernels wait for a peer for ever.
+// NCCL has no connection whose state could be queried, and its kernels wait for a peer forever.
 void Context::check_in_flight(const Call& call, Clock::time_point since) {
   check_departed(call);
   const auto waited = Clock::now() - since;
   const auto patience = options_.host_timeout;
   if (patience.count() > 0 && waited >= patience) {
-    // A message needs its peer alone. Who sent it and left may have done its part; by now it would
-    // be here.
+    // A message needs only its peer. A peer that left may have sent it before, but then it would
+    // have arrived by now.
     const bool is_message = !call.number;
     const int peer = call.description.root;
     std::string reason = is_message ? watchdog_->left(peer) : "";
@@ -252,7 +253,7 @@ void Context::time_out(const Call& call, std::chrono::milliseconds timeout) {
             /*late=*/true);
 }
 
-// Threads that wait in the library are woken at once.
+// nudge() wakes the threads that wait in the library for messages.
 void Context::abort(const std::string& reason, bool late) {
   watchdog_->abort(reason, late);
   nudge();
@@ -265,13 +266,14 @@ void Context::carry_out_end() {
     return watchdog_->throw_if_ended();
   } catch (const CommError&) {
     if (broken_.exchange(true)) return;
-    in_flight_->fail(std::current_exception());  // before the abort, after which they look complete
+    // Must precede the abort, after which the operations look complete.
+    in_flight_->fail(std::current_exception());
   }
   const auto abort = [backend = backend_] {
     try {
       backend->abort();
     } catch (const std::exception&) {
-      // It failed already: its operations end by that.
+      // The library's group has already failed, which ends its operations.
     }
   };
   ClosingThreads::instance().run(abort, std::chrono::milliseconds(0));
@@ -283,8 +285,8 @@ void Context::end_group(const std::string& reason, bool late) {
   throw CommError(reason);  // not reached: the group has ended
 }
 
-// A receive over a connection that the peer's end has closed fails, at once or where it is posted
-// already. An interrupted wait only looks: one receive for each peer is enough.
+// Probes the connection by a receive, which fails once the peer has closed the connection. The wait
+// for the receive is interrupted at once and leaves it posted, so one receive per peer is enough.
 bool Context::disconnected(int rank) {
   if (!is_closed(rank)) return false;
   const std::scoped_lock lock(mutex_);
@@ -316,7 +318,8 @@ Context::MayClose::~MayClose() {
   context_.deadlines_.erase(place_);
 }
 
-// Whoever waits in the library for a message comes back to look around, and waits again.
+// Interrupts all waits in the library for messages. Their threads check for the group's end and
+// then wait again.
 void Context::nudge() {
   const std::scoped_lock lock(mutex_);
   for (const auto& work : outstanding_) {
@@ -324,8 +327,8 @@ void Context::nudge() {
   }
 }
 
-// Gloo has no abort, but a receive that times out closes all connections of its group: so what its
-// threads wait for fails, here and at the peers.
+// Gloo has no abort, but a receive that times out closes all connections of its group. All waits on
+// them then fail, on this rank and on its peers.
 void Context::break_connections() {
   broken_ = true;
   for (int peer = 0; peer < size(); ++peer) {
@@ -337,7 +340,9 @@ void Context::break_connections() {
       if (std::string(error.what()).find("Timed out") != std::string::npos) break;
     }
   }
-  nudge();  // a receive from any source belongs to no connection, and a send under way is not told
+  // A receive from any source belongs to no connection, and a pending send does not notice the
+  // closing.
+  nudge();
 }
 
 }  // namespace lockstep::c10d_adapter

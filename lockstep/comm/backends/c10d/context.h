@@ -1,4 +1,5 @@
-// State shared by the operations of a group: the library's group, the watchdog, and their end.
+// State shared by the operations of a group: the library's group, the watchdog, and the group's
+// end.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@ namespace lockstep::c10d_adapter {
 
 using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 
-/// How long a failed operation looks for the reason: a dead peer is known after three beats, a dead
-/// store's after a grace of a second.
+/// How long to look for the reason of a failed operation. A dead peer is known after three
+/// heartbeats, the death of the rank that serves the store after one second.
 inline constexpr std::chrono::milliseconds kInquiry{1500};
 /// How long to wait for a peer's abort reason.
 inline constexpr std::chrono::milliseconds kNews{300};
@@ -31,8 +32,8 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 /// One call, for messages and for the watchdog.
 struct Call {
   CallDescription description;
-  std::optional<std::uint64_t> number;  ///< of collectives, and of what a message is a part of
-  bool part_of_schedule = false;        ///< which has told the watchdog
+  std::optional<std::uint64_t> number;  ///< of the collective that it is or belongs to
+  bool part_of_schedule = false;        ///< the schedule itself reports to the watchdog
   std::string text() const { return describe_numbered(description, number); }
 };
 
@@ -55,24 +56,25 @@ class Context {
   int size() const { return backend_->getSize(); }
   Watchdog& watchdog() { return *watchdog_; }
   Waiters& waiters() { return waiters_; }
-  /// What streams of the device wait for; not Gloo's operations.
+  /// The operations in the device's streams. Must not be called over Gloo.
   InFlight& in_flight() { return *in_flight_; }
   DeviceQueries& device() { return *options_.device_queries; }
   /// The progress of all operations of this rank, in every group.
   Progress& progress() { return *progress_; }
   const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
-  /// The group has ended: what was interrupted stays so.
+  /// Whether the library's group was aborted, or over Gloo, its connections were closed. An
+  /// interrupted operation is then not waited for again.
   bool is_broken() const { return broken_; }
 
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
 
-  /// Runs the call of the library that starts an operation. A failure ends the group.
+  /// Calls `function`, which starts an operation of the library. A failure ends the group.
   WorkHandle start(const Call& call, const std::function<WorkHandle()>& function);
-  /// The operation has ended.
+  /// Must be called when the operation has ended.
   void release(const WorkHandle& work);
 
-  /// While it lives a wait in Gloo may reach `deadline`, at which Gloo closes all connections:
-  /// after that a closed one says nothing about its peer.
+  /// Exists while a wait in Gloo may reach `deadline`. Gloo then closes all connections, and a
+  /// closed connection no longer means that the peer has died.
   class MayClose {
    public:
     MayClose(Context& context, Clock::time_point deadline);
@@ -85,25 +87,25 @@ class Context {
     std::multiset<Clock::time_point>::iterator place_;
   };
 
-  /// What became of an operation that failed in the library with `text`: throws the reason once it
-  /// is known (a peer died or left, somebody ended the group), or at `deadline` what the library
-  /// said. Before that returns. Ends the group.
+  /// Explains why an operation failed in the library with `text`. Ends the group and throws the
+  /// reason once it is known (a peer died or left, or a rank ended the group). At `deadline` it
+  /// throws the library's error instead. Returns if it is too early for either.
   void explain(const Call& call, const std::string& text, const Deadline& deadline);
-  /// Throws when a peer has been gone for so long that `call` will not end.
+  /// Ends the group and throws if a peer has been gone for so long that `call` cannot complete.
   void check_departed(const Call& call);
-  /// Throws when `call`, which has been the first in its stream since `since`, will not end: it is
-  /// over the group's timeout, or a peer that it needs is gone or left. Ends the group then.
+  /// Ends the group and throws if `call`, which has been the first in its stream since `since`, has
+  /// passed the group's timeout, or if a peer that it needs has died or left.
   void check_in_flight(const Call& call, Clock::time_point since);
-  /// What the library said of `call` is its end and the group's: throws the reason once it is
-  /// known.
+  /// `call` failed in the library with the error `text`. Ends the group, and throws the reason once
+  /// it is known.
   [[noreturn]] void fail(const Call& call, const std::string& text);
-  /// Throws TimeoutError: `call` reached its deadline. Ends the group.
+  /// Ends the group and throws TimeoutError, because `call` has reached its deadline.
   [[noreturn]] void time_out(const Call& call, std::chrono::milliseconds timeout);
   [[noreturn]] void end_group(const std::string& reason, bool late = false);
   /// Ends the group, and every wait of this rank; the first reason wins.
   void abort(const std::string& reason, bool late = false);
-  /// Where the group has ended: all operations in flight have failed, and the library is told. On
-  /// any thread; the first call counts. Nothing over Gloo.
+  /// If the group has ended, fails all operations in flight and aborts the library's group. May be
+  /// called on any thread; later calls have no effect. A no-op over Gloo.
   void carry_out_end();
 
  private:
@@ -125,10 +127,10 @@ class Context {
   const std::string name_;
   const std::shared_ptr<Progress> progress_;
   std::atomic<bool> broken_ = false;
-  std::vector<WorkHandle> probes_;              // by rank; of the watchdog's thread
+  std::vector<WorkHandle> probes_;              // by rank; used by the watchdog's thread
   std::mutex mutex_;                            // guards the members below
   std::multiset<Clock::time_point> deadlines_;  // at which Gloo closes the connections
-  std::vector<WorkHandle> outstanding_;         // what Gloo may still be working on
+  std::vector<WorkHandle> outstanding_;         // operations that Gloo may still run
   c10::intrusive_ptr<c10d::Backend> backend_;
   Waiters waiters_;
   std::unique_ptr<InFlight> in_flight_;

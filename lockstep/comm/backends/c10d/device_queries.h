@@ -1,23 +1,23 @@
-// The adapter's queries to the device in whose streams a library runs its operations.
+// The adapter's queries to the device whose streams run a library's operations.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace lockstep::c10d_adapter {
 
-/// These answers are right for any device without graphs; NCCL's are in nccl.cpp. Safe to use from
-/// several threads.
+/// The defaults are right for any device without graphs. NCCL's overrides are in nccl.cpp. Safe to
+/// use from several threads.
 class DeviceQueries {
  public:
   virtual ~DeviceQueries() = default;
 
-  /// Whether the calling thread's current stream is being captured into a graph. What is started
-  /// now will run when the graph does, and has no end of its own that could be queried.
+  /// Whether the calling thread's current stream is being captured into a graph. An operation that
+  /// is started during a capture runs when the graph runs, and its end cannot be queried.
   virtual bool is_capturing() { return false; }
 
-  /// Whether the device has ended `work`, well or not. Does not wait for the device, but a lock of
-  /// its driver can hold the caller up. Other threads may capture streams meanwhile; the caller's
-  /// must not be captured.
+  /// Whether the device has ended `work`, successfully or with an error. Does not wait for the
+  /// device, but may block on a lock of its driver. The caller's stream must not be captured; other
+  /// threads may capture theirs.
   virtual bool has_ended(c10d::Work& work) { return work.isCompleted(); }
 };
 

@@ -12,7 +12,7 @@
 
 namespace lockstep::c10d_adapter {
 
-/// Passes every call on, but waits by polling, with a timeout of its own. Safe to use from several
+/// Forwards every call, but waits by polling, with its own timeout. Safe to use from several
 /// threads.
 class GroupStore final : public ForwardingStore<> {
  public:
@@ -34,7 +34,7 @@ class GroupStore final : public ForwardingStore<> {
             const std::chrono::milliseconds& timeout) override;
   const std::chrono::milliseconds& getTimeout() const noexcept override;
   void setTimeout(const std::chrono::milliseconds& timeout) override;
-  /// Its calls would set keys that are not remembered.
+  /// False, because the extended calls would set keys that forget() does not know.
   bool hasExtendedApi() const override { return false; }
 
  private:

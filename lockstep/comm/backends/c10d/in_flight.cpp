@@ -10,11 +10,12 @@
 namespace lockstep::c10d_adapter {
 namespace {
 
-// Between two questions of the thread. What it finds stands in status and flight recorder only.
+// The pause between two queries of the thread. Its findings appear only in status reports and in
+// the flight recorder.
 constexpr std::chrono::milliseconds kLeastPause{1};
 constexpr std::chrono::milliseconds kMostPause{50};
-// A question that waits so long for an answer says nothing about the operation, where the options
-// do not say how long a host may be silent.
+// When a query has blocked for this long, the watchdog judges the operation without its answer.
+// AdapterOptions::host_timeout takes its place unless it is 0.
 constexpr std::chrono::seconds kHeldUp{10};
 
 }  // namespace
@@ -45,7 +46,7 @@ InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
 }
 
 void InFlight::free_ended() {
-  std::vector<Operation> ended;  // without the lock
+  std::vector<Operation> ended;  // destroyed after the lock is released
   const Lock lock(mutex_);
   ended.swap(ended_);
 }
@@ -56,14 +57,14 @@ bool InFlight::ask(StreamOperation& operation) {
     if (!context_.device().has_ended(operation.library_work())) return false;
     if (!operation.library_work().exception() && !is_behind_failed(operation)) complete(operation);
   } catch (const std::exception&) {
-    // The thread meets it, too.
+    // The querying thread gets this error as well and reports it.
   }
   if (!operation.has_ended()) changed_.notify_all();
   return operation.has_ended();
 }
 
-// What stands behind a failed operation may look complete. One that runs on is no sign: messages
-// overtake each other.
+// Whether an earlier operation has failed, since operations behind a failed one can look complete.
+// An earlier operation that still runs means nothing: messages may overtake each other.
 bool InFlight::is_behind_failed(const StreamOperation& operation) {
   std::vector<Operation> earlier;
   {
@@ -109,7 +110,7 @@ void InFlight::look_at(StreamOperation& operation) {
     } catch (const CommError&) {
       throw;
     } catch (const std::exception& error) {
-      failure = essence(error.what());  // of the query: the device itself has failed
+      failure = essence(error.what());  // the query failed, and so has the device
     }
     explain(operation, failure);
   } catch (const CommError&) {
@@ -129,7 +130,8 @@ void InFlight::complete(StreamOperation& operation) {
   if (!operation.error()) context_.watchdog().completed(operation.ticket());
 }
 
-// The thread judges by itself after each answer: an operation that has ended is not over time.
+// The querying thread itself judges after each answer, since an operation that has ended is not
+// late. The watchdog judges only while a query is blocked.
 void InFlight::judge() {
   const auto limit = context_.options().host_timeout;
   {
@@ -142,7 +144,7 @@ void InFlight::judge() {
   judge_first();
 }
 
-// With all that the library runs together with the first.
+// Judges the first operation, together with those that the library runs as one with it.
 void InFlight::judge_first() {
   std::vector<Operation> together;
   Clock::time_point since;
@@ -203,7 +205,7 @@ std::vector<InFlight::Operation> InFlight::stop() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  const Lock lock(mutex_);  // the watchdog's thread may still judge
+  const Lock lock(mutex_);  // the watchdog's thread may still call judge()
   std::vector<Operation> rest(operations_.begin(), operations_.end());
   operations_.clear();
   return rest;

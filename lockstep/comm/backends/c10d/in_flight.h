@@ -1,8 +1,9 @@
 // Determines how operations end when only streams of a device wait for them.
 //
-// Nobody else would: their callers go on. A thread asks the device, one operation after the other,
-// for they end in the order in which they were started. It is not the watchdog's, because a query
-// can be held up by a lock of the driver, and a rank whose watchdog waits looks dead to its peers.
+// Their callers continue and do not wait for them. A thread of its own queries the device for one
+// operation after the other, since they end in the order in which they were started. The watchdog's
+// thread does not do this, because a query can block on a lock of the driver, and a rank whose
+// watchdog blocks looks dead to its peers.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,7 @@ class InFlight {
  public:
   using Operation = std::shared_ptr<StreamOperation>;
 
-  /// `context` must outlive it.
+  /// `context` must outlive this object.
   explicit InFlight(Context& context) : context_(context) {}
   ~InFlight() { stop(); }
   InFlight(const InFlight&) = delete;
@@ -32,12 +33,12 @@ class InFlight {
 
   /// Adds an operation that the library has just started.
   Operation add(WorkHandle handle, Call call);
-  /// Asks the device for one operation, for a caller who waits for it or wants to know. True once
-  /// it is known how it ended. The thread investigates failures.
+  /// Queries the device about one operation, for a caller that waits for it or polls it. True once
+  /// its outcome is known. The reason of a failure is found by the querying thread.
   bool ask(StreamOperation& operation);
-  /// For the watchdog's thread. Ends the group if the first operation has passed its deadline or a
-  /// peer will not join it, and the querying thread has had no answer from the device for long.
-  /// Does not query the device itself.
+  /// For the watchdog's thread. If the querying thread has long had no answer from the device, ends
+  /// the group when the first operation has passed its deadline or a peer will not join it. Does
+  /// not query the device.
   void judge();
   /// Frees the operations that have ended; their tensors may hold the last reference to memory.
   void free_ended();
@@ -63,16 +64,16 @@ class InFlight {
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Operation> operations_;               // in the order of their starts
-  Clock::time_point first_since_{};                // when all before the first had ended
-  std::optional<Clock::time_point> asking_since_;  // the thread, while it waits for an answer
-  std::vector<Operation> ended_;  // their tensors are freed by callers, not by the thread
-  std::exception_ptr failure_;    // of all
+  Clock::time_point first_since_{};                // when the first operation became the first
+  std::optional<Clock::time_point> asking_since_;  // start of thread_'s query, while it runs
+  std::vector<Operation> ended_;  // callers, not thread_, free the tensors of these
+  std::exception_ptr failure_;    // fails all operations, including later ones
   bool stop_ = false;
   std::thread thread_;
 };
 
-/// How long to wait before asking again, in a wait that has lasted for `waited`: the answer comes
-/// at most an eighth late, but not earlier than `least`.
+/// How long to pause before the next query, in a wait that has lasted for `waited`: an eighth of
+/// that, but between `least` and `most`.
 std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
                                      std::chrono::nanoseconds least, std::chrono::nanoseconds most);
 

@@ -39,8 +39,8 @@ std::string in_one_line(const std::string& text) {
   return all.substr(0, kLongestCause);
 }
 
-// What NCCL says beyond its first line: the last thing that went wrong, or where it does not know
-// that, what the kind of the error means.
+// The cause of an error, which follows NCCL's first line: its "Last error", or if there is none,
+// the meaning of the error's kind.
 std::string nccl_cause(const std::string& text, std::size_t end_of_first_line) {
   if (end_of_first_line == std::string::npos) return "";
   const auto place = text.find(kLastError, end_of_first_line);

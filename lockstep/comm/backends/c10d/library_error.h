@@ -1,4 +1,4 @@
-// The errors of PyTorch's libraries, in one line.
+// Shortens the errors of PyTorch's libraries to one line.
 #pragma once
 
 #include <exception>
@@ -6,8 +6,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// A library's error without the path of its build, its advice and its stack. NCCL tells only the
-/// kind of an error in its first line; the cause, which it tells after "Last error:", is added.
+/// A library's error without build paths, advice and stack. NCCL's first line names only the kind
+/// of the error, so the cause that follows "Last error:" is added.
 std::string essence(const std::string& text);
 std::string essence(const std::exception_ptr& error);
 

@@ -1,13 +1,13 @@
-// Under which tag Gloo carries a message, so that only messages of one size meet.
+// Chooses Gloo's tag for a message, so that a receive matches only a message of its size.
 //
-// Gloo ends the process when a message is longer than the receiver's memory, on a thread of its own
-// where nobody can catch that. So the size is part of the tag: a receive of another size does not
-// match, and both sides wait until their deadlines say so. A tag has 31 bits, too few for every
-// size: a size of more than 8 significant bits is padded to one that has no more, and the true one
-// travels behind it.
+// If a message is longer than the receiver's memory, Gloo ends the process, on a thread of its own
+// where the error cannot be caught. Therefore the size is part of the tag: a receive of another
+// size does not match, and both sides wait until their deadlines. A tag has 31 bits, too few for
+// every size. A size of more than 8 significant bits is padded to a larger one that has at most 8,
+// and the true size is sent behind the message.
 //
-// So with collectives: their tags hold a fingerprint of what is called. Ranks that call different
-// things wait for each other, and the watchdog, which sees what all are in, says so.
+// The tags of collectives hold a fingerprint of the call. Ranks with different calls wait for each
+// other, and the watchdog, which knows every rank's call, reports the mismatch.
 #pragma once
 
 #include <bit>
@@ -18,15 +18,15 @@ namespace lockstep::c10d_adapter {
 
 struct MessageSlot {
   int tag = 0;
-  std::uint64_t bytes = 0;  ///< that travel; with `padded` more than the message has
+  std::uint64_t bytes = 0;  ///< bytes to send; more than the message's if `padded`
   bool padded = false;      ///< the last 8 bytes hold the message's size
 };
 
-inline constexpr int kTagBits = 16;  ///< of users
+inline constexpr int kTagBits = 16;  ///< bits of a user's tag
 
 namespace slots {
 
-// Half of all tags are for what is no user's message.
+// This bit marks the messages of Lockstep itself, which have half of all tags.
 inline constexpr int kOwnTags = 1 << 30;
 inline constexpr int kOwnKindBits = 28;
 inline constexpr int kNumberBits = 11;
@@ -34,7 +34,8 @@ inline constexpr int kFingerprintBits = 17;
 inline constexpr int kMantissaBits = 8;
 inline constexpr int kPaddedBit = 1 << 13;
 
-/// Like a floating-point number: different for all sizes of at most 8 significant bits.
+/// Encodes a size like a floating-point number. Distinct for all sizes of at most 8 significant
+/// bits.
 constexpr int size_code(std::uint64_t bytes) {
   const int width = std::bit_width(bytes);
   if (width <= kMantissaBits) return static_cast<int>(bytes);
@@ -42,7 +43,7 @@ constexpr int size_code(std::uint64_t bytes) {
   return (exponent << (kMantissaBits - 1)) + static_cast<int>(bytes >> exponent);
 }
 
-/// The least such size that is not below `bytes`.
+/// The smallest size of at most 8 significant bits that is not below `bytes`.
 constexpr std::uint64_t rounded_up(std::uint64_t bytes) {
   const int width = std::bit_width(bytes);
   if (width <= kMantissaBits) return bytes;
@@ -52,7 +53,7 @@ constexpr std::uint64_t rounded_up(std::uint64_t bytes) {
 
 }  // namespace slots
 
-/// `tag`: from 0 to 2^16 - 1.
+/// `tag` must be from 0 to 2^16 - 1.
 constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
   const bool padded = slots::rounded_up(bytes) != bytes;
   const std::uint64_t travelling =
@@ -61,8 +62,8 @@ constexpr MessageSlot message_slot(int tag, std::uint64_t bytes) {
   return {code << kTagBits | tag, travelling, padded};
 }
 
-/// Messages that make up a collective. No kind has the tag with all bits set, which is that of
-/// probes.
+/// Messages that make up a collective. No kind uses the tag with all bits set, which is reserved
+/// for probes.
 enum class OwnMessage { kSchedule, kSize, kPiece };
 
 /// The slot of a message of collective `number`. Messages of ranks that call something else do not
@@ -78,7 +79,7 @@ constexpr MessageSlot own_slot(OwnMessage kind, std::uint64_t number, std::uint3
           bytes, false};
 }
 
-/// The tag of a whole collective that Gloo does: of ranks that do not call the same none meets.
+/// The tag of a collective that Gloo performs. It differs if ranks make different calls.
 constexpr std::uint32_t collective_tag(std::uint64_t number, std::uint32_t fingerprint) {
   return static_cast<std::uint32_t>(number) << 16 | ((fingerprint ^ fingerprint >> 16) & 0xffff);
 }

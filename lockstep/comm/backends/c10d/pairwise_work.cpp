@@ -41,7 +41,7 @@ bool PairwiseWork::is_completed() {
          });
 }
 
-// All sizes before the first piece: a piece that does not fit never comes.
+// Compares all sizes before it waits for a piece, because a piece of another size never arrives.
 bool PairwiseWork::move(const std::function<bool(Work&)>& complete) {
   try {
     for (Exchange& each : exchanges_) {

@@ -1,4 +1,4 @@
-// An uneven all_to_all as messages between each two ranks, which first tell each other the sizes.
+// An uneven all_to_all made of messages between each pair of ranks, which first exchange the sizes.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,14 @@
 
 namespace lockstep::c10d_adapter {
 
-/// Has to be waited for by one thread at a time, as GroupWork does.
+/// Must be used by one thread at a time, which GroupWork ensures.
 class PairwiseWork final : public Work {
  public:
   /// A transfer under way: data received from one rank and sent to another.
   struct Exchange {
     int source = 0;
     std::int64_t expected = 0;  ///< elements from `source`
-    torch::Tensor announced;    ///< int64, [1]: how many `source` gives
+    torch::Tensor announced;    ///< int64, [1]: number of elements that `source` sends
     std::vector<std::shared_ptr<Work>> sizes;
     std::vector<std::shared_ptr<Work>> pieces;
   };
@@ -31,7 +31,7 @@ class PairwiseWork final : public Work {
   PairwiseWork(std::shared_ptr<Context> context, Call call, std::vector<Exchange> exchanges);
   ~PairwiseWork() override;
 
-  /// CommError, which ends the group, where a rank gives more or less than this one expects.
+  /// Throws CommError and ends the group if a rank sends more or less than this rank expects.
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
   bool is_completed() override;
   std::exception_ptr error() const override { return error_; }

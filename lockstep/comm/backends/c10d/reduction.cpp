@@ -15,7 +15,7 @@ using Kind = ReduceOp::Kind;
 
 bool is_half(DataType type) { return type == DataType::kFloat16 || type == DataType::kBFloat16; }
 
-// On bytes that are 0 or 1, "or" is the maximum and "and" the minimum.
+// For bytes that are 0 or 1, "or" is the maximum and "and" is the minimum.
 Kind as_bytes(Kind kind) {
   switch (kind) {
     case Kind::kSum:
@@ -80,7 +80,7 @@ void accumulate(torch::Tensor& sum, const torch::Tensor& value, Kind kind) {
   }
 }
 
-// On a GPU, where lockstep::reduce cannot read. The same arithmetic, by LibTorch's kernels.
+// Does the arithmetic of lockstep::reduce with LibTorch's kernels, for tensors on a GPU.
 void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, int size,
                        const CallDescription& call) {
   const auto wide = is_half(call.type) ? torch::kFloat32 : pieces.scalar_type();
@@ -94,7 +94,7 @@ void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, i
   for (int rank = 1; rank < size; ++rank) accumulate(sum, row(rank), call.op.kind);
   if (call.op.kind == Kind::kAverage) sum.div_(size);
   destination.copy_(sum);
-  record_current_stream(pieces);  // which were made in the stream that started the operation
+  record_current_stream(pieces);  // made in the stream that started the operation
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Which reductions PyTorch's libraries support, and fallbacks for the others.
 //
-// Gloo and NCCL have no 16-bit integers; Gloo rounds halves after every addition; NCCL has no
-// bitwise operations; neither lets a NaN win in min and max. Bools are theirs as bytes, with other
-// names for the operations; Gloo's averages are sums that are divided, and all pre-multiplied sums
-// are multiplied here first.
+// Gloo and NCCL have no 16-bit integers, and their min and max do not propagate NaN. Gloo rounds
+// 16-bit floating-point values after every addition. NCCL has no bitwise operations. Bools are
+// reduced as bytes, by the equivalent operation. An average over Gloo is a sum that is divided
+// afterwards. The values of every pre-multiplied sum are multiplied here first.
 #pragma once
 
 #include <functional>
@@ -16,24 +16,23 @@
 
 namespace lockstep::c10d_adapter {
 
-/// Whether the library reduces this, after what prepare() does. If not: gather and combine().
+/// Whether the library supports this reduction of a tensor from prepare(). If not, gather the
+/// values and combine() them.
 bool library_reduces(Library library, DataType type, ReduceOp op);
 
-/// A reduction as the library is asked for it.
+/// The library's part of a reduction.
 struct LibraryReduction {
-  torch::Tensor tensor;  ///< what the library gets, and may overwrite
+  torch::Tensor tensor;  ///< input of the library, which may overwrite it
   c10d::ReduceOp op;
-  /// Turns `tensor`, reduced, into what was asked for, in the type of `destination`.
+  /// Turns the reduced `tensor` into the result of the call, in the type of `destination`.
   std::function<void(torch::Tensor destination)> finish;
 };
 
-/// `tensor` is this rank's values; it is used in place (and so destroyed) where `in_place`, else
-/// copied.
+/// `tensor` holds this rank's values. It is overwritten if `in_place`, else copied.
 LibraryReduction prepare(Library library, const CallDescription& call, torch::Tensor tensor,
                          bool in_place, int size);
 
-/// The reduction of `size` pieces that lie in `pieces`, [size n], one after the other, in their
-/// order.
+/// Reduces the `size` pieces that `pieces`, [size n], holds one after the other, in their order.
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
              const CallDescription& call);
 

@@ -12,7 +12,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// From its start until it is known how it ended on the device. Safe to use from several threads.
+/// Tracks the operation from its start until its outcome on the device is known. Safe to use from
+/// several threads.
 class StreamOperation {
  public:
   using Listener = std::function<void(std::exception_ptr)>;
@@ -25,12 +26,12 @@ class StreamOperation {
   Watchdog::Ticket ticket() const { return ticket_; }
   Clock::time_point start() const { return start_; }
 
-  /// The first end counts: well, or with an error.
+  /// Ends the operation, successfully if `error` is null. Later calls have no effect.
   void end(std::exception_ptr error);
   bool has_ended() const;
   std::exception_ptr error() const;
-  /// Calls `listener` with null or the error when the operation ends; at once if it has. On any
-  /// thread. `listener` must not throw.
+  /// Calls `listener` with null or the error when the operation ends, on any thread, or at once if
+  /// it has ended. `listener` must not throw.
   void on_end(Listener listener);
 
  private:

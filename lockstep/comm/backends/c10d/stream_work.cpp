@@ -12,12 +12,13 @@ namespace lockstep::c10d_adapter {
 namespace {
 
 constexpr std::chrono::milliseconds kOnStream = c10d::Store::kNoTimeout;
-// Between two questions of a caller who waits. LibTorch's own wait sleeps for a millisecond each
-// time, and its deadline counts from the operation's start.
+// The pause between two queries of a waiting caller. LibTorch's own wait is not used: it sleeps for
+// a millisecond between queries, and its deadline counts from the start of the operation.
 constexpr std::chrono::microseconds kLeastAskPause{5};
 constexpr std::chrono::milliseconds kMostAskPause{1};
 
-// An operation of a graph has no end of its own: to the peers it was over when it was called.
+// The end of an operation that a graph captures cannot be queried. It is reported to the peers as
+// over when it is called.
 std::shared_ptr<StreamOperation> put_in_flight(Context& context, const WorkHandle& handle,
                                                const Call& call) {
   if (!context.device().is_capturing()) return context.in_flight().add(handle, call);
@@ -50,7 +51,7 @@ void StreamWork::on_end(std::function<void(std::exception_ptr)> listener) {
   operation_->on_end(std::move(listener));
 }
 
-// Keeps the error that `function` throws, for later waits.
+// Stores the error that `function` throws, so that later waits throw it as well.
 template <class Function>
 void StreamWork::keeping_error(Function&& function) {
   try {
@@ -76,7 +77,8 @@ void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   keeping_error([&] { wait_for_device(timeout.value_or(context_->options().timeout)); });
 }
 
-// With the lock. A graph must not wait for what is not a part of it, nor may who captures it.
+// Requires the lock. A graph must not wait for operations outside it, and a thread must not block
+// while it captures one.
 void StreamWork::check_capture(bool blocks) const {
   if (!operation_ || (joined_ && !blocks) || !context_->device().is_capturing()) return;
   throw ConfigError(lockstep::str(
@@ -85,10 +87,11 @@ void StreamWork::check_capture(bool blocks) const {
       "for it before the capture"));
 }
 
-// With the lock, in each wait: every caller has a stream of its own. LibTorch's wait for a barrier
-// would block in the driver, where no abort is heard, and ask for its end also during a capture.
+// Requires the lock. Called in each wait, because every caller has its own stream. LibTorch's wait
+// is not used for a barrier: it would block in the driver, where an abort is not noticed, and would
+// query the barrier's end even during a capture.
 void StreamWork::join_stream(bool blocks) {
-  // A graph must not wait for what is not a part of it.
+  // A graph must not wait for operations outside it.
   if (joined_ && operation_ && context_->device().is_capturing()) return;
   try {
     if (blocks || is_barrier()) {
@@ -102,8 +105,8 @@ void StreamWork::join_stream(bool blocks) {
   finish();
 }
 
-// The operation's own event covers what the library did, but not what finish_ queues in the stream
-// of the first caller.
+// The operation's own event covers the work of the library, but not the work that finish_ queues in
+// the stream of the first caller.
 void StreamWork::finish() {
   if (!std::exchange(joined_, true) && finish_) {
     finish_();
@@ -112,7 +115,7 @@ void StreamWork::finish() {
   } else if (finished_) {
     let_stream_wait(*finished_);
   }
-  finish_ = nullptr;  // and what it holds
+  finish_ = nullptr;  // frees the tensors that it holds
 }
 
 void StreamWork::wait_for_device(std::chrono::milliseconds limit) {
@@ -131,11 +134,12 @@ bool StreamWork::is_completed() {
   const std::scoped_lock lock(mutex_);
   if (error_) return true;
   if (!operation_) return joined_;
-  // A thread whose stream is captured must not ask; what others found it may hear.
+  // A thread whose stream is captured must not query the device, but may use the answers that other
+  // threads got.
   const bool capturing = context_->device().is_capturing();
   if (!(capturing ? operation_->has_ended() : context_->in_flight().ask(*operation_))) return false;
   if (operation_->error()) return true;
-  if (capturing) return joined_;  // nor let the graph wait for what is not a part of it
+  if (capturing) return joined_;  // a graph must not wait for operations outside it
   try {
     joined_ ? finish() : join_stream(/*blocks=*/true);
   } catch (...) {

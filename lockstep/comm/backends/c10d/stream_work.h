@@ -1,4 +1,4 @@
-// Operations of a library that runs them in streams of a device (NCCL) as Works.
+// Work for operations that a library (NCCL) runs in streams of a device.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@
 namespace lockstep::c10d_adapter {
 
 /// A wait() without a timeout makes the current stream wait, not the caller, unless the operation
-/// is a barrier. While the current stream is captured into a graph, waiting for what began before
-/// is a ConfigError, unless a stream waited already and there is no timeout. Safe to use from
-/// several threads.
+/// is a barrier. While the current stream is captured into a graph, wait() for an operation that
+/// began before the capture throws ConfigError, unless a stream has already waited for it and there
+/// is no timeout. Safe to use from several threads.
 class StreamWork final : public Work, public StreamOrdered {
  public:
-  /// `finish` queues on the current stream what turns the library's result into what was asked for.
-  /// It runs once, in the first wait; the streams of later callers wait for what it queued.
+  /// `finish` queues the work that turns the library's result into the result of the call, on the
+  /// current stream. It runs once, in the first wait. The streams of later callers wait for that
+  /// work.
   StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
              std::function<void()> finish);
 
@@ -44,12 +45,12 @@ class StreamWork final : public Work, public StreamOrdered {
   const std::shared_ptr<Context> context_;
   const WorkHandle handle_;
   const Call call_;
-  /// Null where a graph captures it.
+  /// Null if the operation was captured into a graph.
   const std::shared_ptr<StreamOperation> operation_;
   mutable std::recursive_mutex mutex_;  // guards the members below
   std::function<void()> finish_;
-  bool joined_ = false;                 // a stream waits for it
-  std::optional<c10::Event> finished_;  // the end of what finish_ queued
+  bool joined_ = false;                 // a stream waits for the operation
+  std::optional<c10::Event> finished_;  // the end of the work that finish_ queued
   std::exception_ptr error_;
 };
 
