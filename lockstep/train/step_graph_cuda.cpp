@@ -1,4 +1,5 @@
 // Uses at::cuda::CUDAGraph as described in PyTorch's notes on CUDA graphs.
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -32,7 +33,7 @@ class CudaStepGraph final : public StepGraph {
     c10::cuda::CUDACachingAllocator::emptyCache();
     on_stream([&] {
       pool_ = at::cuda::graph_pool_handle();
-      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      begin_capture();
       try {
         work();
       } catch (...) {
@@ -66,8 +67,9 @@ class CudaStepGraph final : public StepGraph {
     event.block(then);
   }
 
-  // If the driver refuses to end the capture, LibTorch's allocator still considers it under way and
-  // would keep all freed memory that another stream has used.
+  // If the driver refuses to end the capture, LibTorch's allocators of device and pinned memory
+  // still consider it under way, and the first would keep all freed memory that another stream has
+  // used.
   void end_capture() {
     try {
       graph_.capture_end();
@@ -77,12 +79,32 @@ class CudaStepGraph final : public StepGraph {
     }
   }
 
-  void give_up_pool() noexcept {
+  void begin_capture() {
     try {
-      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
-      c10::cuda::CUDACachingAllocator::releasePool(device_.index(), pool_);
+      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    } catch (...) {
+      give_up_pool();
+      throw;
+    }
+  }
+
+  void give_up_pool() noexcept {
+    namespace device_allocator = c10::cuda::CUDACachingAllocator;
+    const c10::DeviceIndex index = stream_.device_index();
+    give_up([&] { device_allocator::endAllocateToPool(index, pool_); });
+    give_up([&] { device_allocator::releasePool(index, pool_); });
+    at::HostAllocator* const pinned = at::getHostAllocator(at::kCUDA);
+    give_up([&] { pinned->end_allocate_to_pool(pool_); });
+    give_up([&] { pinned->release_pool(pool_); });
+  }
+
+  // LibTorch may have done this part before it failed, and then throws.
+  template <class Function>
+  static void give_up(const Function& function) noexcept {
+    try {
+      function();
     } catch (const std::exception& error) {
-      log_debug("the memory of a CUDA graph: ", first_line(error));  // LibTorch has done it
+      log_debug("the memory of a CUDA graph: ", first_line(error));
     }
   }
 

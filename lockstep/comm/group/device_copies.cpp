@@ -70,7 +70,9 @@ std::optional<c10::Event> copy_results(const TensorPairs& copies) {
   std::optional<torch::Device> device;
   for (const auto& [target, source] : copies) {
     const bool from_device = !source.is_cpu();
-    const bool queues = !target.is_cpu() && (from_device || source.is_pinned());
+    // The event covers one device; copies to others block.
+    const bool queues = !target.is_cpu() && (from_device || source.is_pinned()) &&
+                        (!device || device == target.device());
     torch::Tensor(target).copy_(source, /*non_blocking=*/queues);
     if (queues) device = target.device();
     // The source, a temporary, may have been made in another stream.

@@ -92,7 +92,8 @@ class DistributedPipeline {
   const pipeline::Table& table() const;
   /// The actions of this rank in the last step; the rows of the other workers are empty. Its
   /// bubble() and replay() are therefore meaningless; write_trace() covers all ranks. On a GPU the
-  /// times are those of the device, for which the call waits.
+  /// times are those of the device, for which the call waits. The reference is valid until the next
+  /// step.
   const pipeline::Timeline& timeline() const;
   /// As Pipeline's.
   std::shared_ptr<const pipeline::StepTimes> step_times() const;

@@ -130,7 +130,8 @@ class Pipeline {
   /// The actions of the workers in a step, including messages.
   const pipeline::Table& table() const;
   /// What each worker did in the last step, and when. forward() does not count as a step. On
-  /// GPUs the times are those of the devices, for which the call waits.
+  /// GPUs the times are those of the devices, for which the call waits. The reference is valid
+  /// until the next step.
   const pipeline::Timeline& timeline() const;
   /// For the Trainer's strategies: the times of the last step, which a GPU may not have performed
   /// yet; see step_times.h. Not null after a step.

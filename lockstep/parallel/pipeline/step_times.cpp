@@ -16,6 +16,11 @@ void WorkerClock::mark() {
   if (clock_ && !is_capturing()) moments_.push_back(clock_->record());
 }
 
+void WorkerClock::begin() {
+  for (StreamClock::Moment& each : moments_) clock_->recycle(std::move(each));
+  moments_.clear();
+}
+
 std::vector<StreamClock::Moment> WorkerClock::take() { return std::exchange(moments_, {}); }
 
 StepTimes::StepTimes(std::vector<std::vector<Action>> actions, std::vector<Recording> recordings,
@@ -46,6 +51,7 @@ Clock::time_point StepTimes::began(std::size_t worker) const {
   const DeviceTimes& device = devices_[worker];
   if (device.moments.empty()) return recordings_[worker].times.front();
   if (device.began) return *device.began;
+  device.moments.back().synchronize();  // the caller's stream may be another than the step's
   StreamClock::Moment here = device.clock->record();
   here.synchronize();
   const double since = StreamClock::seconds_between(device.moments.front(), here);

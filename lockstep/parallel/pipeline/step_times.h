@@ -21,7 +21,7 @@ class WorkerClock {
   explicit WorkerClock(torch::Device device);
 
   /// Discards the moments of an earlier step that take() did not return.
-  void begin() { take(); }
+  void begin();
   /// Must be called before the worker's first action and after each action. A no-op on a CPU, and
   /// while a graph is captured, in which moments have no times.
   void mark();
