@@ -56,6 +56,19 @@ std::string ShardedState::key(std::size_t state, const Place& place) const {
   return state_names_[state] + '.' + place.name;
 }
 
+std::vector<std::int64_t> ShardedState::all_steps() const {
+  std::vector<std::int64_t> all;
+  for (const auto& of_bucket : steps_) all.insert(all.end(), of_bucket.begin(), of_bucket.end());
+  return all;
+}
+
+void ShardedState::set_all_steps(const std::vector<std::int64_t>& steps) {
+  auto next = steps.begin();
+  for (auto& of_bucket : steps_) {
+    for (std::int64_t& each : of_bucket) each = *next++;
+  }
+}
+
 NamedTensors ShardedState::gather(int root) {
   const torch::NoGradGuard no_grad;
   const bool is_root = group_.rank() == root;

@@ -33,6 +33,11 @@ class ShardedState {
     return steps_[bucket];
   }
 
+  /// The step counts of all parameters, bucket by bucket.
+  std::vector<std::int64_t> all_steps() const;
+  /// `steps` has the order of all_steps().
+  void set_all_steps(const std::vector<std::int64_t>& steps);
+
   /// Collective. Rank `root` gets a copy of the state of all parameters, in the format of
   /// Optimizer::state(); the other ranks get nothing.
   NamedTensors gather(int root);
