@@ -135,7 +135,7 @@ class Translator {
       const Operator* const entry = find_operator(name);
       if (entry == nullptr) throw Unsupported("");
       require_same_arguments(node, name);
-      Operation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
+      RecordedOperation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
       entry->lower(operation, *entry);
       return;
     } catch (const Unsupported& error) {

@@ -214,8 +214,8 @@ std::optional<SymmetricPlace> Engine::find_place(const Request& request) const {
   }
 }
 
-Operation& Engine::push(const Request& request, std::size_t offset, std::size_t bytes) {
-  Operation& chunk = pending_.push();
+Chunk& Engine::push(const Request& request, std::size_t offset, std::size_t bytes) {
+  Chunk& chunk = pending_.push();
   ++posted_;
   chunk.description.call = request.call;
   chunk.description.number = request.number;
@@ -231,7 +231,7 @@ void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> p
                          std::shared_ptr<const void> keep_alive) {
   const CallKind kind = request.call.kind;
   if (request.piece_bytes == 0 || place) {
-    Operation& whole = push(request, 0, request.piece_bytes);
+    Chunk& whole = push(request, 0, request.piece_bytes);
     whole.keep_alive = std::move(keep_alive);
     if (!place) return;
     whole.description.segment = place->range->id;
@@ -245,7 +245,7 @@ void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> p
   const std::size_t most =
       chunk_bytes(kind, size_, options_.slot_bytes, element_size(request.call.type));
   for (std::size_t offset = 0; offset < request.piece_bytes; offset += most) {
-    Operation& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
+    Chunk& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= options_.small_bytes;
     chunk.keep_alive = keep_alive;
     if (Stages::is_inline(chunk)) continue;
@@ -321,18 +321,16 @@ std::optional<Engine::Blocker> Engine::find_blocker(Stages::Others others, int r
   return std::nullopt;
 }
 
-std::optional<Engine::Blocker> Engine::not_arrived(const Operation& operation) const {
-  const auto word = [&](RankState& state) -> Word& {
-    return state.arrival(operation.sequence).count;
-  };
-  return find_blocker(stages_.before_work(operation), operation.description.call.root, word,
-                      operation.sequence + 1, "arrive at");
+std::optional<Engine::Blocker> Engine::not_arrived(const Chunk& chunk) const {
+  const auto word = [&](RankState& state) -> Word& { return state.arrival(chunk.sequence).count; };
+  return find_blocker(stages_.before_work(chunk), chunk.description.call.root, word,
+                      chunk.sequence + 1, "arrive at");
 }
 
-std::optional<Engine::Blocker> Engine::not_worked(const Operation& operation) const {
+std::optional<Engine::Blocker> Engine::not_worked(const Chunk& chunk) const {
   const auto word = [](RankState& state) -> Word& { return state.worked; };
-  return find_blocker(stages_.before_release(operation), operation.description.call.root, word,
-                      operation.sequence + 1, "finish its share of");
+  return find_blocker(stages_.before_release(chunk), chunk.description.call.root, word,
+                      chunk.sequence + 1, "finish its share of");
 }
 
 std::optional<Engine::Blocker> Engine::not_released(std::uint32_t wanted) const {
@@ -359,12 +357,12 @@ namespace {
 
 // The number of chunks that all ranks must have released before this chunk can arrive, so that its
 // entry in the ring of arrivals and its slot are no longer in use.
-std::uint32_t chunks_before(const Operation& operation) {
-  const std::uint32_t ring = operation.sequence + 1 - kRing;
+std::uint32_t chunks_before(const Chunk& chunk) {
+  const std::uint32_t ring = chunk.sequence + 1 - kRing;
   // `slot_free_at` of a slot that has not been used recently may be arbitrarily old and is then
   // ignored.
-  const bool slot_is_later = operation.sequence - operation.slot_free_at < kRing - 1;
-  return operation.staged && slot_is_later ? operation.slot_free_at : ring;
+  const bool slot_is_later = chunk.sequence - chunk.slot_free_at < kRing - 1;
+  return chunk.staged && slot_is_later ? chunk.slot_free_at : ring;
 }
 
 }  // namespace
@@ -380,7 +378,7 @@ std::optional<Engine::Blocker> Engine::blocker() const {
 
 bool Engine::try_arrive() {
   if (arrived_ == posted_) return false;
-  Operation& current = pending_.at(arrived_);
+  Chunk& current = pending_.at(arrived_);
   if (!all_released(chunks_before(current))) return false;
   current.streamed = should_stream(current);
   RankState& mine = control_.state(rank_);
@@ -397,7 +395,7 @@ bool Engine::try_arrive() {
 
 bool Engine::try_work() {
   if (worked_ == arrived_) return false;
-  const Operation& current = pending_.at(worked_);
+  const Chunk& current = pending_.at(worked_);
   stages_.expect(current);
   if (not_arrived(current)) return false;
   compare(current, stages_.before_work(current));
@@ -413,7 +411,7 @@ bool Engine::try_work() {
 
 bool Engine::try_release() {
   if (released_ == worked_) return false;
-  const Operation& current = pending_.at(released_);
+  const Chunk& current = pending_.at(released_);
   if (not_worked(current)) return false;
   stages_.release(current);
   pending_.pop();
@@ -446,18 +444,18 @@ void Engine::wake_sleepers() {
 }
 
 // Checks that the peers that this rank waited for have published the same operation for this chunk.
-void Engine::compare(const Operation& operation, Stages::Others others) {
+void Engine::compare(const Chunk& chunk, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
-  const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).history;
+  const std::uint64_t mine = control_.state(rank_).arrival(chunk.sequence).history;
   const bool one = others == Stages::Others::kRoot;
-  const int first = one ? operation.description.call.root : 0;
+  const int first = one ? chunk.description.call.root : 0;
   for (int peer = first; peer < (one ? first + 1 : size_); ++peer) {
-    if (peer == rank_ || control_.state(peer).arrival(operation.sequence).history == mine) continue;
-    fail(disagreement(operation.sequence, peer));
+    if (peer == rank_ || control_.state(peer).arrival(chunk.sequence).history == mine) continue;
+    fail(disagreement(chunk.sequence, peer));
   }
-  if (operation.bytes < SharingCost::kLeastBytes) return;
+  if (chunk.bytes < SharingCost::kLeastBytes) return;
   const int peer = one ? first : rank_ == 0 ? size_ - 1 : 0;
-  if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
+  if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[chunk.sequence % kRing]);
 }
 
 // Describes the latest chunk for which the peer published a different operation. It may be an
@@ -482,10 +480,10 @@ std::string Engine::disagreement(std::uint32_t sequence, int peer) const {
 }
 
 // A rank that only sends, such as the root of a broadcast, takes the cost from a reading peer.
-bool Engine::should_stream(const Operation& operation) const {
-  if (size_ == 1 || operation.bytes < SharingCost::kLeastBytes) return false;
+bool Engine::should_stream(const Chunk& chunk) const {
+  if (size_ == 1 || chunk.bytes < SharingCost::kLeastBytes) return false;
   const auto others = static_cast<std::uint32_t>(size_ - 1);
-  const int reader = (rank_ + 1 + static_cast<int>(operation.sequence % others)) % size_;
+  const int reader = (rank_ + 1 + static_cast<int>(chunk.sequence % others)) % size_;
   return SharingCost::is_dear(control_.state(rank_).sharing_cost) ||
          SharingCost::is_dear(control_.state(reader).sharing_cost);
 }

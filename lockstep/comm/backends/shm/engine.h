@@ -1,7 +1,7 @@
 // The shared-memory engine: collectives and messages between the processes of one host. It does not
 // use LibTorch and has no thread of its own.
 //
-// A collective is cut into chunks, which move through three stages (control.h, operation.h):
+// A collective is cut into chunks, which move through three stages (control.h, chunk.h):
 // arrive, work, release. Every call into the engine advances all chunks and all messages
 // (channels.h) as far as possible. wait() does so until the given operation is complete: it first
 // spins, then sleeps on the words that are missing (patience.h). Data in symmetric memory is used
@@ -20,10 +20,10 @@
 #include <vector>
 
 #include <lockstep/comm/backends/shm/channels.h>
+#include <lockstep/comm/backends/shm/chunk.h>
+#include <lockstep/comm/backends/shm/chunk_queue.h>
 #include <lockstep/comm/backends/shm/control.h>
 #include <lockstep/comm/backends/shm/liveness.h>
-#include <lockstep/comm/backends/shm/operation.h>
-#include <lockstep/comm/backends/shm/operation_queue.h>
 #include <lockstep/comm/backends/shm/segment.h>
 #include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
@@ -149,7 +149,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   };
   void post_chunks(const Request& request, std::optional<SymmetricPlace> place,
                    std::shared_ptr<const void> keep_alive);
-  Operation& push(const Request& request, std::size_t offset, std::size_t bytes);
+  Chunk& push(const Request& request, std::size_t offset, std::size_t bytes);
   std::optional<SymmetricPlace> place_to_use(const Request& request) const;
   std::optional<SymmetricPlace> find_place(const Request& request) const;
 
@@ -165,15 +165,15 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
                      const std::function<void()>& meanwhile);
   bool can_run_tiny(const Request& request);
   bool run_tiny(const Request& request, int looks, const std::function<void()>& meanwhile);
-  void compare(const Operation& operation, Stages::Others others);
+  void compare(const Chunk& chunk, Stages::Others others);
   std::string disagreement(std::uint32_t sequence, int peer) const;
-  bool should_stream(const Operation& operation) const;
+  bool should_stream(const Chunk& chunk) const;
   bool all_released(std::uint32_t wanted);
   template <class WordOf>
   std::optional<Blocker> find_blocker(Stages::Others others, int root, const WordOf& word_of,
                                       std::uint32_t wanted, const char* verb) const;
-  std::optional<Blocker> not_arrived(const Operation& operation) const;
-  std::optional<Blocker> not_worked(const Operation& operation) const;
+  std::optional<Blocker> not_arrived(const Chunk& chunk) const;
+  std::optional<Blocker> not_worked(const Chunk& chunk) const;
   std::optional<Blocker> not_released(std::uint32_t wanted) const;
   std::optional<Blocker> blocker() const;
 
@@ -215,7 +215,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   SharingCost sharing_cost_;
   Channels channels_;
   std::vector<Word*> published_;  // words whose sleepers have not been woken yet
-  OperationQueue pending_;        // chunks released_ ... posted_ - 1
+  ChunkQueue pending_;            // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
   std::uint64_t history_ = 0;  // fingerprint of all chunks that this rank has arrived at
