@@ -51,7 +51,7 @@ class HierarchicalBackend final : public Backend {
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     if (!is_local(destination)) return parts_.flat->send(std::move(tensor), destination, tag);
-    return parts_.local->send(std::move(tensor), place(destination).local_rank, tag);
+    return parts_.local->send(std::move(tensor), location(destination).local_rank, tag);
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
@@ -64,7 +64,7 @@ class HierarchicalBackend final : public Backend {
     }
     if (!is_local(*source)) return parts_.flat->recv(std::move(tensor), source, tag);
     return std::make_shared<LocalMessage>(
-        parts_.local->recv(std::move(tensor), place(*source).local_rank, tag), *source);
+        parts_.local->recv(std::move(tensor), location(*source).local_rank, tag), *source);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
@@ -76,8 +76,10 @@ class HierarchicalBackend final : public Backend {
   void check() override { pipeline_->check(); }
 
  private:
-  const Place& place(int rank) const { return parts_.places[static_cast<std::size_t>(rank)]; }
-  bool is_local(int rank) const { return place(rank).host == place(parts_.rank).host; }
+  const RankLocation& location(int rank) const {
+    return parts_.locations[static_cast<std::size_t>(rank)];
+  }
+  bool is_local(int rank) const { return location(rank).host == location(parts_.rank).host; }
 
   const Parts parts_;
   const std::shared_ptr<StageBuilder> builder_;

@@ -80,12 +80,12 @@ WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor out
 }
 
 StageBuilder::StageBuilder(const Parts& parts)
-    : places_(parts.places),
-      me_(parts.places[static_cast<std::size_t>(parts.rank)]),
+    : locations_(parts.locations),
+      me_(parts.locations[static_cast<std::size_t>(parts.rank)]),
       local_(parts.local),
       leaders_(parts.leaders) {
-  for (const Place& place : places_) {
-    const auto host = static_cast<std::size_t>(place.host);
+  for (const RankLocation& location : locations_) {
+    const auto host = static_cast<std::size_t>(location.host);
     if (local_sizes_.size() <= host) local_sizes_.resize(host + 1);
     ++local_sizes_[host];
   }
@@ -156,7 +156,7 @@ void StageBuilder::barrier(StagedCollective& collective) {
 // On its own host the root broadcasts to all ranks, including the leader. On the other hosts the
 // leader broadcasts.
 void StageBuilder::broadcast(StagedCollective& collective, const Collective& call) {
-  const Place root = place(call.description.root);
+  const RankLocation root = location(call.description.root);
   for (const Tensor& part : cut(call.output.detach())) {
     const auto tell = [this, part](int from) {
       return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
@@ -202,7 +202,7 @@ void StageBuilder::all_reduce(StagedCollective& collective, const Collective& ca
 
 // The leader of the root's host broadcasts the sum inside the host; only the root keeps it.
 void StageBuilder::reduce(StagedCollective& collective, const Collective& call) {
-  const Place root = place(call.description.root);
+  const RankLocation root = location(call.description.root);
   const bool on_roots_host = me_.host == root.host;
   const Tensor values = wide(call.input);
   const ReduceOp op = call.description.op;
@@ -278,14 +278,14 @@ void StageBuilder::reduce_scatter(StagedCollective& collective, const Collective
   };
   if (leaders_) {
     piece.across = [this, total, mine, op, count] {
-      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_place(total, count), mine,
+      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_location(total, count), mine,
                             next_op(op));
     };
   }
   piece.down = [this, total, mine, share, op, count] {
     Tensor shares;
     if (is_leader()) {
-      if (!leaders_) store(mine, by_place(total, count));
+      if (!leaders_) store(mine, by_location(total, count));
       divide_if_average(mine, op, size());
       shares = mine.slice(0, 0, local_size() * count);
     }
@@ -296,22 +296,22 @@ void StageBuilder::reduce_scatter(StagedCollective& collective, const Collective
 }
 
 // Reorders from [host][local rank][count], padded, to [rank][count].
-Tensor StageBuilder::by_rank(const Tensor& by_place, std::int64_t count) const {
+Tensor StageBuilder::by_rank(const Tensor& by_location, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
-  const Tensor rows = by_place.view({-1, count});
+  const Tensor rows = by_location.view({-1, count});
   std::vector<Tensor> ordered;
-  for (const Place& place : places_)
-    ordered.push_back(rows[place.host * most_local_ + place.local_rank]);
+  for (const RankLocation& location : locations_)
+    ordered.push_back(rows[location.host * most_local_ + location.local_rank]);
   return torch::cat(ordered);
 }
 
-Tensor StageBuilder::by_place(const Tensor& by_rank, std::int64_t count) const {
+Tensor StageBuilder::by_location(const Tensor& by_rank, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
   const auto hosts = static_cast<std::int64_t>(local_sizes_.size());
   Tensor result = torch::zeros({hosts * most_local_, count}, by_rank.options());
   const Tensor rows = by_rank.view({-1, count});
   for (int rank = 0; rank < size(); ++rank) {
-    result[place(rank).host * most_local_ + place(rank).local_rank].copy_(rows[rank]);
+    result[location(rank).host * most_local_ + location(rank).local_rank].copy_(rows[rank]);
   }
   return result.flatten();
 }
