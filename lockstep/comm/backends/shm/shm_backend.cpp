@@ -97,10 +97,10 @@ class ShmWork : public Work {
   std::exception_ptr error_;
 };
 
-class CollectiveWork final : public ShmWork {
+class ShmCollectiveWork final : public ShmWork {
  public:
-  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
-                 Engine::Ticket ticket)
+  ShmCollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
+                    Engine::Ticket ticket)
       : ShmWork(std::move(engine), timeout), ticket_(ticket) {}
 
  private:
@@ -159,7 +159,7 @@ class ShmBackend final : public Backend {
     const auto owners =
         std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
     const auto ticket = engine_->post(call.description, call.number, input, output, owners);
-    return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
+    return std::make_shared<ShmCollectiveWork>(engine_, timeout_, ticket);
   }
 
   // The caller holds the tensors until the operation is complete or the engine has failed and no
