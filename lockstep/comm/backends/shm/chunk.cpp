@@ -74,7 +74,7 @@ const std::byte* Stages::given(const Chunk& chunk, int rank) const {
   if (rank == rank_) return chunk.input + (parts ? me * chunk.stride : 0);
   if (chunk.place) {
     const std::size_t piece = parts ? me : chunk.description.at_own_piece ? them : 0;
-    return chunk.place->range->slice(rank) + chunk.place->offset + piece * chunk.stride;
+    return chunk.place->allocation->slice(rank) + chunk.place->offset + piece * chunk.stride;
   }
   return staging(chunk, rank) + (parts ? me * part_bytes() : 0);
 }
@@ -233,7 +233,7 @@ void Stages::copy_between(const Chunk& chunk) const {
   }
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    copy_out(place.range->slice(peer) + place.offset + taken, chunk.input + taken,
+    copy_out(place.allocation->slice(peer) + place.offset + taken, chunk.input + taken,
              chunk.bytes - taken, chunk.stride);
   }
 }
@@ -255,7 +255,7 @@ void Stages::combine_share(const Chunk& chunk) const {
   std::size_t count = 0;
   for (int peer = 0; peer < size_; ++peer) {
     if (!all && peer != chunk.description.call.root) continue;
-    destinations[count++] = chunk.place->range->slice(peer) + chunk.place->offset + mine.begin;
+    destinations[count++] = chunk.place->allocation->slice(peer) + chunk.place->offset + mine.begin;
   }
   reduce_into(chunk, sources.data(), destinations.data(), count, mine.bytes);
 }

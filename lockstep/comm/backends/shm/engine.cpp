@@ -234,7 +234,7 @@ void Engine::post_chunks(const Request& request, std::optional<SymmetricPlace> p
     Chunk& whole = push(request, 0, request.piece_bytes);
     whole.keep_alive = std::move(keep_alive);
     if (!place) return;
-    whole.description.segment = place->range->id;
+    whole.description.segment = place->allocation->id;
     whole.description.offset = place->offset;
     whole.description.at_own_piece =
         kind == CallKind::kAllGather &&

@@ -197,7 +197,8 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void wake_all(int rank) const;
   void throw_if_aborted();
   [[noreturn]] void fail(const std::string& reason);
-  std::shared_ptr<SymmetricRange> share_range(std::size_t bytes, std::chrono::milliseconds timeout);
+  std::shared_ptr<SymmetricAllocation> share_allocation(std::size_t bytes,
+                                                        std::chrono::milliseconds timeout);
 
   const std::shared_ptr<Segment> memory_;
   const Control control_;
@@ -207,7 +208,7 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   const Stages stages_;
   std::optional<Liveness> liveness_;
   SymmetricRegistry registry_;
-  std::atomic<std::uint32_t> next_range_ = 0;
+  std::atomic<std::uint32_t> next_allocation_ = 0;
   std::atomic<Clock::rep> next_doubt_ = 0;  // when a test checks next whether the peers are alive
   std::atomic<bool> failed_ = false;        // this rank has failed and moves no more data
 

@@ -34,8 +34,8 @@ std::size_t bytes_spanned(const torch::Tensor& tensor) {
 // The counterpart in the slice of `rank` of `like`, which lies at `place` in this rank's slice.
 torch::Tensor view_at(const SymmetricPlace& place, int rank, const torch::Tensor& like) {
   return torch::from_blob(
-      place.range->slice(rank) + place.offset, like.sizes(), like.strides(),
-      [segment = place.range->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
+      place.allocation->slice(rank) + place.offset, like.sizes(), like.strides(),
+      [segment = place.allocation->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
 }
 
 // Base class of both kinds of Work. It ends once and then holds its error, if any.
