@@ -129,7 +129,7 @@ std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host
 
 // Null on ranks that are not leaders.
 std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vector<int>& leaders,
-                                         const hierarchical::Place& own, bool over_nccl) {
+                                         const hierarchical::RankLocation& own, bool over_nccl) {
   const auto world_ranks = membership.named(leaders);
   const bool leads = own.local_rank == 0;
   if (over_nccl) {
@@ -149,20 +149,21 @@ std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vect
 std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                        const std::vector<std::vector<int>>& hosts,
                                        std::string& why_not) {
-  hierarchical::Parts parts{.rank = membership.rank,
-                            .places = std::vector<hierarchical::Place>(membership.profiles.size()),
-                            .progress = membership.progress,
-                            .timeout = membership.options.timeout};
+  hierarchical::Parts parts{
+      .rank = membership.rank,
+      .locations = std::vector<hierarchical::RankLocation>(membership.profiles.size()),
+      .progress = membership.progress,
+      .timeout = membership.options.timeout};
   std::vector<int> leaders;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     leaders.push_back(hosts[host][0]);
     for (std::size_t local = 0; local < hosts[host].size(); ++local) {
-      parts.places[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
-                                                                    static_cast<int>(local)};
+      parts.locations[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
+                                                                       static_cast<int>(local)};
     }
   }
   const bool over_nccl = wants_nccl_between(membership, leaders);
-  const auto own = parts.places[static_cast<std::size_t>(membership.rank)];
+  const auto own = parts.locations[static_cast<std::size_t>(membership.rank)];
   parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host,
                              own.local_rank, why_not);
   if (!parts.local) return nullptr;

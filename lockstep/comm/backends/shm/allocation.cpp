@@ -58,18 +58,18 @@ std::optional<SymmetricPlace> Engine::place_to_use(const CollectiveRequest& requ
   }
 }
 
-std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
-                                                    std::chrono::milliseconds timeout) {
-  auto range = std::make_shared<SymmetricRange>();
-  range->stride = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
-  range->rank = rank();
-  range->id = ++next_range_;
+std::shared_ptr<SymmetricAllocation> Engine::share_allocation(std::size_t bytes,
+                                                              std::chrono::milliseconds timeout) {
+  auto allocation = std::make_shared<SymmetricAllocation>();
+  allocation->stride = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  allocation->rank = rank();
+  allocation->id = ++next_allocation_;
   const auto offer = std::make_shared<Offer>();
   if (rank() == 0) {
     *offer = {{}, bytes, static_cast<std::uint64_t>(host_memory().left())};
-    if (fits(range->stride, size(), offer->left)) {
-      range->segment = Segment::create(range->stride * static_cast<std::size_t>(size()));
-      offer->address = range->segment->address();
+    if (fits(allocation->stride, size(), offer->left)) {
+      allocation->segment = Segment::create(allocation->stride * static_cast<std::size_t>(size()));
+      offer->address = allocation->segment->address();
     }
   }
   auto* const data = reinterpret_cast<std::byte*>(offer.get());
@@ -80,32 +80,32 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
     throw CommError(str("allocate: ", state_.end.name(rank()), " asked for ", bytes, " bytes, ",
                         state_.end.name(0), " for ", offer->asked));
   }
-  if (!fits(range->stride, size(), offer->left)) {
+  if (!fits(allocation->stride, size(), offer->left)) {
     throw ConfigError(str(state_.end.name(rank()), ": allocate: ", bytes, " bytes for each of the ",
                           size(), " ranks of this host, which has ", offer->left,
                           " bytes of memory left; give a smaller shape or start fewer ranks"));
   }
-  if (rank() != 0) range->segment = Segment::open(offer->address);
+  if (rank() != 0) allocation->segment = Segment::open(offer->address);
   // The owner touches its slice first, which places it on the owner's NUMA node.
-  populate(range->slice(rank()), range->stride);
+  populate(allocation->slice(rank()), allocation->stride);
   wait(post({.kind = CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
-  populate(range->segment->data(), range->segment->bytes());
-  if (rank() == 0) range->segment->close_descriptor();
-  return range;
+  populate(allocation->segment->data(), allocation->segment->bytes());
+  if (rank() == 0) allocation->segment->close_descriptor();
+  return allocation;
 }
 
 std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::milliseconds timeout) {
-  std::shared_ptr<SymmetricRange> range;
+  std::shared_ptr<SymmetricAllocation> allocation;
   try {
-    range = share_range(bytes, timeout);
+    allocation = share_allocation(bytes, timeout);
   } catch (const CommError& error) {
     abort(error.what());  // a no-op if a peer has already aborted
     throw;
   }
-  registry_.add(range);
-  std::byte* data = range->slice(rank());
-  return {data, [range, engine = weak_from_this()](std::byte*) {
-            if (const auto alive = engine.lock()) alive->registry_.remove(range.get());
+  registry_.add(allocation);
+  std::byte* data = allocation->slice(rank());
+  return {data, [allocation, engine = weak_from_this()](std::byte*) {
+            if (const auto alive = engine.lock()) alive->registry_.remove(allocation.get());
           }};
 }
 

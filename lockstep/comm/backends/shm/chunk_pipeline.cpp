@@ -20,9 +20,9 @@ ChunkPipeline::ChunkPipeline(const Control& control, int rank, std::size_t small
 
 // --- Posting -------------------------------------------------------------------------------------
 
-Operation& ChunkPipeline::push(const CollectiveRequest& request, std::size_t offset,
-                               std::size_t bytes) {
-  Operation& chunk = pending_.push();
+Chunk& ChunkPipeline::push(const CollectiveRequest& request, std::size_t offset,
+                           std::size_t bytes) {
+  Chunk& chunk = pending_.push();
   ++posted_;
   chunk.description.call = request.call;
   chunk.description.number = request.number;
@@ -38,10 +38,10 @@ void ChunkPipeline::post(const CollectiveRequest& request, std::optional<Symmetr
                          std::shared_ptr<const void> keep_alive) {
   const CallKind kind = request.call.kind;
   if (request.piece_bytes == 0 || place) {
-    Operation& whole = push(request, 0, request.piece_bytes);
+    Chunk& whole = push(request, 0, request.piece_bytes);
     whole.keep_alive = std::move(keep_alive);
     if (!place) return;
-    whole.description.segment = place->range->id;
+    whole.description.segment = place->allocation->id;
     whole.description.offset = place->offset;
     whole.description.at_own_piece =
         kind == CallKind::kAllGather &&
@@ -52,7 +52,7 @@ void ChunkPipeline::post(const CollectiveRequest& request, std::optional<Symmetr
   const std::size_t most =
       chunk_bytes(kind, size_, control_.slot_bytes(), element_size(request.call.type));
   for (std::size_t offset = 0; offset < request.piece_bytes; offset += most) {
-    Operation& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
+    Chunk& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= small_bytes_;
     chunk.keep_alive = keep_alive;
     if (Stages::is_inline(chunk)) continue;
@@ -151,18 +151,16 @@ std::optional<ChunkPipeline::Blocker> ChunkPipeline::find_blocker(Stages::Others
   return std::nullopt;
 }
 
-std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_arrived(const Operation& operation) const {
-  const auto word = [&](RankState& state) -> Word& {
-    return state.arrival(operation.sequence).count;
-  };
-  return find_blocker(stages_.before_work(operation), operation.description.call.root, word,
-                      operation.sequence + 1, "arrive at");
+std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_arrived(const Chunk& chunk) const {
+  const auto word = [&](RankState& state) -> Word& { return state.arrival(chunk.sequence).count; };
+  return find_blocker(stages_.before_work(chunk), chunk.description.call.root, word,
+                      chunk.sequence + 1, "arrive at");
 }
 
-std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_worked(const Operation& operation) const {
+std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_worked(const Chunk& chunk) const {
   const auto word = [](RankState& state) -> Word& { return state.worked; };
-  return find_blocker(stages_.before_release(operation), operation.description.call.root, word,
-                      operation.sequence + 1, "finish its share of");
+  return find_blocker(stages_.before_release(chunk), chunk.description.call.root, word,
+                      chunk.sequence + 1, "finish its share of");
 }
 
 std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_released(std::uint32_t wanted) const {
@@ -189,12 +187,12 @@ namespace {
 
 // The number of chunks that all ranks must have released before this chunk can arrive, so that its
 // entry in the ring of arrivals and its slot are no longer in use.
-std::uint32_t chunks_before(const Operation& operation) {
-  const std::uint32_t ring = operation.sequence + 1 - kRing;
+std::uint32_t chunks_before(const Chunk& chunk) {
+  const std::uint32_t ring = chunk.sequence + 1 - kRing;
   // `slot_free_at` of a slot that has not been used recently may be arbitrarily old and is then
   // ignored.
-  const bool slot_is_later = operation.sequence - operation.slot_free_at < kRing - 1;
-  return operation.staged && slot_is_later ? operation.slot_free_at : ring;
+  const bool slot_is_later = chunk.sequence - chunk.slot_free_at < kRing - 1;
+  return chunk.staged && slot_is_later ? chunk.slot_free_at : ring;
 }
 
 }  // namespace
@@ -210,7 +208,7 @@ std::optional<ChunkPipeline::Blocker> ChunkPipeline::blocker() const {
 
 bool ChunkPipeline::try_arrive() {
   if (arrived_ == posted_) return false;
-  Operation& current = pending_.at(arrived_);
+  Chunk& current = pending_.at(arrived_);
   if (!all_released(chunks_before(current))) return false;
   current.streamed = should_stream(current);
   RankState& mine = control_.state(rank_);
@@ -227,7 +225,7 @@ bool ChunkPipeline::try_arrive() {
 
 bool ChunkPipeline::try_work() {
   if (worked_ == arrived_) return false;
-  const Operation& current = pending_.at(worked_);
+  const Chunk& current = pending_.at(worked_);
   stages_.expect(current);
   if (not_arrived(current)) return false;
   compare(current, stages_.before_work(current));
@@ -243,7 +241,7 @@ bool ChunkPipeline::try_work() {
 
 bool ChunkPipeline::try_release() {
   if (released_ == worked_) return false;
-  const Operation& current = pending_.at(released_);
+  const Chunk& current = pending_.at(released_);
   if (not_worked(current)) return false;
   stages_.release(current);
   pending_.pop();
@@ -268,21 +266,21 @@ void ChunkPipeline::wake_sleepers() {
 }
 
 // Checks that the peers that this rank waited for have published the same operation for this chunk.
-void ChunkPipeline::compare(const Operation& operation, Stages::Others others) {
+void ChunkPipeline::compare(const Chunk& chunk, Stages::Others others) {
   if (others == Stages::Others::kNobody) return;
-  const std::uint64_t mine = control_.state(rank_).arrival(operation.sequence).history;
+  const std::uint64_t mine = control_.state(rank_).arrival(chunk.sequence).history;
   const bool one = others == Stages::Others::kRoot;
-  const int first = one ? operation.description.call.root : 0;
+  const int first = one ? chunk.description.call.root : 0;
   for (int peer = first; peer < (one ? first + 1 : size_); ++peer) {
-    if (peer == rank_ || control_.state(peer).arrival(operation.sequence).history == mine) continue;
-    end_.fail(disagreement(operation.sequence, peer));
+    if (peer == rank_ || control_.state(peer).arrival(chunk.sequence).history == mine) continue;
+    end_.fail(disagreement(chunk.sequence, peer));
   }
-  if (operation.bytes < SharingCost::kLeastBytes) return;
+  if (chunk.bytes < SharingCost::kLeastBytes) return;
   const int peer = one ? first : rank_ == 0 ? size_ - 1 : 0;
-  if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[operation.sequence % kRing]);
+  if (peer != rank_) sharing_cost_.note(&control_.state(peer).chunks[chunk.sequence % kRing]);
 }
 
-// Describes the latest chunk for which the peer published a different operation. It may be an
+// Describes the latest chunk for which the peer published a different chunk. It may be an
 // earlier chunk: a rank that waited for no peer, such as the root of a broadcast, did not compare.
 std::string ChunkPipeline::disagreement(std::uint32_t sequence, int peer) const {
   RankState& mine = control_.state(rank_);
@@ -304,10 +302,10 @@ std::string ChunkPipeline::disagreement(std::uint32_t sequence, int peer) const 
 }
 
 // A rank that only sends, such as the root of a broadcast, takes the cost from a reading peer.
-bool ChunkPipeline::should_stream(const Operation& operation) const {
-  if (size_ == 1 || operation.bytes < SharingCost::kLeastBytes) return false;
+bool ChunkPipeline::should_stream(const Chunk& chunk) const {
+  if (size_ == 1 || chunk.bytes < SharingCost::kLeastBytes) return false;
   const auto others = static_cast<std::uint32_t>(size_ - 1);
-  const int reader = (rank_ + 1 + static_cast<int>(operation.sequence % others)) % size_;
+  const int reader = (rank_ + 1 + static_cast<int>(chunk.sequence % others)) % size_;
   return SharingCost::is_dear(control_.state(rank_).sharing_cost) ||
          SharingCost::is_dear(control_.state(reader).sharing_cost);
 }

@@ -1,4 +1,4 @@
-// Moves the chunks of one rank's collectives through the three stages of operation.h.
+// Moves the chunks of one rank's collectives through the three stages of chunk.h.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/backends/shm/chunk.h>
+#include <lockstep/comm/backends/shm/chunk_queue.h>
 #include <lockstep/comm/backends/shm/control.h>
 #include <lockstep/comm/backends/shm/group_end.h>
-#include <lockstep/comm/backends/shm/operation.h>
-#include <lockstep/comm/backends/shm/operation_queue.h>
 #include <lockstep/comm/backends/shm/sharing_cost.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
 
@@ -73,20 +73,20 @@ class ChunkPipeline {
   bool has_sleepers_to_wake() const { return !published_.empty(); }
 
  private:
-  Operation& push(const CollectiveRequest& request, std::size_t offset, std::size_t bytes);
+  Chunk& push(const CollectiveRequest& request, std::size_t offset, std::size_t bytes);
   bool try_arrive();
   bool try_work();
   bool try_release();
   void publish(Word& word, std::uint32_t value);
-  void compare(const Operation& operation, Stages::Others others);
+  void compare(const Chunk& chunk, Stages::Others others);
   std::string disagreement(std::uint32_t sequence, int peer) const;
-  bool should_stream(const Operation& operation) const;
+  bool should_stream(const Chunk& chunk) const;
   bool all_released(std::uint32_t wanted);
   template <class WordOf>
   std::optional<Blocker> find_blocker(Stages::Others others, int root, const WordOf& word_of,
                                       std::uint32_t wanted, const char* verb) const;
-  std::optional<Blocker> not_arrived(const Operation& operation) const;
-  std::optional<Blocker> not_worked(const Operation& operation) const;
+  std::optional<Blocker> not_arrived(const Chunk& chunk) const;
+  std::optional<Blocker> not_worked(const Chunk& chunk) const;
   std::optional<Blocker> not_released(std::uint32_t wanted) const;
 
   const Control& control_;
@@ -97,7 +97,7 @@ class ChunkPipeline {
   SharingCost& sharing_cost_;
   GroupEnd& end_;
   std::vector<Word*> published_;  // words whose sleepers have not been woken yet
-  OperationQueue pending_;        // chunks released_ ... posted_ - 1
+  ChunkQueue pending_;            // chunks released_ ... posted_ - 1
   std::array<std::uint32_t, kSlots> slot_free_at_{};
   std::uint32_t next_slot_ = 0;
   std::uint64_t history_ = 0;  // fingerprint of all chunks that this rank has arrived at

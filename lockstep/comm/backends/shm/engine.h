@@ -1,7 +1,7 @@
 // The shared-memory engine: collectives and messages between the processes of one host. It does not
 // use LibTorch and has no thread of its own.
 //
-// A collective is cut into chunks, which move through three stages (control.h, operation.h):
+// A collective is cut into chunks, which move through three stages (control.h, chunk.h):
 // arrive, work, release. Every call into the engine advances all chunks (chunk_pipeline.h) and all
 // messages (channels.h) as far as possible. wait() does so until the given operation is complete:
 // it first spins, then sleeps on the words that are missing (waiter.h). Data in symmetric memory is
@@ -108,12 +108,13 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void run_unguarded(const CollectiveRequest& request, std::chrono::milliseconds timeout,
                      const std::function<void()>& meanwhile);
   std::optional<SymmetricPlace> place_to_use(const CollectiveRequest& request) const;
-  std::shared_ptr<SymmetricRange> share_range(std::size_t bytes, std::chrono::milliseconds timeout);
+  std::shared_ptr<SymmetricAllocation> share_allocation(std::size_t bytes,
+                                                        std::chrono::milliseconds timeout);
 
   EngineState state_;
   Waiter waiter_;
   SymmetricRegistry registry_;
-  std::atomic<std::uint32_t> next_range_ = 0;
+  std::atomic<std::uint32_t> next_allocation_ = 0;
 };
 
 }  // namespace lockstep::shm

@@ -34,8 +34,8 @@ std::size_t bytes_spanned(const torch::Tensor& tensor) {
 // The counterpart in the slice of `rank` of `like`, which lies at `place` in this rank's slice.
 torch::Tensor view_at(const SymmetricPlace& place, int rank, const torch::Tensor& like) {
   return torch::from_blob(
-      place.range->slice(rank) + place.offset, like.sizes(), like.strides(),
-      [segment = place.range->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
+      place.allocation->slice(rank) + place.offset, like.sizes(), like.strides(),
+      [segment = place.allocation->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
 }
 
 // Base class of both kinds of Work. It ends once and then holds its error, if any.
@@ -97,10 +97,10 @@ class ShmWork : public Work {
   std::exception_ptr error_;
 };
 
-class CollectiveWork final : public ShmWork {
+class ShmCollectiveWork final : public ShmWork {
  public:
-  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
-                 Engine::Ticket ticket)
+  ShmCollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
+                    Engine::Ticket ticket)
       : ShmWork(std::move(engine), timeout), ticket_(ticket) {}
 
  private:
@@ -159,7 +159,7 @@ class ShmBackend final : public Backend {
     const auto owners =
         std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
     const auto ticket = engine_->post(call.description, call.number, input, output, owners);
-    return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
+    return std::make_shared<ShmCollectiveWork>(engine_, timeout_, ticket);
   }
 
   // The caller holds the tensors until the operation is complete or the engine has failed and no
