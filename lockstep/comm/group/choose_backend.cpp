@@ -87,11 +87,11 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
   return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;
 }
 
-// Decides from all ranks' profiles, so that all ranks make the same decision.
+// Decides from what every rank told its peers, so that all ranks make the same decision.
 bool wants_nccl_between(const Membership& membership, const std::vector<int>& leaders) {
-  std::vector<Profile> theirs;
+  std::vector<PeerInfo> theirs;
   for (const int leader : leaders) {
-    theirs.push_back(membership.profiles[static_cast<std::size_t>(leader)]);
+    theirs.push_back(membership.peers[static_cast<std::size_t>(leader)]);
   }
   const std::string& wanted = theirs[0].leaders;
   const bool possible = each_has_a_gpu(theirs);
@@ -137,7 +137,7 @@ std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vect
     std::shared_ptr<Backend> backend;
     if (leads) backend = try_nccl_between(membership, own.host, world_ranks, why_not);
     if (all_can(membership, "NCCL between the hosts", why_not)) return backend;
-    if (membership.profiles[0].leaders == "nccl") {
+    if (membership.peers[0].leaders == "nccl") {
       throw CommError(lockstep::str("leaders nccl (LOCKSTEP_LEADERS) cannot connect the hosts; ",
                                     why_not, "; choose gloo"));
     }
@@ -151,7 +151,7 @@ std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                        std::string& why_not) {
   hierarchical::Parts parts{
       .rank = membership.rank,
-      .locations = std::vector<hierarchical::RankLocation>(membership.profiles.size()),
+      .locations = std::vector<hierarchical::RankLocation>(membership.peers.size()),
       .progress = membership.progress,
       .timeout = membership.options.timeout};
   std::vector<int> leaders;
@@ -184,17 +184,17 @@ bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<in
 
 }  // namespace
 
-bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles) {
-  return wanted == "nccl" || (wanted == "auto" && profiles.size() > 1 && each_has_a_gpu(profiles));
+bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers) {
+  return wanted == "nccl" || (wanted == "auto" && peers.size() > 1 && each_has_a_gpu(peers));
 }
 
 std::shared_ptr<Backend> choose_backend(Membership& membership) {
   const std::string& wanted = membership.options.backend;
-  if (becomes_nccl(wanted, membership.profiles)) {
+  if (becomes_nccl(wanted, membership.peers)) {
     return connect_nccl(membership, "nccl", membership.rank, membership.world_ranks,
                         membership.options.timeout, membership.parent);
   }
-  const auto hosts = ranks_by_host(membership.profiles);
+  const auto hosts = ranks_by_host(membership.peers);
   std::string why_not;
   if (wanted == "shm" || (wanted == "auto" && hosts.size() == 1)) {
     if (auto backend = try_shared_memory(membership, *membership.exchange, why_not)) return backend;
