@@ -102,7 +102,8 @@ bool Pipeline::move_all() {
         may_start_local = may_start_local && collective->all_local_started;
         may_start_across = may_start_across && all_across_started(*collective);
       }
-      std::erase_if(collectives_, [](const auto& collective) { return collective->ended; });
+      std::erase_if(collectives_,
+                    [](const auto& collective) { return collective->outcome.has_ended(); });
     }
     if (doubt_ && doubt_until_->expired()) std::rethrow_exception(doubt_);
   } catch (...) {
@@ -204,7 +205,8 @@ void Pipeline::move_until(const Condition& condition, std::chrono::milliseconds 
 }
 
 void Pipeline::wait(StagedCollective& collective, std::chrono::milliseconds timeout) {
-  move_until([&] { return collective.ended; }, timeout, [&] { time_out(collective, timeout); });
+  move_until([&] { return collective.outcome.has_ended(); }, timeout,
+             [&] { time_out(collective, timeout); });
   if (const auto error = error_of(collective)) std::rethrow_exception(error);
 }
 
@@ -224,18 +226,18 @@ void Pipeline::start_all_local(std::chrono::milliseconds timeout) {
 bool Pipeline::test(StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
   move_all();
-  return collective.ended;
+  return collective.outcome.has_ended();
 }
 
 std::exception_ptr Pipeline::error_of(const StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
-  return collective.error;
+  return collective.outcome.error();
 }
 
 // --- Ending --------------------------------------------------------------------------------------
 
-void Pipeline::end(StagedCollective& collective) {
-  collective.ended = true;
+void Pipeline::end(StagedCollective& collective, std::exception_ptr error) {
+  if (!collective.outcome.end(std::move(error))) return;
   collective.pieces.clear();  // also releases the memory that they hold
   collective.finish = nullptr;
   if (watchdog_) watchdog_->completed(collective.ticket);
@@ -249,8 +251,7 @@ void Pipeline::fail(const std::exception_ptr& error) {
   local_->abort(reason);
   if (leaders_) leaders_->abort(reason);
   for (const auto& collective : collectives_) {
-    collective->error = error;
-    end(*collective);
+    end(*collective, error);
   }
   collectives_.clear();
 }

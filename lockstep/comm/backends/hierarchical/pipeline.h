@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/hierarchical/hierarchical.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
 
@@ -40,8 +41,7 @@ struct StagedCollective {
 
   bool ups_started = false;
   bool all_local_started = false;
-  bool ended = false;
-  std::exception_ptr error;
+  Outcome outcome;
   Watchdog::Ticket ticket = 0;
 };
 
@@ -73,7 +73,7 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   bool start_stages(StagedCollective& collective, bool may_start_across);
   bool finish_if_complete(StagedCollective& collective);
   void check_network();
-  void end(StagedCollective& collective);
+  void end(StagedCollective& collective, std::exception_ptr error = nullptr);
   void fail(const std::exception_ptr& error);
   void time_out(const StagedCollective& collective, std::chrono::milliseconds timeout);
   template <class Condition>

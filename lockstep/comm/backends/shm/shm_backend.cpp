@@ -11,6 +11,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
@@ -68,7 +69,7 @@ class ShmWork : public Work {
 
   std::exception_ptr error() const final {
     const std::scoped_lock lock(mutex_);
-    return error_;
+    return outcome_.error();
   }
 
  protected:
@@ -78,23 +79,21 @@ class ShmWork : public Work {
  private:
   bool has_ended() const {
     const std::scoped_lock lock(mutex_);
-    return ended_;
+    return outcome_.has_ended();
   }
-  // Several threads may call this; only the first call has an effect.
   void end(std::exception_ptr error) {
     const std::scoped_lock lock(mutex_);
-    if (std::exchange(ended_, true)) return;
-    error_ = std::move(error);
+    outcome_.end(std::move(error));
   }
   void rethrow() const {
-    if (const auto failure = error()) std::rethrow_exception(failure);
+    const std::scoped_lock lock(mutex_);
+    outcome_.rethrow();
   }
 
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;  // guards the members below
-  bool ended_ = false;
-  std::exception_ptr error_;
+  mutable std::mutex mutex_;  // guards `outcome_`
+  Outcome outcome_;
 };
 
 class ShmCollectiveWork final : public ShmWork {
