@@ -23,12 +23,13 @@ struct ImageHeader {
   int channels = 0;  ///< of the file: 1 grey or palette, 2 grey and alpha, 3 colour, 4 RGBA or CMYK
 };
 
-/// Pixels [x, x + width) of rows [y, y + height).
+/// A part of an image in pixels: columns [left, left + width) of rows [top, top + height).
 struct ImageRegion {
-  int x = 0;
-  int y = 0;
-  int width = 0;
-  int height = 0;
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  bool operator==(const ImageRegion&) const = default;
 };
 
 /// The default limit for the size of an image: PIL's MAX_IMAGE_PIXELS, 256 MiB as RGB.
@@ -52,7 +53,7 @@ struct ImageDecoderOptions {
 ImageType image_type(std::span<const std::byte> bytes, std::string_view name);
 
 /// The region of a whole image.
-inline ImageRegion whole(const ImageHeader& header) { return {0, 0, header.width, header.height}; }
+inline ImageRegion whole(const ImageHeader& header) { return {0, 0, header.height, header.width}; }
 
 /// The number of bytes of `region` as RGB.
 inline std::size_t rgb_bytes(const ImageRegion& region) {
@@ -62,7 +63,7 @@ inline std::size_t rgb_bytes(const ImageRegion& region) {
 
 /// Throws an InternalError unless `region` is not empty and lies in width * height, and `pixels`
 /// has exactly the size of its RGB.
-void check_region(const ImageRegion& region, int width, int height,
+void check_region(const ImageRegion& region, std::int64_t width, std::int64_t height,
                   std::span<const std::uint8_t> pixels);
 
 /// Throws a DataError that begins with `name` if an image of `header` exceeds `options`, or has

@@ -23,7 +23,7 @@ class ImageDecoder {
   const ImageHeader& open(std::span<const std::byte> bytes, std::string_view name);
 
   /// jpeg_eighths() of the open image; 8 for PNG, which has no scales.
-  int eighths(const ImageRegion& region, int width, int height) const;
+  int eighths(const ImageRegion& region, std::int64_t width, std::int64_t height) const;
 
   /// Decodes `region` at the scale eighths/8. Throws an InternalError if the scale of a PNG is not
   /// 8.

@@ -58,7 +58,7 @@ struct MixChoice {
   double lambda = 1;
   /// CutMix: the rectangle that shows the partner, possibly empty. MixUp: none, and all pixels are
   /// mixed by lambda.
-  std::optional<Box> box{};
+  std::optional<ImageRegion> box{};
 
   bool operator==(const MixChoice&) const = default;
 };

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <lockstep/formats/image.h>
+
 namespace lockstep {
 
 struct ImageShape {
@@ -14,15 +16,6 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// A part of an image, in pixels.
-struct Box {
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  bool operator==(const Box&) const = default;
-};
-
 /// A view of an image's bytes, 0 to 255, without ownership: pixel (c, y, x) is at
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
 struct ImageView {
@@ -32,10 +25,10 @@ struct ImageView {
   std::int64_t row_stride = 0;
   std::int64_t pixel_stride = 0;
 
-  /// The pixels in `box`, without a copy.
-  ImageView part(const Box& box) const {
-    return {pixels + box.top * row_stride + box.left * pixel_stride,
-            {shape.channels, box.height, box.width},
+  /// The pixels in `region`, without a copy.
+  ImageView part(const ImageRegion& region) const {
+    return {pixels + region.top * row_stride + region.left * pixel_stride,
+            {shape.channels, region.height, region.width},
             channel_stride,
             row_stride,
             pixel_stride};
@@ -59,7 +52,7 @@ struct ReducedView {
   std::int64_t factor = 1;
   /// The wanted part in pixels of the full size, relative to the first pixel that `view` covers. It
   /// touches the first and the last row and column of `view`.
-  Box part{};
+  ImageRegion part{};
 
   /// A complete image at full size.
   static ReducedView full_size(const ImageView& view) {

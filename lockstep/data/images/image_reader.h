@@ -63,7 +63,7 @@ class ImageReader {
 
   /// The pixels in `part`, decoded exactly, valid until the next call of any function here. Throws
   /// a DataError that names the file if it is damaged.
-  ImageView pixels(const Box& part);
+  ImageView pixels(const ImageRegion& part);
 
   /// The pixels in `part`, to be resized to `height` x `width` by a Resampler. With
   /// Decoding::kScaled a JPEG is decoded at a half, a quarter or an eighth of its size if the
@@ -72,14 +72,14 @@ class ImageReader {
   /// shrunk as little as a reduction allows) bytes differ from those of Decoding::kExact by at most
   /// 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma with different horizontal and
   /// vertical subsampling (4:2:2, 4:1:1; rare) is less exact, because libjpeg repeats it.
-  ReducedView reduced(const Box& part, std::int64_t height, std::int64_t width);
+  ReducedView reduced(const ImageRegion& part, std::int64_t height, std::int64_t width);
 
   /// A remark of pixels() on an irregularity of the open file although its pixels are correct, as
   /// ImageDecoder::remark(); empty after show().
   std::string_view remark() const;
 
  private:
-  int eighths_for(const Box& part, std::int64_t height, std::int64_t width) const;
+  int eighths_for(const ImageRegion& part, std::int64_t height, std::int64_t width) const;
   ImageView decode(const ImageRegion& region, int eighths);
 
   ImageShape shape_;
