@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/formats/jpeg.h>
 #include <lockstep/formats/png.h>
@@ -15,7 +16,7 @@ namespace lockstep {
 
 /// A JpegDecoder and a PngDecoder behind one interface. Their headers describe use, cost,
 /// thread-safety and errors (jpeg.h has an example).
-class ImageDecoder {
+class LOCKSTEP_API ImageDecoder {
  public:
   explicit ImageDecoder(const ImageDecoderOptions& options = {}) : jpeg_(options), png_(options) {}
 

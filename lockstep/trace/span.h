@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -19,7 +20,7 @@ inline constexpr const char* kValueCategory = "value";
 inline constexpr const char* kMessageCategory = "message";
 inline constexpr const char* kSendName = "send";
 
-struct Span {
+struct LOCKSTEP_API Span {
   std::string name{};
   std::string category{};
   Clock::time_point begin{};
@@ -32,13 +33,13 @@ struct Span {
 };
 
 /// The offset of a rank's monotonic clock from rank 0's.
-struct ClockOffset {
+struct LOCKSTEP_API ClockOffset {
   std::int64_t nanoseconds = 0;              ///< add it to a time of this rank to get rank 0's time
   std::int64_t uncertainty_nanoseconds = 0;  ///< half of the round trip of the measurement
 };
 
 /// The recording of one rank.
-struct RankTrace {
+struct LOCKSTEP_API RankTrace {
   int rank = 0;
   std::string host{};  ///< empty: not known
   ClockOffset clock{};
@@ -47,7 +48,7 @@ struct RankTrace {
 
 /// Converts `trace` to text for the rank that writes the file, and back. Throws a DataError if
 /// to_text() did not make the text.
-std::string to_text(const RankTrace& trace);
-RankTrace rank_trace_from(const std::string& text);
+LOCKSTEP_API std::string to_text(const RankTrace& trace);
+LOCKSTEP_API RankTrace rank_trace_from(const std::string& text);
 
 }  // namespace lockstep

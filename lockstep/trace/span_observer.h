@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// begin() and end() are called on the thread of each SpanScope, nested like the scopes. Both must
 /// be quick and must not throw.
-class SpanObserver {
+class LOCKSTEP_API SpanObserver {
  public:
   virtual ~SpanObserver() = default;
   /// Receives the arguments of the SpanScope.
@@ -18,11 +20,11 @@ class SpanObserver {
 };
 
 namespace trace_internal {
-extern std::atomic<SpanObserver*> observer;
+extern LOCKSTEP_API std::atomic<SpanObserver*> observer;
 }
 
 /// Sets the observer; null removes it. Thread-safe. An open scope keeps the observer that it began
 /// with, so an observer must live as long as the program.
-void observe_spans(SpanObserver* observer);
+LOCKSTEP_API void observe_spans(SpanObserver* observer);
 
 }  // namespace lockstep

@@ -9,10 +9,11 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct ProcessGroupOptions {
+struct LOCKSTEP_API ProcessGroupOptions {
   /// "auto" selects NCCL if every rank's `device` is a GPU of its own, shared memory if all ranks
   /// are proven to be on one host, "hierarchical" for several hosts if at least one has several
   /// ranks, and otherwise Gloo. The other values are "shm", "gloo", "nccl" and "hierarchical". A

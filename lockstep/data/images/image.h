@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {
 
-struct ImageShape {
+struct LOCKSTEP_API ImageShape {
   std::int64_t channels = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -18,7 +19,7 @@ struct ImageShape {
 
 /// A view of an image's bytes, 0 to 255, without ownership: pixel (c, y, x) is at
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
-struct ImageView {
+struct LOCKSTEP_API ImageView {
   const std::uint8_t* pixels = nullptr;
   ImageShape shape{};
   std::int64_t channel_stride = 0;
@@ -47,7 +48,7 @@ struct ImageView {
 /// A part of an image that was decoded at 1/`factor` of its size: a pixel of `view` is the mean of
 /// `factor` x `factor` pixels. The edges of this grid rarely coincide with the edges of the part,
 /// so `view` may show a little more.
-struct ReducedView {
+struct LOCKSTEP_API ReducedView {
   ImageView view{};
   std::int64_t factor = 1;
   /// The wanted part in pixels of the full size, relative to the first pixel that `view` covers. It

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/images/image.h>
 #include <lockstep/formats/image_decoder.h>
 
@@ -18,7 +19,7 @@ namespace lockstep {
 /// Reads one image at a time, in memory that is reused from one image to the next. Not thread-safe.
 /// A source calls show() or open(). Then an engine asks for the shape, makes its random choices,
 /// and takes a part. Only that part of a file is decoded.
-class ImageReader {
+class LOCKSTEP_API ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size if a Resize shrinks it strongly, see
   /// reduced().

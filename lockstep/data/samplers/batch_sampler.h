@@ -14,19 +14,20 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 #include <lockstep/data/samplers/sampler_cursor.h>
 
 namespace lockstep {
 
-struct BatchSamplerOptions {
+struct LOCKSTEP_API BatchSamplerOptions {
   std::int64_t batch_size = 1;
   bool drop_last = false;  ///< Drop a last batch that is smaller than batch_size.
 };
 
 /// torch.utils.data.BatchSampler. Immutable and thread-safe: the batches are a function of the
 /// epoch.
-class BatchSampler {
+class LOCKSTEP_API BatchSampler {
  public:
   /// Throws a ConfigError if there is no sampler or batch_size is not positive.
   BatchSampler(std::shared_ptr<const Sampler> sampler, const BatchSamplerOptions& options);
@@ -48,7 +49,7 @@ class BatchSampler {
 
 /// A SamplerCursor that returns batches. The position counts indices, so a run can resume there
 /// with another batch size, for example after the number of ranks changed. Not thread-safe.
-class BatchCursor {
+class LOCKSTEP_API BatchCursor {
  public:
   explicit BatchCursor(const BatchSampler& sampler)
       : cursor_(sampler.sampler()), options_(sampler.options()) {}

@@ -25,6 +25,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/clip_grad_of_ranks.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
@@ -42,7 +43,7 @@ namespace lockstep {
 /// When a rank fails, or its process dies, each other rank ends the step after its current action,
 /// and the group is aborted. The failed rank throws its own error (see StepFailure), the others a
 /// CommError that names that rank.
-class DistributedPipeline {
+class LOCKSTEP_API DistributedPipeline {
  public:
   /// Collective. `stages` are the stages of this rank, in their order in the model; see Pipeline's
   /// constructor for which stages a worker has. ConfigError, on every rank, if they do not fit

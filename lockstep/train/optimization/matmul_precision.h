@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The values of torch.set_float32_matmul_precision. Convolutions are not affected: as in PyTorch,
@@ -15,9 +17,9 @@ enum class MatmulPrecision {
 };
 
 /// "highest", "high", "medium".
-const std::vector<std::string>& matmul_precision_names();
-std::string to_string(MatmulPrecision precision);
+LOCKSTEP_API const std::vector<std::string>& matmul_precision_names();
+LOCKSTEP_API std::string to_string(MatmulPrecision precision);
 /// The inverse; ConfigError for another word.
-MatmulPrecision parse_matmul_precision(const std::string& name);
+LOCKSTEP_API MatmulPrecision parse_matmul_precision(const std::string& name);
 
 }  // namespace lockstep
