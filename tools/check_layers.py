@@ -38,8 +38,7 @@ ROOMS = {
 # The folders inside rooms, from the lowest up.
 FOLDERS = {
     "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
-             "backends/shm", "backends/through_device", "backends/c10d", "backends/gloo", "backends/nccl",
-             "backends/hierarchical", "group"],
+             "backends/shm", "backends/c10d", "backends/gloo", "backends/nccl", "backends/hierarchical", "group"],
     "data": ["files", "images", "samplers", "augment", "augment/cuda", "augment/dali", "augment/dali/cuda_handles", "datasets",
              "loader", "loader/cuda", "preparation"],
     "parallel": ["base", "ddp", "comm_hooks", "zero", "pipeline/schedule", "pipeline", "data_parallel", "."],

@@ -41,42 +41,20 @@ std::string device_identity(torch::Device device, const std::string& host) {
   return lockstep::str(host, ' ', device);
 }
 
-std::string wanted_leaders(const ProcessGroupOptions& options, int world_rank) {
-  const std::string wanted =
-      options.leaders ? *options.leaders : environment_string("LOCKSTEP_LEADERS").value_or("auto");
-  if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
-    throw ConfigError(lockstep::str("rank ", world_rank, ": leaders (LOCKSTEP_LEADERS) must be ",
-                                    "one of auto, gloo, nccl, got ", wanted));
-  }
-  return wanted;
-}
-
 std::string to_text(const Profile& profile) {
   return lockstep::str(profile.backend, '\n', profile.device, '\n', profile.gpu, '\n', profile.host,
-                       '\n', profile.leaders, '\n', profile.world_rank, '\n', profile.label, '\n',
-                       profile.joined_at, '\n', profile.process);
+                       '\n', profile.world_rank, '\n', profile.label, '\n', profile.joined_at, '\n',
+                       profile.process);
 }
 
 Profile profile_of(const std::string& text) {
   Profile profile;
   std::istringstream in(text);
-  for (auto* field :
-       {&profile.backend, &profile.device, &profile.gpu, &profile.host, &profile.leaders}) {
+  for (auto* field : {&profile.backend, &profile.device, &profile.gpu, &profile.host}) {
     std::getline(in, *field);
   }
   in >> profile.world_rank >> profile.label >> profile.joined_at >> profile.process;
   return profile;
-}
-
-void check_leaders(const std::vector<Profile>& profiles) {
-  const Profile& first = profiles[0];
-  for (const Profile& profile : profiles) {
-    if (profile.leaders != first.leaders) {
-      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
-                                      " leaders ", first.leaders, ", rank ", profile.world_rank,
-                                      " leaders ", profile.leaders, " (LOCKSTEP_LEADERS)"));
-    }
-  }
 }
 
 }  // namespace
@@ -87,7 +65,6 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
           .device = c10::DeviceTypeName(options.device.type(), /*lower_case=*/true),
           .gpu = device_identity(options.device, host),
           .host = host,
-          .leaders = wanted_leaders(options, world_rank),
           .world_rank = world_rank,
           .label = label,
           .joined_at = std::time(nullptr),
@@ -109,7 +86,6 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
                                       other.device));
     }
   }
-  check_leaders(profiles);
   return profiles;
 }
 
