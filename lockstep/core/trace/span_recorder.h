@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/trace/span.h>
-#include <lockstep/trace/span_observer.h>
+#include <lockstep/core/trace/span.h>
+#include <lockstep/core/trace/span_observer.h>
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 
