@@ -33,7 +33,7 @@ packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iprou
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
 oracle_packages=(onnx==1.23.2 onnxruntime==1.32.0 pandas==3.1.1 tensorboard==2.21.0
-                 "wandb==$wandb_version")  # installed with torch in .deps/venv
+                 "wandb==$wandb_version" zizmor==1.32.0)  # installed with torch in .deps/venv
 clang_format_version=19.1.7  # other versions format some lines differently
 # MLflow's server without the dependencies that only its models need, which take half a gigabyte.
 mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_version" Flask Flask-CORS aiohttp alembic

@@ -66,11 +66,8 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto folder = find_or_download_data(
       {.name = choice.source, .directory = choice.directory, .progress = std::ref(bar)});
-  const bool train = split == "train";
-  if (choice.source == "cifar10") {
-    return load_cifar10(folder, train ? Cifar10Split::kTrain : Cifar10Split::kTest);
-  }
-  const Split part = train ? Split::kTrain : Split::kTest;
+  const Split part = split == "train" ? Split::kTrain : Split::kTest;
+  if (choice.source == "cifar10") return load_cifar10(folder, part);
   return choice.source == "mnist" ? load_mnist(folder, part) : load_cifar100(folder, part);
 }
 

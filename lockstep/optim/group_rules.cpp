@@ -25,20 +25,21 @@ void require_one_optimizer(const std::vector<ParameterGroup>& groups) {
 
 std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups) {
   require_one_optimizer(groups);
-  struct Place {
+  struct GroupEntry {
     std::size_t group;
     std::string name;
   };
-  std::unordered_map<const torch::TensorImpl*, Place> places;
+  std::unordered_map<const torch::TensorImpl*, GroupEntry> entries;
   std::unordered_map<std::string, std::size_t> names;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     groups[g].parameters = distinct(groups[g].parameters);
     for (const auto& [name, parameter] : groups[g].parameters) {
-      const auto [place, is_new] = places.emplace(parameter.unsafeGetTensorImpl(), Place{g, name});
+      const auto [entry, is_new] =
+          entries.emplace(parameter.unsafeGetTensorImpl(), GroupEntry{g, name});
       if (!is_new) {
         throw ConfigError(lockstep::str("parameter groups: '", name, "' of group ", g,
-                                        " is in group ", place->second.group, " as '",
-                                        place->second.name, "'; a parameter belongs to one group"));
+                                        " is in group ", entry->second.group, " as '",
+                                        entry->second.name, "'; a parameter belongs to one group"));
       }
       if (!names.emplace(name, g).second) {
         throw ConfigError(lockstep::str("parameter groups: two parameters have the name '", name,

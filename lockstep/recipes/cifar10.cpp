@@ -13,10 +13,10 @@ RecipeData load_photographs(const RecipeDataOptions& options) {
                                                 .directory = options.directory,
                                                 .may_download = options.may_download,
                                                 .progress = options.progress});
-  check_cifar10(directory, Cifar10Split::kTest);  // fail now and not after an epoch
+  check_cifar10(directory, Split::kTest);  // fail now and not after an epoch
   return {.description = "CIFAR-10",
-          .train = load_cifar10(directory, Cifar10Split::kTrain),
-          .load_test = [directory] { return load_cifar10(directory, Cifar10Split::kTest); }};
+          .train = load_cifar10(directory, Split::kTrain),
+          .load_test = [directory] { return load_cifar10(directory, Split::kTest); }};
 }
 
 std::unique_ptr<Task> make_photograph_task(const TaskOptions&) {

@@ -11,12 +11,12 @@ Canvas::Canvas(std::int64_t height, std::int64_t width, Color background)
   fill({0, 0}, height, width, background);
 }
 
-Color Canvas::at(Place place) const {
-  const std::uint8_t* pixel = picture_.pixel(place.x, place.y);
+Color Canvas::at(PixelPosition position) const {
+  const std::uint8_t* pixel = picture_.pixel(position.x, position.y);
   return {pixel[0], pixel[1], pixel[2]};
 }
 
-void Canvas::fill(Place corner, std::int64_t height, std::int64_t width, Color color) {
+void Canvas::fill(PixelPosition corner, std::int64_t height, std::int64_t width, Color color) {
   const auto [x, y] = corner;
   LOCKSTEP_CHECK(x >= 0 && y >= 0 && height >= 0 && width >= 0 && y + height <= picture_.height &&
                      x + width <= picture_.width,
@@ -32,7 +32,7 @@ void Canvas::fill(Place corner, std::int64_t height, std::int64_t width, Color c
   }
 }
 
-void Canvas::draw(Place corner, const Picture& picture, std::int64_t scale) {
+void Canvas::draw(PixelPosition corner, const Picture& picture, std::int64_t scale) {
   for (std::int64_t y = 0; y < picture.height; ++y) {
     for (std::int64_t x = 0; x < picture.width; ++x) {
       const std::uint8_t* pixel = picture.pixel(x, y);
@@ -42,7 +42,7 @@ void Canvas::draw(Place corner, const Picture& picture, std::int64_t scale) {
   }
 }
 
-void Canvas::write(Place corner, std::string_view text, Color color, std::int64_t scale) {
+void Canvas::write(PixelPosition corner, std::string_view text, Color color, std::int64_t scale) {
   for (const Glyph& glyph : glyphs_of(text)) {
     for (int y = 0; y < kGlyphHeight; ++y) {
       for (int x = 0; x < kGlyphWidth; ++x) {

@@ -35,10 +35,10 @@ struct Picture {
 };
 
 /// The position of a corner, in pixels from the upper left.
-struct Place {
+struct PixelPosition {
   std::int64_t x = 0;
   std::int64_t y = 0;
-  bool operator==(const Place&) const = default;
+  bool operator==(const PixelPosition&) const = default;
 };
 
 /// A picture to draw on; InternalError for drawing outside it. For one thread at a time.
@@ -47,13 +47,13 @@ class Canvas {
   Canvas(std::int64_t height, std::int64_t width, Color background);
 
   const Picture& picture() const { return picture_; }
-  Color at(Place place) const;
+  Color at(PixelPosition position) const;
 
-  void fill(Place corner, std::int64_t height, std::int64_t width, Color color);
+  void fill(PixelPosition corner, std::int64_t height, std::int64_t width, Color color);
   /// Draws every pixel of `picture` as a square of `scale` pixels.
-  void draw(Place corner, const Picture& picture, std::int64_t scale = 1);
+  void draw(PixelPosition corner, const Picture& picture, std::int64_t scale = 1);
   /// Writes in the font of bitmap_font.h, enlarged by `scale`.
-  void write(Place corner, std::string_view text, Color color, std::int64_t scale = 1);
+  void write(PixelPosition corner, std::string_view text, Color color, std::int64_t scale = 1);
 
   /// The canvas as the content of a PNG file.
   std::string png() const;

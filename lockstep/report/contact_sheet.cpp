@@ -87,7 +87,7 @@ ContactSheet::ContactSheet(ContactSheetLayout layout)
       first_row_(header_height(layout_, notes_.size())),
       canvas_(blank(layout_, first_row_)) {
   const std::int64_t text_width = width() - 2 * kMargin;
-  Place at = {kMargin, kMargin};
+  PixelPosition at = {kMargin, kMargin};
   const std::int64_t scale = title_scale(layout_);
   canvas_.write(at, cut_text(layout_.title, columns_in(text_width, scale)), kInk, scale);
   at.y += scale * kLine;
@@ -103,14 +103,15 @@ ContactSheet::ContactSheet(ContactSheetLayout layout)
   }
 }
 
-Place ContactSheet::cell(std::int64_t row, std::int64_t column) const {
+PixelPosition ContactSheet::cell(std::int64_t row, std::int64_t column) const {
   const auto columns = static_cast<std::int64_t>(layout_.column_titles.size());
   LOCKSTEP_CHECK(row >= 0 && row < layout_.rows && column >= 0 && column < columns, "cell (", row,
                  ", ", column, ") of a sheet of ", layout_.rows, "x", columns);
   return {left_of(layout_, column), first_row_ + row * row_height(layout_)};
 }
 
-Place ContactSheet::caption(std::int64_t row, std::int64_t column, std::int64_t line) const {
+PixelPosition ContactSheet::caption(std::int64_t row, std::int64_t column,
+                                    std::int64_t line) const {
   const auto [x, y] = cell(row, column);
   return {x, y + layout_.cell_height + (kCaption + line * kLine) * text_scale_};
 }

@@ -45,9 +45,9 @@ class ContactSheet {
             const std::vector<std::string>& caption);
 
   /// The upper left corner of a cell, and of a picture that fills it.
-  Place cell(std::int64_t row, std::int64_t column) const;
+  PixelPosition cell(std::int64_t row, std::int64_t column) const;
   /// The upper left corner of a line of a cell's caption.
-  Place caption(std::int64_t row, std::int64_t column, std::int64_t line) const;
+  PixelPosition caption(std::int64_t row, std::int64_t column, std::int64_t line) const;
 
   const Canvas& canvas() const { return canvas_; }
   std::string png() const { return canvas_.png(); }

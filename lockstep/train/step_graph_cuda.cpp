@@ -33,7 +33,7 @@ class CudaStepGraph final : public StepGraph {
     c10::cuda::CUDACachingAllocator::emptyCache();
     on_stream([&] {
       pool_ = at::cuda::graph_pool_handle();
-      begin_capture();
+      recovering([&] { graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); });
       try {
         work();
       } catch (...) {
@@ -67,35 +67,50 @@ class CudaStepGraph final : public StepGraph {
     event.block(then);
   }
 
-  // If the driver refuses to end the capture, LibTorch's allocators of device and pinned memory
-  // still consider it under way, and the first would keep all freed memory that another stream has
-  // used.
   void end_capture() {
+    recovering([&] { graph_.capture_end(); });
+  }
+
+  // If the driver refuses to begin or end a capture, LibTorch still considers it under way. Its
+  // allocator of device memory then keeps all freed memory that another stream has used, and its
+  // generator refuses to draw outside a graph.
+  template <class Function>
+  void recovering(const Function& function) {
     try {
-      graph_.capture_end();
+      function();
     } catch (...) {
-      give_up_pool();
+      give_up_pool(pool_);
+      release_generator();
       throw;
     }
   }
 
-  void begin_capture() {
-    try {
-      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-    } catch (...) {
-      give_up_pool();
-      throw;
-    }
-  }
-
-  void give_up_pool() noexcept {
+  void give_up_pool(c10::MempoolId_t pool) noexcept {
     namespace device_allocator = c10::cuda::CUDACachingAllocator;
     const c10::DeviceIndex index = stream_.device_index();
-    give_up([&] { device_allocator::endAllocateToPool(index, pool_); });
-    give_up([&] { device_allocator::releasePool(index, pool_); });
+    give_up([&] { device_allocator::endAllocateToPool(index, pool); });
+    give_up([&] { device_allocator::releasePool(index, pool); });
     at::HostAllocator* const pinned = at::getHostAllocator(at::kCUDA);
-    give_up([&] { pinned->end_allocate_to_pool(pool_); });
-    give_up([&] { pinned->release_pool(pool_); });
+    give_up([&] { pinned->end_allocate_to_pool(pool); });
+    give_up([&] { pinned->release_pool(pool); });
+  }
+
+  // The end of any later capture has this effect. Newer versions of LibTorch (after 2.11) do not
+  // need it.
+  void release_generator() noexcept {
+    give_up([&] {
+      const torch::Tensor number = torch::zeros({}, device_);
+      const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+      at::cuda::CUDAGraph graph;
+      try {
+        graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+        number.add_(1);
+        graph.capture_end();
+      } catch (...) {
+        give_up_pool(pool);
+        throw;
+      }
+    });
   }
 
   // LibTorch may have done this part before it failed, and then throws.
@@ -104,7 +119,7 @@ class CudaStepGraph final : public StepGraph {
     try {
       function();
     } catch (const std::exception& error) {
-      log_debug("the memory of a CUDA graph: ", first_line(error));
+      log_debug("recovery from the failed capture of a CUDA graph: ", first_line(error));
     }
   }
 

@@ -62,8 +62,7 @@ void TrainingRun::tell_late_reports(bool all) {
 // Called at the end of an epoch, whose time ends when the device has finished the last step.
 void TrainingRun::settle_times() {
   tell_late_reports(/*all=*/true);
-  if (!device_timer_) return;
-  device_timer_->settle();
+  if (device_timer_) device_timer_->settle();
   strategy_.settle_phases(phases_);
 }
 

@@ -33,13 +33,10 @@ TEST(Cifar10Dataset, SplitsAreTheRightFiles) {
   write_batches(directory, "plain/");
   write_batches(directory, "archive/cifar-10-batches-bin/");
   struct Case {
-    Cifar10Split split;
+    Split split;
     std::vector<int> batches;
   };
-  const Case cases[] = {{Cifar10Split::kTrain, {1, 2, 3, 4, 5}},
-                        {Cifar10Split::kTest, {6}},
-                        {Cifar10Split::kTrainWithoutHeldOut, {1, 2, 3, 4}},
-                        {Cifar10Split::kHeldOut, {5}}};
+  const Case cases[] = {{Split::kTrain, {1, 2, 3, 4, 5}}, {Split::kTest, {6}}};
   for (const char* folder : {"plain", "archive"}) {
     for (const Case& c : cases) {
       const ImageDataset dataset = load_cifar10(directory / folder, c.split);
@@ -77,14 +74,14 @@ TEST(Cifar10Dataset, RefusesWhatIsWrong) {
   for (const Case& c : cases) {
     const TemporaryDirectory directory;
     directory.write(c.file, c.content);
-    EXPECT_THAT(message_of<DataError>([&] { load_cifar10(directory.path(), Cifar10Split::kTest); }),
+    EXPECT_THAT(message_of<DataError>([&] { load_cifar10(directory.path(), Split::kTest); }),
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr(directory.path().string())));
   }
 }
 
 TEST(Cifar10Dataset, TheRealOne) {
   LOCKSTEP_SKIP_WITHOUT("cifar10");
-  const ImageDataset dataset = load_cifar10(*real_data("cifar10"), Cifar10Split::kTrain);
+  const ImageDataset dataset = load_cifar10(*real_data("cifar10"), Split::kTrain);
   ASSERT_EQ(dataset.size(), 50'000);
   const int first_labels[] = {6, 9, 9, 4, 1};  // frog, truck, truck, deer, automobile
   for (int i = 0; i < 5; ++i) EXPECT_EQ(dataset.label(i), first_labels[i]);

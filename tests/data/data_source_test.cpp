@@ -210,7 +210,7 @@ TEST_F(DataSource, ACacheThatCannotBeLookedIntoIsEmpty) {
   set("XDG_CACHE_HOME", (directory_ / std::string(300, 'x')).string());
   EXPECT_EQ(find_data({.name = "mnist"}), std::nullopt);
   EXPECT_THROW(find_or_download_data({.name = "mnist"}), DataError);
-  EXPECT_THROW(load_cifar10(directory_ / std::string(300, 'x'), Cifar10Split::kTest), DataError);
+  EXPECT_THROW(load_cifar10(directory_ / std::string(300, 'x'), Split::kTest), DataError);
 }
 
 TEST_F(DataSource, AMirrorWithWrongFilesIsRefused) {

@@ -162,7 +162,7 @@ void replicate(Net net, const torch::Tensor& x, const torch::Tensor& y) {
 void datasets(const std::filesystem::path& root, const torch::Tensor& images,
               const torch::Tensor& labels, const std::vector<std::int64_t>& indices) {
   ImageDataset digits = load_mnist(root, Split::kTrain);
-  ImageDataset objects = load_cifar10(root, Cifar10Split::kTest);
+  ImageDataset objects = load_cifar10(root, Split::kTest);
   ImageDataset photos = load_image_folder(root);
   ImageDataset tensors = image_dataset(images, labels, /*num_classes=*/10);
   const auto parts = random_split(digits, {0.9, 0.1}, /*seed=*/1);

@@ -14,12 +14,13 @@
 
 #include <lockstep/core/error.h>
 #include <tests/support/gpu.h>
-#include <tests/support/groups.h>
+#include <tests/support/gpu_ranks.h>
 
 namespace lockstep {
 namespace {
 
 using testing_support::kGpu;
+using testing_support::kNoGpu;
 using testing_support::no_errors;
 using torch::Tensor;
 
@@ -124,31 +125,19 @@ TEST(SyncBatchNormOnGpu, OverNcclIsThatOfACpu) {
   }
 }
 
-// As processes: two ranks' backwards on one GPU would share that GPU's thread of autograd.
 TEST(SyncBatchNormOnGpu, OfTwoRanksIsThatOfTheWholeBatch) {
-  constexpr const char* kNoGpu = "no GPU";
-  const int fd = listen_on("127.0.0.1", 0);
-  const auto errors = testing_support::run_processes(
-      2,
-      [&](int rank) {
-        if (!torch::cuda::is_available()) throw Error(kNoGpu);
-        auto group =
-            init_process_group({.timeout = std::chrono::seconds(60),
-                                .device = kGpu,
-                                .environment = testing_support::environment_of(rank, 2, fd)});
-        for (const GpuNormCase& each : {GpuNormCase{"even", {3, 3}}, GpuNormCase{"uneven", {5, 1}},
-                                        GpuNormCase{"channels_last", {3, 2}, torch::kFloat32, true},
-                                        GpuNormCase{"one has nothing", {0, 4}}}) {
-          try {
-            check_rank(each, group);
-          } catch (const std::exception& error) {
-            throw Error(str(each.name, ": ", error.what()));
-          }
-        }
-      },
-      std::chrono::seconds(120));
-  close(fd);
-  if (errors[0] == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  const auto errors = testing_support::run_two_ranks_on_a_gpu([](const ProcessGroup& group) {
+    for (const GpuNormCase& each : {GpuNormCase{"even", {3, 3}}, GpuNormCase{"uneven", {5, 1}},
+                                    GpuNormCase{"channels_last", {3, 2}, torch::kFloat32, true},
+                                    GpuNormCase{"one has nothing", {0, 4}}}) {
+      try {
+        check_rank(each, group);
+      } catch (const std::exception& error) {
+        throw Error(str(each.name, ": ", error.what()));
+      }
+    }
+  });
+  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 

@@ -61,7 +61,7 @@ TEST(BitmapFont, WrapsText) {
 
 // The number of pixels in which `canvas` differs from `text` drawn at `corner`; 0 if the text is
 // there.
-int differences(const Canvas& canvas, Place corner, std::string_view text, int scale) {
+int differences(const Canvas& canvas, PixelPosition corner, std::string_view text, int scale) {
   int count = 0;
   const auto glyphs = glyphs_of(text);
   const Color paper = canvas.at({0, 0});

@@ -239,9 +239,15 @@ class FarGuard final : public c10::impl::DeviceGuardImplInterface {
     const auto point = queue.push([reached] { *reached = static_cast<double>(work_done); });
     *static_cast<FarEvent*>(*event) = {&queue, point, 0, std::move(reached)};
   }
+  // Throws where CUDA does: between events that the device has not reached.
   double elapsedTime(void* earlier, void* later, c10::DeviceIndex) const override {
-    return *static_cast<FarEvent*>(later)->reached_ms -
-           *static_cast<FarEvent*>(earlier)->reached_ms;
+    const auto reached = [](void* event) {
+      const FarEvent& asked = *static_cast<FarEvent*>(event);
+      TORCH_CHECK(asked.reached_ms, "the event has no timing");
+      TORCH_CHECK(asked.queue->has_reached(asked.point), "the event has not been reached");
+      return *asked.reached_ms;
+    };
+    return reached(later) - reached(earlier);
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
@@ -435,7 +441,24 @@ at::Tensor near(const at::Tensor& tensor) {
       tensor.options().device(at::kCPU).requires_grad(false));
 }
 
+// As on CUDA, the copy is work of the source's stream. It waits for the target's stream, which then
+// waits for it.
+at::Tensor copy_between_devices(const at::Tensor& from, const at::Tensor& to) {
+  Queue& queue = queue_of(stream_of_thread(from.device()));
+  Queue& other = queue_of(stream_of_thread(to.device()));
+  queue.push([&other, point = other.end()] { other.run_to(point); });
+  const std::uint64_t copied = queue.push([source = near(from), target = near(to)] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    target.copy_(source);
+  });
+  other.push([&queue, copied] { queue.run_to(copied); });
+  return to;
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (!from.is_cpu() && !to.is_cpu() && from.device() != to.device()) {
+    return copy_between_devices(from, to);
+  }
   const at::Tensor& there = from.is_privateuseone() ? from : to;
   Queue& queue = queue_of(stream_of_thread(there.device()));
   const bool reads = to.is_cpu();

@@ -230,6 +230,20 @@ TEST_F(DeviceRun, PhasesOfAPipelineAreTheDevicesTime) {
       run_task(task, {.strategy = "pipeline", .options = two}, far_device::device(0), 5), 2);
 }
 
+// The host's clock measures the first stage. The run itself is on a CPU, so that only the strategy
+// has times of a device. An epoch's report contains those of its last step.
+TEST_F(DeviceRun, PhasesOfALaterStageOnADeviceAreInTheirEpoch) {
+  const StrategyOptions two{.devices = {torch::kCPU, far_device::device(0)}, .micro_batches = 2};
+  const ClassificationTask task = make_staged_task(make_staged_net());
+  const DeviceOutcome outcome =
+      run_task(task, {.strategy = "pipeline", .options = two}, torch::kCPU, 1);
+  ASSERT_THAT(outcome.heard.epochs, SizeIs(2));
+  for (const EpochReport& epoch : outcome.heard.epochs) {
+    EXPECT_GT(epoch.phases.forward, 0.001);
+    EXPECT_GT(epoch.phases.backward, 0.001);
+  }
+}
+
 TEST_F(DeviceRun, ATimerForgetsNothingAndKeepsFewEvents) {
   PhaseTimer timer(far_device::device());
   double seconds = 0;

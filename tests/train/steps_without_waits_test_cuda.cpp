@@ -1,5 +1,6 @@
-// Steps on a GPU in which the host waits for nothing: under LibTorch's own check, a call that waits
-// throws. device_run_test.cpp counts the waits without a GPU.
+// Steps on a GPU in which the host waits for nothing. LibTorch's own check makes an operator or
+// copy that waits throw, but does not notice waits for an event or a stream; device_run_test.cpp
+// counts those on a simulated device.
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>

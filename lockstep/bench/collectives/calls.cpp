@@ -32,7 +32,7 @@ BenchCall::BenchCall(ProcessGroup group, const BenchCase& which)
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype_));
   const std::int64_t parts = is_divided(collective_) ? group_.size() : 1;
   elements_ = std::max<std::int64_t>(which.bytes / element / parts, 1) * parts;
-  if (collective_ == BenchCollective::kBarrier) elements_ = 0;
+  if (collective_ == CallKind::kBarrier) elements_ = 0;
   make_buffers(which.symmetric);
   run_ = make_call(which.algorithm);
 }
@@ -46,33 +46,34 @@ void BenchCall::make_buffers(bool symmetric) {
   const bool root = group_.rank() == kRoot;
   const std::int64_t part = elements_ / group_.size();
   switch (collective_) {
-    case BenchCollective::kBarrier:
+    case CallKind::kBarrier:
       break;
-    case BenchCollective::kAllReduce:
-    case BenchCollective::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kReduce:
       given_ = result_ = make(elements_, symmetric);
       break;
-    case BenchCollective::kBroadcast:
-    case BenchCollective::kSendRecv:
+    case CallKind::kBroadcast:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       given_ = result_ = make(elements_, symmetric);
       break;
-    case BenchCollective::kAllGather:
+    case CallKind::kAllGather:
       given_ = make(part, symmetric);
       result_ = make(elements_, symmetric);
       break;
-    case BenchCollective::kGather:
+    case CallKind::kGather:
       given_ = make(part, symmetric);
       if (root || symmetric) result_ = make(elements_, symmetric);
       break;
-    case BenchCollective::kScatter:
+    case CallKind::kScatter:
       if (root || symmetric) given_ = make(elements_, symmetric);
       result_ = make(part, symmetric);
       break;
-    case BenchCollective::kReduceScatter:
+    case CallKind::kReduceScatter:
       given_ = make(elements_, symmetric);
       result_ = make(part, symmetric);
       break;
-    case BenchCollective::kAllToAll:
+    case CallKind::kAllToAll:
       given_ = make(elements_, symmetric);
       result_ = make(elements_, symmetric);
   }
@@ -84,27 +85,28 @@ std::function<void()> BenchCall::make_call(Algorithm algorithm) {
     return root ? whole.chunk(group_.size()) : Tensors{};
   };
   switch (collective_) {
-    case BenchCollective::kBarrier:
+    case CallKind::kBarrier:
       return [this] { group_.barrier(); };
-    case BenchCollective::kAllReduce:
+    case CallKind::kAllReduce:
       return [this, algorithm] { group_.all_reduce(given_, ReduceOp::kSum, algorithm); };
-    case BenchCollective::kReduce:
+    case CallKind::kReduce:
       return [this] { group_.reduce(given_, kRoot); };
-    case BenchCollective::kBroadcast:
+    case CallKind::kBroadcast:
       return [this] { group_.broadcast(given_, kRoot); };
-    case BenchCollective::kSendRecv:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       if (root) return [this] { group_.send(given_, kReceiver); };
       if (group_.rank() == kReceiver) return [this] { group_.recv(result_, kRoot); };
       return [] {};
-    case BenchCollective::kAllGather:
+    case CallKind::kAllGather:
       return [this] { group_.all_gather_into_tensor(result_, given_); };
-    case BenchCollective::kGather:
+    case CallKind::kGather:
       return [this, outputs = pieces(result_)] { group_.gather(given_, outputs, kRoot); };
-    case BenchCollective::kScatter:
+    case CallKind::kScatter:
       return [this, inputs = pieces(given_)] { group_.scatter(result_, inputs, kRoot); };
-    case BenchCollective::kReduceScatter:
+    case CallKind::kReduceScatter:
       return [this] { group_.reduce_scatter_tensor(result_, given_); };
-    case BenchCollective::kAllToAll:
+    case CallKind::kAllToAll:
       return [this] { group_.all_to_all_single(result_, given_); };
   }
   LOCKSTEP_CHECK(false, "unknown collective");
@@ -112,11 +114,11 @@ std::function<void()> BenchCall::make_call(Algorithm algorithm) {
 
 WorkPtr BenchCall::start() {
   switch (collective_) {
-    case BenchCollective::kAllReduce:
+    case CallKind::kAllReduce:
       return group_.async_all_reduce(given_, ReduceOp::kSum, algorithm_);
-    case BenchCollective::kReduceScatter:
+    case CallKind::kReduceScatter:
       return group_.async_reduce_scatter_tensor(result_, given_);
-    case BenchCollective::kAllGather:
+    case CallKind::kAllGather:
       return group_.async_all_gather_into_tensor(result_, given_);
     default:
       return nullptr;
@@ -131,25 +133,26 @@ void BenchCall::write(int call) {
 int BenchCall::expected(int call) const {
   const int rank = group_.rank(), last = group_.size() - 1;
   switch (collective_) {
-    case BenchCollective::kBarrier:
+    case CallKind::kBarrier:
       return -1;
-    case BenchCollective::kReduce:
-    case BenchCollective::kAllReduce:
-    case BenchCollective::kReduceScatter: {
-      if (collective_ == BenchCollective::kReduce && rank != kRoot) return -1;
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kReduceScatter: {
+      if (collective_ == CallKind::kReduce && rank != kRoot) return -1;
       int sum = 0;
       for (int r = 0; r < group_.size(); ++r) sum += value_of(r, call);
       return dtype_ == torch::kBool ? std::min(sum, 1) : sum;
     }
-    case BenchCollective::kBroadcast:
-    case BenchCollective::kScatter:
+    case CallKind::kBroadcast:
+    case CallKind::kScatter:
       return value_of(kRoot, call);
-    case BenchCollective::kSendRecv:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       return rank == kReceiver ? value_of(kRoot, call) : -1;
-    case BenchCollective::kGather:
+    case CallKind::kGather:
       return rank == kRoot ? value_of(last, call) : -1;
-    case BenchCollective::kAllGather:
-    case BenchCollective::kAllToAll:
+    case CallKind::kAllGather:
+    case CallKind::kAllToAll:
       return value_of(last, call);
   }
   return -1;
@@ -159,8 +162,8 @@ void BenchCall::check(int call) const {
   const int want = expected(call);
   if (want < 0) return;
   const auto got = result_[-1].item<double>();
-  LOCKSTEP_CHECK(got == want, "rank ", group_.rank(), ": ", bench_collective_name(collective_),
-                 " of ", bytes(), " bytes gave ", got, ", expected ", want);
+  LOCKSTEP_CHECK(got == want, "rank ", group_.rank(), ": ", bench_call_name(collective_), " of ",
+                 bytes(), " bytes gave ", got, ", expected ", want);
 }
 
 double BenchCall::memory_needed(const BenchCase& which, int ranks) {

@@ -16,7 +16,7 @@ namespace lockstep {
 torch::ScalarType scalar_type_of(DataType type);
 
 struct BenchCase {
-  BenchCollective collective = BenchCollective::kAllReduce;
+  CallKind collective = CallKind::kAllReduce;
   Algorithm algorithm = Algorithm::kAuto;  ///< for all_reduce
   torch::ScalarType dtype = torch::kFloat32;
   std::int64_t bytes = 0;  ///< requested size of the larger buffer
@@ -53,7 +53,7 @@ class BenchCall {
   int expected(int call) const;
 
   ProcessGroup group_;
-  const BenchCollective collective_;
+  const CallKind collective_;
   Algorithm algorithm_ = Algorithm::kAuto;
   const torch::ScalarType dtype_;
   std::int64_t elements_ = 0;

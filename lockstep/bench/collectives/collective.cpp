@@ -2,71 +2,47 @@
 
 namespace lockstep {
 
-const char* bench_collective_name(BenchCollective collective) {
-  switch (collective) {
-    case BenchCollective::kAllReduce:
-      return "all_reduce";
-    case BenchCollective::kBroadcast:
-      return "broadcast";
-    case BenchCollective::kReduce:
-      return "reduce";
-    case BenchCollective::kAllGather:
-      return "all_gather";
-    case BenchCollective::kGather:
-      return "gather";
-    case BenchCollective::kScatter:
-      return "scatter";
-    case BenchCollective::kReduceScatter:
-      return "reduce_scatter";
-    case BenchCollective::kAllToAll:
-      return "all_to_all";
-    case BenchCollective::kSendRecv:
-      return "send_recv";
-    case BenchCollective::kBarrier:
-      return "barrier";
-  }
-  return "?";
+const char* bench_call_name(CallKind kind) {
+  return kind == CallKind::kSend ? "send_recv" : call_name(kind);
 }
 
-std::optional<BenchCollective> bench_collective_from_name(const std::string& name) {
-  for (const BenchCollective collective : all_bench_collectives()) {
-    if (name == bench_collective_name(collective)) return collective;
+std::optional<CallKind> bench_call_from_name(const std::string& name) {
+  for (const CallKind kind : all_bench_calls()) {
+    if (name == bench_call_name(kind)) return kind;
   }
   return std::nullopt;
 }
 
-const std::vector<BenchCollective>& all_bench_collectives() {
-  static const std::vector<BenchCollective> collectives = {
-      BenchCollective::kAllReduce,     BenchCollective::kBroadcast, BenchCollective::kReduce,
-      BenchCollective::kAllGather,     BenchCollective::kGather,    BenchCollective::kScatter,
-      BenchCollective::kReduceScatter, BenchCollective::kAllToAll,  BenchCollective::kSendRecv,
-      BenchCollective::kBarrier};
-  return collectives;
+const std::vector<CallKind>& all_bench_calls() {
+  static const std::vector<CallKind> kinds = {
+      CallKind::kAllReduce, CallKind::kBroadcast, CallKind::kReduce,        CallKind::kAllGather,
+      CallKind::kGather,    CallKind::kScatter,   CallKind::kReduceScatter, CallKind::kAllToAll,
+      CallKind::kSend,      CallKind::kBarrier};
+  return kinds;
 }
 
-bool is_divided(BenchCollective collective) {
-  switch (collective) {
-    case BenchCollective::kAllGather:
-    case BenchCollective::kGather:
-    case BenchCollective::kScatter:
-    case BenchCollective::kReduceScatter:
-    case BenchCollective::kAllToAll:
+bool is_divided(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllGather:
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
       return true;
     default:
       return false;
   }
 }
 
-bool is_in_place(BenchCollective collective) {
-  return collective == BenchCollective::kAllReduce || collective == BenchCollective::kBroadcast ||
-         collective == BenchCollective::kReduce;
+bool is_in_place(CallKind kind) {
+  return kind == CallKind::kAllReduce || kind == CallKind::kBroadcast || kind == CallKind::kReduce;
 }
 
-double bus_factor(BenchCollective collective, int ranks) {
+double bus_factor(CallKind kind, int ranks) {
   const double n = ranks;
-  if (collective == BenchCollective::kAllReduce) return 2 * (n - 1) / n;
-  if (is_divided(collective)) return (n - 1) / n;
-  return collective == BenchCollective::kBarrier ? 0 : 1;
+  if (kind == CallKind::kAllReduce) return 2 * (n - 1) / n;
+  if (is_divided(kind)) return (n - 1) / n;
+  return kind == CallKind::kBarrier ? 0 : 1;
 }
 
 }  // namespace lockstep

@@ -43,9 +43,9 @@ std::int64_t memory_limit() {
 }
 
 // Whether BenchCall::start() supports it.
-bool has_asynchronous_form(BenchCollective collective) {
-  return collective == BenchCollective::kAllReduce ||
-         collective == BenchCollective::kReduceScatter || collective == BenchCollective::kAllGather;
+bool has_asynchronous_form(CallKind collective) {
+  return collective == CallKind::kAllReduce || collective == CallKind::kReduceScatter ||
+         collective == CallKind::kAllGather;
 }
 
 class Measurement {
@@ -59,13 +59,13 @@ class Measurement {
     const std::vector<bool> memories = memories_to_measure();
     say(lockstep::str(group_.backend(), ", ", group_.size(), " ranks, ",
                       data_type_name(settings_.type), "\n", bench_comm_heading()));
-    for (const BenchCollective collective : settings_.collectives) {
-      const bool chooses = collective == BenchCollective::kAllReduce;
+    for (const CallKind collective : settings_.collectives) {
+      const bool chooses = collective == CallKind::kAllReduce;
       const std::vector<Algorithm> native{Algorithm::kNative};
       for (const Algorithm algorithm : chooses ? settings_.algorithms : native) {
         for (const std::int64_t bytes : sizes_of(collective)) {
           for (const bool symmetric : memories) {
-            if (collective == BenchCollective::kBarrier && symmetric != memories[0]) continue;
+            if (collective == CallKind::kBarrier && symmetric != memories[0]) continue;
             measure({collective, algorithm, scalar_type_of(settings_.type), bytes, symmetric});
           }
         }
@@ -91,15 +91,15 @@ class Measurement {
     return memories;
   }
 
-  std::vector<std::int64_t> sizes_of(BenchCollective collective) const {
-    if (collective == BenchCollective::kBarrier) return {0};
+  std::vector<std::int64_t> sizes_of(CallKind collective) const {
+    if (collective == CallKind::kBarrier) return {0};
     return settings_.sizes;
   }
 
   void measure(const BenchCase& which) {
     const double needed = BenchCall::memory_needed(which, group_.size());
     if (needed > memory_limit_) {
-      say(lockstep::str("left out: ", bench_collective_name(which.collective), " of ",
+      say(lockstep::str("left out: ", bench_call_name(which.collective), " of ",
                         binary_bytes_text(static_cast<double>(which.bytes)),
                         ", for which there is no ", binary_bytes_text(needed), " of memory"));
       return;
@@ -108,7 +108,7 @@ class Measurement {
     const std::vector<double> mine = time_calls(call);
     std::vector<std::vector<double>> all = gather_all(start_line_, mine);
     // The sender's part of a message may end long before the message has arrived.
-    if (which.collective == BenchCollective::kSendRecv) all = {all[1]};
+    if (which.collective == CallKind::kSend) all = {all[1]};
     std::vector<double> slowest = all[0];
     for (const auto& rank : all) {
       for (std::size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
@@ -141,7 +141,7 @@ class Measurement {
 
   void trace(const BenchCommRow& row, BenchCall& call) {
     const std::string name =
-        lockstep::str(bench_collective_name(row.collective), ' ', row.algorithm, ' ', row.bytes,
+        lockstep::str(bench_call_name(row.collective), ' ', row.algorithm, ' ', row.bytes,
                       " bytes ", row.symmetric ? "symmetric" : "private");
     int number = 0;
     const auto call_once = [&] {

@@ -34,7 +34,7 @@ BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds
 std::string to_json(const std::vector<BenchCommRow>& rows) {
   auto json = nlohmann::ordered_json::array();
   for (const BenchCommRow& row : rows) {
-    json.push_back({{"collective", bench_collective_name(row.collective)},
+    json.push_back({{"collective", bench_call_name(row.collective)},
                     {"algorithm", row.algorithm},
                     {"backend", row.backend},
                     {"ranks", row.ranks},
@@ -66,7 +66,7 @@ std::string table_line(const BenchCommRow& row) {
       row.beside_us ? str("  beside computing ", short_number(*row.beside_us),
                           " us, of which it takes ", short_number(row.taken_us.value_or(0)))
                     : "";
-  return line_of({bench_collective_name(row.collective), row.algorithm,
+  return line_of({bench_call_name(row.collective), row.algorithm,
                   row.bytes == 0 ? "-" : binary_bytes_text(static_cast<double>(row.bytes)),
                   row.symmetric ? "symmetric" : "private", short_number(row.median_us),
                   short_number(row.min_us), short_number(row.max_us),

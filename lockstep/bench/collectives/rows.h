@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct BenchCommRow {
-  BenchCollective collective = BenchCollective::kAllReduce;
+  CallKind collective = CallKind::kAllReduce;
   std::string algorithm;
   std::string backend;
   int ranks = 0;

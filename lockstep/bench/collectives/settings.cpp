@@ -19,16 +19,16 @@ constexpr const char* kDefaultBytes = "1MiB";  // for --explain
 // Up to this number of ranks, sums of ones, which check the results, are exact in every type.
 constexpr int kMostCommRanks = 127;
 
-std::vector<BenchCollective> resolve_collectives(const std::string& text) {
-  if (text == "all") return all_bench_collectives();
+std::vector<CallKind> resolve_collectives(const std::string& text) {
+  if (text == "all") return all_bench_calls();
   std::vector<std::string> names;
-  for (const auto each : all_bench_collectives()) names.emplace_back(bench_collective_name(each));
+  for (const auto each : all_bench_calls()) names.emplace_back(bench_call_name(each));
   names.emplace_back("all");
-  std::vector<BenchCollective> collectives;
+  std::vector<CallKind> collectives;
   for (const std::string& word : words_of(text)) {
     OptionCheck(kBenchComm).one_of("--collective", word, names);
-    if (word == "all") return all_bench_collectives();
-    collectives.push_back(*bench_collective_from_name(word));
+    if (word == "all") return all_bench_calls();
+    collectives.push_back(*bench_call_from_name(word));
   }
   return collectives;
 }
@@ -82,14 +82,14 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
 
 // Refuses options that would be ignored, because the user expects them to have an effect.
 void check_combination(const BenchCommArguments& arguments,
-                       const std::vector<BenchCollective>& collectives) {
+                       const std::vector<CallKind>& collectives) {
   const auto refuse = [](bool given, const char* text) {
     if (given) throw ConfigError(str(kBenchComm, ": ", text));
   };
   if (arguments.explain) {
     refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
     refuse(arguments.trace.has_value(), "--explain is a trace itself; leave --trace out");
-    refuse(collectives != std::vector{BenchCollective::kAllReduce},
+    refuse(collectives != std::vector{CallKind::kAllReduce},
            "--explain shows an all_reduce; leave --collective out");
     refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
     refuse(arguments.symmetric || arguments.private_memory,
@@ -102,8 +102,8 @@ void check_combination(const BenchCommArguments& arguments,
   }
   refuse(arguments.out.has_value(), "--out belongs to --explain; use --json FILE");
   refuse(arguments.bytes.has_value(), "--bytes belongs to --explain; use --sizes");
-  const bool reduces = std::find(collectives.begin(), collectives.end(),
-                                 BenchCollective::kAllReduce) != collectives.end();
+  const bool reduces =
+      std::find(collectives.begin(), collectives.end(), CallKind::kAllReduce) != collectives.end();
   refuse(arguments.algorithm != "auto" && !reduces,
          "--algorithm is that of all_reduce, which --collective leaves out");
   refuse(arguments.repetitions && arguments.seconds,

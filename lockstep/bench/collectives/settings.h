@@ -45,7 +45,7 @@ struct ExplainSettings {
 };
 
 struct BenchCommSettings {
-  std::vector<BenchCollective> collectives;
+  std::vector<CallKind> collectives;
   std::vector<Algorithm> algorithms;  ///< of all_reduce
   std::string backend;
   /// The environment of the launcher that started this process; absent: this process starts the

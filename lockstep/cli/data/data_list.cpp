@@ -18,13 +18,13 @@
 namespace lockstep {
 namespace {
 
-struct Place {
+struct FoundData {
   std::string name;
   std::optional<std::string> folder;
   std::string problem;  // why there is no folder; empty if the files do not exist
 };
 
-Place find(const std::string& name) {
+FoundData find(const std::string& name) {
   try {
     const auto folder = find_data({.name = name, .may_download = false});
     return {name, folder ? std::optional(folder->string()) : std::nullopt, ""};
@@ -42,24 +42,24 @@ std::optional<std::string> cache_of(const std::string& name) {
   }
 }
 
-std::string text_of(const Place& place) {
-  if (place.folder) return *place.folder;
-  if (!place.problem.empty()) return place.problem;
-  const auto cache = cache_of(place.name);
-  return str("not here; `lockstep data get ", place.name, "` downloads it",
+std::string text_of(const FoundData& found) {
+  if (found.folder) return *found.folder;
+  if (!found.problem.empty()) return found.problem;
+  const auto cache = cache_of(found.name);
+  return str("not here; `lockstep data get ", found.name, "` downloads it",
              cache ? " to " + *cache : "");
 }
 
 void list_data(const std::string& json_file) {
   auto json = nlohmann::ordered_json::array();
   for (const std::string& name : known_data_names()) {
-    const Place place = find(name);
-    std::cout << name << std::string(10 - name.size(), ' ') << text_of(place) << '\n';
+    const FoundData found = find(name);
+    std::cout << name << std::string(10 - name.size(), ' ') << text_of(found) << '\n';
     const auto cache = cache_of(name);
-    json.push_back({{"name", name}, {"present", place.folder.has_value()}});
-    json.back()["folder"] = place.folder ? nlohmann::ordered_json(*place.folder) : nullptr;
+    json.push_back({{"name", name}, {"present", found.folder.has_value()}});
+    json.back()["folder"] = found.folder ? nlohmann::ordered_json(*found.folder) : nullptr;
     json.back()["cache"] = cache ? nlohmann::ordered_json(*cache) : nullptr;
-    if (!place.problem.empty()) json.back()["problem"] = place.problem;
+    if (!found.problem.empty()) json.back()["problem"] = found.problem;
   }
   if (!json_file.empty()) write_json_file(json_file, json_text(json));
 }

@@ -182,26 +182,26 @@ std::vector<std::int64_t> choose_preview_images(const ImageDataset& dataset, std
   for (std::size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
   }
-  // For each image: how often its class came before, its place in the order, and its class.
-  using Place = std::array<std::int64_t, 3>;
-  std::vector<Place> places;
+  // For each image: how often its class came before, its position in the order, and its class.
+  using Candidate = std::array<std::int64_t, 3>;
+  std::vector<Candidate> candidates;
   std::vector<std::int64_t> seen(dataset.num_classes());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::int64_t label = dataset.label(order[i]);
-    places.push_back({seen[label]++, static_cast<std::int64_t>(i), label});
+    candidates.push_back({seen[label]++, static_cast<std::int64_t>(i), label});
   }
-  std::make_heap(places.begin(), places.end(), std::greater<>());
-  std::vector<Place> chosen;
-  while (!places.empty() && static_cast<std::int64_t>(chosen.size()) < count) {
-    std::pop_heap(places.begin(), places.end(), std::greater<>());
-    if (!usable || usable(order[places.back()[1]])) chosen.push_back(places.back());
-    places.pop_back();
+  std::make_heap(candidates.begin(), candidates.end(), std::greater<>());
+  std::vector<Candidate> chosen;
+  while (!candidates.empty() && static_cast<std::int64_t>(chosen.size()) < count) {
+    std::pop_heap(candidates.begin(), candidates.end(), std::greater<>());
+    if (!usable || usable(order[candidates.back()[1]])) chosen.push_back(candidates.back());
+    candidates.pop_back();
   }
-  std::sort(chosen.begin(), chosen.end(), [](const Place& a, const Place& b) {
+  std::sort(chosen.begin(), chosen.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a[0], a[2]) < std::tie(b[0], b[2]);  // each class is once in a round
   });
   std::vector<std::int64_t> indices;
-  for (const Place& place : chosen) indices.push_back(order[place[1]]);
+  for (const Candidate& each : chosen) indices.push_back(order[each[1]]);
   return indices;
 }
 

@@ -124,16 +124,16 @@ class FlightRecorderDump {
   }
 
  private:
-  using Operation = FlightRecorder::Snapshot;
+  using Snapshot = FlightRecorder::Snapshot;
   using Group = FlightRecorder::Group;
 
   void key(std::string_view name) { out_.text(name); }
 
-  const Group& group_of(const Operation& operation) const {
+  const Group& group_of(const Snapshot& operation) const {
     return *recorder_.groups_.at(operation.record.group_id);
   }
 
-  Team team_of(const Operation& operation) const {
+  Team team_of(const Snapshot& operation) const {
     const Group& group = group_of(operation);
     const CallDescription& call = operation.record.call;
     if (!is_message(call)) return {group.name, group.description, group.world_ranks};
@@ -147,7 +147,7 @@ class FlightRecorderDump {
   }
 
   /// The number by which the analyser pairs an operation with the operations of other ranks.
-  std::int64_t pairing_number(const Operation& operation) const {
+  std::int64_t pairing_number(const Snapshot& operation) const {
     const CallDescription& call = operation.record.call;
     if (!is_message(call)) return static_cast<std::int64_t>(operation.record.sequence);
     if (call.root < 0) return static_cast<std::int64_t>(operation.id);
@@ -155,13 +155,13 @@ class FlightRecorderDump {
     return static_cast<std::int64_t>(2 * operation.record.message + (upwards ? 0 : 1));
   }
 
-  int peer_of(const Operation& operation) const {
+  int peer_of(const Snapshot& operation) const {
     return group_of(operation).world_ranks[static_cast<std::size_t>(operation.record.call.root)];
   }
 
   /// Begins with "gloo:", because the analyser knows only the names of PyTorch's own backends. The
   /// name of a message includes both ranks' positions in the group of two.
-  std::string profiling_name(const Operation& operation) const {
+  std::string profiling_name(const Snapshot& operation) const {
     const CallDescription& call = operation.record.call;
     std::string name = str("gloo:", call_name(call.kind));
     if (!is_message(call)) return name;
@@ -218,7 +218,7 @@ class FlightRecorderDump {
     out_.end_dict();
   }
 
-  void write_entry(const Operation& operation) {
+  void write_entry(const Snapshot& operation) {
     const CallDescription& call = operation.record.call;
     const Team team = team_of(operation);
     const auto number = static_cast<std::int64_t>(operation.record.sequence);
@@ -245,7 +245,7 @@ class FlightRecorderDump {
     out_.end_dict();
   }
 
-  void write_tensors(const Operation& operation) {
+  void write_tensors(const Snapshot& operation) {
     const CallDescription& call = operation.record.call;
     const auto& ranks = group_of(operation).world_ranks;
     const bool is_root =
@@ -275,7 +275,7 @@ class FlightRecorderDump {
 
   const FlightRecorder& recorder_;
   const std::scoped_lock<std::mutex> lock_;
-  std::vector<Operation> operations_;
+  std::vector<Snapshot> operations_;
   const std::uint64_t end_ticks_;
   const std::int64_t end_ns_;
   PickleWriter out_;

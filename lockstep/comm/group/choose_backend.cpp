@@ -88,19 +88,20 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
 std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                        const std::vector<std::vector<int>>& hosts,
                                        std::string& why_not) {
-  hierarchical::Parts parts{.rank = membership.rank,
-                            .places = std::vector<hierarchical::Place>(membership.profiles.size()),
-                            .progress = membership.progress,
-                            .timeout = membership.options.timeout};
+  hierarchical::Parts parts{
+      .rank = membership.rank,
+      .locations = std::vector<hierarchical::RankLocation>(membership.peers.size()),
+      .progress = membership.progress,
+      .timeout = membership.options.timeout};
   std::vector<int> leaders;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     leaders.push_back(hosts[host][0]);
     for (std::size_t local = 0; local < hosts[host].size(); ++local) {
-      parts.places[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
-                                                                    static_cast<int>(local)};
+      parts.locations[static_cast<std::size_t>(hosts[host][local])] = {static_cast<int>(host),
+                                                                       static_cast<int>(local)};
     }
   }
-  const auto own = parts.places[static_cast<std::size_t>(membership.rank)];
+  const auto own = parts.locations[static_cast<std::size_t>(membership.rank)];
   parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host,
                              own.local_rank, why_not);
   if (!parts.local) return nullptr;
@@ -123,16 +124,16 @@ bool wants_hierarchy(const std::string& wanted, const std::vector<std::vector<in
 
 }  // namespace
 
-bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles) {
-  return wanted == "nccl" || (wanted == "auto" && profiles.size() > 1 && each_has_a_gpu(profiles));
+bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers) {
+  return wanted == "nccl" || (wanted == "auto" && peers.size() > 1 && each_has_a_gpu(peers));
 }
 
 std::shared_ptr<Backend> choose_backend(Membership& membership) {
   const std::string& wanted = membership.options.backend;
-  if (becomes_nccl(wanted, membership.profiles)) {
+  if (becomes_nccl(wanted, membership.peers)) {
     return connect_nccl(membership);
   }
-  const auto hosts = ranks_by_host(membership.profiles);
+  const auto hosts = ranks_by_host(membership.peers);
   std::string why_not;
   if (wanted == "shm" || (wanted == "auto" && hosts.size() == 1)) {
     if (auto backend = try_shared_memory(membership, *membership.exchange, why_not)) return backend;

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// Whether a group with these members that asks for the backend `wanted` uses NCCL.
-bool becomes_nccl(const std::string& wanted, const std::vector<Profile>& profiles);
+bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers);
 
 /// Collective over the members: at least two, or one that asks for NCCL.
 /// ProcessGroupOptions::backend describes the rules. Throws on all ranks: CommError if the

@@ -141,10 +141,10 @@ void check_options(const ProcessGroupOptions& options, const std::string& call) 
   }
 }
 
-void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank) {
-  const std::string shared = shared_devices(profiles);
+void tell_of_shared_devices(const std::vector<PeerInfo>& peers, int rank) {
+  const std::string shared = shared_devices(peers);
   if (rank != 0 || shared.empty()) return;
-  if (profiles[0].backend == "nccl") {
+  if (peers[0].backend == "nccl") {
     log_warning(shared, ", which NCCL before 2.30 refuses; choose backend auto or shm");
     return;
   }
@@ -154,7 +154,7 @@ void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank) {
 }
 
 ProcessGroup connect(Membership membership) {
-  if (membership.size == 1 && !becomes_nccl(membership.options.backend, membership.profiles)) {
+  if (membership.size == 1 && !becomes_nccl(membership.options.backend, membership.peers)) {
     auto backend = single::make(membership.options.device);
     membership.check = nullptr;
     return ProcessGroup(
@@ -192,26 +192,25 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   membership.options = options;
   membership.progress = shared.progress;
   membership.recorder = shared.recorder;
-  const Profile own =
-      own_profile(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
-  membership.profiles = {own};
+  const PeerInfo own =
+      own_peer_info(options, world_rank, lockstep::str("store/", world_rank, '.', shared.groups));
+  membership.peers = {own};
   if (size > 1) {
     // LibTorch's store also prints the errors that it throws.
     TextExchange exchange =
         call_the_roll(c10::make_intrusive<QuietStore>(store), rank, size, options.timeout,
                       world_rank, [progress = shared.progress] { progress->advance(nullptr); });
-    membership.profiles = exchange_profiles(exchange, own);
-    membership.own_address = address_towards(store, ranks_by_host(membership.profiles).size() > 1);
+    membership.peers = exchange_peer_infos(exchange, own);
+    membership.own_address = address_towards(store, ranks_by_host(membership.peers).size() > 1);
     membership.exchange = std::move(exchange);
   }
-  tell_of_shared_devices(membership.profiles, rank);
-  for (const auto& profile : membership.profiles)
-    membership.world_ranks.push_back(profile.world_rank);
+  tell_of_shared_devices(membership.peers, rank);
+  for (const auto& peer : membership.peers) membership.world_ranks.push_back(peer.world_rank);
   if (membership.exchange) membership.exchange->rename(membership.world_ranks);
-  membership.name = membership.profiles[0].label;
+  membership.name = membership.peers[0].label;
   membership.options.flight_recorder_directory = flight_recorder_directory(
       options.flight_recorder_directory,
-      shared_by_rank().name_job(world_rank, world_size, job_name(membership.profiles)));
+      shared_by_rank().name_job(world_rank, world_size, job_name(membership.peers)));
   membership.find_local_place();
   return connect(std::move(membership));
 }

@@ -25,7 +25,7 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
 ProcessGroup connect(Membership membership);
 
 /// Rank 0 logs a warning if ranks of a first group compute on the same device.
-void tell_of_shared_devices(const std::vector<Profile>& profiles, int rank);
+void tell_of_shared_devices(const std::vector<PeerInfo>& peers, int rank);
 
 /// options.host_timeout, else LOCKSTEP_HOST_TIMEOUT, else the default. Throws ConfigError for a
 /// negative value. Values above 1,000,000 s in the options are clamped to that.

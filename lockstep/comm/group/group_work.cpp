@@ -68,9 +68,9 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 // Throws the error of an operation that has failed.
 bool GroupWork::has_ended() {
   const std::scoped_lock lock(mutex_);
-  if (state_ == State::kFailed) std::rethrow_exception(error_);
+  outcome_.rethrow();
   follow_copies();
-  return state_ == State::kDone;
+  return outcome_.has_ended();
 }
 
 // Requires the lock. A graph cannot wait for copies made outside it, and streams outside a graph
@@ -94,7 +94,8 @@ bool GroupWork::is_completed() {
 std::exception_ptr GroupWork::error() const {
   {
     const std::scoped_lock lock(mutex_);
-    if (state_ != State::kDone || !log_hears_later_) return error_;
+    const bool continues = log_hears_later_ && outcome_.has_ended() && !outcome_.error();
+    if (!continues) return outcome_.error();
   }
   return work_->error();
 }
@@ -102,8 +103,8 @@ std::exception_ptr GroupWork::error() const {
 // Whether the outcome is known. It is not known after the first wait for a stream operation.
 bool GroupWork::is_known() const {
   const std::scoped_lock lock(mutex_);
-  if (state_ == State::kFailed) return true;
-  if (state_ != State::kDone) return false;
+  if (!outcome_.has_ended()) return false;
+  if (outcome_.error()) return true;
   follow_copies();
   return !log_hears_later_;
 }
@@ -111,29 +112,26 @@ bool GroupWork::is_known() const {
 // If two threads wait, the second returns only after the first has made the copies.
 std::exception_ptr GroupWork::finish() {
   const std::scoped_lock lock(mutex_);
-  if (state_ != State::kRunning) return error_;
+  if (outcome_.has_ended()) return outcome_.error();
   if (!copies_.empty()) {
     try {
       if (called_) let_stream_wait(*called_);
       arrived_ = copy_results(copies_);
       copied_in_graph_ = arrived_ && is_captured(arrived_->device());
     } catch (...) {
-      error_ = log_->failed(id_, std::current_exception());
-      state_ = State::kFailed;
-      return error_;
+      outcome_.end(log_->failed(id_, std::current_exception()));
+      return outcome_.error();
     }
     copies_.clear();
   }
   if (!log_hears_later_) log_->completed(id_, work_->source_rank());
-  state_ = State::kDone;
+  outcome_.end();
   return nullptr;
 }
 
 void GroupWork::fail(std::exception_ptr error) {
   const std::scoped_lock lock(mutex_);
-  if (state_ != State::kRunning) return;
-  error_ = log_->failed(id_, std::move(error));
-  state_ = State::kFailed;
+  if (!outcome_.has_ended()) outcome_.end(log_->failed(id_, std::move(error)));
 }
 
 void WorkList::wait(std::optional<std::chrono::milliseconds> timeout) {

@@ -9,6 +9,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/work.h>
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/device_copies.h>
@@ -34,7 +35,6 @@ class GroupWork final : public Work {
   int source_rank() const override { return work_->source_rank(); }
 
  private:
-  enum class State { kRunning, kDone, kFailed };
   bool has_ended();
   void check_stream() const;
   void follow_copies() const;
@@ -51,8 +51,7 @@ class GroupWork final : public Work {
   const bool log_hears_later_;                 // the Work reports its end to the log
   std::timed_mutex work_mutex_;                // held by the thread that queries the backend's Work
   mutable std::mutex mutex_;                   // guards the members below
-  State state_ = State::kRunning;
-  std::exception_ptr error_;
+  Outcome outcome_;
   std::optional<c10::Event> arrived_;  // completes once the results are in the caller's tensors
   bool copied_in_graph_ = false;
 };

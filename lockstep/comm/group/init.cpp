@@ -61,13 +61,13 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
-  const Profile own = own_profile(options, environment.rank, "world");
+  const PeerInfo own = own_peer_info(options, environment.rank, "world");
   Membership membership{.name = own.label,
                         .rank = environment.rank,
                         .size = environment.world_size,
                         .local_rank = environment.local_rank,
                         .local_size = environment.local_world_size,
-                        .profiles = {own},
+                        .peers = {own},
                         .options = options,
                         .progress = std::make_shared<Progress>()};
   membership.world_ranks.resize(static_cast<std::size_t>(environment.world_size));
@@ -83,11 +83,11 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
     Meeting meeting = rendezvous(environment, options.timeout, host_timeout(options));
     membership.exchange = std::move(meeting.exchange);
     membership.own_address = std::move(meeting.own_address);
-    membership.profiles = exchange_profiles(*membership.exchange, own);
-    tell_of_shared_devices(membership.profiles, environment.rank);
+    membership.peers = exchange_peer_infos(*membership.exchange, own);
+    tell_of_shared_devices(membership.peers, environment.rank);
   }
   membership.options.flight_recorder_directory =
-      flight_recorder_directory(options.flight_recorder_directory, job_name(membership.profiles));
+      flight_recorder_directory(options.flight_recorder_directory, job_name(membership.peers));
   ProcessGroup group = connect(std::move(membership));
   if (claim) claim->joined();
   return group;

@@ -11,7 +11,7 @@ std::vector<int> Membership::named(const std::vector<int>& members) const {
 }
 
 void Membership::find_local_place() {
-  for (const auto& host : ranks_by_host(profiles)) {
+  for (const auto& host : ranks_by_host(peers)) {
     const auto place = std::find(host.begin(), host.end(), rank);
     if (place == host.end()) continue;
     local_rank = static_cast<int>(place - host.begin());

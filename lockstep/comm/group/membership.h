@@ -10,7 +10,7 @@
 #include <lockstep/comm/backends/backend.h>
 #include <lockstep/comm/call/process_group_options.h>
 #include <lockstep/comm/diagnostics/flight_recorder.h>
-#include <lockstep/comm/group/profile.h>
+#include <lockstep/comm/group/peer_info.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/waiting/progress.h>
 
@@ -23,7 +23,7 @@ struct Membership {
   int local_rank = 0;
   int local_size = 1;
   std::vector<int> world_ranks;          ///< ranks of all members in the first group, by rank
-  std::vector<Profile> profiles;         ///< profiles of all members, by rank
+  std::vector<PeerInfo> peers;           ///< all members, this rank included, by rank
   std::optional<TextExchange> exchange;  ///< empty in a group of one
   std::string own_address;               ///< address of this host for connections from peers
   bool foreign_store = false;            ///< the store is served outside of these ranks
@@ -42,7 +42,7 @@ struct Membership {
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
   /// The ranks of these members in the first group.
   std::vector<int> named(const std::vector<int>& members) const;
-  /// Sets local_rank and local_size from the profiles.
+  /// Sets local_rank and local_size from the peers.
   void find_local_place();
 };
 

@@ -166,7 +166,7 @@ Prepared Prepare::reduce(const Tensor& tensor, int root, ReduceOp op) const {
 
 Prepared Prepare::all_gather(const Tensors& outputs, const Tensor& input) const {
   check_tensor("all_gather", "input", input);
-  check_list("all_gather", "outputs", outputs, input, "input");
+  check_tensor_list("all_gather", "outputs", outputs, input, "input");
   for (int i = 0; i < options_.size; ++i) {
     check_written("all_gather", "outputs", outputs[static_cast<std::size_t>(i)], i);
   }
@@ -201,7 +201,7 @@ Prepared Prepare::gather(const Tensor& input, const Tensors& outputs, int root) 
   prepared.call.description.root = root;
   prepared.call.input = read(input, prepared);
   if (root == options_.rank) {
-    check_list("gather", "outputs", outputs, input, "input");
+    check_tensor_list("gather", "outputs", outputs, input, "input");
     for (int i = 0; i < options_.size; ++i) {
       check_written("gather", "outputs", outputs[static_cast<std::size_t>(i)], i);
     }
@@ -220,7 +220,7 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
   describe_piece(prepared.call.description, output);
   prepared.call.description.root = root;
   if (root == options_.rank) {
-    check_list("scatter", "inputs", inputs, output, "output");
+    check_tensor_list("scatter", "inputs", inputs, output, "output");
     prepared.call.input = read_list(inputs, prepared);
   } else if (!inputs.empty()) {
     fail("scatter", "inputs has ", inputs.size(),
@@ -232,7 +232,7 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
 
 Prepared Prepare::reduce_scatter(const Tensor& output, const Tensors& inputs, ReduceOp op) const {
   check_written("reduce_scatter", "output", output);
-  check_list("reduce_scatter", "inputs", inputs, output, "output");
+  check_tensor_list("reduce_scatter", "inputs", inputs, output, "output");
   if (reduces_parts(output, op)) [[unlikely]] {
     Tensors parts;
     for (const auto& input : inputs) parts.push_back(parts_of(input));

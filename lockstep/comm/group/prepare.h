@@ -85,8 +85,8 @@ class Prepare {
   void check_written(const char* call, const char* name, const Tensor& tensor,
                      int index = -1) const;
   void check_reducible(const char* call, torch::ScalarType type, ReduceOp op) const;
-  void check_list(const char* call, const char* name, const Tensors& list, const Tensor& like,
-                  const char* like_name) const;
+  void check_tensor_list(const char* call, const char* name, const Tensors& list,
+                         const Tensor& like, const char* like_name) const;
   void check_types(const char* call, const Tensor& output, const Tensor& input) const;
   void check_peer(const char* call, int peer, int tag) const;
   void describe_splits(const char* call, Collective& collective) const;

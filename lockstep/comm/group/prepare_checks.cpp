@@ -75,8 +75,8 @@ void Prepare::check_reducible(const char* call, torch::ScalarType type, ReduceOp
   if (!why_not.empty()) fail(call, why_not);
 }
 
-void Prepare::check_list(const char* call, const char* name, const Tensors& list,
-                         const Tensor& like, const char* like_name) const {
+void Prepare::check_tensor_list(const char* call, const char* name, const Tensors& list,
+                                const Tensor& like, const char* like_name) const {
   if (static_cast<int>(list.size()) != options_.size) {
     fail(call, name, " has ", list.size(), " tensors, expected ", options_.size,
          ", one for each rank");

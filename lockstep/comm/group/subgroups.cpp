@@ -33,7 +33,7 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   child.size = static_cast<int>(members.size());
   child.world_ranks = membership.named(members);
   for (const int member : members) {
-    child.profiles.push_back(membership.profiles[static_cast<std::size_t>(member)]);
+    child.peers.push_back(membership.peers[static_cast<std::size_t>(member)]);
   }
   child.find_local_place();
   child.own_address = membership.own_address;
@@ -48,7 +48,7 @@ ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
   child.recorder = membership.recorder;
   child.check = [parent = backend] { parent->throw_if_ended(); };
   if (splits(wanted)) {
-    if (becomes_nccl(child.options.backend, child.profiles)) {
+    if (becomes_nccl(child.options.backend, child.peers)) {
       child.parent = backend;
       child.color = color;
     } else {

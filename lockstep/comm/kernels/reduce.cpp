@@ -19,8 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Sources = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
 
-// An operation prepares each value, combines them in order, and finishes the result.
-struct Operation {
+// A combiner prepares each value, combines them in order, and finishes the result.
+struct Combiner {
   template <class D, class V>
   V prepare(D, V value) const {
     return value;
@@ -31,7 +31,7 @@ struct Operation {
   }
 };
 
-struct Sum : Operation {
+struct Sum : Combiner {
   template <class V>
   V combine(V a, V b) const {
     return hn::Add(a, b);
@@ -56,7 +56,7 @@ struct PreMultipliedSum : Sum {
   }
 };
 
-struct Product : Operation {
+struct Product : Combiner {
   template <class V>
   V combine(V a, V b) const {
     return hn::Mul(a, b);
@@ -65,7 +65,7 @@ struct Product : Operation {
 
 // The processors' minimum instructions drop NaN and differ in which zero they treat as smaller.
 // This operation keeps NaN and, of two equal values, the first.
-struct Min : Operation {
+struct Min : Combiner {
   template <class V>
   V combine(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -76,7 +76,7 @@ struct Min : Operation {
   }
 };
 
-struct Max : Operation {
+struct Max : Combiner {
   template <class V>
   V combine(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -87,21 +87,21 @@ struct Max : Operation {
   }
 };
 
-struct BitwiseAnd : Operation {
+struct BitwiseAnd : Combiner {
   template <class V>
   V combine(V a, V b) const {
     return hn::And(a, b);
   }
 };
 
-struct BitwiseOr : Operation {
+struct BitwiseOr : Combiner {
   template <class V>
   V combine(V a, V b) const {
     return hn::Or(a, b);
   }
 };
 
-struct BitwiseXor : Operation {
+struct BitwiseXor : Combiner {
   template <class V>
   V combine(V a, V b) const {
     return hn::Xor(a, b);

@@ -27,19 +27,16 @@ class Sealing::Cipher {
     LOCKSTEP_CHECK(algorithm_ != nullptr, "OpenSSL has no AES-256-SIV");
   }
 
-  bool begin_sealing(EVP_CIPHER_CTX* context, const std::string& name) const {
+  enum Direction : int { kOpen = 0, kSeal = 1 };  // the values of EVP_CipherInit_ex()
+
+  /// `name` is authenticated with the content, which follows.
+  bool begin(EVP_CIPHER_CTX* context, Direction direction, const std::string& name) const {
     int length = 0;
     return context != nullptr &&
-           EVP_EncryptInit_ex(context, algorithm_.get(), nullptr, bytes_of(key_), nullptr) == 1 &&
-           EVP_EncryptUpdate(context, nullptr, &length, bytes_of(name),
-                             static_cast<int>(name.size())) == 1;
-  }
-  bool begin_opening(EVP_CIPHER_CTX* context, const std::string& name) const {
-    int length = 0;
-    return context != nullptr &&
-           EVP_DecryptInit_ex(context, algorithm_.get(), nullptr, bytes_of(key_), nullptr) == 1 &&
-           EVP_DecryptUpdate(context, nullptr, &length, bytes_of(name),
-                             static_cast<int>(name.size())) == 1;
+           EVP_CipherInit_ex(context, algorithm_.get(), nullptr, bytes_of(key_), nullptr,
+                             direction) == 1 &&
+           EVP_CipherUpdate(context, nullptr, &length, bytes_of(name),
+                            static_cast<int>(name.size())) == 1;
   }
 
  private:
@@ -57,7 +54,7 @@ Sealing::Bytes Sealing::seal(const std::string& name, const Bytes& content) cons
   Bytes sealed(kSyntheticIvBytes + plain.size());
   const CipherContext context = make_context();
   int length = 0;
-  const bool done = cipher_->begin_sealing(context.get(), '/' + name) &&
+  const bool done = cipher_->begin(context.get(), Cipher::kSeal, '/' + name) &&
                     EVP_EncryptUpdate(context.get(), sealed.data() + kSyntheticIvBytes, &length,
                                       plain.data(), static_cast<int>(plain.size())) == 1 &&
                     EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG,
@@ -74,7 +71,7 @@ std::optional<Sealing::Bytes> Sealing::open(const std::string& name, const Bytes
   int length = 0;
   // OpenSSL takes the synthetic IV before the content and verifies it at the end.
   const bool begun =
-      context != nullptr && cipher_->begin_opening(context.get(), '/' + name) &&
+      cipher_->begin(context.get(), Cipher::kOpen, '/' + name) &&
       EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_SET_TAG, static_cast<int>(kSyntheticIvBytes),
                           synthetic.data()) == 1;
   LOCKSTEP_CHECK(begun, "AES-256-SIV failed");

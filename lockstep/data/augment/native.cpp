@@ -9,7 +9,7 @@
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/axis.h>
 #include <lockstep/data/augment/channel_scales.h>
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/recolor.h>
 #include <lockstep/data/augment/resample.h>
@@ -290,7 +290,7 @@ class Canvas {
 AugmentationPlan::AugmentationPlan(const Augmentation& operators, ImageShape input,
                                    const AugmentationPlanOptions& options)
     : input_(input),
-      output_(check_list(operators, input)),
+      output_(check_augmentation(operators, input)),
       options_(options),
       operators_(operators),
       channels_(channel_scales(operators)) {}

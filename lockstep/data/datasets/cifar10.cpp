@@ -20,24 +20,15 @@ struct Description {
   std::vector<std::string> files;
 };
 
-Description describe(Cifar10Split split) {
+Description describe(Split split) {
+  if (split == Split::kTest) return {"CIFAR-10 test", {"test_batch.bin"}};
   const auto batch = [](int number) { return str("data_batch_", number, ".bin"); };
-  switch (split) {
-    case Cifar10Split::kTrain:
-      return {"CIFAR-10 train", {batch(1), batch(2), batch(3), batch(4), batch(5)}};
-    case Cifar10Split::kTest:
-      return {"CIFAR-10 test", {"test_batch.bin"}};
-    case Cifar10Split::kTrainWithoutHeldOut:
-      return {"CIFAR-10 train without batch 5", {batch(1), batch(2), batch(3), batch(4)}};
-    case Cifar10Split::kHeldOut:
-      return {"CIFAR-10 held-out batch 5", {batch(5)}};
-  }
-  throw ConfigError("load_cifar10: unknown split");
+  return {"CIFAR-10 train", {batch(1), batch(2), batch(3), batch(4), batch(5)}};
 }
 
 }  // namespace
 
-ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
+ImageDataset load_cifar10(const std::filesystem::path& directory, Split split) {
   const Description description = describe(split);
   const std::filesystem::path folder =
       folder_with(directory, kSubfolder, description.files.front());
@@ -59,7 +50,7 @@ ImageDataset load_cifar10(const std::filesystem::path& directory, Cifar10Split s
       {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"});
 }
 
-void check_cifar10(const std::filesystem::path& directory, Cifar10Split split) {
+void check_cifar10(const std::filesystem::path& directory, Split split) {
   const Description description = describe(split);
   constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
   for (const std::string& name : description.files) {

@@ -7,34 +7,36 @@
 namespace lockstep::onnx {
 namespace {
 
-void lower_activation(Operation& op, const Operator& entry) {
+void lower_activation(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor(0)});
 }
 
 // Outside of training, dropout is the identity.
-void lower_dropout(Operation& op, const Operator&) {
+void lower_dropout(RecordedOperation& op, const Operator&) {
   if (op.flag(2)) {
     op.reject("dropout is on although the module is in eval mode; give it training = false");
   }
   op.bind(op.tensor(0));
 }
 
-std::string clipped(Operation& op, const std::string& x, double low, double high) {
+std::string clipped(RecordedOperation& op, const std::string& x, double low, double high) {
   const at::ScalarType type = op.result_type();
   return op.add("Clip", {x, op.graph().scalar(low, type), op.graph().scalar(high, type)});
 }
 
-void lower_relu6(Operation& op, const Operator&) { op.bind(clipped(op, op.tensor(0), 0, 6)); }
+void lower_relu6(RecordedOperation& op, const Operator&) {
+  op.bind(clipped(op, op.tensor(0), 0, 6));
+}
 
-void lower_hardtanh(Operation& op, const Operator&) {
+void lower_hardtanh(RecordedOperation& op, const Operator&) {
   op.bind(clipped(op, op.tensor(0), op.number_or(1, -1), op.number_or(2, 1)));
 }
 
-void lower_leaky_relu(Operation& op, const Operator&) {
+void lower_leaky_relu(RecordedOperation& op, const Operator&) {
   op.result("LeakyRelu", {op.tensor(0)}, {{"alpha", op.number_or(1, 0.01)}});
 }
 
-void lower_rrelu(Operation& op, const Operator&) {
+void lower_rrelu(RecordedOperation& op, const Operator&) {
   const bool training = op.has(3) && op.flag(3);
   if (training) op.reject("the random slope of training cannot be exported");
   const double slope = (op.number_or(1, 1.0 / 8) + op.number_or(2, 1.0 / 3)) / 2;
@@ -42,24 +44,24 @@ void lower_rrelu(Operation& op, const Operator&) {
 }
 
 // scale * (max(0, x) + min(0, alpha * (exp(x * input_scale) - 1)))
-void lower_elu(Operation& op, const Operator&) {
+void lower_elu(RecordedOperation& op, const Operator&) {
   const double scale = op.number_or(2, 1);
   const double input_scale = op.number_or(3, 1);
   if (scale != 1 || input_scale != 1) op.reject("scale and input_scale must be 1");
   op.result("Elu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
 }
 
-void lower_selu(Operation& op, const Operator&) {
+void lower_selu(RecordedOperation& op, const Operator&) {
   op.result("Selu", {op.tensor(0)},
             {{"alpha", 1.6732632423543772848}, {"gamma", 1.0507009873554804934}});
 }
 
-void lower_celu(Operation& op, const Operator&) {
+void lower_celu(RecordedOperation& op, const Operator&) {
   op.result("Celu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
 }
 
 // x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) instead of erf().
-void lower_gelu(Operation& op, const Operator&) {
+void lower_gelu(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
   const std::string approximate = op.has(1) ? op.text(1) : "none";
@@ -77,18 +79,18 @@ void lower_gelu(Operation& op, const Operator&) {
   op.result("Mul", {half, number(0.5)});
 }
 
-void lower_silu(Operation& op, const Operator&) {
+void lower_silu(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Mul", {x, op.add("Sigmoid", {x})});
 }
 
-void lower_mish(Operation& op, const Operator&) {
+void lower_mish(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Mul", {x, op.add("Tanh", {op.add("Softplus", {x})})});
 }
 
 // log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
-void lower_softplus(Operation& op, const Operator&) {
+void lower_softplus(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double beta = op.number_or(1, 1);
   const std::string x = op.tensor(0);
@@ -100,15 +102,15 @@ void lower_softplus(Operation& op, const Operator&) {
   op.result("Where", {op.add("Greater", {scaled, limit}), x, small});
 }
 
-void lower_log_sigmoid(Operation& op, const Operator&) {
+void lower_log_sigmoid(RecordedOperation& op, const Operator&) {
   op.result("Neg", {op.add("Softplus", {op.add("Neg", {op.tensor(0)})})});
 }
 
-void lower_hardsigmoid(Operation& op, const Operator&) {
+void lower_hardsigmoid(RecordedOperation& op, const Operator&) {
   op.result("HardSigmoid", {op.tensor(0)}, {{"alpha", 1.0 / 6}, {"beta", 0.5}});
 }
 
-void lower_hardshrink(Operation& op, const Operator&) {
+void lower_hardshrink(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
   const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
@@ -116,12 +118,12 @@ void lower_hardshrink(Operation& op, const Operator&) {
   op.result("Where", {outside, x, op.graph().scalar(0, type)});
 }
 
-void lower_softshrink(Operation& op, const Operator&) {
+void lower_softshrink(RecordedOperation& op, const Operator&) {
   const double lambda = op.number_or(1, 0.5);
   op.result("Shrink", {op.tensor(0)}, {{"lambd", lambda}, {"bias", lambda}});
 }
 
-void lower_threshold(Operation& op, const Operator&) {
+void lower_threshold(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
   const std::string above = op.add("Greater", {x, op.tensor_as(1, type)});
@@ -129,7 +131,7 @@ void lower_threshold(Operation& op, const Operator&) {
 }
 
 // One slope per channel, reshaped because ONNX broadcasts from the last dimension.
-void lower_prelu(Operation& op, const Operator&) {
+void lower_prelu(RecordedOperation& op, const Operator&) {
   const std::int64_t slopes = op.fixed(op.sizes(1).at(0), "the number of slopes");
   const std::int64_t rank = op.rank(0);
   Extents sizes = {static_extent(slopes)};
@@ -138,7 +140,7 @@ void lower_prelu(Operation& op, const Operator&) {
   op.result("PRelu", {op.tensor(0), slopes > 1 && rank > 2 ? op.reshape(slope, sizes) : slope});
 }
 
-void lower_logit(Operation& op, const Operator&) {
+void lower_logit(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   std::string x = op.tensor(0);
   if (op.has(1)) x = clipped(op, x, op.number(1), 1 - op.number(1));
@@ -146,7 +148,7 @@ void lower_logit(Operation& op, const Operator&) {
   op.result("Log", {op.add("Div", {x, rest})});
 }
 
-void lower_glu(Operation& op, const Operator&) {
+void lower_glu(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(1, -1), op.rank(0));
   const std::int64_t size = op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)), "glu's size");
   const std::string x = op.tensor(0);
@@ -154,7 +156,7 @@ void lower_glu(Operation& op, const Operator&) {
   op.result("Mul", {op.slice(x, axis, 0, size / 2), op.add("Sigmoid", {gate})});
 }
 
-void lower_softmax(Operation& op, const Operator& entry) {
+void lower_softmax(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, op.result_type())},
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }

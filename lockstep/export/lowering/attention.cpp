@@ -8,14 +8,14 @@ namespace lockstep::onnx {
 namespace {
 
 // An additive mask that hides later positions.
-std::string causal_mask(Operation& op, std::int64_t queries, std::int64_t keys) {
+std::string causal_mask(RecordedOperation& op, std::int64_t queries, std::int64_t keys) {
   const at::Tensor hidden = at::ones({queries, keys}, at::kBool).triu(1);
   const at::Tensor mask = at::zeros({queries, keys}, at::kFloat)
                               .masked_fill(hidden, -std::numeric_limits<float>::infinity());
   return op.graph().constant(mask, "");
 }
 
-std::string additive_mask(Operation& op, std::size_t i, at::ScalarType type) {
+std::string additive_mask(RecordedOperation& op, std::size_t i, at::ScalarType type) {
   if (op.type(i) != at::kBool) return op.tensor_as(i, type);
   const double hidden = -std::numeric_limits<double>::infinity();
   return op.add("Where",
@@ -24,7 +24,7 @@ std::string additive_mask(Operation& op, std::size_t i, at::ScalarType type) {
 
 // scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, scale, enable_gqa):
 // softmax(query key^T scale + mask) value
-void lower_attention(Operation& op, const Operator&) {
+void lower_attention(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   if (op.number_or(4, 0) != 0) op.reject("dropout_p must be 0, got " + str(op.number(4)));
   if (op.arguments() > 7 && op.flag(7)) op.reject("enable_gqa");

@@ -8,7 +8,7 @@ namespace {
 
 // The type in which LibTorch compares two arguments: a number, or a tensor without dimensions,
 // affects it only if it is of a higher kind (boolean, integer, floating) than the tensor.
-at::ScalarType compared_type(const Operation& op) {
+at::ScalarType compared_type(const RecordedOperation& op) {
   const at::ScalarType left = op.type(0);
   if (!op.is_tensor(1)) {
     return op.is_floating_number(1) && !at::isFloatingType(left) ? at::kFloat : left;
@@ -22,42 +22,42 @@ at::ScalarType compared_type(const Operation& op) {
   return at::isFloatingType(number) && !at::isFloatingType(tensor) ? number : tensor;
 }
 
-void lower_comparison(Operation& op, const Operator& entry) {
+void lower_comparison(RecordedOperation& op, const Operator& entry) {
   at::ScalarType type = compared_type(op);
   const bool orders = std::string_view(entry.onnx) != "Equal";
   if (type == at::kBool && orders) type = at::kInt;  // ONNX cannot order booleans
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-void lower_not_equal(Operation& op, const Operator&) {
+void lower_not_equal(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = compared_type(op);
   op.result("Not", {op.add("Equal", {op.tensor_as(0, type), op.tensor_as(1, type)})});
 }
 
-void lower_logical(Operation& op, const Operator& entry) {
+void lower_logical(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, at::kBool), op.tensor_as(1, at::kBool)});
 }
 
-void lower_logical_not(Operation& op, const Operator&) {
+void lower_logical_not(RecordedOperation& op, const Operator&) {
   op.result("Not", {op.tensor_as(0, at::kBool)});
 }
 
-void lower_isnan(Operation& op, const Operator&) { op.result("IsNaN", {op.tensor(0)}); }
+void lower_isnan(RecordedOperation& op, const Operator&) { op.result("IsNaN", {op.tensor(0)}); }
 
-void lower_isinf(Operation& op, const Operator&) { op.result("IsInf", {op.tensor(0)}); }
+void lower_isinf(RecordedOperation& op, const Operator&) { op.result("IsInf", {op.tensor(0)}); }
 
-void lower_isfinite(Operation& op, const Operator&) {
+void lower_isfinite(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Not", {op.add("Or", {op.add("IsNaN", {x}), op.add("IsInf", {x})})});
 }
 
-void lower_where(Operation& op, const Operator&) {
+void lower_where(RecordedOperation& op, const Operator&) {
   if (op.arguments() < 3) op.reject("where() with a condition alone gives sizes that vary");
   const at::ScalarType type = op.result_type();
   op.result("Where", {op.tensor_as(0, at::kBool), op.tensor_as(1, type), op.tensor_as(2, type)});
 }
 
-void lower_masked_fill(Operation& op, const Operator&) {
+void lower_masked_fill(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Where", {op.tensor_as(1, at::kBool), op.tensor_as(2, type), op.tensor_as(0, type)});
 }

@@ -20,7 +20,7 @@ std::vector<std::int64_t> for_each_dimension(std::vector<std::int64_t> values, s
   return values;
 }
 
-void emit_convolution(Operation& op, ConvolutionArguments arguments) {
+void emit_convolution(RecordedOperation& op, ConvolutionArguments arguments) {
   const Extents& weight = op.sizes(1);
   const std::size_t spatial = weight.size() - 2;
   const bool has_batch = op.sizes(0).size() == spatial + 2;
@@ -49,7 +49,7 @@ void emit_convolution(Operation& op, ConvolutionArguments arguments) {
 // _convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups),
 // followed by flags for the backend libraries. All of LibTorch's convolutions are recorded as this
 // one.
-void lower_convolution(Operation& op, const Operator&) {
+void lower_convolution(RecordedOperation& op, const Operator&) {
   emit_convolution(op, {.stride = op.integers(3),
                         .padding = op.integers(4),
                         .dilation = op.integers(5),
@@ -60,7 +60,7 @@ void lower_convolution(Operation& op, const Operator&) {
 
 // _convolution_mode(input, weight, bias, stride, "same" or "valid", dilation, groups). For an even
 // kernel, "same" pads one more at the end, which only explicit pads can express.
-void lower_convolution_mode(Operation& op, const Operator&) {
+void lower_convolution_mode(RecordedOperation& op, const Operator&) {
   const Extents& weight = op.sizes(1);
   const std::size_t spatial = weight.size() - 2;
   const auto dilation = for_each_dimension(op.integers(5), spatial);

@@ -5,31 +5,31 @@
 namespace lockstep::onnx {
 namespace {
 
-void fill_with(Operation& op, const std::string& value) {
+void fill_with(RecordedOperation& op, const std::string& value) {
   op.result("Expand", {value, op.graph().sizes(op.result_sizes())});
 }
 
-void lower_zeros(Operation& op, const Operator&) {
+void lower_zeros(RecordedOperation& op, const Operator&) {
   fill_with(op, op.graph().scalar(0, op.result_type()));
 }
 
-void lower_ones(Operation& op, const Operator&) {
+void lower_ones(RecordedOperation& op, const Operator&) {
   fill_with(op, op.graph().scalar(1, op.result_type()));
 }
 
 // full(sizes, value), full_like(x, value), fill_(x, value)
-void lower_full(Operation& op, const Operator&) {
+void lower_full(RecordedOperation& op, const Operator&) {
   fill_with(op, op.tensor_as(1, op.result_type()));
 }
 
 // new_full(x, sizes, value)
-void lower_new_full(Operation& op, const Operator&) {
+void lower_new_full(RecordedOperation& op, const Operator&) {
   fill_with(op, op.tensor_as(2, op.result_type()));
 }
 
 // arange(end), arange(start, end), arange(start, end, step), each followed by four arguments for
 // the kind of tensor. The number of elements is taken from the result.
-void lower_arange(Operation& op, const Operator&) {
+void lower_arange(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double start = op.arguments() > 5 ? op.number(0) : 0;
   const double step = op.arguments() > 6 ? op.number(2) : 1;

@@ -7,43 +7,45 @@
 namespace lockstep::onnx {
 namespace {
 
-void lower_unary(Operation& op, const Operator& entry) {
+void lower_unary(RecordedOperation& op, const Operator& entry) {
   op.result(entry.onnx, {op.tensor_as(0, op.result_type())});
 }
 
 // Float functions of integers return floats: the computation uses the result's type.
-void lower_binary(Operation& op, const Operator& entry) {
+void lower_binary(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   op.result(entry.onnx, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
 // `name` times argument `i`, which defaults to 1.
-std::string times_alpha(Operation& op, const std::string& name, std::size_t i) {
+std::string times_alpha(RecordedOperation& op, const std::string& name, std::size_t i) {
   const at::ScalarType type = op.result_type();
   const double alpha = op.number_or(i, 1);
   return alpha == 1 ? name : op.add("Mul", {name, op.graph().scalar(alpha, type)});
 }
 
-void lower_add_or_sub(Operation& op, const Operator& entry) {
+void lower_add_or_sub(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   if (type == at::kBool) return op.result("Or", {op.tensor_as(0, type), op.tensor_as(1, type)});
   op.result(entry.onnx, {op.tensor_as(0, type), times_alpha(op, op.tensor_as(1, type), 2)});
 }
 
-void lower_rsub(Operation& op, const Operator&) {
+void lower_rsub(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Sub", {op.tensor_as(1, type), times_alpha(op, op.tensor_as(0, type), 2)});
 }
 
-void lower_mul(Operation& op, const Operator&) {
+void lower_mul(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result(type == at::kBool ? "And" : "Mul", {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-std::string floor_of(Operation& op, const std::string& name) { return op.add("Floor", {name}); }
+std::string floor_of(RecordedOperation& op, const std::string& name) {
+  return op.add("Floor", {name});
+}
 
 // ONNX's integer division truncates, whereas LibTorch's "floor" rounds down.
-std::string floored_quotient(Operation& op, at::ScalarType type) {
+std::string floored_quotient(RecordedOperation& op, at::ScalarType type) {
   const std::string a = op.tensor_as(0, type);
   const std::string b = op.tensor_as(1, type);
   if (at::isFloatingType(type)) return floor_of(op, op.add("Div", {a, b}));
@@ -51,12 +53,12 @@ std::string floored_quotient(Operation& op, at::ScalarType type) {
   return op.add("Div", {op.add("Sub", {a, remainder}), b});
 }
 
-std::string truncated(Operation& op, const std::string& name, at::ScalarType type) {
+std::string truncated(RecordedOperation& op, const std::string& name, at::ScalarType type) {
   const std::string size = floor_of(op, op.add("Abs", {name}));
   return op.add("Mul", {size, op.add("Sign", {name})});
 }
 
-void lower_div(Operation& op, const Operator&) {
+void lower_div(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string mode = op.has(2) ? op.text(2) : "";
   if (mode == "floor") return op.bind(floored_quotient(op, type));
@@ -65,12 +67,12 @@ void lower_div(Operation& op, const Operator&) {
   op.bind(cut ? truncated(op, quotient, type) : quotient);
 }
 
-void lower_floor_divide(Operation& op, const Operator&) {
+void lower_floor_divide(RecordedOperation& op, const Operator&) {
   op.bind(floored_quotient(op, op.result_type()));
 }
 
 // The result has the sign of the divisor, like ONNX's Mod for integers. Floats need the quotient.
-void lower_remainder(Operation& op, const Operator&) {
+void lower_remainder(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string a = op.tensor_as(0, type);
   const std::string b = op.tensor_as(1, type);
@@ -78,75 +80,83 @@ void lower_remainder(Operation& op, const Operator&) {
   op.result("Sub", {a, op.add("Mul", {floor_of(op, op.add("Div", {a, b})), b})});
 }
 
-void lower_fmod(Operation& op, const Operator&) {
+void lower_fmod(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)}, {{"fmod", 1}});
 }
 
-void lower_pow(Operation& op, const Operator&) {
+void lower_pow(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   // onnxruntime computes Pow(x, 2) as x * x, and so does LibTorch.
   op.result("Pow", {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-void lower_square(Operation& op, const Operator&) {
+void lower_square(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Mul", {x, x});
 }
 
-void lower_rsqrt(Operation& op, const Operator&) {
+void lower_rsqrt(RecordedOperation& op, const Operator&) {
   op.result("Reciprocal", {op.add("Sqrt", {op.tensor_as(0, op.result_type())})});
 }
 
 // log2(x) and similar: the natural logarithm times a constant.
-void lower_scaled_log(Operation& op, double factor) {
+void lower_scaled_log(RecordedOperation& op, double factor) {
   const at::ScalarType type = op.result_type();
   const std::string log = op.add("Log", {op.tensor_as(0, type)});
   op.result("Mul", {log, op.graph().scalar(factor, type)});
 }
-void lower_log2(Operation& op, const Operator&) { lower_scaled_log(op, std::numbers::log2e); }
-void lower_log10(Operation& op, const Operator&) { lower_scaled_log(op, std::numbers::log10e); }
+void lower_log2(RecordedOperation& op, const Operator&) {
+  lower_scaled_log(op, std::numbers::log2e);
+}
+void lower_log10(RecordedOperation& op, const Operator&) {
+  lower_scaled_log(op, std::numbers::log10e);
+}
 
-void lower_log1p(Operation& op, const Operator&) {
+void lower_log1p(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Log", {op.add("Add", {op.tensor_as(0, type), op.graph().scalar(1, type)})});
 }
 
-void lower_expm1(Operation& op, const Operator&) {
+void lower_expm1(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Sub", {op.add("Exp", {op.tensor_as(0, type)}), op.graph().scalar(1, type)});
 }
 
-void lower_exp2(Operation& op, const Operator&) {
+void lower_exp2(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Pow", {op.graph().scalar(2, type), op.tensor_as(0, type)});
 }
 
-void lower_erfc(Operation& op, const Operator&) {
+void lower_erfc(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   op.result("Sub", {op.graph().scalar(1, type), op.add("Erf", {op.tensor_as(0, type)})});
 }
 
-void lower_trunc(Operation& op, const Operator&) {
+void lower_trunc(RecordedOperation& op, const Operator&) {
   op.bind(truncated(op, op.tensor(0), op.result_type()));
 }
 
-void lower_frac(Operation& op, const Operator&) {
+void lower_frac(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Sub", {x, truncated(op, x, op.result_type())});
 }
 
-void lower_scale_by(Operation& op, double factor) {
+void lower_scale_by(RecordedOperation& op, double factor) {
   const at::ScalarType type = op.result_type();
   op.result("Mul", {op.tensor_as(0, type), op.graph().scalar(factor, type)});
 }
-void lower_deg2rad(Operation& op, const Operator&) { lower_scale_by(op, std::numbers::pi / 180); }
-void lower_rad2deg(Operation& op, const Operator&) { lower_scale_by(op, 180 / std::numbers::pi); }
+void lower_deg2rad(RecordedOperation& op, const Operator&) {
+  lower_scale_by(op, std::numbers::pi / 180);
+}
+void lower_rad2deg(RecordedOperation& op, const Operator&) {
+  lower_scale_by(op, 180 / std::numbers::pi);
+}
 
 // The angle of (x, y), from atan(y / x) and the half plane. As in C's atan2(), the sign of a zero
 // counts: it is visible in 1 / x, whose own zeros come from infinities. At the origin, y / 1 has
 // the sign of y and is not NaN.
-void lower_atan2(Operation& op, const Operator&) {
+void lower_atan2(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string y = op.tensor_as(0, type);
   const std::string x = op.tensor_as(1, type);
@@ -165,7 +175,7 @@ void lower_atan2(Operation& op, const Operator&) {
   op.result("Where", {has_minus(x), op.add("Add", {angle, turn}), angle});
 }
 
-void lower_hypot(Operation& op, const Operator&) {
+void lower_hypot(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string a = op.widened(op.tensor_as(0, type), type);
   const std::string b = op.widened(op.tensor_as(1, type), type);
@@ -174,13 +184,13 @@ void lower_hypot(Operation& op, const Operator&) {
 }
 
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.
-void lower_addc(Operation& op, const Operator& entry) {
+void lower_addc(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   const std::string term = op.add(entry.onnx, {op.tensor_as(1, type), op.tensor_as(2, type)});
   op.result("Add", {op.tensor_as(0, type), times_alpha(op, term, 3)});
 }
 
-void lower_lerp(Operation& op, const Operator&) {
+void lower_lerp(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string start = op.tensor_as(0, type);
   const std::string way = op.add("Sub", {op.tensor_as(1, type), start});
@@ -188,23 +198,24 @@ void lower_lerp(Operation& op, const Operator&) {
 }
 
 // Clip accepts only numbers; tensor bounds need Max and Min.
-void lower_bounds(Operation& op, std::optional<std::size_t> low, std::optional<std::size_t> high) {
+void lower_bounds(RecordedOperation& op, std::optional<std::size_t> low,
+                  std::optional<std::size_t> high) {
   const at::ScalarType type = op.result_type();
   std::string name = op.tensor_as(0, type);
   if (low && op.has(*low)) name = op.add("Max", {name, op.tensor_as(*low, type)});
   if (high && op.has(*high)) name = op.add("Min", {name, op.tensor_as(*high, type)});
   op.bind(name);
 }
-void lower_clamp(Operation& op, const Operator&) {
+void lower_clamp(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   if (op.is_tensor(1) || op.is_tensor(2)) return lower_bounds(op, 1, 2);
   op.result("Clip", {op.tensor_as(0, type), op.has(1) ? op.tensor_as(1, type) : "",
                      op.has(2) ? op.tensor_as(2, type) : ""});
 }
-void lower_clamp_min(Operation& op, const Operator&) { lower_bounds(op, 1, std::nullopt); }
-void lower_clamp_max(Operation& op, const Operator&) { lower_bounds(op, std::nullopt, 1); }
+void lower_clamp_min(RecordedOperation& op, const Operator&) { lower_bounds(op, 1, std::nullopt); }
+void lower_clamp_max(RecordedOperation& op, const Operator&) { lower_bounds(op, std::nullopt, 1); }
 
-void lower_nan_to_num(Operation& op, const Operator&) {
+void lower_nan_to_num(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   if (type != at::kFloat) op.reject("nan_to_num is lowered for float32 only");
   const float largest = std::numeric_limits<float>::max();
@@ -219,7 +230,7 @@ void lower_nan_to_num(Operation& op, const Operator&) {
   op.result("Where", {above, bound(2, largest), low});
 }
 
-void lower_bitwise(Operation& op, const Operator& entry) {
+void lower_bitwise(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
   const std::string name = entry.onnx;
   const bool on_truth = type == at::kBool;
@@ -227,7 +238,7 @@ void lower_bitwise(Operation& op, const Operator& entry) {
   op.result(on_truth ? name : "Bitwise" + name, {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-void lower_bitwise_not(Operation& op, const Operator&) {
+void lower_bitwise_not(RecordedOperation& op, const Operator&) {
   const bool on_truth = op.result_type() == at::kBool;
   if (!on_truth && op.opset() < 18) op.reject("whole numbers need opset 18 or newer");
   op.result(on_truth ? "Not" : "BitwiseNot", {op.tensor(0)});

@@ -1,7 +1,7 @@
 // Constant folding: computes operations on constants at export time.
 #pragma once
 
-#include <lockstep/export/lowering/operation.h>
+#include <lockstep/export/lowering/recorded_operation.h>
 
 namespace lockstep::onnx {
 

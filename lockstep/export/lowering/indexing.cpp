@@ -9,21 +9,21 @@
 namespace lockstep::onnx {
 namespace {
 
-void lower_embedding(Operation& op, const Operator&) {
+void lower_embedding(RecordedOperation& op, const Operator&) {
   op.result("Gather", {op.tensor(0), op.tensor(1)}, {{"axis", 0}});
 }
 
-void lower_index_select(Operation& op, const Operator&) {
+void lower_index_select(RecordedOperation& op, const Operator&) {
   op.result("Gather", {op.tensor(0), op.tensor(2)}, {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
 
-void lower_gather(Operation& op, const Operator&) {
+void lower_gather(RecordedOperation& op, const Operator&) {
   op.result("GatherElements", {op.tensor(0), op.tensor(2)},
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
 
 // take_along_dim(x, indices, dim), for indices that need no broadcasting.
-void lower_take_along_dim(Operation& op, const Operator&) {
+void lower_take_along_dim(RecordedOperation& op, const Operator&) {
   if (!op.has(2)) op.reject("it is lowered with a dimension only");
   const std::int64_t axis = op.axis(op.integer(2), op.rank(0));
   for (std::size_t d = 0; d < op.sizes(0).size(); ++d) {
@@ -33,7 +33,7 @@ void lower_take_along_dim(Operation& op, const Operator&) {
   op.result("GatherElements", {op.tensor(0), op.tensor(1)}, {{"axis", axis}});
 }
 
-void lower_take(Operation& op, const Operator&) {
+void lower_take(RecordedOperation& op, const Operator&) {
   const std::string flat = op.add("Reshape", {op.tensor(0), op.graph().integers({-1})});
   op.result("Gather", {flat, op.tensor(1)}, {{"axis", 0}});
 }
@@ -45,7 +45,7 @@ struct IndexedDimensions {
   std::size_t first = 0;
 };
 
-IndexedDimensions indexed_dimensions(Operation& op) {
+IndexedDimensions indexed_dimensions(RecordedOperation& op) {
   IndexedDimensions result;
   const Names names = op.tensors(1);
   const auto members = op.node().input(1)->node()->inputs();
@@ -65,7 +65,7 @@ IndexedDimensions indexed_dimensions(Operation& op) {
 
 // index(x, [None, i, j]): moves the indexed dimensions to the front, where GatherND takes their
 // indices side by side, and moves the result's dimensions back to the place of the first one.
-void lower_index(Operation& op, const Operator&) {
+void lower_index(RecordedOperation& op, const Operator&) {
   const IndexedDimensions indexed = indexed_dimensions(op);
   if (indexed.indices.empty()) return op.bind(op.tensor(0));
   const std::size_t count = indexed.indices.size();
@@ -107,7 +107,7 @@ void lower_index(Operation& op, const Operator&) {
 }
 
 // scatter(x, dim, index, src) with a tensor or a number.
-void lower_scatter(Operation& op, const Operator& entry) {
+void lower_scatter(RecordedOperation& op, const Operator& entry) {
   if (op.arguments() > 4) op.reject("reduce is not lowered; use scatter_add()");
   const at::ScalarType type = op.result_type();
   std::string source = op.tensor_as(3, type);
@@ -122,7 +122,7 @@ void lower_scatter(Operation& op, const Operator& entry) {
   op.result("ScatterElements", {op.tensor_as(0, type), op.tensor(2), source}, attributes);
 }
 
-void lower_one_hot(Operation& op, const Operator&) {
+void lower_one_hot(RecordedOperation& op, const Operator&) {
   const std::int64_t classes = op.integer_or(1, -1);
   if (classes < 1) op.reject("num_classes must be given");
   const std::string all = op.graph().constant(at::arange(classes, at::kLong), "");
@@ -138,7 +138,7 @@ at::Tensor window_indices(std::int64_t size, std::int64_t windows, std::int64_t 
 }
 
 // x.unfold(dim, size, step): a new last dimension with the window.
-void lower_unfold(Operation& op, const Operator&) {
+void lower_unfold(RecordedOperation& op, const Operator&) {
   const std::int64_t rank = op.rank(0);
   const std::int64_t axis = op.axis(op.integer(1), rank);
   const Extent& result = op.result_sizes().at(static_cast<std::size_t>(axis));
@@ -155,7 +155,7 @@ void lower_unfold(Operation& op, const Operator&) {
 }
 
 // im2col(x, kernel, dilation, padding, stride): [N, C, H, W] to [N, C kh kw, windows].
-void lower_im2col(Operation& op, const Operator&) {
+void lower_im2col(RecordedOperation& op, const Operator&) {
   if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
   const auto kernel = op.integers(1);
   const auto dilation = op.integers(2);
@@ -176,7 +176,7 @@ void lower_im2col(Operation& op, const Operator&) {
 }
 
 // col2im(x, output_size, kernel, dilation, padding, stride)
-void lower_col2im(Operation& op, const Operator&) {
+void lower_col2im(RecordedOperation& op, const Operator&) {
   if (op.opset() < 18) op.reject("it needs opset 18 or newer");
   if (op.rank(0) != 3) op.reject(str("an input of ", op.rank(0), " dimensions, expected 3"));
   auto pads = op.integers(4);

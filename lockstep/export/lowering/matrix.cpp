@@ -10,7 +10,7 @@ struct GemmFactor {
   bool transposed = false;
 };
 
-GemmFactor gemm_factor(Operation& op, std::size_t i) {
+GemmFactor gemm_factor(RecordedOperation& op, std::size_t i) {
   const torch::jit::Node& source = *op.node().input(i)->node();
   if (std::string_view(source.kind().toQualString()) == "aten::t" && op.sizes(i).size() == 2) {
     return {op.at(source).tensor(0), true};
@@ -18,8 +18,8 @@ GemmFactor gemm_factor(Operation& op, std::size_t i) {
   return {op.tensor(i), false};
 }
 
-void emit_gemm(Operation& op, const GemmFactor& a, const GemmFactor& b, const std::string& c,
-               double alpha, double beta) {
+void emit_gemm(RecordedOperation& op, const GemmFactor& a, const GemmFactor& b,
+               const std::string& c, double alpha, double beta) {
   op.result("Gemm", {a.name, b.name, c},
             {{"alpha", alpha},
              {"beta", beta},
@@ -28,22 +28,22 @@ void emit_gemm(Operation& op, const GemmFactor& a, const GemmFactor& b, const st
 }
 
 // addmm(input, mat1, mat2, beta, alpha)
-void lower_addmm(Operation& op, const Operator&) {
+void lower_addmm(RecordedOperation& op, const Operator&) {
   emit_gemm(op, gemm_factor(op, 1), gemm_factor(op, 2), op.tensor(0), op.number_or(4, 1),
             op.number_or(3, 1));
 }
 
-void lower_mm(Operation& op, const Operator&) {
+void lower_mm(RecordedOperation& op, const Operator&) {
   emit_gemm(op, gemm_factor(op, 0), gemm_factor(op, 1), "", 1, 1);
 }
 
-void lower_matmul(Operation& op, const Operator&) {
+void lower_matmul(RecordedOperation& op, const Operator&) {
   if (op.rank(0) == 2 && op.rank(1) == 2 && op.known(1)) return lower_mm(op, {});
   op.result("MatMul", {op.tensor(0), op.tensor(1)});
 }
 
 // linear(input, weight, bias)
-void lower_linear(Operation& op, const Operator&) {
+void lower_linear(RecordedOperation& op, const Operator&) {
   if (op.rank(0) == 2 && op.rank(1) == 2) {
     return emit_gemm(op, {op.tensor(0), false}, {op.tensor(1), true}, op.tensor(2), 1, 1);
   }
@@ -55,7 +55,7 @@ void lower_linear(Operation& op, const Operator&) {
 }
 
 // beta * input + alpha * product, as in baddbmm(input, a, b, beta, alpha).
-void lower_add_product(Operation& op, const Operator&) {
+void lower_add_product(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const auto scaled = [&](const std::string& name, std::size_t i) {
     const double factor = op.number_or(i, 1);
@@ -66,33 +66,33 @@ void lower_add_product(Operation& op, const Operator&) {
   op.result("Add", {scaled(op.tensor(0), 3), scaled(product, 4)});
 }
 
-void lower_dot(Operation& op, const Operator&) {
+void lower_dot(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string products =
       op.add("Mul", {op.widened(op.tensor(0), type), op.widened(op.tensor(1), type)});
   op.bind(op.narrowed(op.reduce("ReduceSum", products, {0}, /*keep=*/false), type));
 }
 
-void lower_outer(Operation& op, const Operator&) {
+void lower_outer(RecordedOperation& op, const Operator&) {
   op.result("Mul", {op.unsqueeze(op.tensor(0), {1}), op.unsqueeze(op.tensor(1), {0})});
 }
 
 // ONNX takes the same equation, without spaces.
-void lower_einsum(Operation& op, const Operator&) {
+void lower_einsum(RecordedOperation& op, const Operator&) {
   std::string equation = op.text(0);
   std::erase(equation, ' ');
   op.result("Einsum", op.tensors(1), {{"equation", equation}});
 }
 
 // bilinear(x1, x2, weight, bias)
-void lower_bilinear(Operation& op, const Operator&) {
+void lower_bilinear(RecordedOperation& op, const Operator&) {
   const std::string product = op.add("Einsum", {op.tensor(0), op.tensor(2), op.tensor(1)},
                                      {{"equation", "...i,oij,...j->...o"}});
   op.bind(op.has(3) ? op.add("Add", {product, op.tensor(3)}) : product);
 }
 
 // cosine_similarity(x1, x2, dim, eps): each norm is at least eps.
-void lower_cosine_similarity(Operation& op, const Operator&) {
+void lower_cosine_similarity(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::int64_t axis = op.axis(op.integer_or(2, 1), op.rank(0));
   const std::string eps = op.wide_scalar(op.number_or(3, 1e-8), type);
@@ -106,7 +106,7 @@ void lower_cosine_similarity(Operation& op, const Operator&) {
 }
 
 // pairwise_distance(x1, x2, p, eps, keepdim)
-void lower_pairwise_distance(Operation& op, const Operator&) {
+void lower_pairwise_distance(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double p = op.number_or(2, 2);
   if (p != 1 && p != 2) op.reject(str("p must be 1 or 2, got ", p));

@@ -10,19 +10,19 @@ at::Tensor or_filled(const std::optional<at::Tensor>& tensor, const at::Tensor& 
 }
 
 // An affine argument that may be None: the tensor itself, or `count` ones or zeros.
-std::string affine_or(Operation& op, std::size_t i, std::int64_t count, double value) {
+std::string affine_or(RecordedOperation& op, std::size_t i, std::int64_t count, double value) {
   if (op.has(i)) return op.tensor(i);
   return op.graph().constant(at::full({count}, value, at::kFloat), "");
 }
 
 // Folds batch normalisation into the preceding convolution by changing its weights: (w x + b -
 // mean) / sqrt(var + eps) * gamma + beta.
-bool fold_into_convolution(Operation& op) {
+bool fold_into_convolution(RecordedOperation& op) {
   const torch::jit::Value* const input = op.node().input(0);
   const torch::jit::Node& source = *input->node();
   const std::string_view kind = source.kind().toQualString();
   if (input->uses().size() != 1 || kind != "aten::_convolution") return false;
-  Operation convolution = op.at(source);
+  RecordedOperation convolution = op.at(source);
   const bool transposed = convolution.flag(6);
   const auto weight = convolution.known(1);
   OnnxNode* const node = op.graph().maker(op.tensor(0));
@@ -56,7 +56,7 @@ bool fold_into_convolution(Operation& op) {
 }
 
 // batch_norm(input, weight, bias, mean, var, training, momentum, eps, cudnn)
-void lower_batch_norm(Operation& op, const Operator&) {
+void lower_batch_norm(RecordedOperation& op, const Operator&) {
   if (op.flag(5) || !op.has(3) || !op.has(4)) {
     op.reject(
         "it normalises by the batch's own statistics; export in eval mode, with running ones");
@@ -71,7 +71,7 @@ void lower_batch_norm(Operation& op, const Operator&) {
 }
 
 // instance_norm(input, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn)
-void lower_instance_norm(Operation& op, const Operator& entry) {
+void lower_instance_norm(RecordedOperation& op, const Operator& entry) {
   const bool own_statistics = op.flag(5);
   if (!own_statistics && (!op.has(3) || !op.has(4))) op.reject("it has no statistics to use");
   const std::int64_t channels = op.fixed(op.sizes(0).at(1), "the number of channels");
@@ -86,7 +86,7 @@ void lower_instance_norm(Operation& op, const Operator& entry) {
 }
 
 // layer_norm(input, normalized_shape, weight, bias, eps, cudnn)
-void lower_layer_norm(Operation& op, const Operator&) {
+void lower_layer_norm(RecordedOperation& op, const Operator&) {
   const auto shape = op.integers(1);
   const std::string scale =
       op.has(2) ? op.tensor(2) : op.graph().constant(at::ones(shape, op.result_type()), "");
@@ -96,7 +96,7 @@ void lower_layer_norm(Operation& op, const Operator&) {
 }
 
 // rms_norm(input, normalized_shape, weight, eps): x / sqrt(mean(x^2) + eps) * weight
-void lower_rms_norm(Operation& op, const Operator&) {
+void lower_rms_norm(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   std::vector<std::int64_t> axes;
   const auto count = static_cast<std::int64_t>(op.integers(1).size());
@@ -111,7 +111,7 @@ void lower_rms_norm(Operation& op, const Operator&) {
 
 // group_norm(input, num_groups, weight, bias, eps, cudnn): each group is normalised like an
 // instance. ONNX's GroupNormalization had a scale per group, not per channel, before opset 21.
-void lower_group_norm(Operation& op, const Operator&) {
+void lower_group_norm(RecordedOperation& op, const Operator&) {
   const Extents& sizes = op.sizes(0);
   const std::int64_t groups = op.integer(1);
   const std::int64_t channels = op.fixed(sizes.at(1), "the number of channels");

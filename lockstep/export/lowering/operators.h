@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/export/lowering/operation.h>
+#include <lockstep/export/lowering/recorded_operation.h>
 
 namespace lockstep::onnx {
 
 struct Operator;
-using Lower = void (*)(Operation& operation, const Operator& entry);
+using Lower = void (*)(RecordedOperation& operation, const Operator& entry);
 
 /// To add an operator, add an entry to the table of its family, and a case to the family's file in
 /// tests/export/operators/.

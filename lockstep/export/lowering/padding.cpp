@@ -16,13 +16,13 @@ std::vector<std::int64_t> onnx_pads(const std::vector<std::int64_t>& pads, std::
   return result;
 }
 
-std::string padded(Operation& op, const char* mode, const std::string& value) {
+std::string padded(RecordedOperation& op, const char* mode, const std::string& value) {
   const auto pads = onnx_pads(op.integers(1), op.sizes(0).size());
   return op.add("Pad", {op.tensor(0), op.graph().integers(pads), value}, {{"mode", mode}});
 }
 
 // Circular padding: the end of each dimension before it, and its beginning after it.
-std::string wrapped(Operation& op) {
+std::string wrapped(RecordedOperation& op) {
   const std::size_t rank = op.sizes(0).size();
   const auto pads = onnx_pads(op.integers(1), rank);
   std::string x = op.tensor(0);
@@ -40,20 +40,22 @@ std::string wrapped(Operation& op) {
   return x;
 }
 
-std::string pad_value(Operation& op, std::size_t i) {
+std::string pad_value(RecordedOperation& op, std::size_t i) {
   return op.has(i) ? op.tensor_as(i, op.result_type()) : op.graph().scalar(0, op.result_type());
 }
 
-void lower_constant_pad(Operation& op, const Operator&) {
+void lower_constant_pad(RecordedOperation& op, const Operator&) {
   op.bind(padded(op, "constant", pad_value(op, 2)));
 }
 
-void lower_pad_like(Operation& op, const Operator& entry) { op.bind(padded(op, entry.onnx, "")); }
+void lower_pad_like(RecordedOperation& op, const Operator& entry) {
+  op.bind(padded(op, entry.onnx, ""));
+}
 
-void lower_circular_pad(Operation& op, const Operator&) { op.bind(wrapped(op)); }
+void lower_circular_pad(RecordedOperation& op, const Operator&) { op.bind(wrapped(op)); }
 
 // pad(x, pad, mode, value)
-void lower_pad(Operation& op, const Operator&) {
+void lower_pad(RecordedOperation& op, const Operator&) {
   const std::string mode = op.has(2) ? op.text(2) : "constant";
   if (mode == "circular") return op.bind(wrapped(op));
   if (mode == "constant") return op.bind(padded(op, "constant", pad_value(op, 3)));

@@ -26,7 +26,7 @@ std::vector<std::int64_t> for_each_spatial(std::vector<std::int64_t> values, std
 }
 
 // The digit in a name such as "max_pool2d".
-std::size_t spatial_dimensions(const Operation& op) {
+std::size_t spatial_dimensions(const RecordedOperation& op) {
   const std::string name = op.node().kind().toUnqualString();
   const auto digit = name.find_first_of("123");
   return static_cast<std::size_t>(name.at(digit) - '0');
@@ -35,7 +35,8 @@ std::size_t spatial_dimensions(const Operation& op) {
 // The padding after the image with which whole windows cover the same positions as ceil_mode, whose
 // last window may extend beyond the padding. ONNX's ceil_mode attribute is not used: its shape
 // inference counts a window that would begin after the image, which LibTorch and onnxruntime omit.
-std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Windows& windows) {
+std::vector<std::int64_t> end_padding_of_ceil_mode(const RecordedOperation& op,
+                                                   const Windows& windows) {
   const std::size_t first = op.sizes(0).size() - windows.kernel.size();
   std::vector<std::int64_t> padding = windows.padding;
   for (std::size_t d = 0; d < padding.size(); ++d) {
@@ -48,7 +49,7 @@ std::vector<std::int64_t> end_padding_of_ceil_mode(const Operation& op, const Wi
 }
 
 // `dilation` (absent for averages) and `ceil_mode` are the indices of these arguments.
-Windows windows_of(const Operation& op, std::size_t dilation, std::size_t ceil_mode) {
+Windows windows_of(const RecordedOperation& op, std::size_t dilation, std::size_t ceil_mode) {
   const std::size_t spatial = spatial_dimensions(op);
   Windows windows;
   windows.kernel = for_each_spatial(op.integers(1), spatial);
@@ -75,7 +76,7 @@ bool is_wide(const Windows& windows, std::size_t d) {
 }
 
 // Moves such padding from `windows` to a separate operation, and returns the padded `x`.
-std::string widely_padded(Operation& op, const std::string& x, Windows& windows) {
+std::string widely_padded(RecordedOperation& op, const std::string& x, Windows& windows) {
   const std::size_t spatial = windows.kernel.size();
   std::vector<std::int64_t> pads(2 * (spatial + 2), 0);
   bool any = false;
@@ -91,7 +92,7 @@ std::string widely_padded(Operation& op, const std::string& x, Windows& windows)
 }
 
 // max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)
-Windows windows_of_max_pool(const Operation& op) { return windows_of(op, 4, 5); }
+Windows windows_of_max_pool(const RecordedOperation& op) { return windows_of(op, 4, 5); }
 
 Attributes max_pool_attributes(const Windows& windows) {
   return {{"kernel_shape", windows.kernel},
@@ -100,7 +101,7 @@ Attributes max_pool_attributes(const Windows& windows) {
           {"dilations", windows.dilation}};
 }
 
-void lower_max_pool(Operation& op, const Operator&) {
+void lower_max_pool(RecordedOperation& op, const Operator&) {
   Windows windows = windows_of_max_pool(op);
   const std::string x = widely_padded(
       op, windows.has_batch ? op.tensor(0) : op.unsqueeze(op.tensor(0), {0}), windows);
@@ -109,7 +110,7 @@ void lower_max_pool(Operation& op, const Operator&) {
 }
 
 // LibTorch's indices are relative to a channel's image, ONNX's to the whole tensor.
-void lower_max_pool_with_indices(Operation& op, const Operator&) {
+void lower_max_pool_with_indices(RecordedOperation& op, const Operator&) {
   const Windows windows = windows_of_max_pool(op);
   if (!windows.has_batch) op.reject("an input without a batch dimension");
   for (std::size_t d = 0; d < windows.kernel.size(); ++d) {
@@ -125,7 +126,7 @@ void lower_max_pool_with_indices(Operation& op, const Operator&) {
 }
 
 // avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-void lower_avg_pool(Operation& op, const Operator&) {
+void lower_avg_pool(RecordedOperation& op, const Operator&) {
   const Windows windows = windows_of(op, kNoArgument, 4);
   const bool ceil_mode = op.flag(4);
   std::int64_t window = 1;
@@ -153,7 +154,7 @@ void lower_avg_pool(Operation& op, const Operator&) {
 
 // Adaptive windows along one dimension: output o covers floor(o n / m) to ceil((o+1) n / m). Means
 // and maxima of boxes can be computed one dimension after the other.
-std::string pool_dimension(Operation& op, const char* reduction, const std::string& x,
+std::string pool_dimension(RecordedOperation& op, const char* reduction, const std::string& x,
                            std::int64_t axis, std::int64_t size, std::int64_t count) {
   if (size == count) return x;
   if (count == 1) return op.reduce(reduction, x, {axis}, /*keep=*/true);
@@ -172,7 +173,7 @@ struct AdaptivePooling {
   const char* reduction;  // for windows of different sizes
 };
 
-void lower_adaptive(Operation& op, const AdaptivePooling& pooling) {
+void lower_adaptive(RecordedOperation& op, const AdaptivePooling& pooling) {
   if (op.node().outputs().size() > 1 && op.is_used(1)) op.reject("its indices are used");
   const std::size_t spatial = spatial_dimensions(op);
   const auto wanted = for_each_spatial(op.integers(1), spatial);
@@ -199,11 +200,11 @@ void lower_adaptive(Operation& op, const AdaptivePooling& pooling) {
   op.bind(x);
 }
 
-void lower_adaptive_avg_pool(Operation& op, const Operator&) {
+void lower_adaptive_avg_pool(RecordedOperation& op, const Operator&) {
   lower_adaptive(op, {"GlobalAveragePool", "AveragePool", "ReduceMean"});
 }
 
-void lower_adaptive_max_pool(Operation& op, const Operator&) {
+void lower_adaptive_max_pool(RecordedOperation& op, const Operator&) {
   lower_adaptive(op, {"GlobalMaxPool", "MaxPool", "ReduceMax"});
 }
 

@@ -22,7 +22,7 @@ struct RecurrentArguments {
   bool batch_first = false;
 };
 
-RecurrentArguments recurrent_arguments(const Operation& op) {
+RecurrentArguments recurrent_arguments(const RecordedOperation& op) {
   const torch::jit::Node& list = *op.node().input(2)->node();
   if (list.kind() != c10::prim::ListConstruct) op.reject("a packed sequence");
   if (op.flag(6) && op.number(5) != 0) op.reject("dropout is on");
@@ -46,8 +46,8 @@ at::Tensor in_onnx_order(const at::Tensor& rows, const std::vector<std::int64_t>
 }
 
 // W, R and B of one layer, with the directions as the first dimension.
-Names layer_weights(Operation& op, const RecurrentKind& kind, const RecurrentArguments& arguments,
-                    std::int64_t layer) {
+Names layer_weights(RecordedOperation& op, const RecurrentKind& kind,
+                    const RecurrentArguments& arguments, std::int64_t layer) {
   const std::size_t each = arguments.has_biases ? 4 : 2;
   std::vector<at::Tensor> input;
   std::vector<at::Tensor> hidden;
@@ -76,7 +76,7 @@ Names layer_weights(Operation& op, const RecurrentKind& kind, const RecurrentArg
 }
 
 // Names of the initial states of all layers; empty if they are zeros, ONNX's default.
-Names first_states(Operation& op, const RecurrentKind& kind) {
+Names first_states(RecordedOperation& op, const RecurrentKind& kind) {
   const torch::jit::Value* const argument = op.node().input(1);
   std::vector<const torch::jit::Value*> states = {argument};
   if (argument->node()->kind() == c10::prim::ListConstruct) {
@@ -92,14 +92,14 @@ Names first_states(Operation& op, const RecurrentKind& kind) {
 }
 
 // [sequence, directions, batch, hidden] to [sequence, batch, directions * hidden]
-std::string merged_directions(Operation& op, const std::string& y, Extents sequence,
+std::string merged_directions(RecordedOperation& op, const std::string& y, Extents sequence,
                               std::int64_t directions, std::int64_t hidden) {
   if (directions == 1) return op.squeeze(y, {1});
   sequence[2] = static_extent(directions * hidden);
   return op.reshape(op.transpose(y, {0, 2, 1, 3}), sequence);
 }
 
-void emit_recurrent(Operation& op, const RecurrentKind& kind, Attributes attributes) {
+void emit_recurrent(RecordedOperation& op, const RecurrentKind& kind, Attributes attributes) {
   if (op.rank(0) != 3) op.reject("an input without a batch dimension");
   const RecurrentArguments arguments = recurrent_arguments(op);
   const Extents& last = op.result_sizes(1);  // [layers * directions, batch, hidden]
@@ -135,21 +135,21 @@ void emit_recurrent(Operation& op, const RecurrentKind& kind, Attributes attribu
 }
 
 // LibTorch's gates are input, forget, cell, output; ONNX's are input, output, forget, cell.
-void lower_lstm(Operation& op, const Operator&) {
+void lower_lstm(RecordedOperation& op, const Operator&) {
   emit_recurrent(op, {.onnx = "LSTM", .gates = {0, 3, 1, 2}, .states = 2}, {});
 }
 
 // LibTorch's gates are reset, update, new; ONNX's are update, reset, new. LibTorch applies the
 // reset gate after the product with the hidden state.
-void lower_gru(Operation& op, const Operator&) {
+void lower_gru(RecordedOperation& op, const Operator&) {
   emit_recurrent(op, {.onnx = "GRU", .gates = {1, 0, 2}}, {{"linear_before_reset", 1}});
 }
 
-void lower_rnn_tanh(Operation& op, const Operator&) {
+void lower_rnn_tanh(RecordedOperation& op, const Operator&) {
   emit_recurrent(op, {.onnx = "RNN", .gates = {0}}, {});
 }
 
-void lower_rnn_relu(Operation& op, const Operator&) {
+void lower_rnn_relu(RecordedOperation& op, const Operator&) {
   const std::vector<std::string> activations(op.flag(7) ? 2 : 1, "Relu");
   emit_recurrent(op, {.onnx = "RNN", .gates = {0}}, {{"activations", activations}});
 }

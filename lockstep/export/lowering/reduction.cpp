@@ -7,14 +7,14 @@
 namespace lockstep::onnx {
 namespace {
 
-std::vector<std::int64_t> all_axes(const Operation& op) {
+std::vector<std::int64_t> all_axes(const RecordedOperation& op) {
   std::vector<std::int64_t> axes(static_cast<std::size_t>(op.rank(0)));
   std::iota(axes.begin(), axes.end(), 0);
   return axes;
 }
 
 // The dimensions in argument `i`, a number or a list; None and an empty list mean all dimensions.
-std::vector<std::int64_t> axes_in(const Operation& op, std::size_t i) {
+std::vector<std::int64_t> axes_in(const RecordedOperation& op, std::size_t i) {
   if (!op.has(i)) return all_axes(op);
   std::vector<std::int64_t> axes = op.integers(i);
   if (axes.empty()) return all_axes(op);
@@ -23,13 +23,13 @@ std::vector<std::int64_t> axes_in(const Operation& op, std::size_t i) {
 }
 
 // A reduction over no dimensions returns the tensor unchanged.
-std::string reduced(Operation& op, const char* onnx, const std::string& x,
+std::string reduced(RecordedOperation& op, const char* onnx, const std::string& x,
                     const std::vector<std::int64_t>& axes, bool keep) {
   return axes.empty() ? x : op.reduce(onnx, x, axes, keep);
 }
 
 // sum(x, dtype) and sum(x, dims, keepdim, dtype); also mean and prod.
-void lower_sum(Operation& op, const Operator& entry) {
+void lower_sum(RecordedOperation& op, const Operator& entry) {
   const std::string x = op.tensor_as(0, op.result_type());
   const bool over_all = op.arguments() <= 2;
   op.bind(reduced(op, entry.onnx, x, over_all ? all_axes(op) : axes_in(op, 1),
@@ -37,7 +37,7 @@ void lower_sum(Operation& op, const Operator& entry) {
 }
 
 // amax(x, dims, keepdim), logsumexp(x, dims, keepdim)
-void lower_over_axes(Operation& op, const Operator& entry) {
+void lower_over_axes(RecordedOperation& op, const Operator& entry) {
   const std::string x = op.tensor_as(0, op.result_type());
   op.bind(reduced(op, entry.onnx, x, axes_in(op, 1), op.has(2) && op.flag(2)));
 }
@@ -49,7 +49,7 @@ struct Extreme {
 };
 
 // max(x), max(x, other), and max(x, dim, keepdim) with values and indices.
-void lower_extreme(Operation& op, const Extreme& extreme) {
+void lower_extreme(RecordedOperation& op, const Extreme& extreme) {
   const at::ScalarType type = op.result_type();
   if (op.arguments() == 1) {
     return op.bind(reduced(op, extreme.reduction, op.tensor(0), all_axes(op), false));
@@ -64,15 +64,15 @@ void lower_extreme(Operation& op, const Extreme& extreme) {
   if (!op.is_used(1)) return;
   op.bind(op.add(extreme.index, {x}, {{"axis", axis}, {"keepdims", keep ? 1 : 0}}), 1);
 }
-void lower_max(Operation& op, const Operator&) {
+void lower_max(RecordedOperation& op, const Operator&) {
   lower_extreme(op, {"ReduceMax", "Max", "ArgMax"});
 }
-void lower_min(Operation& op, const Operator&) {
+void lower_min(RecordedOperation& op, const Operator&) {
   lower_extreme(op, {"ReduceMin", "Min", "ArgMin"});
 }
 
 // argmax(x, dim, keepdim); without a dimension an index into all elements.
-void lower_index_of_extreme(Operation& op, const Operator& entry) {
+void lower_index_of_extreme(RecordedOperation& op, const Operator& entry) {
   const bool keep = op.has(2) && op.flag(2);
   if (op.has(1)) {
     return op.result(entry.onnx, {op.tensor(0)},
@@ -84,7 +84,7 @@ void lower_index_of_extreme(Operation& op, const Operator& entry) {
 }
 
 // all(x), all(x, dims, keepdim): the minimum or maximum of booleans as numbers.
-void lower_truth(Operation& op, const Operator& entry) {
+void lower_truth(RecordedOperation& op, const Operator& entry) {
   const std::string truth = op.tensor_as(0, at::kBool);
   const std::string numbers = op.cast(truth, at::kBool, at::kInt);
   const bool over_all = op.arguments() == 1;
@@ -101,7 +101,7 @@ struct Moments {
 };
 
 // var(x, unbiased), and var(x, dims, correction, keepdim), where True means a correction of 1.
-Moments moments_of(Operation& op) {
+Moments moments_of(RecordedOperation& op) {
   const at::ScalarType type = op.result_type();
   const bool over_all = op.arguments() <= 2;
   const auto axes = over_all ? all_axes(op) : axes_in(op, 1);
@@ -122,30 +122,32 @@ Moments moments_of(Operation& op) {
           .variance = op.add("Div", {sum, divisor})};
 }
 
-void bind_narrowed(Operation& op, const std::string& name, std::size_t k = 0) {
+void bind_narrowed(RecordedOperation& op, const std::string& name, std::size_t k = 0) {
   op.bind(op.narrowed(name, op.result_type(k)), k);
 }
 
-void lower_var(Operation& op, const Operator&) { bind_narrowed(op, moments_of(op).variance); }
+void lower_var(RecordedOperation& op, const Operator&) {
+  bind_narrowed(op, moments_of(op).variance);
+}
 
-void lower_std(Operation& op, const Operator&) {
+void lower_std(RecordedOperation& op, const Operator&) {
   bind_narrowed(op, op.add("Sqrt", {moments_of(op).variance}));
 }
 
-void lower_var_mean(Operation& op, const Operator&) {
+void lower_var_mean(RecordedOperation& op, const Operator&) {
   const Moments moments = moments_of(op);
   bind_narrowed(op, moments.variance, 0);
   bind_narrowed(op, moments.mean, 1);
 }
 
-void lower_std_mean(Operation& op, const Operator&) {
+void lower_std_mean(RecordedOperation& op, const Operator&) {
   const Moments moments = moments_of(op);
   bind_narrowed(op, op.add("Sqrt", {moments.variance}), 0);
   bind_narrowed(op, moments.mean, 1);
 }
 
 // norm(x, p), norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
-void lower_norm(Operation& op, const Operator&) {
+void lower_norm(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const double p = op.number_or(1, 2);
   const auto axes = op.arguments() > 2 ? axes_in(op, 2) : all_axes(op);
@@ -164,18 +166,18 @@ void lower_norm(Operation& op, const Operator&) {
   bind_narrowed(op, op.add("Pow", {sum, op.wide_scalar(1 / p, type)}));
 }
 
-void lower_cumsum(Operation& op, const Operator&) {
+void lower_cumsum(RecordedOperation& op, const Operator&) {
   const auto axis = static_cast<double>(op.axis(op.integer(1), op.rank(0)));
   op.result("CumSum", {op.tensor_as(0, op.result_type()), op.graph().scalar(axis, at::kLong)});
 }
 
-Names largest(Operation& op, std::int64_t count, std::int64_t axis, bool descending) {
+Names largest(RecordedOperation& op, std::int64_t count, std::int64_t axis, bool descending) {
   return op.graph().add("TopK", {op.tensor(0), op.graph().integers({count})},
                         {{"axis", axis}, {"largest", descending ? 1 : 0}, {"sorted", 1}}, 2);
 }
 
 // topk(x, k, dim, largest, sorted)
-void lower_topk(Operation& op, const Operator&) {
+void lower_topk(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(2, -1), op.rank(0));
   const Names found = largest(op, op.integer(1), axis, !op.has(3) || op.flag(3));
   op.bind(found[0], 0);
@@ -183,7 +185,7 @@ void lower_topk(Operation& op, const Operator&) {
 }
 
 // sort(x, dim, descending) and sort(x, stable, dim, descending)
-Names ordered(Operation& op) {
+Names ordered(RecordedOperation& op) {
   const std::size_t first = op.arguments() > 3 ? 2 : 1;
   const std::int64_t axis = op.axis(op.integer_or(first, -1), op.rank(0));
   const Extent& size = op.sizes(0).at(static_cast<std::size_t>(axis));
@@ -191,13 +193,13 @@ Names ordered(Operation& op) {
                  op.has(first + 1) && op.flag(first + 1));
 }
 
-void lower_sort(Operation& op, const Operator&) {
+void lower_sort(RecordedOperation& op, const Operator&) {
   const Names found = ordered(op);
   op.bind(found[0], 0);
   op.bind(found[1], 1);
 }
 
-void lower_argsort(Operation& op, const Operator&) { op.bind(ordered(op)[1]); }
+void lower_argsort(RecordedOperation& op, const Operator&) { op.bind(ordered(op)[1]); }
 
 constexpr Operator kReduction[] = {
     {"all", lower_truth, "ReduceMin"},

@@ -10,19 +10,19 @@ namespace {
 
 constexpr std::int64_t kBeyondTheEnd = std::numeric_limits<std::int64_t>::max();
 
-void lower_identity(Operation& op, const Operator&) { op.bind(op.tensor(0)); }
+void lower_identity(RecordedOperation& op, const Operator&) { op.bind(op.tensor(0)); }
 
 // to() and similar: the type of the result determines the conversion.
-void lower_conversion(Operation& op, const Operator&) {
+void lower_conversion(RecordedOperation& op, const Operator&) {
   op.bind(op.tensor_as(0, op.result_type()));
 }
 
 // The sizes of the result come from the trace, including those that follow the batch.
-void lower_view(Operation& op, const Operator&) {
+void lower_view(RecordedOperation& op, const Operator&) {
   op.bind(op.reshape(op.tensor(0), op.result_sizes()));
 }
 
-void lower_flatten(Operation& op, const Operator&) {
+void lower_flatten(RecordedOperation& op, const Operator&) {
   const std::int64_t first = op.axis(op.integer_or(1, 0), op.rank(0));
   const std::int64_t last = op.axis(op.integer_or(2, -1), op.rank(0));
   const bool to_rows = first == 1 && last == op.rank(0) - 1 && op.rank(0) > 1;
@@ -30,7 +30,7 @@ void lower_flatten(Operation& op, const Operator&) {
   op.result("Flatten", {op.tensor(0)}, {{"axis", 1}});
 }
 
-void lower_unsqueeze(Operation& op, const Operator&) {
+void lower_unsqueeze(RecordedOperation& op, const Operator&) {
   op.bind(op.unsqueeze(op.tensor(0), {op.axis(op.integer(1), op.rank(0) + 1)}));
 }
 
@@ -40,7 +40,7 @@ std::vector<std::int64_t> in_order(std::int64_t rank) {
   return order;
 }
 
-void lower_transpose(Operation& op, const Operator&) {
+void lower_transpose(RecordedOperation& op, const Operator&) {
   const std::int64_t rank = op.rank(0);
   if (rank == 0) return op.bind(op.tensor(0));
   auto order = in_order(rank);
@@ -49,19 +49,19 @@ void lower_transpose(Operation& op, const Operator&) {
   op.bind(op.transpose(op.tensor(0), order));
 }
 
-void lower_t(Operation& op, const Operator&) {
+void lower_t(RecordedOperation& op, const Operator&) {
   if (op.rank(0) < 2) return op.bind(op.tensor(0));
   op.bind(op.transpose(op.tensor(0), {1, 0}));
 }
 
-void lower_permute(Operation& op, const Operator&) {
+void lower_permute(RecordedOperation& op, const Operator&) {
   auto order = op.integers(1);
   for (std::int64_t& each : order) each = op.axis(each, op.rank(0));
   op.bind(op.transpose(op.tensor(0), order));
 }
 
 // The named dimensions move to their destinations; the others fill the rest in order.
-void lower_movedim(Operation& op, const Operator&) {
+void lower_movedim(RecordedOperation& op, const Operator&) {
   const std::int64_t rank = op.rank(0);
   const auto sources = op.integers(1);
   const auto destinations = op.integers(2);
@@ -79,11 +79,11 @@ void lower_movedim(Operation& op, const Operator&) {
   op.bind(op.transpose(op.tensor(0), order));
 }
 
-void lower_expand(Operation& op, const Operator&) {
+void lower_expand(RecordedOperation& op, const Operator&) {
   op.result("Expand", {op.tensor(0), op.graph().sizes(op.result_sizes())});
 }
 
-void lower_repeat(Operation& op, const Operator&) {
+void lower_repeat(RecordedOperation& op, const Operator&) {
   Extents times = op.extents(1);
   Extents sizes = op.sizes(0);
   std::string x = op.tensor(0);
@@ -98,7 +98,7 @@ void lower_repeat(Operation& op, const Operator&) {
 }
 
 // repeat_interleave(x, repeats, dim): adds a dimension after `dim`, expands and merges it.
-void lower_repeat_interleave(Operation& op, const Operator&) {
+void lower_repeat_interleave(RecordedOperation& op, const Operator&) {
   if (!op.has(1) || op.is_tensor(1)) op.reject("repeats must be a number");
   const std::int64_t repeats = op.integer(1);
   std::string x = op.tensor(0);
@@ -118,7 +118,7 @@ void lower_repeat_interleave(Operation& op, const Operator&) {
 }
 
 // Each member of a list of tensors is converted separately to the type of the result.
-Names members_as_result(Operation& op) {
+Names members_as_result(RecordedOperation& op) {
   Names names = op.tensors(0);
   const torch::jit::Node& list = *op.node().input(0)->node();
   if (list.kind() != c10::prim::ListConstruct) return names;
@@ -132,12 +132,12 @@ Names members_as_result(Operation& op) {
   return names;
 }
 
-void lower_cat(Operation& op, const Operator&) {
+void lower_cat(RecordedOperation& op, const Operator&) {
   const auto rank = static_cast<std::int64_t>(op.result_sizes().size());
   op.result("Concat", members_as_result(op), {{"axis", op.axis(op.integer_or(1, 0), rank)}});
 }
 
-void lower_stack(Operation& op, const Operator&) {
+void lower_stack(RecordedOperation& op, const Operator&) {
   const auto rank = static_cast<std::int64_t>(op.result_sizes().size());
   const std::int64_t axis = op.axis(op.integer_or(1, 0), rank);
   Names apart;
@@ -148,7 +148,7 @@ void lower_stack(Operation& op, const Operator&) {
 }
 
 // Consecutive parts with the sizes in the trace: split(), chunk() and similar.
-void lower_parts(Operation& op, const Operator&) {
+void lower_parts(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(2, 0), op.rank(0));
   const auto members = op.list_sizes();
   std::vector<std::int64_t> parts;
@@ -160,12 +160,13 @@ void lower_parts(Operation& op, const Operator&) {
                               parts.size()));
 }
 
-std::string picked(Operation& op, const std::string& x, std::int64_t axis, std::int64_t index) {
+std::string picked(RecordedOperation& op, const std::string& x, std::int64_t axis,
+                   std::int64_t index) {
   const std::string at = op.graph().scalar(static_cast<double>(index), at::kLong);
   return op.add("Gather", {x, at}, {{"axis", axis}});
 }
 
-void lower_unbind(Operation& op, const Operator&) {
+void lower_unbind(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(1, 0), op.rank(0));
   const std::string x = op.tensor(0);
   Names names;
@@ -175,12 +176,12 @@ void lower_unbind(Operation& op, const Operator&) {
   op.bind_list(names);
 }
 
-void lower_select(Operation& op, const Operator&) {
+void lower_select(RecordedOperation& op, const Operator&) {
   op.bind(picked(op, op.tensor(0), op.axis(op.integer(1), op.rank(0)), op.integer(2)));
 }
 
 // slice(x, dim, start, end, step)
-void lower_slice(Operation& op, const Operator&) {
+void lower_slice(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer_or(1, 0), op.rank(0));
   const Extent begin = op.has(2) ? op.extent(2) : static_extent(0);
   const Extent end = op.has(3) ? op.extent(3) : static_extent(kBeyondTheEnd);
@@ -200,7 +201,7 @@ void lower_slice(Operation& op, const Operator&) {
 }
 
 // narrow(x, dim, start, length)
-void lower_narrow(Operation& op, const Operator&) {
+void lower_narrow(RecordedOperation& op, const Operator&) {
   const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
   const Extent size = op.sizes(0).at(static_cast<std::size_t>(axis));
   std::int64_t begin = op.integer(2);
@@ -208,7 +209,7 @@ void lower_narrow(Operation& op, const Operator&) {
   op.bind(op.slice(op.tensor(0), axis, begin, begin + op.integer(3)));
 }
 
-void lower_flip(Operation& op, const Operator&) {
+void lower_flip(RecordedOperation& op, const Operator&) {
   std::string x = op.tensor(0);
   for (const std::int64_t dimension : op.integers(1)) {
     x = op.slice(x, op.axis(dimension, op.rank(0)), -1, std::numeric_limits<std::int64_t>::min(),
@@ -217,15 +218,15 @@ void lower_flip(Operation& op, const Operator&) {
   op.bind(x);
 }
 
-std::string rolled(Operation& op, const std::string& x, std::int64_t axis, std::int64_t size,
-                   std::int64_t shift) {
+std::string rolled(RecordedOperation& op, const std::string& x, std::int64_t axis,
+                   std::int64_t size, std::int64_t shift) {
   const std::int64_t cut = size == 0 ? 0 : ((-shift) % size + size) % size;
   if (cut == 0) return x;
   return op.add("Concat", {op.slice(x, axis, cut, size), op.slice(x, axis, 0, cut)},
                 {{"axis", axis}});
 }
 
-void lower_roll(Operation& op, const Operator&) {
+void lower_roll(RecordedOperation& op, const Operator&) {
   const auto shifts = op.integers(1);
   const auto dimensions = op.has(2) ? op.integers(2) : std::vector<std::int64_t>{};
   std::string x = op.tensor(0);
@@ -243,13 +244,13 @@ void lower_roll(Operation& op, const Operator&) {
   op.bind(x);
 }
 
-void lower_pixel_shuffle(Operation& op, const Operator&) {
+void lower_pixel_shuffle(RecordedOperation& op, const Operator&) {
   if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
   op.result("DepthToSpace", {op.tensor(0)}, {{"blocksize", op.integer(1)}, {"mode", "CRD"}});
 }
 
 // ONNX's SpaceToDepth puts the position in a block before the channel, LibTorch after it.
-void lower_pixel_unshuffle(Operation& op, const Operator&) {
+void lower_pixel_unshuffle(RecordedOperation& op, const Operator&) {
   if (op.rank(0) != 4) op.reject(str("an input of ", op.rank(0), " dimensions, expected 4"));
   const Extents& sizes = op.sizes(0);
   const std::int64_t block = op.integer(1);
@@ -262,7 +263,7 @@ void lower_pixel_unshuffle(Operation& op, const Operator&) {
   op.bind(op.reshape(moved, op.result_sizes()));
 }
 
-void lower_channel_shuffle(Operation& op, const Operator&) {
+void lower_channel_shuffle(RecordedOperation& op, const Operator&) {
   const Extents& sizes = op.sizes(0);
   const std::int64_t groups = op.integer(1);
   const std::int64_t channels = op.fixed(sizes.at(1), "the number of channels");
@@ -274,7 +275,7 @@ void lower_channel_shuffle(Operation& op, const Operator&) {
   op.bind(op.reshape(op.transpose(op.reshape(op.tensor(0), split), order), sizes));
 }
 
-void lower_triangle(Operation& op, const Operator& entry) {
+void lower_triangle(RecordedOperation& op, const Operator& entry) {
   const bool upper = std::string_view(entry.onnx) == "upper";
   const std::string diagonal =
       op.graph().scalar(static_cast<double>(op.integer_or(1, 0)), at::kLong);

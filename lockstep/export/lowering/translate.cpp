@@ -127,21 +127,21 @@ class Translator {
     if (node.kind() == c10::prim::Constant) return add_constant(node);
     if (node.kind() == c10::prim::ListConstruct || node.kind() == c10::prim::TupleConstruct) return;
     if (node.kind() == c10::prim::ListUnpack) return unpack(node);
-    const Place& place = trace_.places.at(&node);
-    builder_.set_scope(place.module());
+    const ModuleLocation& location = trace_.locations.at(&node);
+    builder_.set_scope(location.module());
     const std::string name = node.kind().toQualString();
     try {
       if (fold(node, trace_, operands_)) return;
       const Operator* const entry = find_operator(name);
       if (entry == nullptr) throw Unsupported("");
       require_same_arguments(node, name);
-      Operation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
+      RecordedOperation operation(node, trace_, operands_, builder_, options_.fold_batch_norm);
       entry->lower(operation, *entry);
       return;
     } catch (const Unsupported& error) {
-      refusals_.add(name, error.what(), place.text());
+      refusals_.add(name, error.what(), location.text());
     } catch (const c10::Error& error) {
-      refusals_.add(name, first_line(error), place.text());
+      refusals_.add(name, first_line(error), location.text());
     }
     bind_placeholders(node);
   }

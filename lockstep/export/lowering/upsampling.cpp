@@ -18,14 +18,14 @@ struct ResizeMode {
 // The factors that the caller gave, if any: LibTorch uses them for coordinates if they do not lead
 // to whole sizes. upsample_bilinear2d(x, size, align_corners, [factors]) takes a list of them, or
 // one argument for each dimension.
-std::vector<double> given_factors(const Operation& op, std::size_t i, std::size_t spatial) {
+std::vector<double> given_factors(const RecordedOperation& op, std::size_t i, std::size_t spatial) {
   std::vector<double> factors;
   if (op.is_list(i)) return op.numbers(i);
   for (std::size_t d = 0; d < spatial && op.has(i + d); ++d) factors.push_back(op.number(i + d));
   return factors.size() == spatial ? factors : std::vector<double>{};
 }
 
-void emit_resize(Operation& op, const ResizeMode& mode, std::size_t factors_at) {
+void emit_resize(RecordedOperation& op, const ResizeMode& mode, std::size_t factors_at) {
   const Extents& sizes = op.sizes(0);
   const Extents& result = op.result_sizes();
   const std::size_t spatial = sizes.size() - 2;
@@ -56,25 +56,25 @@ void emit_resize(Operation& op, const ResizeMode& mode, std::size_t factors_at) 
   op.result("Resize", {op.tensor(0), "", factor}, attributes);
 }
 
-void lower_nearest(Operation& op, const Operator&) {
+void lower_nearest(RecordedOperation& op, const Operator&) {
   emit_resize(op, {"nearest", "asymmetric"}, 2);
 }
 
-void lower_nearest_exact(Operation& op, const Operator&) {
+void lower_nearest_exact(RecordedOperation& op, const Operator&) {
   emit_resize(op, {"nearest", "half_pixel", "round_prefer_ceil"}, 2);
 }
 
 // ONNX's pytorch_half_pixel uses coordinate 0 if a side of the result is 1, like early versions of
 // PyTorch's interpolate(); current versions use the middle of the image.
-const char* coordinates_of(const Operation& op) {
+const char* coordinates_of(const RecordedOperation& op) {
   return op.flag(2) ? "align_corners" : "half_pixel";
 }
 
-void lower_interpolation(Operation& op, const Operator& entry) {
+void lower_interpolation(RecordedOperation& op, const Operator& entry) {
   emit_resize(op, {entry.onnx, coordinates_of(op)}, 3);
 }
 
-void lower_antialiased(Operation& op, const Operator& entry) {
+void lower_antialiased(RecordedOperation& op, const Operator& entry) {
   emit_resize(op, {entry.onnx, coordinates_of(op), "floor", true}, 3);
 }
 

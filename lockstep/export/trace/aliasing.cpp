@@ -59,7 +59,7 @@ bool is_used_behind(const Value& value, const Node& node) {
 }  // namespace
 
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
-                          const NamedParameters& parameters, const Places& places) {
+                          const NamedParameters& parameters, const ModuleLocations& locations) {
   Roots roots;
   std::map<const Value*, std::vector<const Value*>> members;
   std::unordered_map<const Value*, std::string> parameter_of;
@@ -70,7 +70,7 @@ void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
   for (const Node* node : graph.nodes()) {
     if (const Value* const target = written(*node)) {
       const Value* const root = root_of(roots, target);
-      const std::string where = str(node->kind().toQualString(), ' ', places.at(node).text());
+      const std::string where = str(node->kind().toQualString(), ' ', locations.at(node).text());
       const auto& alike = members[root];
       const auto seen = [&](const Value* value) { return is_used_behind(*value, *node); };
       if (const auto parameter = parameter_of.find(root); parameter != parameter_of.end()) {

@@ -1,7 +1,7 @@
 // Detects in-place writes that affect values other than the one written to.
 #pragma once
 
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 #include <lockstep/export/trace/recording.h>
 
 namespace lockstep::onnx {
@@ -11,6 +11,6 @@ namespace lockstep::onnx {
 /// names all places, if one is, and if a parameter or buffer is written to. `inputs` is the number
 /// of the graph's inputs that are not parameters.
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
-                          const NamedParameters& parameters, const Places& places);
+                          const NamedParameters& parameters, const ModuleLocations& locations);
 
 }  // namespace lockstep::onnx

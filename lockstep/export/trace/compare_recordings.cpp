@@ -114,10 +114,10 @@ std::vector<const Value*> values_of(const Recording& recording) {
   return values;
 }
 
-std::string place_in_words(const Value& value, const Places& places) {
-  const auto place = places.find(value.node());
-  if (place == places.end()) return "an input";
-  return str(value.node()->kind().toQualString(), ' ', place->second.text());
+std::string location_in_words(const Value& value, const ModuleLocations& locations) {
+  const auto location = locations.find(value.node());
+  if (location == locations.end()) return "an input";
+  return str(value.node()->kind().toQualString(), ' ', location->second.text());
 }
 
 Extents extents_of(const std::vector<std::int64_t>& sizes) {
@@ -127,12 +127,13 @@ Extents extents_of(const std::vector<std::int64_t>& sizes) {
 }
 
 void require_same_rank(const Value& value, std::size_t rank, std::int64_t batch, const Value& peer,
-                       std::int64_t peer_batch, const Places& places) {
+                       std::int64_t peer_batch, const ModuleLocations& locations) {
   const auto there = sizes_in(peer);
   const std::size_t other = there ? there->size() : 0;
   if (there && other == rank) return;
-  throw ConfigError(str("export_onnx: the result of ", place_in_words(value, places), " has ", rank,
-                        " dimensions for batch ", batch, " and ", other, " for batch ", peer_batch,
+  throw ConfigError(str("export_onnx: the result of ", location_in_words(value, locations), " has ",
+                        rank, " dimensions for batch ", batch, " and ", other, " for batch ",
+                        peer_batch,
                         ", and a graph has one number of them; name the dimension, as in "
                         "squeeze(1), or export with dynamic_batch = false"));
 }
@@ -149,8 +150,8 @@ const Node* user_of(const Value& constant) {
   return user == nullptr ? constant.node() : user;
 }
 
-void require_same_operations(const Recording& first, const Recording& other, const Places& places,
-                             const std::string& condition) {
+void require_same_operations(const Recording& first, const Recording& other,
+                             const ModuleLocations& locations, const std::string& condition) {
   const auto a = nodes_in_order(first);
   const auto b = nodes_in_order(other);
   const Numbering of_a(first);
@@ -163,7 +164,7 @@ void require_same_operations(const Recording& first, const Recording& other, con
     };
     throw ConfigError(
         str("export_onnx: forward() goes another way with ", condition, ", ",
-            node == nullptr ? "at its beginning" : places.at(node).text(), ": one run came to ",
+            node == nullptr ? "at its beginning" : locations.at(node).text(), ": one run came to ",
             name(a), " and another to ", name(b),
             "; a graph has one way: compute the condition with operations such as torch::where()"));
   }
@@ -216,7 +217,7 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
                                                        const std::vector<const Recording*>& others,
                                                        std::int64_t batch,
                                                        const std::vector<BatchProbe>& probes,
-                                                       const Places& places) {
+                                                       const ModuleLocations& locations) {
   std::unordered_map<const Value*, Extents> result;
   const auto values = values_of(first);
   std::vector<std::vector<const Value*>> peers;
@@ -226,7 +227,7 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (sizes_in(*values[i]) == sizes_in(*peer[i])) continue;
       throw ConfigError(str("export_onnx: the sizes of the result of ",
-                            place_in_words(*values[i], places),
+                            location_in_words(*values[i], locations),
                             " depend on the values of the inputs, which a graph of fixed sizes "
                             "cannot hold"));
     }
@@ -235,7 +236,7 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
     const auto sizes = sizes_in(*values[i]);
     if (!sizes) continue;
     for (std::size_t k = 0; k < peers.size(); ++k) {
-      require_same_rank(*values[i], sizes->size(), batch, *peers[k][i], probes[k].batch, places);
+      require_same_rank(*values[i], sizes->size(), batch, *peers[k][i], probes[k].batch, locations);
     }
     Extents extents = extents_of(*sizes);
     for (std::size_t d = 0; d < extents.size() && !probes.empty(); ++d) {
@@ -246,7 +247,7 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
       const auto line = line_through(batch, (*sizes)[d], probes, seen);
       if (!line) {
         throw ConfigError(str("export_onnx: dimension ", d, " of the result of ",
-                              place_in_words(*values[i], places), " is ", (*sizes)[d],
+                              location_in_words(*values[i], locations), " is ", (*sizes)[d],
                               " for batch ", batch, " and ", seen[0], " for batch ",
                               probes[0].batch,
                               ", which is no multiple of the batch; export with dynamic_batch = "

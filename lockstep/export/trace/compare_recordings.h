@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/export/trace/extent.h>
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 #include <lockstep/export/trace/recording.h>
 
 namespace lockstep::onnx {
@@ -28,8 +28,8 @@ struct BatchProbe {
 
 /// ConfigError, which names the first place, unless both recordings have the same operations on the
 /// same operands. `condition` says how the inputs differed: "other values".
-void require_same_operations(const Recording& first, const Recording& other, const Places& places,
-                             const std::string& condition);
+void require_same_operations(const Recording& first, const Recording& other,
+                             const ModuleLocations& locations, const std::string& condition);
 
 /// The constants of `first` that differ in any of `others`, which have the same operations.
 std::vector<BakedConstant> differing_constants(const Recording& first,
@@ -44,7 +44,7 @@ std::vector<BakedConstant> following_constants(const Recording& first, std::int6
 /// changes with the batch in a way that is not a factor and an addend.
 std::unordered_map<const torch::jit::Value*, Extents> traced_sizes(
     const Recording& first, const std::vector<const Recording*>& others, std::int64_t batch,
-    const std::vector<BatchProbe>& probes, const Places& places);
+    const std::vector<BatchProbe>& probes, const ModuleLocations& locations);
 
 /// The operation that takes a constant, directly or as a member of a list.
 const torch::jit::Node* user_of(const torch::jit::Value& constant);

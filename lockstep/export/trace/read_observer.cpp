@@ -5,7 +5,7 @@
 
 #include <torch/csrc/jit/frontend/tracer.h>
 
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 
 namespace lockstep::onnx {
 namespace {
@@ -69,9 +69,9 @@ bool ReadObserver::depends_on_inputs(const Value* value) const {
 
 std::string ReadObserver::last_parameter() const {
   const auto& graph = *torch::jit::tracer::getTracingState()->graph;
-  const auto places = places_of(graph, inputs_, parameters_);
+  const auto locations = module_locations_of(graph, inputs_, parameters_);
   std::string last;
-  for (const torch::jit::Node* node : graph.nodes()) last = places.at(node).parameter;
+  for (const torch::jit::Node* node : graph.nodes()) last = locations.at(node).parameter;
   return last;
 }
 

@@ -5,7 +5,7 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 #include <lockstep/export/trace/read_observer.h>
 
 namespace lockstep::onnx {
@@ -42,12 +42,12 @@ Stack stack_of(const Tensors& inputs, const NamedParameters& parameters) {
 // one: this would end in an assertion that names neither the place nor the overload.
 void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters) {
-  const Places places = places_of(graph, inputs, parameters);
+  const ModuleLocations locations = module_locations_of(graph, inputs, parameters);
   for (const torch::jit::Node* node : graph.nodes()) {
     if (!node->kind().is_aten() || node->maybeOperator() != nullptr) continue;
     throw ConfigError(str("export_onnx: LibTorch's tracer cannot record the form of ",
                           node->kind().toQualString(), " that forward() calls ",
-                          places.at(node).text(),
+                          locations.at(node).text(),
                           ", such as view(dtype); compute the same with other operations"));
   }
 }

@@ -11,7 +11,7 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 
 namespace lockstep::onnx {
 namespace {
@@ -135,15 +135,16 @@ std::string first_difference_in_words(const Recording& operations, const Run& ru
   const Results expected = results_of(operations, run.inputs, parameters);
   const ResultObserver observer(expected);
   record(forward, run.inputs, parameters);
-  const Places places = places_of(*operations.graph, run.inputs.size(), parameters);
+  const ModuleLocations locations =
+      module_locations_of(*operations.graph, run.inputs.size(), parameters);
   const std::vector<const Node*> nodes(operations.graph->nodes().begin(),
                                        operations.graph->nodes().end());
   if (const auto position = observer.first_difference()) {
     const Node* const node = nodes.at(*position);
-    return str("in the result of ", node->kind().toQualString(), ' ', places.at(node).text());
+    return str("in the result of ", node->kind().toQualString(), ' ', locations.at(node).text());
   }
   return str("behind the last operation, ",
-             nodes.empty() ? Place().text() : places.at(nodes.back()).text());
+             nodes.empty() ? ModuleLocation().text() : locations.at(nodes.back()).text());
 }
 
 Tensors replay_or_refuse(const Recording& operations, const Run& run,

@@ -52,12 +52,13 @@ std::int64_t batch_of(const Tensors& inputs, const std::vector<std::int64_t>& di
   return batch;
 }
 
-std::string places_in_words(const std::vector<BakedConstant>& baked, const Places& places) {
+std::string locations_in_words(const std::vector<BakedConstant>& baked,
+                               const ModuleLocations& locations) {
   std::vector<std::string> texts;
   std::set<std::string> seen;
   for (const BakedConstant& each : baked) {
     const std::string text = str(each.user->kind().toQualString(), " with ", each.text, ' ',
-                                 places.at(each.user).text());
+                                 locations.at(each.user).text());
     if (seen.insert(text).second) texts.push_back(text);
   }
   return join(texts, "; ");
@@ -65,12 +66,12 @@ std::string places_in_words(const std::vector<BakedConstant>& baked, const Place
 
 // LibTorch's own modules read the batch size from their inputs: MultiheadAttention for its views,
 // the recurrent modules for their initial state.
-bool is_in_attention(const Place& place, const NamedParameters& parameters) {
+bool is_in_attention(const ModuleLocation& location, const NamedParameters& parameters) {
   const auto has = [&](const std::string& name) {
     return std::any_of(parameters.begin(), parameters.end(),
                        [&](const auto& entry) { return entry.first == name; });
   };
-  std::string module = place.module();
+  std::string module = location.module();
   constexpr std::string_view kProjection = "out_proj";
   if (module.ends_with(kProjection)) module.resize(module.size() - kProjection.size());
   if (module.ends_with('.')) module.pop_back();
@@ -100,7 +101,7 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
   for (const BakedConstant& each : baked) {
     const bool may =
         follow_batch || is_first_state(*each.user) ||
-        (takes_sizes(*each.user) && is_in_attention(trace.places.at(each.user), parameters));
+        (takes_sizes(*each.user) && is_in_attention(trace.locations.at(each.user), parameters));
     if (may && each.extent) {
       trace.following[each.value] = *each.extent;
     } else {
@@ -110,7 +111,7 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
   if (refused.empty()) return;
   throw ConfigError(
       str("export_onnx: forward() bakes the batch into constants that a trace cannot follow: ",
-          places_in_words(refused, trace.places),
+          locations_in_words(refused, trace.locations),
           "; write sizes that do not name the batch, such as x.flatten(1) in place of "
           "x.view({x.size(0), -1}), or set follow_batch, or export with dynamic_batch = false"));
 }
@@ -144,13 +145,13 @@ std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& i
   for (int number = 0; number < kOtherValues; ++number) {
     Run& run = runs.emplace_back(Run{.condition = "other values"});
     run.recording = record_other_values(forward, inputs, number, parameters, run.inputs);
-    require_same_operations(trace.recording, run.recording, trace.places, run.condition);
+    require_same_operations(trace.recording, run.recording, trace.locations, run.condition);
     const auto baked = differing_constants(trace.recording, {&run.recording});
     if (!baked.empty()) {
       throw ConfigError(str(
           "export_onnx: forward() computes constants from the values of its inputs, which a trace "
           "bakes in: ",
-          places_in_words(baked, trace.places),
+          locations_in_words(baked, trace.locations),
           "; keep them tensors (no item(), data_ptr() or tensors of another library)"));
     }
   }
@@ -165,7 +166,7 @@ std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& 
     Run& run = runs.emplace_back(Run{.condition = str("a batch of ", batch),
                                      .inputs = with_batch(inputs, trace.batch_dimensions, batch)});
     run.recording = record(forward, run.inputs, parameters);
-    require_same_operations(trace.recording, run.recording, trace.places, "another batch size");
+    require_same_operations(trace.recording, run.recording, trace.locations, "another batch size");
   }
   return runs;
 }
@@ -189,7 +190,7 @@ void require_results_of_all_runs(const Forward& forward, const Tensors& inputs,
 void require_no_reads(const Recording& recording) {
   std::vector<std::string> texts;
   for (const std::string& parameter : recording.reads) {
-    const std::string text = Place{.parameter = parameter}.text();
+    const std::string text = ModuleLocation{.parameter = parameter}.text();
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
   }
   if (texts.empty()) return;
@@ -207,8 +208,8 @@ Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedPar
   trace.batch_dimensions = resolved_batch_dimensions(inputs, options);
   trace.batch = batch_of(inputs, trace.batch_dimensions);
   trace.recording = record(forward, inputs, parameters);
-  trace.places = places_of(*trace.recording.graph, inputs.size(), parameters);
-  require_plain_writes(*trace.recording.graph, inputs.size(), parameters, trace.places);
+  trace.locations = module_locations_of(*trace.recording.graph, inputs.size(), parameters);
+  require_plain_writes(*trace.recording.graph, inputs.size(), parameters, trace.locations);
 
   const auto values = runs_with_other_values(forward, inputs, parameters, trace);
   const auto batches = runs_with_other_batches(forward, inputs, parameters, trace);
@@ -224,7 +225,7 @@ Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedPar
   if (!options.allow_reads) require_no_reads(trace.recording);
   std::vector<const Recording*> same_sizes;
   for (const Run& run : values) same_sizes.push_back(&run.recording);
-  trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.places);
+  trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.locations);
   require_results_of_all_runs(forward, inputs, parameters, values, batches, trace);
   return trace;
 }

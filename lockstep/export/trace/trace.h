@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include <lockstep/export/trace/extent.h>
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 #include <lockstep/export/trace/recording.h>
 
 namespace lockstep::onnx {
@@ -23,7 +23,7 @@ struct TraceOptions {
 /// The first of several recordings, and the results of comparing it with the others.
 struct Trace {
   Recording recording{};
-  Places places{};
+  ModuleLocations locations{};
   std::int64_t batch = 0;  ///< in the recorded run; 0 if nothing follows the batch
   std::vector<std::int64_t> batch_dimensions{};  ///< one for each input
   /// Sizes of every tensor, and the integer constants that follow the batch.

@@ -8,10 +8,6 @@
 namespace lockstep {
 namespace {
 
-Clock::duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 void shift(StepTimes& step, Clock::duration by) {
   for (auto* const time : {&step.begin, &step.backward, &step.computed, &step.reduced}) *time += by;
   for (BucketTimes& bucket : step.buckets) {

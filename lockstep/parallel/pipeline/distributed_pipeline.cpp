@@ -165,9 +165,9 @@ class DistributedPipeline::Impl {
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const Table& table() const { return table_; }
-  const pipeline::Timeline& timeline() {
-    if (times_ && !timeline_) timeline_ = times_->timeline();
-    return timeline_ ? *timeline_ : none_;
+  const pipeline::Timeline& timeline() const {
+    static const pipeline::Timeline none;
+    return times_ ? times_->timeline() : none;
   }
   std::shared_ptr<const pipeline::StepTimes> step_times() const { return times_; }
   void write_trace(const std::filesystem::path& path) {
@@ -317,7 +317,6 @@ class DistributedPipeline::Impl {
       clocks[rank] = clock_;
       times_ = std::make_shared<pipeline::StepTimes>(table.workers, std::move(recordings),
                                                      std::move(clocks));
-      timeline_.reset();
     }
     pipeline::StepFailure failure;
     if (failed) failure.keep(group_.rank(), std::move(*failed));
@@ -343,9 +342,7 @@ class DistributedPipeline::Impl {
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null for stages of other ranks
   std::unique_ptr<pipeline::StageWorker> worker_;
   std::shared_ptr<pipeline::WorkerClock> clock_;
-  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step
-  std::optional<pipeline::Timeline> timeline_;        // once somebody asked for it
-  const pipeline::Timeline none_;                     // before the first step
+  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step; null before it
 };
 
 DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,

@@ -99,9 +99,9 @@ class Pipeline::Impl {
 
   const std::vector<std::shared_ptr<pipeline::Stage>>& stages() const { return stages_; }
   const pipeline::Table& table() { return tables_.training(options_.micro_batches); }
-  const pipeline::Timeline& timeline() {
-    if (times_ && !timeline_) timeline_ = times_->timeline();
-    return timeline_ ? *timeline_ : none_;
+  const pipeline::Timeline& timeline() const {
+    static const pipeline::Timeline none;
+    return times_ ? times_->timeline() : none;
   }
   std::shared_ptr<const pipeline::StepTimes> step_times() const { return times_; }
   const pipeline::ActivationMemory* memory() const { return memory_.get(); }
@@ -203,7 +203,6 @@ class Pipeline::Impl {
       if (batch.plan.training) {
         times_ =
             std::make_shared<pipeline::StepTimes>(table.workers, std::move(recordings), clocks_);
-        timeline_.reset();
       }
       failure.check(table);
     } catch (...) {
@@ -224,9 +223,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   std::vector<std::shared_ptr<pipeline::WorkerClock>> clocks_;
-  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step
-  std::optional<pipeline::Timeline> timeline_;        // once somebody asked for it
-  const pipeline::Timeline none_;                     // before the first step
+  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step; null before it
   std::shared_ptr<ThreadTeam> threads_;  // last: the threads must end before other members
 };
 

@@ -5,18 +5,14 @@
 
 namespace lockstep::pipeline {
 
-Clock::duration of_seconds(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began) {
   std::vector<Span> spans;
   for (std::size_t worker = 0; worker < timeline.workers.size(); ++worker) {
     for (const Interval& each : timeline.workers[worker]) {
       spans.push_back({.name = text(each.action),
                        .category = kind_category(each.action.kind),
-                       .begin = began + of_seconds(each.begin),
-                       .end = began + of_seconds(each.end),
+                       .begin = began + duration_of(each.begin),
+                       .end = began + duration_of(each.end),
                        .track = str("worker ", worker)});
     }
   }

@@ -10,9 +10,6 @@
 
 namespace lockstep::pipeline {
 
-/// As a duration of the clock whose time_points spans have.
-Clock::duration of_seconds(double seconds);
-
 /// The actions of `timeline`, in seconds since `began`, as spans with a row for each worker.
 std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began = {});
 

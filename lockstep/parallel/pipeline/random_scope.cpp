@@ -7,17 +7,20 @@
 #include <mutex>
 #include <utility>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
 
 namespace lockstep::pipeline {
 namespace {
 
-// A separate mutex, because every operation that draws takes the generator's own.
+// A separate mutex, because every operation that draws takes the generator's own. Two names of one
+// device would be two turns.
 std::mutex& turn_of(torch::Device device) {
+  LOCKSTEP_CHECK(device.is_cpu() || device.has_index(), device, ": the device has no index");
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceType, int>, std::mutex> turns;
   const std::scoped_lock lock(mutex);
-  return turns[{device.type(), device.index()}];
+  return turns[{device.type(), device.is_cpu() ? 0 : device.index()}];
 }
 
 at::Generator default_generator(torch::Device device) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <lockstep/core/capture_scope.h>
-#include <lockstep/parallel/pipeline/pipeline_trace.h>
 
 namespace lockstep::pipeline {
 
@@ -55,23 +54,33 @@ Clock::time_point StepTimes::began(std::size_t worker) const {
   StreamClock::Moment here = device.clock->record();
   here.synchronize();
   const double since = StreamClock::seconds_between(device.moments.front(), here);
-  device.began = Clock::now() - of_seconds(since);
+  device.began = Clock::now() - duration_of(since);
   device.clock->recycle(std::move(here));
   return *device.began;
+}
+
+const Timeline& StepTimes::timeline() const {
+  if (!timeline_) timeline_ = timeline_of(actions_, recordings(/*aligned=*/true));
+  return *timeline_;
 }
 
 // The times measured on devices replace those of the host.
 std::vector<Recording> StepTimes::recordings(bool aligned) const {
   std::vector<Recording> recordings = recordings_;
   for (std::size_t w = 0; w < devices_.size(); ++w) {
-    const auto& moments = devices_[w].moments;
-    if (moments.empty()) continue;
+    auto& times = recordings[w].times;
+    if (times.empty()) continue;
     const Clock::time_point begin = aligned ? began(w) : Clock::time_point();
+    const auto& moments = devices_[w].moments;
+    if (moments.empty()) {
+      const Clock::duration shift = begin - times.front();
+      for (Clock::time_point& each : times) each += shift;
+      continue;
+    }
     moments.back().synchronize();
-    recordings[w].times.clear();
+    times.clear();
     for (const StreamClock::Moment& each : moments) {
-      recordings[w].times.push_back(
-          begin + of_seconds(StreamClock::seconds_between(moments.front(), each)));
+      times.push_back(begin + duration_of(StreamClock::seconds_between(moments.front(), each)));
     }
   }
   return recordings;

@@ -53,7 +53,7 @@ class StepTimes {
   /// times are known.
   Timeline durations() const { return timeline_of(actions_, recordings(/*aligned=*/false)); }
   /// All workers on one clock. Waits for all work that is queued on their devices.
-  Timeline timeline() const { return timeline_of(actions_, recordings(/*aligned=*/true)); }
+  const Timeline& timeline() const;
   /// When `worker` began its first action of timeline(), by the host's clock.
   Clock::time_point began(std::size_t worker) const;
 
@@ -68,6 +68,7 @@ class StepTimes {
   std::vector<std::vector<Action>> actions_;
   std::vector<Recording> recordings_;  // by the host's clock
   std::vector<DeviceTimes> devices_;
+  mutable std::optional<Timeline> timeline_;  // set when timeline() is first called
 };
 
 }  // namespace lockstep::pipeline

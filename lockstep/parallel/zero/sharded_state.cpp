@@ -31,7 +31,7 @@ ShardedState::ShardedState(const std::vector<GradBucket>& buckets,
       const auto found = name_of.find(bucket.parameters[i].unsafeGetTensorImpl());
       LOCKSTEP_CHECK(found != name_of.end(), "parameter ", i, " of bucket ", b, " has no name");
       const torch::Tensor& like = bucket.gradients[i];
-      places_.push_back(
+      parameters_.push_back(
           {*found->second, b, i, offset_of(bucket, i), like.sizes().vec(), like.strides().vec()});
     }
     steps_.emplace_back(bucket.parameters.size());
@@ -48,12 +48,25 @@ torch::Tensor ShardedState::whole_bucket(std::size_t bucket) const {
   return torch::zeros({shards_[bucket][0].numel() * group_.size()}, options_[bucket]);
 }
 
-torch::Tensor ShardedState::view_in(const Tensors& flats, const Place& place) {
-  return flats[place.bucket].as_strided(place.sizes, place.strides, place.offset);
+torch::Tensor ShardedState::view_in(const Tensors& flats, const BucketedParameter& parameter) {
+  return flats[parameter.bucket].as_strided(parameter.sizes, parameter.strides, parameter.offset);
 }
 
-std::string ShardedState::key(std::size_t state, const Place& place) const {
-  return state_names_[state] + '.' + place.name;
+std::string ShardedState::key(std::size_t state, const BucketedParameter& parameter) const {
+  return state_names_[state] + '.' + parameter.name;
+}
+
+std::vector<std::int64_t> ShardedState::all_steps() const {
+  std::vector<std::int64_t> all;
+  for (const auto& of_bucket : steps_) all.insert(all.end(), of_bucket.begin(), of_bucket.end());
+  return all;
+}
+
+void ShardedState::set_all_steps(const std::vector<std::int64_t>& steps) {
+  auto next = steps.begin();
+  for (auto& of_bucket : steps_) {
+    for (std::int64_t& each : of_bucket) each = *next++;
+  }
 }
 
 NamedTensors ShardedState::gather(int root) {
@@ -67,12 +80,15 @@ NamedTensors ShardedState::gather(int root) {
       group_.gather(shards_[b][s], is_root ? flats[b].chunk(group_.size()) : Tensors{}, root);
     }
     if (!is_root) continue;
-    for (const Place& place : places_) whole.emplace_back(key(s, place), view_in(flats, place));
+    for (const BucketedParameter& parameter : parameters_) {
+      whole.emplace_back(key(s, parameter), view_in(flats, parameter));
+    }
   }
   if (!is_root || !counts_steps_) return whole;
-  for (const Place& place : places_) {
-    whole.emplace_back(step_key(place.name),
-                       torch::scalar_tensor(steps_[place.bucket][place.index], torch::kInt64));
+  for (const BucketedParameter& parameter : parameters_) {
+    whole.emplace_back(
+        step_key(parameter.name),
+        torch::scalar_tensor(steps_[parameter.bucket][parameter.index], torch::kInt64));
   }
   return whole;
 }
@@ -88,7 +104,9 @@ void ShardedState::scatter(const NamedTensors& whole, int root) {
     Tensors flats;
     if (is_root) {
       for (std::size_t b = 0; b < shards_.size(); ++b) flats.push_back(whole_bucket(b));
-      for (const Place& place : places_) view_in(flats, place).copy_(by_name.at(key(s, place)));
+      for (const BucketedParameter& parameter : parameters_) {
+        view_in(flats, parameter).copy_(by_name.at(key(s, parameter)));
+      }
     }
     for (std::size_t b = 0; b < shards_.size(); ++b) {
       group_.scatter(shards_[b][s], is_root ? flats[b].chunk(group_.size()) : Tensors{}, root);
@@ -98,16 +116,16 @@ void ShardedState::scatter(const NamedTensors& whole, int root) {
 }
 
 void ShardedState::scatter_steps(const ByName& whole, int root) {
-  auto steps = torch::zeros({static_cast<std::int64_t>(places_.size())}, torch::kInt64);
+  auto steps = torch::zeros({static_cast<std::int64_t>(parameters_.size())}, torch::kInt64);
   auto* const data = steps.data_ptr<std::int64_t>();
-  for (std::size_t p = 0; group_.rank() == root && p < places_.size(); ++p) {
-    data[p] = whole.at(step_key(places_[p].name)).item<std::int64_t>();
+  for (std::size_t p = 0; group_.rank() == root && p < parameters_.size(); ++p) {
+    data[p] = whole.at(step_key(parameters_[p].name)).item<std::int64_t>();
   }
   auto on_device = steps.to(options_.front().device());
   group_.broadcast(on_device, root);
   steps.copy_(on_device);
-  for (std::size_t p = 0; p < places_.size(); ++p) {
-    steps_[places_[p].bucket][places_[p].index] = data[p];
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    steps_[parameters_[p].bucket][parameters_[p].index] = data[p];
   }
 }
 
@@ -129,10 +147,11 @@ std::string ShardedState::why_not(const ByName& whole) const {
                             ", expected ", type_and_shape(type, sizes));
     }
   };
-  for (const Place& place : places_) {
-    const auto type = c10::typeMetaToScalarType(options_[place.bucket].dtype());
-    for (std::size_t s = 0; s < state_names_.size(); ++s) expect(key(s, place), type, place.sizes);
-    if (counts_steps_) expect(step_key(place.name), torch::kInt64, {});
+  for (const BucketedParameter& parameter : parameters_) {
+    const auto type = c10::typeMetaToScalarType(options_[parameter.bucket].dtype());
+    for (std::size_t s = 0; s < state_names_.size(); ++s)
+      expect(key(s, parameter), type, parameter.sizes);
+    if (counts_steps_) expect(step_key(parameter.name), torch::kInt64, {});
   }
   for (const auto& [name, tensor] : whole) {
     if (!expected.contains(name))

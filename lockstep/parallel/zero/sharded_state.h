@@ -33,6 +33,11 @@ class ShardedState {
     return steps_[bucket];
   }
 
+  /// The step counts of all parameters, bucket by bucket.
+  std::vector<std::int64_t> all_steps() const;
+  /// `steps` has the order of all_steps().
+  void set_all_steps(const std::vector<std::int64_t>& steps);
+
   /// Collective. Rank `root` gets a copy of the state of all parameters, in the format of
   /// Optimizer::state(); the other ranks get nothing.
   NamedTensors gather(int root);
@@ -44,7 +49,7 @@ class ShardedState {
   std::int64_t bytes() const;
 
  private:
-  struct Place {
+  struct BucketedParameter {
     std::string name;
     std::size_t bucket;
     std::size_t index;  ///< index in the bucket
@@ -54,15 +59,15 @@ class ShardedState {
   };
   using ByName = std::map<std::string, torch::Tensor>;
   torch::Tensor whole_bucket(std::size_t bucket) const;
-  static torch::Tensor view_in(const Tensors& flats, const Place& place);
-  std::string key(std::size_t state, const Place& place) const;
+  static torch::Tensor view_in(const Tensors& flats, const BucketedParameter& parameter);
+  std::string key(std::size_t state, const BucketedParameter& parameter) const;
   std::string why_not(const ByName& whole) const;
   void scatter_steps(const ByName& whole, int root);
 
   std::vector<std::string> state_names_;
   bool counts_steps_;
   ProcessGroup group_;
-  std::vector<Place> places_;                     // of all parameters
+  std::vector<BucketedParameter> parameters_;     // of all buckets
   std::vector<Tensors> shards_;                   // by bucket, by state name
   std::vector<std::vector<std::int64_t>> steps_;  // by bucket, by parameter
   std::vector<torch::TensorOptions> options_;     // by bucket

@@ -270,11 +270,7 @@ void ShardedStep::count_on_device(const std::vector<GradBucket>& buckets) {
   }
   if (device_counts_ && device_counts_->fit(takes_part)) return;
   fetch_counts();
-  std::vector<std::int64_t> steps;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto& of_bucket = state_->steps_of_bucket(b);
-    steps.insert(steps.end(), of_bucket.begin(), of_bucket.end());
-  }
+  std::vector<std::int64_t> steps = state_->all_steps();
   device_counts_.emplace(takes_part, steps.data(), rules_[0].counts_steps(),
                          buckets.front().buffer.device());
   std::vector<std::int64_t> count_of(steps.size());
@@ -295,18 +291,9 @@ void ShardedStep::count_on_device(const std::vector<GradBucket>& buckets) {
 // Brings the counts back to the host, which waits for the device.
 void ShardedStep::fetch_counts() {
   if (!device_counts_) return;
-  std::vector<std::int64_t> steps;
-  for (std::size_t b = 0; b < count_of_.size(); ++b) {
-    const auto& of_bucket = state_->steps_of_bucket(b);
-    steps.insert(steps.end(), of_bucket.begin(), of_bucket.end());
-  }
+  std::vector<std::int64_t> steps = state_->all_steps();
   device_counts_->fetch(steps.data());
-  auto next = steps.cbegin();
-  for (std::size_t b = 0; b < count_of_.size(); ++b) {
-    auto& of_bucket = state_->steps_of_bucket(b);
-    std::copy_n(next, of_bucket.size(), of_bucket.begin());
-    next += static_cast<std::ptrdiff_t>(of_bucket.size());
-  }
+  state_->set_all_steps(steps);
   device_counts_.reset();
 }
 

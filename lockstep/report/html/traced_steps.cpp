@@ -14,7 +14,7 @@ namespace lockstep::html {
 namespace {
 
 using TraceJson = nlohmann::json;
-using Place = std::tuple<int, int, double>;  // process, thread, time
+using SpanStart = std::tuple<int, int, double>;  // process, thread, time
 
 constexpr int kMostRanks = 1 << 20;
 constexpr const char* kNoTrace = "is not a trace that Lockstep writes";
@@ -27,8 +27,9 @@ constexpr const char* kExposed = "exposed communication";
 // Facts about spans from events that are not spans.
 struct SpanNotes {
   std::map<std::pair<int, int>, std::string> tracks{};
-  std::map<int, int> last_ranks{};     // by the collective's number
-  std::map<Place, int> collectives{};  // the number of the collective whose transfer begins there
+  std::map<int, int> last_ranks{};  // by the collective's number
+  // The number of the collective whose transfer begins there.
+  std::map<SpanStart, int> collectives{};
 };
 
 SpanNotes notes_of(const TraceJson& events, TracedRun& run) {

@@ -101,7 +101,7 @@ class Strategy {
   /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
-  /// On a device, where step() does not wait for its timings: waits for them and separates exposed
+  /// Where step() does not wait for its devices' timings: waits for them and separates exposed
   /// communication from the rest of backward in `phases`, to which all step() calls since the last
   /// call have added.
   virtual void settle_phases(PhaseSeconds& /*phases*/) {}

@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 using hierarchical::Parts;
-using hierarchical::Place;
+using hierarchical::RankLocation;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
@@ -32,27 +32,29 @@ using testing_support::no_errors;
 using testing_support::run_processes;
 using testing_support::run_threads;
 
-using Places = std::vector<Place>;
+using RankLocations = std::vector<RankLocation>;
 
-const Places kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+const RankLocations kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 // Hosts with two, one and two ranks. The ranks of a host are not consecutive.
-const Places kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
-const Places kOneHost{{0, 0}, {0, 1}, {0, 2}};
+const RankLocations kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
+const RankLocations kOneHost{{0, 0}, {0, 1}, {0, 2}};
 
-std::vector<int> ranks_of(const Places& places,
-                          const std::function<bool(const Place&)>& are_meant) {
+std::vector<int> ranks_of(const RankLocations& locations,
+                          const std::function<bool(const RankLocation&)>& are_meant) {
   std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    if (are_meant(places[rank])) ranks.push_back(static_cast<int>(rank));
+  for (std::size_t rank = 0; rank < locations.size(); ++rank) {
+    if (are_meant(locations[rank])) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
 
 std::shared_ptr<Backend> connect_local(const c10::intrusive_ptr<c10d::Store>& store,
-                                       const std::string& kind, const Places& places, int rank,
-                                       milliseconds timeout, std::shared_ptr<Progress> progress) {
-  const Place me = places[static_cast<std::size_t>(rank)];
-  const auto ranks = ranks_of(places, [&](const Place& each) { return each.host == me.host; });
+                                       const std::string& kind, const RankLocations& locations,
+                                       int rank, milliseconds timeout,
+                                       std::shared_ptr<Progress> progress) {
+  const RankLocation me = locations[static_cast<std::size_t>(rank)];
+  const auto ranks =
+      ranks_of(locations, [&](const RankLocation& each) { return each.host == me.host; });
   const int size = static_cast<int>(ranks.size());
   const std::string name = str("host", me.host);
   if (size == 1) return single::make(torch::kCPU);
@@ -67,30 +69,31 @@ std::shared_ptr<Backend> connect_local(const c10::intrusive_ptr<c10d::Store>& st
 }
 
 Caller join(const c10::intrusive_ptr<c10d::Store>& store, const std::string& local_kind,
-            const Places& places, int rank, milliseconds timeout) {
-  const Place me = places[static_cast<std::size_t>(rank)];
-  const auto leaders = ranks_of(places, [](const Place& each) { return each.local_rank == 0; });
+            const RankLocations& locations, int rank, milliseconds timeout) {
+  const RankLocation me = locations[static_cast<std::size_t>(rank)];
+  const auto leaders =
+      ranks_of(locations, [](const RankLocation& each) { return each.local_rank == 0; });
   Parts parts;
   parts.rank = rank;
-  parts.places = places;
+  parts.locations = locations;
   parts.timeout = timeout;
   parts.progress = std::make_shared<Progress>();
-  parts.local = connect_local(store, local_kind, places, rank, timeout, parts.progress);
+  parts.local = connect_local(store, local_kind, locations, rank, timeout, parts.progress);
   if (me.local_rank == 0 && leaders.size() > 1) {
     parts.leaders =
         connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
   }
-  const int size = static_cast<int>(places.size());
+  const int size = static_cast<int>(locations.size());
   parts.flat = connect_gloo(store, "flat", rank, size, timeout);
   return Caller(hierarchical::make(std::move(parts)), rank, size);
 }
 
-std::vector<std::string> run(const std::string& local_kind, const Places& places,
+std::vector<std::string> run(const std::string& local_kind, const RankLocations& locations,
                              const std::function<void(Caller&)>& body) {
   const int fd = listen_on("127.0.0.1", 0);
-  return run_threads(static_cast<int>(places.size()), [&](int rank) {
+  return run_threads(static_cast<int>(locations.size()), [&](int rank) {
     const auto store = connect_store(rank, fd);
-    Caller caller = join(store, local_kind, places, rank, seconds(30));
+    Caller caller = join(store, local_kind, locations, rank, seconds(30));
     body(caller);
     caller.barrier();
   });
@@ -99,7 +102,7 @@ std::vector<std::string> run(const std::string& local_kind, const Places& places
 struct Case {
   const char* name;
   std::string local;
-  Places places;
+  RankLocations locations;
 };
 
 class Hierarchical : public testing::TestWithParam<Case> {};
@@ -111,14 +114,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Hierarchical,
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(Hierarchical, Reduces) {
-  const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
+  const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {
     for (const std::int64_t count : {0, 1, 37}) check_reductions(caller, count);
   });
-  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
 }
 
 TEST_P(Hierarchical, MovesAndSends) {
-  const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
+  const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {
     for (const auto type : {torch::kFloat32, torch::kInt16, torch::kBFloat16}) {
       for (const std::int64_t count : {1, 1000}) check_moves(caller, count, type);
     }
@@ -127,12 +130,12 @@ TEST_P(Hierarchical, MovesAndSends) {
     auto tensor = torch::ones({4});
     EXPECT_THROW(caller.backend->recv(tensor, std::nullopt, 0), ConfigError);
   });
-  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
 }
 
 // Symmetric memory has the same place on all ranks of a host. It must not be reduced in place.
 TEST_P(Hierarchical, ScattersAReductionFromSymmetricMemory) {
-  const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
+  const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {
     const std::int64_t count = 5000;
     auto given = caller.backend->allocate({caller.size * count}, torch::kFloat32);
     auto own = torch::empty({count});
@@ -151,11 +154,11 @@ TEST_P(Hierarchical, ScattersAReductionFromSymmetricMemory) {
       caller.barrier();
     }
   });
-  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
 }
 
 TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
-  const auto errors = run(GetParam().local, GetParam().places, [](Caller& caller) {
+  const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {
     auto memory = caller.backend->allocate({3'000'000}, torch::kFloat32);  // more than one piece
     std::vector<torch::Tensor> tensors, sent;
     std::vector<std::shared_ptr<Work>> works;
@@ -179,7 +182,7 @@ TEST_P(Hierarchical, KeepsSeveralLargeOperationsInFlight) {
         throw Error("wrong broadcast");
     }
   });
-  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
 }
 
 // The root of the first broadcast is a late member, and the root of the second is on the other
@@ -203,19 +206,19 @@ TEST(HierarchicalOrder, IsTheSameAtAllLeaders) {
 }
 
 TEST_P(Hierarchical, AgreesOnEveryBit) {
-  std::vector<torch::Tensor> results(GetParam().places.size());
-  const auto errors = run(GetParam().local, GetParam().places, [&](Caller& caller) {
+  std::vector<torch::Tensor> results(GetParam().locations.size());
+  const auto errors = run(GetParam().local, GetParam().locations, [&](Caller& caller) {
     auto tensor = torch::sin(torch::arange(100'003) * (caller.rank + 1)).to(torch::kFloat32);
     caller.all_reduce(tensor, ReduceOp::kAverage);
     results[static_cast<std::size_t>(caller.rank)] = tensor;
   });
-  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().places.size())));
+  EXPECT_EQ(errors, no_errors(static_cast<int>(GetParam().locations.size())));
   for (const auto& result : results) EXPECT_TRUE(torch::equal(result, results[0]));
 }
 
 TEST_P(Hierarchical, AnAbortReachesAllLevels) {
-  const int size = static_cast<int>(GetParam().places.size());
-  const auto errors = run(GetParam().local, GetParam().places, [&](Caller& caller) {
+  const int size = static_cast<int>(GetParam().locations.size());
+  const auto errors = run(GetParam().local, GetParam().locations, [&](Caller& caller) {
     caller.barrier();
     if (caller.rank == size - 1) caller.backend->abort("the loss is not a number");
     const auto start = Clock::now();
@@ -230,9 +233,9 @@ TEST_P(Hierarchical, AnAbortReachesAllLevels) {
 
 // The group's own timeout is much longer.
 TEST_P(Hierarchical, AWaitEndsAtTheDeadlineThatItWasGiven) {
-  const int size = static_cast<int>(GetParam().places.size());
+  const int size = static_cast<int>(GetParam().locations.size());
   std::latch ended(size - 1);
-  const auto errors = run(GetParam().local, GetParam().places, [&](Caller& caller) {
+  const auto errors = run(GetParam().local, GetParam().locations, [&](Caller& caller) {
     if (caller.rank == size - 1) return ended.wait();
     auto tensor = torch::ones({4});
     auto work = caller.start(CallKind::kAllReduce, {}, tensor);
@@ -268,7 +271,7 @@ class Ending final : public Backend {
 TEST(HierarchicalFailure, EndsAllLevels) {
   const std::vector<std::shared_ptr<Ending>> levels{
       std::make_shared<Ending>(), std::make_shared<Ending>(), std::make_shared<Ending>()};
-  Parts parts{.rank = 0, .places = kTwoByTwo, .timeout = seconds(30)};
+  Parts parts{.rank = 0, .locations = kTwoByTwo, .timeout = seconds(30)};
   parts.local = levels[0];
   parts.leaders = levels[1];
   parts.flat = levels[2];

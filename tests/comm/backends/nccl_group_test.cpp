@@ -9,17 +9,19 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
-#include <tests/support/groups.h>
+#include <tests/support/gpu_ranks.h>
 
 namespace lockstep {
 namespace {
 
+using testing_support::kGpu;
+using testing_support::kNoGpu;
 using testing_support::no_errors;
 
 ProcessGroupOptions over_nccl() {
   return {.backend = "nccl",
           .timeout = std::chrono::seconds(60),
-          .device = torch::Device(torch::kCUDA, 0),
+          .device = kGpu,
           .environment = WorkerEnvironment{}};
 }
 
@@ -89,32 +91,24 @@ TEST_F(OneRankOverNccl, RunsInStreamsOfHighPriority) {
   EXPECT_TRUE(torch::equal(tensor, numbers()));
 }
 
-// Ranks are processes, as under a launcher. Only the ranks use CUDA, because a process cannot use
-// CUDA and fork afterwards.
 TEST(TwoRanksOnOneGpu, ReduceThroughHostMemory) {
-  constexpr const char* kNoGpu = "no GPU";
-  const int fd = listen_on("127.0.0.1", 0);
-  const auto errors = testing_support::run_processes(2, [&](int rank) {
-    if (!torch::cuda::is_available()) throw Error(kNoGpu);
-    const torch::Device gpu(torch::kCUDA, 0);
-    testing_support::CapturedLog log;
-    auto group = init_process_group({.timeout = std::chrono::seconds(60),
-                                     .device = gpu,
-                                     .environment = testing_support::environment_of(rank, 2, fd)});
-    if (rank == 0 && log.lines().empty()) throw Error("no warning of the GPU that is shared");
+  const testing_support::CapturedLog log;  // each rank has a copy
+  const auto errors = testing_support::run_two_ranks_on_a_gpu([&](ProcessGroup group) {
+    if (group.rank() == 0 && log.lines().empty()) {
+      throw Error("no warning of the GPU that is shared");
+    }
     const auto bucket = group.allocate({1 << 20}, torch::kFloat32);
-    if (bucket.device() != gpu) throw Error("allocated elsewhere");
-    bucket.fill_(rank + 1);
+    if (bucket.device() != kGpu) throw Error("allocated elsewhere");
+    bucket.fill_(group.rank() + 1);
     const auto work = group.async_all_reduce(bucket, ReduceOp::kAverage);
-    const auto more = torch::full({3}, rank, gpu);
+    const auto more = torch::full({3}, group.rank(), kGpu);
     const auto more_work = group.async_broadcast(more, 1);
     more_work->wait();
     work->wait();
     if (!torch::equal(bucket, torch::full_like(bucket, 1.5))) throw Error("wrong mean");
     if (!torch::equal(more, torch::full_like(more, 1))) throw Error("wrong broadcast");
   });
-  close(fd);
-  if (errors[0] == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 

@@ -179,6 +179,9 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
   EXPECT_TRUE(captured->is_completed());
   rank.caller.start(CallKind::kBarrier, {}, {})->wait();
   device->capturing = false;
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
+  captured->wait();  // a stream outside the graph must not wait for an event inside it
+  EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
   // Once the thread has found the end of a later operation, it has passed the captured ones.
   rank.start()->wait();
   rank.library->work(2)->end();

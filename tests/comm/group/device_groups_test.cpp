@@ -14,8 +14,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <lockstep/comm/group/group_work.h>
+#include <lockstep/comm/group/peer_info.h>
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/comm/group/profile.h>
 #include <lockstep/comm/group/staged_starts.h>
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
@@ -390,16 +390,16 @@ TEST(DeviceGroupsOnOneDevice, WarnInOneLine) {
 }
 
 TEST(SharedDevices, AreNamedByTheirRanks) {
-  std::vector<Profile> profiles;
+  std::vector<PeerInfo> peers;
   for (const char* gpu : {"a", "b", "a", "c", "b", ""}) {
-    Profile profile;
-    profile.gpu = gpu;
-    profile.world_rank = static_cast<int>(profiles.size());
-    profiles.push_back(profile);
+    PeerInfo peer;
+    peer.gpu = gpu;
+    peer.world_rank = static_cast<int>(peers.size());
+    peers.push_back(peer);
   }
-  EXPECT_EQ(shared_devices(profiles), "ranks 0, 2 share a GPU; ranks 1, 4 share another");
-  profiles.resize(2);
-  EXPECT_EQ(shared_devices(profiles), "");
+  EXPECT_EQ(shared_devices(peers), "ranks 0, 2 share a GPU; ranks 1, 4 share another");
+  peers.resize(2);
+  EXPECT_EQ(shared_devices(peers), "");
 }
 
 TEST(CurrentDevice, IsTheGroupsFromTheStart) {

@@ -56,7 +56,7 @@ std::int64_t half_to_even(std::int64_t number) {
 // operators in the order of the list, the row of a crop before its column.
 std::vector<double> reference(const Augmentation& operators, Reference image, const SampleKey& key,
                               Layout layout) {
-  using Place = std::pair<std::int64_t, std::int64_t>;
+  using Position = std::pair<std::int64_t, std::int64_t>;
   PhiloxStream random(key.seed, key.epoch, key.sample);
   std::vector<double> output;
   for (const Operator& op : operators) {
@@ -64,25 +64,26 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
     if (const auto* pad = std::get_if<Pad>(&op)) {
       const int n = pad->pixels;
       image = image.remap(
-          height + 2 * n, width + 2 * n, [&](auto y, auto x) { return Place{y - n, x - n}; },
+          height + 2 * n, width + 2 * n, [&](auto y, auto x) { return Position{y - n, x - n}; },
           static_cast<std::uint8_t>(pad->fill));
     } else if (const auto* crop = std::get_if<RandomCrop>(&op)) {
       const ImageSize size = crop->size;
       const auto top = random.below(static_cast<std::uint32_t>(height - size.height + 1));
       const auto left = random.below(static_cast<std::uint32_t>(width - size.width + 1));
       image = image.remap(size.height, size.width,
-                          [&](auto y, auto x) { return Place{y + top, x + left}; });
+                          [&](auto y, auto x) { return Position{y + top, x + left}; });
     } else if (const auto* center = std::get_if<CenterCrop>(&op)) {
       const auto [rows, columns] = center->size;
       // An image that is too small gets the smaller half of its padding in front.
       const std::int64_t top = rows > height ? -((rows - height) / 2) : half_to_even(height - rows);
       const std::int64_t left =
           columns > width ? -((columns - width) / 2) : half_to_even(width - columns);
-      image = image.remap(rows, columns, [&](auto y, auto x) { return Place{y + top, x + left}; });
+      image =
+          image.remap(rows, columns, [&](auto y, auto x) { return Position{y + top, x + left}; });
     } else if (const auto* turn = std::get_if<RandomVerticalFlip>(&op)) {
       if (random.uniform() < turn->probability) {
         image = image.remap(height, width,
-                            [h = height](auto y, auto x) { return Place{h - 1 - y, x}; });
+                            [h = height](auto y, auto x) { return Position{h - 1 - y, x}; });
       }
     } else if (const auto* cutout = std::get_if<Cutout>(&op)) {
       const auto first_row = random.below(static_cast<std::uint32_t>(height)) - cutout->size / 2;
@@ -110,8 +111,8 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
       }
     } else if (const auto* flip = std::get_if<RandomHorizontalFlip>(&op)) {
       if (random.uniform() < flip->probability) {
-        image =
-            image.remap(height, width, [w = width](auto y, auto x) { return Place{y, w - 1 - x}; });
+        image = image.remap(height, width,
+                            [w = width](auto y, auto x) { return Position{y, w - 1 - x}; });
       }
     } else {
       const auto& normalize = std::get<Normalize>(op);

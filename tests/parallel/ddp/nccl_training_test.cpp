@@ -19,7 +19,7 @@
 #include <tests/parallel/mean_of_ranks.h>
 #include <tests/parallel/zero/zero_cases.h>
 #include <tests/support/gpu.h>
-#include <tests/support/groups.h>
+#include <tests/support/gpu_ranks.h>
 
 namespace lockstep {
 namespace {
@@ -28,6 +28,7 @@ using testing_support::batch_of;
 using testing_support::ddp_options;
 using testing_support::expect_gradients;
 using testing_support::kGpu;
+using testing_support::kNoGpu;
 using testing_support::loss_of;
 using testing_support::make_zero_net;
 using testing_support::mean_of_ranks;
@@ -110,35 +111,22 @@ TEST_F(TrainingOverNccl, ZeroStepsAsOneOptimizerDoes) {
   EXPECT_NO_THROW(require_same(*sharded.net, *plain, 1e-4, "after four steps"));
 }
 
-// The ranks are processes, because two ranks' backward passes on one GPU would share that GPU's
-// autograd thread.
 TEST(TrainingOnOneGpu, TwoRanksAgreeWithOneProcess) {
-  constexpr const char* kNoGpu = "no GPU";
-  const int fd = listen_on("127.0.0.1", 0);
-  const auto errors = testing_support::run_processes(
-      2,
-      [&](int rank) {
-        if (!torch::cuda::is_available()) throw Error(kNoGpu);
-        auto group =
-            init_process_group({.timeout = std::chrono::seconds(60),
-                                .device = kGpu,
-                                .environment = testing_support::environment_of(rank, 2, fd)});
-        testing_support::Sharded sharded(group, ParameterMemory::kFlat, SgdOptions{.lr = 0.05},
-                                         net_on_gpu());
-        ZeroNet plain = net_on_gpu();
-        Optimizer optimizer(*plain, SgdOptions{.lr = 0.05});
-        for (int step = 0; step < 3; ++step) {
-          sharded.step(batch_on_gpu(rank, step));
-          optimizer.zero_grad();
-          const auto both = torch::cat({batch_on_gpu(0, step), batch_on_gpu(1, step)});
-          loss_of(plain->forward(both)).backward();
-          optimizer.step();
-        }
-        require_same(*sharded.net, *plain, 1e-4, "after three steps");
-      },
-      std::chrono::seconds(120));
-  close(fd);
-  if (errors[0] == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  const auto errors = testing_support::run_two_ranks_on_a_gpu([](const ProcessGroup& group) {
+    testing_support::Sharded sharded(group, ParameterMemory::kFlat, SgdOptions{.lr = 0.05},
+                                     net_on_gpu());
+    ZeroNet plain = net_on_gpu();
+    Optimizer optimizer(*plain, SgdOptions{.lr = 0.05});
+    for (int step = 0; step < 3; ++step) {
+      sharded.step(batch_on_gpu(group.rank(), step));
+      optimizer.zero_grad();
+      const auto both = torch::cat({batch_on_gpu(0, step), batch_on_gpu(1, step)});
+      loss_of(plain->forward(both)).backward();
+      optimizer.step();
+    }
+    require_same(*sharded.net, *plain, 1e-4, "after three steps");
+  });
+  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 

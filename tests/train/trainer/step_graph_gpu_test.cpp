@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
@@ -149,11 +150,30 @@ TEST(StepGraphOnGpu, ReplaysOptimizersSteps) {
   }
 }
 
+// Whether LibTorch's allocator hands out again what another stream has used. While it considers a
+// capture under way, it keeps such memory.
+bool reuses_memory_of_streams() {
+  constexpr std::int64_t kFloats = 100'000'000;  // the allocator has no other block of this size
+  const c10::impl::VirtualGuardImpl impl(kGpu.type());
+  const auto allocate = [&] {
+    const torch::Tensor tensor = torch::empty({kFloats}, kGpu);
+    tensor.record_stream(impl.getStreamFromGlobalPool(kGpu));
+    return tensor.data_ptr();
+  };
+  const void* const first = allocate();
+  torch::cuda::synchronize();
+  return allocate() == first;
+}
+
 TEST(StepGraphOnGpu, AFailedCaptureLeavesTheDeviceToOthers) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   const torch::Tensor ones = torch::ones({4096}, kGpu), sum = torch::zeros({}, kGpu);
-  const std::unique_ptr<StepGraph> failed = make_step_graph(kGpu, gpu_group("auto"));
+  ASSERT_TRUE(reuses_memory_of_streams());
+  std::unique_ptr<StepGraph> failed = make_step_graph(kGpu, gpu_group("auto"));
   EXPECT_ANY_THROW(failed->capture([&] { sum.copy_((ones * 2).sum().item<float>() + ones[0]); }));
+  failed.reset();
+  EXPECT_TRUE(reuses_memory_of_streams());
+  EXPECT_EQ(torch::rand({4}, kGpu).size(0), 4) << "drawn outside a graph";
   const std::unique_ptr<StepGraph> graph = make_step_graph(kGpu, gpu_group("auto"));
   graph->warm_up([&] { sum.copy_((ones * 2).sum()); });
   graph->capture([&] { sum.copy_((ones * 2).sum()); });

@@ -214,7 +214,8 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
       HasSubstr("Trainer: cuda_graph: strategy dp computes with several devices, threads or "
                 "stages; use --strategy ddp or single"));
   EXPECT_THAT(refusal(options(1), "zero1"),
-              HasSubstr("Trainer: cuda_graph: strategy zero1 counts its optimizer's steps"));
+              HasSubstr("Trainer: cuda_graph: strategy zero1 takes its learning rate"
+                        " from the host"));
 }
 
 TEST(TrainerGraph, RefusesGroupsThatTheHostMoves) {

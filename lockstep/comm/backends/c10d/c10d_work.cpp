@@ -44,12 +44,12 @@ bool OperationWork::is_completed() {
 
 std::exception_ptr OperationWork::error() const {
   const std::scoped_lock lock(mutex_);
-  return error_;
+  return outcome_.error();
 }
 
 bool OperationWork::is_settled() const {
   const std::scoped_lock lock(mutex_);
-  return settled_;
+  return outcome_.has_ended();
 }
 
 // Nobody can wait for the operation any more, so the watchdog must not report it as this rank's
@@ -63,39 +63,39 @@ bool OperationWork::is_inquiring() const {
   return inquiry_.has_value();
 }
 
-void OperationWork::settle() {
-  settled_ = true;
+void OperationWork::settle(std::exception_ptr error) {
+  outcome_.end(std::move(error));
   if (ticket_) context_->watchdog().completed(*ticket_);
   if (is_through()) context_->release(handle_);
 }
 
 void OperationWork::settle_with_error_of(const std::function<void()>& function) {
   const std::scoped_lock lock(mutex_);
-  if (settled_) return;
+  if (outcome_.has_ended()) return;
   try {
     function();
   } catch (...) {
-    error_ = std::current_exception();
-    settle();
+    settle(std::current_exception());
   }
 }
 
 void OperationWork::rethrow() const {
-  if (const auto failure = error()) std::rethrow_exception(failure);
+  const std::scoped_lock lock(mutex_);
+  outcome_.rethrow();
 }
 
 bool OperationWork::step() {
   const std::scoped_lock lock(mutex_);
-  if (settled_) return true;
+  if (outcome_.has_ended()) return true;
   if (!inquiry_) {
     std::string failure;
     if (!library_ended(failure)) {
       settle_with_error_of([&] { context_->check_departed(call_); });
-      return settled_;
+      return outcome_.has_ended();
     }
     if (failure.empty()) {
       settle_with_error_of([&] { finish(); });
-      if (!settled_) settle();
+      if (!outcome_.has_ended()) settle();
       return true;
     }
     failure_ = std::move(failure);
@@ -107,7 +107,7 @@ bool OperationWork::step() {
     }
   }
   settle_with_error_of([&] { context_->explain(call_, failure_, *inquiry_); });
-  return settled_;
+  return outcome_.has_ended();
 }
 
 void OperationWork::wait_until(std::chrono::milliseconds limit,

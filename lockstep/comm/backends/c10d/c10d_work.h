@@ -8,6 +8,7 @@
 #include <string>
 
 #include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/work.h>
 
 namespace lockstep::c10d_adapter {
@@ -42,7 +43,7 @@ class OperationWork : public Work {
   /// Calls `function` unless the operation is settled, and settles it with the error thrown, if
   /// any.
   void settle_with_error_of(const std::function<void()>& function);
-  void settle();
+  void settle(std::exception_ptr error = nullptr);
   bool is_settled() const;
   void rethrow() const;
 
@@ -57,8 +58,7 @@ class OperationWork : public Work {
   mutable std::recursive_mutex mutex_;  // guards the members below
   std::optional<Deadline> inquiry_;     // set after a failure, while its reason is sought
   std::string failure_;
-  bool settled_ = false;
-  std::exception_ptr error_;
+  Outcome outcome_;
 };
 
 /// A collective. The library reports whether it is complete.

@@ -16,11 +16,11 @@ PairwiseWork::PairwiseWork(std::shared_ptr<Context> context, Call call,
       exchanges_(std::move(exchanges)) {}
 
 PairwiseWork::~PairwiseWork() {
-  if (!ended_) context_->watchdog().completed(ticket_);
+  if (!outcome_.has_ended()) context_->watchdog().completed(ticket_);
 }
 
 void PairwiseWork::wait(std::optional<std::chrono::milliseconds> timeout) {
-  if (!ended_) {
+  if (!outcome_.has_ended()) {
     const Deadline deadline(timeout.value_or(context_->options().timeout));
     move([&](Work& work) {
       if (deadline.expired()) {
@@ -30,11 +30,11 @@ void PairwiseWork::wait(std::optional<std::chrono::milliseconds> timeout) {
       return true;
     });
   }
-  if (error_) std::rethrow_exception(error_);
+  outcome_.rethrow();
 }
 
 bool PairwiseWork::is_completed() {
-  return ended_ || move([](Work& work) {
+  return outcome_.has_ended() || move([](Work& work) {
            if (!work.is_completed()) return false;
            if (const auto error = work.error()) std::rethrow_exception(error);
            return true;
@@ -75,8 +75,7 @@ void PairwiseWork::compare(const Exchange& exchange) {
 }
 
 void PairwiseWork::end(std::exception_ptr error) {
-  ended_ = true;
-  error_ = std::move(error);
+  outcome_.end(std::move(error));
   exchanges_.clear();
   context_->watchdog().completed(ticket_);
 }

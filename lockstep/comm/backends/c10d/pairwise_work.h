@@ -12,6 +12,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/work.h>
 
 namespace lockstep::c10d_adapter {
@@ -34,7 +35,7 @@ class PairwiseWork final : public Work {
   /// Throws CommError and ends the group if a rank sends more or less than this rank expects.
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
   bool is_completed() override;
-  std::exception_ptr error() const override { return error_; }
+  std::exception_ptr error() const override { return outcome_.error(); }
 
  private:
   bool move(const std::function<bool(Work&)>& complete);
@@ -45,8 +46,7 @@ class PairwiseWork final : public Work {
   const Call call_;
   const Watchdog::Ticket ticket_;
   std::vector<Exchange> exchanges_;
-  bool ended_ = false;
-  std::exception_ptr error_;
+  Outcome outcome_;
 };
 
 }  // namespace lockstep::c10d_adapter

@@ -8,9 +8,7 @@ void StreamOperation::end(std::exception_ptr error) {
   std::vector<Listener> listeners;
   {
     const std::scoped_lock lock(mutex_);
-    if (ended_) return;
-    ended_ = true;
-    error_ = error;
+    if (!outcome_.end(error)) return;
     listeners.swap(listeners_);
   }
   for (const Listener& listener : listeners) listener(error);
@@ -18,23 +16,23 @@ void StreamOperation::end(std::exception_ptr error) {
 
 bool StreamOperation::has_ended() const {
   const std::scoped_lock lock(mutex_);
-  return ended_;
+  return outcome_.has_ended();
 }
 
 std::exception_ptr StreamOperation::error() const {
   const std::scoped_lock lock(mutex_);
-  return error_;
+  return outcome_.error();
 }
 
 void StreamOperation::on_end(Listener listener) {
   std::exception_ptr error;
   {
     const std::scoped_lock lock(mutex_);
-    if (!ended_) {
+    if (!outcome_.has_ended()) {
       listeners_.push_back(std::move(listener));
       return;
     }
-    error = error_;
+    error = outcome_.error();
   }
   listener(error);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/core/clock.h>
 
 namespace lockstep::c10d_adapter {
@@ -40,8 +41,7 @@ class StreamOperation {
   const Watchdog::Ticket ticket_;
   const Clock::time_point start_ = Clock::now();
   mutable std::mutex mutex_;  // guards the members below
-  bool ended_ = false;
-  std::exception_ptr error_;
+  Outcome outcome_;
   std::vector<Listener> listeners_;
 };
 

@@ -91,8 +91,9 @@ void StreamWork::check_capture(bool blocks) const {
 // is not used for a barrier: it would block in the driver, where an abort is not noticed, and would
 // query the barrier's end even during a capture.
 void StreamWork::join_stream(bool blocks) {
-  // A graph must not wait for operations outside it.
-  if (joined_ && operation_ && context_->device().is_capturing()) return;
+  // A graph must not wait for an operation outside it, nor a stream for one inside.
+  const bool is_in_graph = operation_ == nullptr;
+  if (joined_ && context_->device().is_capturing() != is_in_graph) return;
   try {
     if (blocks || is_barrier()) {
       handle_->synchronize();

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <lockstep/comm/backends/hierarchical/pipeline.h>
-#include <lockstep/comm/backends/hierarchical/stages.h>
+#include <lockstep/comm/backends/hierarchical/stage_builder.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::hierarchical {
@@ -27,7 +27,7 @@ class HierarchicalBackend final : public Backend {
  public:
   explicit HierarchicalBackend(Parts parts)
       : parts_(std::move(parts)),
-        stages_(std::make_shared<Stages>(parts_)),
+        builder_(std::make_shared<StageBuilder>(parts_)),
         pipeline_(std::make_shared<Pipeline>(parts_)) {
     if (parts_.progress) parts_.progress->add(pipeline_);
   }
@@ -40,18 +40,18 @@ class HierarchicalBackend final : public Backend {
   Watchdog* watchdog() override { return parts_.flat->watchdog(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {
-    if (!Stages::has(call)) return parts_.flat->start(call);
-    auto operation = stages_->of(call);
-    // The operation refers to the stages, so it keeps them alive.
-    operation->finish = [stages = stages_, finish = std::move(operation->finish)] {
+    if (!StageBuilder::has_stages(call)) return parts_.flat->start(call);
+    auto collective = builder_->build(call);
+    // The stages refer to their builder, so they keep it alive.
+    collective->finish = [builder = builder_, finish = std::move(collective->finish)] {
       if (finish) finish();
     };
-    return pipeline_->start(std::move(operation));
+    return pipeline_->start(std::move(collective));
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
     if (!is_local(destination)) return parts_.flat->send(std::move(tensor), destination, tag);
-    return parts_.local->send(std::move(tensor), place(destination).local_rank, tag);
+    return parts_.local->send(std::move(tensor), location(destination).local_rank, tag);
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
@@ -64,7 +64,7 @@ class HierarchicalBackend final : public Backend {
     }
     if (!is_local(*source)) return parts_.flat->recv(std::move(tensor), source, tag);
     return std::make_shared<LocalMessage>(
-        parts_.local->recv(std::move(tensor), place(*source).local_rank, tag), *source);
+        parts_.local->recv(std::move(tensor), location(*source).local_rank, tag), *source);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
@@ -76,11 +76,13 @@ class HierarchicalBackend final : public Backend {
   void check() override { pipeline_->check(); }
 
  private:
-  const Place& place(int rank) const { return parts_.places[static_cast<std::size_t>(rank)]; }
-  bool is_local(int rank) const { return place(rank).host == place(parts_.rank).host; }
+  const RankLocation& location(int rank) const {
+    return parts_.locations[static_cast<std::size_t>(rank)];
+  }
+  bool is_local(int rank) const { return location(rank).host == location(parts_.rank).host; }
 
   const Parts parts_;
-  const std::shared_ptr<Stages> stages_;
+  const std::shared_ptr<StageBuilder> builder_;
   const std::shared_ptr<Pipeline> pipeline_;
 };
 

@@ -17,14 +17,14 @@ namespace lockstep::hierarchical {
 
 /// The location of a rank. Hosts are numbered from 0, and the leader of host h is rank h of the
 /// leaders' group.
-struct Place {
+struct RankLocation {
   int host = 0;
   int local_rank = 0;  ///< 0: the leader
 };
 
 struct Parts {
   int rank = 0;
-  std::vector<Place> places;  ///< the locations of all ranks
+  std::vector<RankLocation> locations;  ///< the locations of all ranks
   /// The group of this host's ranks, numbered by local rank; a group of one if this rank is alone.
   std::shared_ptr<Backend> local;
   /// The group of the leaders, numbered by host; null on other ranks, and if there is one host.

@@ -22,8 +22,8 @@ bool is_complete(const WorkPtr& work) {
   return true;
 }
 
-bool all_across_started(const Operation& operation) {
-  return std::all_of(operation.pieces.begin(), operation.pieces.end(),
+bool all_across_started(const StagedCollective& collective) {
+  return std::all_of(collective.pieces.begin(), collective.pieces.end(),
                      [](const Piece& piece) { return piece.across_started; });
 }
 
@@ -37,19 +37,19 @@ std::string text_of(const std::exception_ptr& error) {
 
 class HierarchicalWork final : public Work {
  public:
-  HierarchicalWork(std::shared_ptr<Pipeline> pipeline, std::shared_ptr<Operation> operation,
+  HierarchicalWork(std::shared_ptr<Pipeline> pipeline, std::shared_ptr<StagedCollective> collective,
                    std::chrono::milliseconds timeout)
-      : pipeline_(std::move(pipeline)), operation_(std::move(operation)), timeout_(timeout) {}
+      : pipeline_(std::move(pipeline)), collective_(std::move(collective)), timeout_(timeout) {}
 
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
-    pipeline_->wait(*operation_, timeout.value_or(timeout_));
+    pipeline_->wait(*collective_, timeout.value_or(timeout_));
   }
-  bool is_completed() override { return pipeline_->test(*operation_); }
-  std::exception_ptr error() const override { return pipeline_->error_of(*operation_); }
+  bool is_completed() override { return pipeline_->test(*collective_); }
+  std::exception_ptr error() const override { return pipeline_->error_of(*collective_); }
 
  private:
   const std::shared_ptr<Pipeline> pipeline_;
-  const std::shared_ptr<Operation> operation_;
+  const std::shared_ptr<StagedCollective> collective_;
   const std::chrono::milliseconds timeout_;
 };
 
@@ -64,13 +64,15 @@ Pipeline::Pipeline(const Parts& parts)
       rank_(parts.rank),
       timeout_(parts.timeout) {}
 
-WorkPtr Pipeline::start(std::shared_ptr<Operation> operation) {
+WorkPtr Pipeline::start(std::shared_ptr<StagedCollective> collective) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  if (watchdog_) operation->ticket = watchdog_->started(operation->description, operation->number);
-  operations_.push_back(operation);
+  if (watchdog_) {
+    collective->ticket = watchdog_->started(collective->description, collective->number);
+  }
+  collectives_.push_back(collective);
   move_all();
-  return std::make_shared<HierarchicalWork>(shared_from_this(), std::move(operation), timeout_);
+  return std::make_shared<HierarchicalWork>(shared_from_this(), std::move(collective), timeout_);
 }
 
 // --- Moving --------------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ bool Pipeline::advance() noexcept {
 bool Pipeline::needs_a_hand() {
   const std::scoped_lock lock(mutex_);
   move_all();
-  return !operations_.empty();
+  return !collectives_.empty();
 }
 
 bool Pipeline::move_all() {
@@ -95,12 +97,13 @@ bool Pipeline::move_all() {
     bool may_start_local = true;
     bool may_start_across = true;
     if (!doubt_) {
-      for (const auto& operation : operations_) {
-        moved = move(*operation, may_start_local, may_start_across) || moved;
-        may_start_local = may_start_local && operation->all_local_started;
-        may_start_across = may_start_across && all_across_started(*operation);
+      for (const auto& collective : collectives_) {
+        moved = move(*collective, may_start_local, may_start_across) || moved;
+        may_start_local = may_start_local && collective->all_local_started;
+        may_start_across = may_start_across && all_across_started(*collective);
       }
-      std::erase_if(operations_, [](const auto& operation) { return operation->ended; });
+      std::erase_if(collectives_,
+                    [](const auto& collective) { return collective->outcome.has_ended(); });
     }
     if (doubt_ && doubt_until_->expired()) std::rethrow_exception(doubt_);
   } catch (...) {
@@ -115,8 +118,8 @@ bool Pipeline::move_all() {
 // the actual reason.
 void Pipeline::check_network() {
   flat_->check();
-  if (!watchdog_ || operations_.empty()) return;
-  const Operation& first = *operations_.front();
+  if (!watchdog_ || collectives_.empty()) return;
+  const StagedCollective& first = *collectives_.front();
   const std::string gone = watchdog_->departed(first.number);
   if (!gone.empty()) {
     throw CommError(str(gone, " while rank ", watchdog_->world_rank(rank_), " was in ",
@@ -124,16 +127,16 @@ void Pipeline::check_network() {
   }
 }
 
-bool Pipeline::move(Operation& operation, bool may_start_local, bool may_start_across) {
+bool Pipeline::move(StagedCollective& collective, bool may_start_local, bool may_start_across) {
   try {
-    if (!operation.ups_started) {
+    if (!collective.ups_started) {
       if (!may_start_local) return false;
-      operation.ups_started = true;
-      for (Piece& piece : operation.pieces) {
+      collective.ups_started = true;
+      for (Piece& piece : collective.pieces) {
         if (piece.up) piece.up_work = piece.up();
       }
     }
-    return start_stages(operation, may_start_across) || finish_if_complete(operation);
+    return start_stages(collective, may_start_across) || finish_if_complete(collective);
   } catch (const std::exception&) {
     doubt_ = std::current_exception();
     doubt_until_.emplace(kDoubt);
@@ -142,12 +145,12 @@ bool Pipeline::move(Operation& operation, bool may_start_local, bool may_start_a
 }
 
 // Starts the across and down stages whose predecessors are complete. On each group, stages start in
-// the order of the operations and their pieces.
-bool Pipeline::start_stages(Operation& operation, bool may_start_across) {
+// the order of the collectives and their pieces.
+bool Pipeline::start_stages(StagedCollective& collective, bool may_start_across) {
   bool moved = false;
   bool across_in_order = may_start_across;
   bool down_in_order = true;
-  for (Piece& piece : operation.pieces) {
+  for (Piece& piece : collective.pieces) {
     if (!piece.across_started && across_in_order && is_complete(piece.up_work)) {
       piece.across_started = moved = true;
       if (piece.across) piece.across_work = piece.across();
@@ -160,18 +163,18 @@ bool Pipeline::start_stages(Operation& operation, bool may_start_across) {
     across_in_order = across_in_order && piece.across_started;
     down_in_order = piece.down_started;
   }
-  operation.all_local_started =
-      std::all_of(operation.pieces.begin(), operation.pieces.end(),
+  collective.all_local_started =
+      std::all_of(collective.pieces.begin(), collective.pieces.end(),
                   [](const Piece& piece) { return piece.down_started || !piece.down; });
   return moved;
 }
 
-bool Pipeline::finish_if_complete(Operation& operation) {
-  for (const Piece& piece : operation.pieces) {
+bool Pipeline::finish_if_complete(StagedCollective& collective) {
+  for (const Piece& piece : collective.pieces) {
     if (!piece.down_started || !is_complete(piece.down_work)) return false;
   }
-  if (operation.finish) operation.finish();
-  end(operation);
+  if (collective.finish) collective.finish();
+  end(collective);
   return true;
 }
 
@@ -201,42 +204,43 @@ void Pipeline::move_until(const Condition& condition, std::chrono::milliseconds 
   }
 }
 
-void Pipeline::wait(Operation& operation, std::chrono::milliseconds timeout) {
-  move_until([&] { return operation.ended; }, timeout, [&] { time_out(operation, timeout); });
-  if (const auto error = error_of(operation)) std::rethrow_exception(error);
+void Pipeline::wait(StagedCollective& collective, std::chrono::milliseconds timeout) {
+  move_until([&] { return collective.outcome.has_ended(); }, timeout,
+             [&] { time_out(collective, timeout); });
+  if (const auto error = error_of(collective)) std::rethrow_exception(error);
 }
 
 void Pipeline::start_all_local(std::chrono::milliseconds timeout) {
   const auto all_started = [&] {
-    return std::all_of(operations_.begin(), operations_.end(),
-                       [](const auto& operation) { return operation->all_local_started; });
+    return std::all_of(collectives_.begin(), collectives_.end(),
+                       [](const auto& collective) { return collective->all_local_started; });
   };
   move_until([&] { return failure_ || all_started(); }, timeout,
              [&] {
                const std::scoped_lock lock(mutex_);
-               if (!operations_.empty()) time_out(*operations_.front(), timeout);
+               if (!collectives_.empty()) time_out(*collectives_.front(), timeout);
              });
   check();
 }
 
-bool Pipeline::test(Operation& operation) {
+bool Pipeline::test(StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
   move_all();
-  return operation.ended;
+  return collective.outcome.has_ended();
 }
 
-std::exception_ptr Pipeline::error_of(const Operation& operation) {
+std::exception_ptr Pipeline::error_of(const StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
-  return operation.error;
+  return collective.outcome.error();
 }
 
 // --- Ending --------------------------------------------------------------------------------------
 
-void Pipeline::end(Operation& operation) {
-  operation.ended = true;
-  operation.pieces.clear();  // also releases the memory that they hold
-  operation.finish = nullptr;
-  if (watchdog_) watchdog_->completed(operation.ticket);
+void Pipeline::end(StagedCollective& collective, std::exception_ptr error) {
+  if (!collective.outcome.end(std::move(error))) return;
+  collective.pieces.clear();  // also releases the memory that they hold
+  collective.finish = nullptr;
+  if (watchdog_) watchdog_->completed(collective.ticket);
 }
 
 // Aborts all groups, so that no rank waits on any of them for a rank that has failed.
@@ -246,20 +250,19 @@ void Pipeline::fail(const std::exception_ptr& error) {
   flat_->abort(reason);
   local_->abort(reason);
   if (leaders_) leaders_->abort(reason);
-  for (const auto& operation : operations_) {
-    operation->error = error;
-    end(*operation);
+  for (const auto& collective : collectives_) {
+    end(*collective, error);
   }
-  operations_.clear();
+  collectives_.clear();
 }
 
-void Pipeline::time_out(const Operation& operation, std::chrono::milliseconds timeout) {
+void Pipeline::time_out(const StagedCollective& collective, std::chrono::milliseconds timeout) {
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
-  const auto number = operation.number;
+  const auto number = collective.number;
   std::string reason = str("rank ", watchdog_ ? watchdog_->world_rank(rank_) : rank_, " waited ",
                            static_cast<double>(timeout.count()) / 1e3, " s in ",
-                           describe_numbered(operation.description, number), " over hierarchical");
+                           describe_numbered(collective.description, number), " over hierarchical");
   if (watchdog_) {
     const std::string missing = watchdog_->missing(number);
     reason += str(missing.empty() ? ", which all ranks have called" : " for " + missing, "; ",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/hierarchical/hierarchical.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
 
@@ -29,10 +30,10 @@ struct Piece {
   bool down_started = false;
 };
 
-/// A collective. On all ranks, an operation starts its local stages before the next operation does,
-/// and all its `up` stages before its `down` stages. The order on the local group therefore does
-/// not depend on timing.
-struct Operation {
+/// A collective in stages. On all ranks, it starts its local stages before the next one does, and
+/// all its `up` stages before its `down` stages. The order on the local group therefore does not
+/// depend on timing.
+struct StagedCollective {
   CallDescription description;
   std::uint64_t number = 0;
   std::vector<Piece> pieces;
@@ -40,28 +41,27 @@ struct Operation {
 
   bool ups_started = false;
   bool all_local_started = false;
-  bool ended = false;
-  std::exception_ptr error;
+  Outcome outcome;
   Watchdog::Ticket ticket = 0;
 };
 
-/// One rank's operations under way. Thread-safe.
+/// One rank's collectives under way. Thread-safe.
 class Pipeline : public Progressing, public std::enable_shared_from_this<Pipeline> {
  public:
   explicit Pipeline(const Parts& parts);
 
-  WorkPtr start(std::shared_ptr<Operation> operation);
-  /// Waits until every operation has started all its stages on the local group. The caller may then
-  /// use that group for another call.
+  WorkPtr start(std::shared_ptr<StagedCollective> collective);
+  /// Waits until every collective has started all its stages on the local group. The caller may
+  /// then use that group for another call.
   void start_all_local(std::chrono::milliseconds timeout);
 
   bool advance() noexcept override;
   bool needs_a_hand() override;
 
-  void wait(Operation& operation, std::chrono::milliseconds timeout);
-  /// Advances all operations. Returns whether `operation` has ended.
-  bool test(Operation& operation);
-  std::exception_ptr error_of(const Operation& operation);
+  void wait(StagedCollective& collective, std::chrono::milliseconds timeout);
+  /// Advances all collectives. Returns whether `collective` has ended.
+  bool test(StagedCollective& collective);
+  std::exception_ptr error_of(const StagedCollective& collective);
 
   /// Aborts all groups. The first reason wins.
   void abort(const std::string& reason);
@@ -69,13 +69,13 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
 
  private:
   bool move_all();
-  bool move(Operation& operation, bool may_start_local, bool may_start_across);
-  bool start_stages(Operation& operation, bool may_start_across);
-  bool finish_if_complete(Operation& operation);
+  bool move(StagedCollective& collective, bool may_start_local, bool may_start_across);
+  bool start_stages(StagedCollective& collective, bool may_start_across);
+  bool finish_if_complete(StagedCollective& collective);
   void check_network();
-  void end(Operation& operation);
+  void end(StagedCollective& collective, std::exception_ptr error = nullptr);
   void fail(const std::exception_ptr& error);
-  void time_out(const Operation& operation, std::chrono::milliseconds timeout);
+  void time_out(const StagedCollective& collective, std::chrono::milliseconds timeout);
   template <class Condition>
   void move_until(const Condition& condition, std::chrono::milliseconds timeout,
                   const std::function<void()>& expired);
@@ -88,11 +88,11 @@ class Pipeline : public Progressing, public std::enable_shared_from_this<Pipelin
   const int rank_;
   const std::chrono::milliseconds timeout_;
 
-  // Guards the members below and the operations. Recursive, because a call that a stage starts may
+  // Guards the members below and the collectives. Recursive, because a call that a stage starts may
   // advance all groups, including this one.
   std::recursive_mutex mutex_;
   bool moving_ = false;
-  std::deque<std::shared_ptr<Operation>> operations_;
+  std::deque<std::shared_ptr<StagedCollective>> collectives_;
   // Set when a stage failed. Until the deadline, another rank may still report the actual reason
   // over the flat group.
   std::exception_ptr doubt_;

@@ -1,4 +1,4 @@
-// Allocation of the engine's symmetric memory.
+// How the engine allocates and finds symmetric memory.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -34,18 +34,42 @@ void populate(std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
-                                                    std::chrono::milliseconds timeout) {
-  auto range = std::make_shared<SymmetricRange>();
-  range->stride = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
-  range->rank = rank_;
-  range->id = ++next_range_;
+// The symmetric place of the ranks' inputs, if they are used without a copy.
+std::optional<SymmetricPlace> Engine::place_to_use(const CollectiveRequest& request) const {
+  const auto ranks = static_cast<std::size_t>(size());
+  if (request.piece_bytes < state_.options.in_place_bytes) return std::nullopt;
+  switch (request.call.kind) {
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
+      return registry_.find(request.input, ranks * request.piece_bytes);
+    case CallKind::kAllGather:
+      if (request.input ==
+          request.output + static_cast<std::size_t>(rank()) * request.piece_bytes) {
+        return registry_.find(request.output, ranks * request.piece_bytes);
+      }
+      return registry_.find(request.input, request.piece_bytes);
+    case CallKind::kBroadcast:
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kGather:
+      return registry_.find(request.input, request.piece_bytes);
+    default:
+      return std::nullopt;  // only the root of a scatter knows the place of its input
+  }
+}
+
+std::shared_ptr<SymmetricAllocation> Engine::share_allocation(std::size_t bytes,
+                                                              std::chrono::milliseconds timeout) {
+  auto allocation = std::make_shared<SymmetricAllocation>();
+  allocation->stride = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  allocation->rank = rank();
+  allocation->id = ++next_allocation_;
   const auto offer = std::make_shared<Offer>();
-  if (rank_ == 0) {
+  if (rank() == 0) {
     *offer = {{}, bytes, static_cast<std::uint64_t>(host_memory().left())};
-    if (fits(range->stride, size_, offer->left)) {
-      range->segment = Segment::create(range->stride * static_cast<std::size_t>(size_));
-      offer->address = range->segment->address();
+    if (fits(allocation->stride, size(), offer->left)) {
+      allocation->segment = Segment::create(allocation->stride * static_cast<std::size_t>(size()));
+      offer->address = allocation->segment->address();
     }
   }
   auto* const data = reinterpret_cast<std::byte*>(offer.get());
@@ -53,35 +77,35 @@ std::shared_ptr<SymmetricRange> Engine::share_range(std::size_t bytes,
             data, offer),
        timeout);
   if (offer->asked != bytes) {
-    throw CommError(str("allocate: ", rank_name(rank_), " asked for ", bytes, " bytes, ",
-                        rank_name(0), " for ", offer->asked));
+    throw CommError(str("allocate: ", state_.end.name(rank()), " asked for ", bytes, " bytes, ",
+                        state_.end.name(0), " for ", offer->asked));
   }
-  if (!fits(range->stride, size_, offer->left)) {
-    throw ConfigError(str(rank_name(rank_), ": allocate: ", bytes, " bytes for each of the ", size_,
-                          " ranks of this host, which has ", offer->left,
+  if (!fits(allocation->stride, size(), offer->left)) {
+    throw ConfigError(str(state_.end.name(rank()), ": allocate: ", bytes, " bytes for each of the ",
+                          size(), " ranks of this host, which has ", offer->left,
                           " bytes of memory left; give a smaller shape or start fewer ranks"));
   }
-  if (rank_ != 0) range->segment = Segment::open(offer->address);
+  if (rank() != 0) allocation->segment = Segment::open(offer->address);
   // The owner touches its slice first, which places it on the owner's NUMA node.
-  populate(range->slice(rank_), range->stride);
+  populate(allocation->slice(rank()), allocation->stride);
   wait(post({.kind = CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
-  populate(range->segment->data(), range->segment->bytes());
-  if (rank_ == 0) range->segment->close_descriptor();
-  return range;
+  populate(allocation->segment->data(), allocation->segment->bytes());
+  if (rank() == 0) allocation->segment->close_descriptor();
+  return allocation;
 }
 
 std::shared_ptr<std::byte> Engine::allocate(std::size_t bytes, std::chrono::milliseconds timeout) {
-  std::shared_ptr<SymmetricRange> range;
+  std::shared_ptr<SymmetricAllocation> allocation;
   try {
-    range = share_range(bytes, timeout);
+    allocation = share_allocation(bytes, timeout);
   } catch (const CommError& error) {
     abort(error.what());  // a no-op if a peer has already aborted
     throw;
   }
-  registry_.add(range);
-  std::byte* data = range->slice(rank_);
-  return {data, [range, engine = weak_from_this()](std::byte*) {
-            if (const auto alive = engine.lock()) alive->registry_.remove(range.get());
+  registry_.add(allocation);
+  std::byte* data = allocation->slice(rank());
+  return {data, [allocation, engine = weak_from_this()](std::byte*) {
+            if (const auto alive = engine.lock()) alive->registry_.remove(allocation.get());
           }};
 }
 

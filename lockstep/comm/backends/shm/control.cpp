@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <new>
 
 #include <lockstep/core/strings.h>
@@ -36,6 +37,29 @@ std::string describe(const ChunkDescription& chunk, const char* before, const ch
   if (chunk.number == kInternalCall) return "allocate";
   return str(describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", before,
              chunk.number, after);
+}
+
+void LastTransfer::write(const CallDescription& call) {
+  std::array<std::uint64_t, kWords> copy{};
+  std::memcpy(copy.data(), &call, sizeof(call));
+  const std::uint32_t before = version.load(std::memory_order_relaxed);
+  version.store(before + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (std::size_t i = 0; i < copy.size(); ++i) words[i].store(copy[i], std::memory_order_relaxed);
+  version.store(before + 2, std::memory_order_release);
+}
+
+std::optional<CallDescription> LastTransfer::read() const {
+  std::array<std::uint64_t, kWords> copy{};
+  const std::uint32_t before = version.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < copy.size(); ++i) copy[i] = words[i].load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (before == 0 || before % 2 != 0 || version.load(std::memory_order_relaxed) != before) {
+    return std::nullopt;
+  }
+  CallDescription call;
+  std::memcpy(static_cast<void*>(&call), copy.data(), sizeof(call));
+  return call;
 }
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 
 #include <lockstep/comm/call/description.h>
 #include <lockstep/comm/waiting/futex.h>
@@ -70,6 +71,11 @@ struct LastTransfer {
   static constexpr std::size_t kWords = (sizeof(CallDescription) + 7) / 8;
   std::atomic<std::uint32_t> version;
   std::array<std::atomic<std::uint64_t>, kWords> words;
+
+  /// Only the rank itself writes, one thread at a time.
+  void write(const CallDescription& call);
+  /// Nullopt if the rank has made no such call or is writing it at this moment.
+  std::optional<CallDescription> read() const;
 };
 
 /// What one rank publishes when it arrives at one chunk.

@@ -1,11 +1,11 @@
 // The shared-memory engine: collectives and messages between the processes of one host. It does not
 // use LibTorch and has no thread of its own.
 //
-// A collective is cut into chunks, which move through three stages (control.h, operation.h):
-// arrive, work, release. Every call into the engine advances all chunks and all messages
-// (channels.h) as far as possible. wait() does so until the given operation is complete: it first
-// spins, then sleeps on the words that are missing (patience.h). Data in symmetric memory is used
-// in place; other data is copied through staging slots of the control segment.
+// A collective is cut into chunks, which move through three stages (control.h, chunk.h):
+// arrive, work, release. Every call into the engine advances all chunks (chunk_pipeline.h) and all
+// messages (channels.h) as far as possible. wait() does so until the given operation is complete:
+// it first spins, then sleeps on the words that are missing (waiter.h). Data in symmetric memory is
+// used in place; other data is copied through staging slots of the control segment.
 #pragma once
 
 #include <atomic>
@@ -14,41 +14,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/backends/shm/channels.h>
-#include <lockstep/comm/backends/shm/control.h>
-#include <lockstep/comm/backends/shm/liveness.h>
-#include <lockstep/comm/backends/shm/operation.h>
-#include <lockstep/comm/backends/shm/operation_queue.h>
-#include <lockstep/comm/backends/shm/segment.h>
-#include <lockstep/comm/backends/shm/sharing_cost.h>
+#include <lockstep/comm/backends/shm/engine_state.h>
 #include <lockstep/comm/backends/shm/symmetric.h>
-#include <lockstep/comm/waiting/patience.h>
+#include <lockstep/comm/backends/shm/waiter.h>
 #include <lockstep/comm/waiting/progress.h>
-#include <lockstep/core/clock.h>
 
 namespace lockstep::shm {
-
-struct EngineOptions {
-  PatienceOptions patience{};
-  /// Bytes of one staging slot. Small enough that a chunk is still in the cache when it is
-  /// combined.
-  std::size_t slot_bytes = std::size_t{256} << 10;
-  /// Up to this size, in bytes, every rank combines the whole chunk, which takes one round of
-  /// waiting instead of two.
-  std::size_t small_bytes = std::size_t{8} << 10;
-  /// Symmetric memory is used in place from this size on, in bytes. Below it, the additional round
-  /// of waiting costs more than a copy.
-  std::size_t in_place_bytes = 1024;
-  /// The ranks' names in error messages; empty: 0, 1, ...
-  std::vector<int> world_ranks{};
-  /// The operations that this process has under way in all groups; may be null.
-  std::shared_ptr<Progress> progress{};
-};
 
 /// One rank's view of a group. May be used from several threads of the rank. All ranks must post
 /// the same collectives in the same order. Throws CommError when a peer died, left, aborted or made
@@ -67,15 +42,15 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return state_.rank; }
+  int size() const { return state_.size; }
 
   /// Maps the pages of this rank's incoming rings, so that the first messages need not. Call it
   /// when all ranks have attached: the constructor allocates the pages of the outgoing rings.
   void map_incoming() const;
 
   /// From this call on, waits detect the death of a peer. `pids[r]` is the process of rank r.
-  void watch(const std::vector<pid_t>& pids);
+  void watch(const std::vector<pid_t>& pids) { state_.end.watch(pids); }
 
   /// Starts a collective. `input` and `output` have the layout described at Collective
   /// (comm/collective.h), and are null if the rank has no input or output. For broadcast, reduce
@@ -98,10 +73,14 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
 
   /// Advances all operations. Returns whether all chunks before `ticket` are complete. Throws like
   /// wait().
-  bool test(Ticket ticket);
-  bool test(const Transfer& transfer);
-  void wait(Ticket ticket, std::chrono::milliseconds timeout);
-  void wait(const Transfer& transfer, std::chrono::milliseconds timeout);
+  bool test(Ticket ticket) { return waiter_.test({.ticket = ticket}); }
+  bool test(const Transfer& transfer) { return waiter_.test({.transfer = &transfer}); }
+  void wait(Ticket ticket, std::chrono::milliseconds timeout) {
+    waiter_.wait({.ticket = ticket}, timeout);
+  }
+  void wait(const Transfer& transfer, std::chrono::milliseconds timeout) {
+    waiter_.wait({.transfer = &transfer}, timeout);
+  }
 
   /// Collective. Allocates zeroed, page-aligned symmetric memory. Each rank frees its own when its
   /// last owner releases it. If the host does not have enough memory, throws ConfigError on all
@@ -115,115 +94,27 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   }
 
   /// Aborts the group for all ranks. `late`: peers throw TimeoutError instead of CommError.
-  void abort(const std::string& reason, bool late = false);
+  void abort(const std::string& reason, bool late = false) { state_.end.abort(reason, late); }
 
   /// Throws CommError when the group has been aborted, or a watched peer is dead or has left.
   void check();
   /// Like check(), but does not treat a peer that has left as an error.
-  void throw_if_ended();
+  void throw_if_ended() { state_.throw_if_ended(); }
 
   bool advance() noexcept override;
-  void awaited_words(std::vector<AwaitedWord>& words) override;
+  void awaited_words(std::vector<AwaitedWord>& words) override { waiter_.awaited_words(words); }
 
  private:
-  /// The condition that blocks the oldest chunk: a rank, its word, and the value it must reach.
-  struct Blocker {
-    int rank = -1;
-    Word* word = nullptr;
-    std::uint32_t seen = 0;
-    const char* verb = "";
-  };
-  /// The condition that a wait waits for.
-  struct Goal {
-    const Transfer* transfer = nullptr;  // null: wait for `ticket`
-    Ticket ticket = 0;
-  };
-
-  /// The arguments of post().
-  struct Request {
-    const CallDescription& call;
-    std::uint64_t number;
-    const std::byte* input;
-    std::byte* output;
-    std::size_t piece_bytes = call.count * element_size(call.type);
-  };
-  void post_chunks(const Request& request, std::optional<SymmetricPlace> place,
-                   std::shared_ptr<const void> keep_alive);
-  Operation& push(const Request& request, std::size_t offset, std::size_t bytes);
-  std::optional<SymmetricPlace> place_to_use(const Request& request) const;
-  std::optional<SymmetricPlace> find_place(const Request& request) const;
-
-  bool advance_locked();
-  bool advance_all();
-  bool try_arrive();
-  bool try_work();
-  bool try_release();
-  bool advance_channels();
-  void publish(Word& word, std::uint32_t value);
-  void wake_sleepers();
-  void run_unguarded(const Request& request, std::chrono::milliseconds timeout,
+  void run_unguarded(const CollectiveRequest& request, std::chrono::milliseconds timeout,
                      const std::function<void()>& meanwhile);
-  bool can_run_tiny(const Request& request);
-  bool run_tiny(const Request& request, int looks, const std::function<void()>& meanwhile);
-  void compare(const Operation& operation, Stages::Others others);
-  std::string disagreement(std::uint32_t sequence, int peer) const;
-  bool should_stream(const Operation& operation) const;
-  bool all_released(std::uint32_t wanted);
-  template <class WordOf>
-  std::optional<Blocker> find_blocker(Stages::Others others, int root, const WordOf& word_of,
-                                      std::uint32_t wanted, const char* verb) const;
-  std::optional<Blocker> not_arrived(const Operation& operation) const;
-  std::optional<Blocker> not_worked(const Operation& operation) const;
-  std::optional<Blocker> not_released(std::uint32_t wanted) const;
-  std::optional<Blocker> blocker() const;
+  std::optional<SymmetricPlace> place_to_use(const CollectiveRequest& request) const;
+  std::shared_ptr<SymmetricAllocation> share_allocation(std::size_t bytes,
+                                                        std::chrono::milliseconds timeout);
 
-  bool reached(const Goal& goal);
-  bool reached(const Goal& goal, bool& moved);
-  bool test_goal(const Goal& goal);
-  void wait_for(const Goal& goal, std::chrono::milliseconds timeout);
-  void give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
-                           std::chrono::milliseconds timeout);
-  std::string reason_to_give_up(const Goal& goal, const Deadline& deadline,
-                                std::chrono::milliseconds timeout, bool& late);
-  std::string what(const Goal& goal) const;
-  std::string why_gone(const Goal& goal) const;
-  std::string why_gone(int rank) const;
-  bool died(int rank) const;
-  std::string whom(const Goal& goal) const;
-  std::string stopped() const;
-  std::string last_call(int rank) const;
-  std::string rank_name(int rank) const;
-
-  void wake_all(int rank) const;
-  void throw_if_aborted();
-  [[noreturn]] void fail(const std::string& reason);
-  std::shared_ptr<SymmetricRange> share_range(std::size_t bytes, std::chrono::milliseconds timeout);
-
-  const std::shared_ptr<Segment> memory_;
-  const Control control_;
-  const int rank_;
-  const int size_;
-  const EngineOptions options_;
-  const Stages stages_;
-  std::optional<Liveness> liveness_;
+  EngineState state_;
+  Waiter waiter_;
   SymmetricRegistry registry_;
-  std::atomic<std::uint32_t> next_range_ = 0;
-  std::atomic<Clock::rep> next_doubt_ = 0;  // when a test checks next whether the peers are alive
-  std::atomic<bool> failed_ = false;        // this rank has failed and moves no more data
-
-  std::mutex mutex_;  // guards the members below
-  SharingCost sharing_cost_;
-  Channels channels_;
-  std::vector<Word*> published_;  // words whose sleepers have not been woken yet
-  OperationQueue pending_;        // chunks released_ ... posted_ - 1
-  std::array<std::uint32_t, kSlots> slot_free_at_{};
-  std::uint32_t next_slot_ = 0;
-  std::uint64_t history_ = 0;  // fingerprint of all chunks that this rank has arrived at
-  std::uint32_t posted_ = 0;
-  std::uint32_t arrived_ = 0;
-  std::uint32_t worked_ = 0;
-  std::uint32_t released_ = 0;
-  std::uint32_t all_released_ = 0;  // a lower bound of the chunks that all ranks have released
+  std::atomic<std::uint32_t> next_allocation_ = 0;
 };
 
 }  // namespace lockstep::shm

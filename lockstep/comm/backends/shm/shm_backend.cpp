@@ -11,6 +11,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
@@ -34,8 +35,8 @@ std::size_t bytes_spanned(const torch::Tensor& tensor) {
 // The counterpart in the slice of `rank` of `like`, which lies at `place` in this rank's slice.
 torch::Tensor view_at(const SymmetricPlace& place, int rank, const torch::Tensor& like) {
   return torch::from_blob(
-      place.range->slice(rank) + place.offset, like.sizes(), like.strides(),
-      [segment = place.range->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
+      place.allocation->slice(rank) + place.offset, like.sizes(), like.strides(),
+      [segment = place.allocation->segment](void*) {}, torch::TensorOptions().dtype(like.dtype()));
 }
 
 // Base class of both kinds of Work. It ends once and then holds its error, if any.
@@ -68,7 +69,7 @@ class ShmWork : public Work {
 
   std::exception_ptr error() const final {
     const std::scoped_lock lock(mutex_);
-    return error_;
+    return outcome_.error();
   }
 
  protected:
@@ -78,29 +79,27 @@ class ShmWork : public Work {
  private:
   bool has_ended() const {
     const std::scoped_lock lock(mutex_);
-    return ended_;
+    return outcome_.has_ended();
   }
-  // Several threads may call this; only the first call has an effect.
   void end(std::exception_ptr error) {
     const std::scoped_lock lock(mutex_);
-    if (std::exchange(ended_, true)) return;
-    error_ = std::move(error);
+    outcome_.end(std::move(error));
   }
   void rethrow() const {
-    if (const auto failure = error()) std::rethrow_exception(failure);
+    const std::scoped_lock lock(mutex_);
+    outcome_.rethrow();
   }
 
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;  // guards the members below
-  bool ended_ = false;
-  std::exception_ptr error_;
+  mutable std::mutex mutex_;  // guards `outcome_`
+  Outcome outcome_;
 };
 
-class CollectiveWork final : public ShmWork {
+class ShmCollectiveWork final : public ShmWork {
  public:
-  CollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
-                 Engine::Ticket ticket)
+  ShmCollectiveWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
+                    Engine::Ticket ticket)
       : ShmWork(std::move(engine), timeout), ticket_(ticket) {}
 
  private:
@@ -159,7 +158,7 @@ class ShmBackend final : public Backend {
     const auto owners =
         std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(call.input, call.output);
     const auto ticket = engine_->post(call.description, call.number, input, output, owners);
-    return std::make_shared<CollectiveWork>(engine_, timeout_, ticket);
+    return std::make_shared<ShmCollectiveWork>(engine_, timeout_, ticket);
   }
 
   // The caller holds the tensors until the operation is complete or the engine has failed and no

@@ -4,23 +4,23 @@
 
 namespace lockstep::shm {
 
-void SymmetricRegistry::add(std::shared_ptr<const SymmetricRange> range) {
+void SymmetricRegistry::add(std::shared_ptr<const SymmetricAllocation> allocation) {
   const std::scoped_lock lock(mutex_);
-  ranges_.push_back(std::move(range));
+  allocations_.push_back(std::move(allocation));
 }
 
-void SymmetricRegistry::remove(const SymmetricRange* range) {
+void SymmetricRegistry::remove(const SymmetricAllocation* allocation) {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(ranges_, [&](const auto& other) { return other.get() == range; });
+  std::erase_if(allocations_, [&](const auto& other) { return other.get() == allocation; });
 }
 
 std::optional<SymmetricPlace> SymmetricRegistry::find(const std::byte* data,
                                                       std::size_t bytes) const {
   const std::scoped_lock lock(mutex_);
-  for (const auto& range : ranges_) {
-    const std::byte* begin = range->slice(range->rank);
-    if (data >= begin && data + bytes <= begin + range->stride) {
-      return SymmetricPlace{range, static_cast<std::size_t>(data - begin)};
+  for (const auto& allocation : allocations_) {
+    const std::byte* begin = allocation->slice(allocation->rank);
+    if (data >= begin && data + bytes <= begin + allocation->stride) {
+      return SymmetricPlace{allocation, static_cast<std::size_t>(data - begin)};
     }
   }
   return std::nullopt;

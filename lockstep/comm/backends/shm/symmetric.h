@@ -14,7 +14,7 @@
 namespace lockstep::shm {
 
 /// One collective allocation, as seen by one rank.
-struct SymmetricRange {
+struct SymmetricAllocation {
   std::uint32_t id = 0;  ///< the same on all ranks
   std::shared_ptr<Segment> segment;
   std::size_t stride = 0;  ///< bytes of one rank's slice
@@ -25,24 +25,24 @@ struct SymmetricRange {
   }
 };
 
-/// A place inside a range. Its counterpart on rank r is at range->slice(r) + offset.
+/// A place inside an allocation. Its counterpart on rank r is at allocation->slice(r) + offset.
 struct SymmetricPlace {
-  std::shared_ptr<const SymmetricRange> range;
+  std::shared_ptr<const SymmetricAllocation> allocation;
   std::size_t offset = 0;
 };
 
 /// Finds the symmetric allocation that a pointer belongs to. Safe to call from any thread.
 class SymmetricRegistry {
  public:
-  void add(std::shared_ptr<const SymmetricRange> range);
-  void remove(const SymmetricRange* range);
-  /// The place of [data, data + bytes) if it lies entirely in this rank's slice of one range, else
-  /// nullopt.
+  void add(std::shared_ptr<const SymmetricAllocation> allocation);
+  void remove(const SymmetricAllocation* allocation);
+  /// The place of [data, data + bytes) if it lies entirely in this rank's slice of one allocation,
+  /// else nullopt.
   std::optional<SymmetricPlace> find(const std::byte* data, std::size_t bytes) const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<const SymmetricRange>> ranges_;
+  std::vector<std::shared_ptr<const SymmetricAllocation>> allocations_;
 };
 
 }  // namespace lockstep::shm

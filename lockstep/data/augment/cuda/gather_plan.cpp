@@ -7,7 +7,7 @@
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/axis.h>
 #include <lockstep/data/augment/channel_scales.h>
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/operator_name.h>
 
@@ -128,7 +128,7 @@ Map walk(const Augmentation& operators, const ImageShape& source, PhiloxStream& 
 
 GatherPlan::GatherPlan(const Augmentation& operators, const ImageShape& input, bool channels_last)
     : operators_(operators) {
-  const ImageShape output = check_list(operators, input);
+  const ImageShape output = check_augmentation(operators, input);
   if (output.channels > kMostChannels) {
     throw ConfigError(str("Loader: the cuda engine takes images of up to ", kMostChannels,
                           " channels, got ", output.channels, "; use --loader native"));

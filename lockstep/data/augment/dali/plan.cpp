@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
 
 namespace lockstep {
@@ -29,7 +29,7 @@ class DaliPlanCompiler {
                    const DaliPlanOptions& options)
       : plan_(plan), options_(options), encoded_(options.encoded), shape_(input) {
     plan_.input_ = input;
-    plan_.output_ = check_list(operators, input);
+    plan_.output_ = check_augmentation(operators, input);
     if (options.type == PixelType::kBFloat16) {
       throw ConfigError(
           "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "

@@ -3,7 +3,7 @@
 
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/axis.h>
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/dali/plan.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/cuda/gather_plan.h>
 #include <lockstep/data/loader/device_stage.h>
 #include <lockstep/data/loader/image_buffer.h>

@@ -1,5 +1,5 @@
-// Profiles: the requests and capabilities of each rank. All ranks see all profiles and therefore
-// make the same decisions.
+// What a rank tells its peers before they form a group: its requests and capabilities. Each rank
+// learns those of all ranks, so that all make the same decisions.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-struct Profile {
+struct PeerInfo {
   std::string backend;  ///< requested backend
   std::string device;   ///< device type: "cpu", "cuda"
   std::string gpu;      ///< globally unique name; empty for a CPU, and for CUDA without NCCL
@@ -24,25 +24,25 @@ struct Profile {
   pid_t process = 0;
 };
 
-/// This rank's profile.
-Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label);
+/// What this rank tells.
+PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
+                       const std::string& label);
 
-/// Collective. The profiles of all ranks, in rank order. Throws ConfigError if their requests
-/// differ.
-std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own);
+/// Collective. What each rank tells, in rank order. Throws ConfigError if the requests differ.
+std::vector<PeerInfo> exchange_peer_infos(TextExchange& exchange, const PeerInfo& own);
 
 /// "20261122T011201Z-4711": the UTC time at which rank 0 joined, and its process id. Unique among
 /// the jobs of a host.
-std::string job_name(const std::vector<Profile>& profiles);
+std::string job_name(const std::vector<PeerInfo>& peers);
 
 /// Whether each rank has a GPU that NCCL can use and no two ranks share a GPU, which NCCL refuses.
-bool each_has_a_gpu(const std::vector<Profile>& profiles);
+bool each_has_a_gpu(const std::vector<PeerInfo>& peers);
 
 /// "ranks 0, 1 share a GPU; ranks 2, 3 share another", with ranks of the first group; empty if no
 /// two ranks compute on the same device.
-std::string shared_devices(const std::vector<Profile>& profiles);
+std::string shared_devices(const std::vector<PeerInfo>& peers);
 
 /// hosts[h] lists the ranks of a host in ascending order; hosts are ordered by their first ranks.
-std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles);
+std::vector<std::vector<int>> ranks_by_host(const std::vector<PeerInfo>& peers);
 
 }  // namespace lockstep

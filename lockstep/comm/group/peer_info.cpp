@@ -1,4 +1,4 @@
-#include <lockstep/comm/group/profile.h>
+#include <lockstep/comm/group/peer_info.h>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,25 +41,25 @@ std::string device_identity(torch::Device device, const std::string& host) {
   return lockstep::str(host, ' ', device);
 }
 
-std::string to_text(const Profile& profile) {
-  return lockstep::str(profile.backend, '\n', profile.device, '\n', profile.gpu, '\n', profile.host,
-                       '\n', profile.world_rank, '\n', profile.label, '\n', profile.joined_at, '\n',
-                       profile.process);
+std::string to_text(const PeerInfo& peer) {
+  return lockstep::str(peer.backend, '\n', peer.device, '\n', peer.gpu, '\n', peer.host, '\n',
+                       peer.world_rank, '\n', peer.label, '\n', peer.joined_at, '\n', peer.process);
 }
 
-Profile profile_of(const std::string& text) {
-  Profile profile;
+PeerInfo peer_info_of(const std::string& text) {
+  PeerInfo peer;
   std::istringstream in(text);
-  for (auto* field : {&profile.backend, &profile.device, &profile.gpu, &profile.host}) {
+  for (auto* field : {&peer.backend, &peer.device, &peer.gpu, &peer.host}) {
     std::getline(in, *field);
   }
-  in >> profile.world_rank >> profile.label >> profile.joined_at >> profile.process;
-  return profile;
+  in >> peer.world_rank >> peer.label >> peer.joined_at >> peer.process;
+  return peer;
 }
 
 }  // namespace
 
-Profile own_profile(const ProcessGroupOptions& options, int world_rank, const std::string& label) {
+PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
+                       const std::string& label) {
   const std::string host = host_identity(options);
   return {.backend = options.backend,
           .device = c10::DeviceTypeName(options.device.type(), /*lower_case=*/true),
@@ -71,14 +71,14 @@ Profile own_profile(const ProcessGroupOptions& options, int world_rank, const st
           .process = getpid()};
 }
 
-std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& own) {
-  std::vector<Profile> profiles;
+std::vector<PeerInfo> exchange_peer_infos(TextExchange& exchange, const PeerInfo& own) {
+  std::vector<PeerInfo> peers;
   for (const auto& text : exchange.exchange("choice of the backend", to_text(own))) {
-    profiles.push_back(profile_of(text));
+    peers.push_back(peer_info_of(text));
   }
-  const Profile& first = profiles[0];
-  for (std::size_t rank = 1; rank < profiles.size(); ++rank) {
-    const Profile& other = profiles[rank];
+  const PeerInfo& first = peers[0];
+  for (std::size_t rank = 1; rank < peers.size(); ++rank) {
+    const PeerInfo& other = peers[rank];
     if (other.backend != first.backend || other.device != first.device) {
       throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
                                       " backend ", first.backend, " on ", first.device, ", rank ",
@@ -86,34 +86,34 @@ std::vector<Profile> exchange_profiles(TextExchange& exchange, const Profile& ow
                                       other.device));
     }
   }
-  return profiles;
+  return peers;
 }
 
-std::string job_name(const std::vector<Profile>& profiles) {
+std::string job_name(const std::vector<PeerInfo>& peers) {
   std::tm utc{};
-  gmtime_r(&profiles[0].joined_at, &utc);
+  gmtime_r(&peers[0].joined_at, &utc);
   std::ostringstream name;
-  name << std::put_time(&utc, "%Y%m%dT%H%M%SZ") << '-' << profiles[0].process;
+  name << std::put_time(&utc, "%Y%m%dT%H%M%SZ") << '-' << peers[0].process;
   return name.str();
 }
 
-bool each_has_a_gpu(const std::vector<Profile>& profiles) {
+bool each_has_a_gpu(const std::vector<PeerInfo>& peers) {
   std::set<std::string> gpus;
-  for (const Profile& profile : profiles) {
-    const bool has_one = profile.device == "cuda" && !profile.gpu.empty();
-    if (!has_one || !gpus.insert(profile.gpu).second) return false;
+  for (const PeerInfo& peer : peers) {
+    const bool has_one = peer.device == "cuda" && !peer.gpu.empty();
+    if (!has_one || !gpus.insert(peer.gpu).second) return false;
   }
   return true;
 }
 
-std::string shared_devices(const std::vector<Profile>& profiles) {
+std::string shared_devices(const std::vector<PeerInfo>& peers) {
   std::vector<std::string> devices;  // ordered by their first ranks
   std::map<std::string, std::vector<int>> ranks;
-  for (const Profile& profile : profiles) {
-    if (profile.gpu.empty()) continue;
-    auto& on_it = ranks[profile.gpu];
-    if (on_it.empty()) devices.push_back(profile.gpu);
-    on_it.push_back(profile.world_rank);
+  for (const PeerInfo& peer : peers) {
+    if (peer.gpu.empty()) continue;
+    auto& on_it = ranks[peer.gpu];
+    if (on_it.empty()) devices.push_back(peer.gpu);
+    on_it.push_back(peer.world_rank);
   }
   std::string text;
   for (const std::string& device : devices) {
@@ -124,14 +124,14 @@ std::string shared_devices(const std::vector<Profile>& profiles) {
   return text;
 }
 
-std::vector<std::vector<int>> ranks_by_host(const std::vector<Profile>& profiles) {
+std::vector<std::vector<int>> ranks_by_host(const std::vector<PeerInfo>& peers) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> hosts;
-  for (std::size_t rank = 0; rank < profiles.size(); ++rank) {
-    const auto place = std::find(names.begin(), names.end(), profiles[rank].host);
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const auto place = std::find(names.begin(), names.end(), peers[rank].host);
     const auto host = static_cast<std::size_t>(place - names.begin());
     if (place == names.end()) {
-      names.push_back(profiles[rank].host);
+      names.push_back(peers[rank].host);
       hosts.emplace_back();
     }
     hosts[host].push_back(static_cast<int>(rank));

@@ -1,4 +1,4 @@
-// The place of a recorded operation in the user's module.
+// The location of a recorded operation in the user's module.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace lockstep::onnx {
 /// C++ modules leave no mark in a trace, but their parameters do: an operation is placed in the
 /// module whose parameter it uses (the largest one if it uses several), or after the last module
 /// whose parameter was used.
-struct Place {
+struct ModuleLocation {
   std::string parameter{};  ///< empty before the first use of a parameter
   bool uses_it = false;     ///< whether the operation itself uses the parameter
 
@@ -21,9 +21,9 @@ struct Place {
   std::string text() const;
 };
 
-using Places = std::unordered_map<const torch::jit::Node*, Place>;
+using ModuleLocations = std::unordered_map<const torch::jit::Node*, ModuleLocation>;
 
-Places places_of(const torch::jit::Graph& graph, std::size_t inputs,
-                 const NamedParameters& parameters);
+ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t inputs,
+                                    const NamedParameters& parameters);
 
 }  // namespace lockstep::onnx

@@ -1,4 +1,4 @@
-#include <lockstep/data/augment/check_list.h>
+#include <lockstep/data/augment/check_augmentation.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,9 +51,9 @@ void check_interval(const char* name, const char* what, const Range& range, doub
 }
 
 // Follows the size of an image through the list.
-class ListCheck {
+class AugmentationCheck {
  public:
-  explicit ListCheck(const ImageShape& input) : shape_(input) {}
+  explicit AugmentationCheck(const ImageShape& input) : shape_(input) {}
 
   void operator()(const Pad& pad) {
     geometry("Pad");
@@ -199,8 +199,8 @@ std::string text_of(const ImageShape& shape) {
 
 }  // namespace
 
-ImageShape check_list(const Augmentation& operators, const ImageShape& input) {
-  ListCheck check(input);
+ImageShape check_augmentation(const Augmentation& operators, const ImageShape& input) {
+  AugmentationCheck check(input);
   for (const Operator& op : operators) std::visit(check, op);
   return check.result();
 }

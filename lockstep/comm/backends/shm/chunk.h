@@ -32,7 +32,7 @@
 
 namespace lockstep::shm {
 
-struct Operation {
+struct Chunk {
   ChunkDescription description;
   const std::byte* input = nullptr;  ///< this chunk of the first piece that this rank contributes
   std::byte* output = nullptr;       ///< this chunk of the first piece that this rank receives
@@ -59,40 +59,40 @@ class Stages {
       : control_(control), rank_(rank), size_(control.size()) {}
 
   /// Whether the chunk's data is stored in the Arrival, so that it needs no slot.
-  static bool is_inline(const Operation& operation);
+  static bool is_inline(const Chunk& chunk);
 
   /// The peers that a stage waits for.
   enum class Others { kNobody, kRoot, kAll };
 
-  void arrive(const Operation& operation) const;
+  void arrive(const Chunk& chunk) const;
   /// Prefetches the peers' data of a very small chunk, so that it arrives together with the counter
   /// that announces it.
-  void expect(const Operation& operation) const;
-  Others before_work(const Operation& operation) const;
-  void work(const Operation& operation) const;
-  Others before_release(const Operation& operation) const;
-  void release(const Operation& operation) const;
+  void expect(const Chunk& chunk) const;
+  Others before_work(const Chunk& chunk) const;
+  void work(const Chunk& chunk) const;
+  Others before_release(const Chunk& chunk) const;
+  void release(const Chunk& chunk) const;
   /// Whether peers wait until this rank has worked on the chunk; if so, it publishes `worked`.
-  bool work_is_awaited(const Operation& operation) const;
+  bool work_is_awaited(const Chunk& chunk) const;
 
  private:
   struct Range {
     std::size_t begin = 0;
     std::size_t bytes = 0;
   };
-  bool is_root(const Operation& operation) const;
-  bool two_stages(const Operation& operation) const;
-  Range share(const Operation& operation, int rank) const;
+  bool is_root(const Chunk& chunk) const;
+  bool two_stages(const Chunk& chunk) const;
+  Range share(const Chunk& chunk, int rank) const;
   std::size_t part_bytes() const;
-  const std::byte* given(const Operation& operation, int rank) const;
-  std::byte* staging(const Operation& operation, int rank) const;
-  void combine(const Operation& operation) const;
-  void combine_share(const Operation& operation) const;
-  void combine_staged_share(const Operation& operation, const std::byte* const* sources, Range mine,
+  const std::byte* given(const Chunk& chunk, int rank) const;
+  std::byte* staging(const Chunk& chunk, int rank) const;
+  void combine(const Chunk& chunk) const;
+  void combine_share(const Chunk& chunk) const;
+  void combine_staged_share(const Chunk& chunk, const std::byte* const* sources, Range mine,
                             bool all) const;
-  void take_pieces(const Operation& operation) const;
-  void copy_between(const Operation& operation) const;
-  void reduce_into(const Operation& operation, const std::byte* const* sources,
+  void take_pieces(const Chunk& chunk) const;
+  void copy_between(const Chunk& chunk) const;
+  void reduce_into(const Chunk& chunk, const std::byte* const* sources,
                    std::byte* const* destinations, std::size_t destination_count,
                    std::size_t bytes) const;
 

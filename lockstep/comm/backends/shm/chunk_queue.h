@@ -5,27 +5,27 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/comm/backends/shm/operation.h>
+#include <lockstep/comm/backends/shm/chunk.h>
 
 namespace lockstep::shm {
 
 /// Holds the chunks first() ... first() + size() - 1. Numbers wrap around.
-class OperationQueue {
+class ChunkQueue {
  public:
-  OperationQueue() : ring_(8) {}
+  ChunkQueue() : ring_(8) {}
 
   std::uint32_t first() const { return first_; }
   std::uint32_t size() const { return size_; }
-  Operation& at(std::uint32_t sequence) { return ring_[sequence & mask()]; }
-  const Operation& at(std::uint32_t sequence) const { return ring_[sequence & mask()]; }
+  Chunk& at(std::uint32_t sequence) { return ring_[sequence & mask()]; }
+  const Chunk& at(std::uint32_t sequence) const { return ring_[sequence & mask()]; }
 
   /// Appends a chunk in its initial state, except for its number.
-  Operation& push() {
+  Chunk& push() {
     if (size_ == ring_.size()) grow();
     const std::uint32_t sequence = first_ + size_++;
-    Operation& operation = at(sequence);
-    operation.sequence = sequence;
-    return operation;
+    Chunk& chunk = at(sequence);
+    chunk.sequence = sequence;
+    return chunk;
   }
 
   /// Skips the number of a chunk that completed without being pushed. The queue must be empty.
@@ -40,14 +40,14 @@ class OperationQueue {
  private:
   std::uint32_t mask() const { return static_cast<std::uint32_t>(ring_.size()) - 1; }
   void grow() {
-    std::vector<Operation> larger(2 * ring_.size());
+    std::vector<Chunk> larger(2 * ring_.size());
     for (std::uint32_t i = 0; i < size_; ++i) {
       larger[(first_ + i) & (larger.size() - 1)] = std::move(at(first_ + i));
     }
     ring_ = std::move(larger);
   }
 
-  std::vector<Operation> ring_;  // the size is a power of two
+  std::vector<Chunk> ring_;  // the size is a power of two
   std::uint32_t first_ = 0;
   std::uint32_t size_ = 0;
 };

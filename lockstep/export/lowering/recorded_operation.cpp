@@ -1,4 +1,4 @@
-#include <lockstep/export/lowering/operation.h>
+#include <lockstep/export/lowering/recorded_operation.h>
 
 #include <functional>
 
@@ -64,21 +64,25 @@ std::vector<Member> members_of(const Value* list, const std::function<Member(con
 
 }  // namespace
 
-bool Operation::has(std::size_t i) const { return i < arguments() && !is_none_value(input(i)); }
+bool RecordedOperation::has(std::size_t i) const {
+  return i < arguments() && !is_none_value(input(i));
+}
 
-bool Operation::is_tensor(std::size_t i) const { return has(i) && is_tensor_value(input(i)); }
+bool RecordedOperation::is_tensor(std::size_t i) const {
+  return has(i) && is_tensor_value(input(i));
+}
 
-bool Operation::is_list(std::size_t i) const {
+bool RecordedOperation::is_list(std::size_t i) const {
   return has(i) && input(i)->type()->kind() == c10::TypeKind::ListType;
 }
 
-std::string Operation::materialize(const Value* value) {
+std::string RecordedOperation::materialize(const Value* value) {
   const auto found = operands_.find(value);
   if (found == operands_.end()) throw Unsupported("an argument is no tensor");
   return named(found->second);
 }
 
-std::string Operation::named(Operand& operand) {
+std::string RecordedOperation::named(Operand& operand) {
   if (operand.name.empty() && operand.constant.defined()) {
     operand.name = builder_.constant(operand.constant, operand.wish);
   }
@@ -86,11 +90,11 @@ std::string Operation::named(Operand& operand) {
   return operand.name;
 }
 
-std::string Operation::tensor(std::size_t i) {
+std::string RecordedOperation::tensor(std::size_t i) {
   return has(i) ? materialize(input(i)) : std::string();
 }
 
-std::string Operation::tensor_as(std::size_t i, at::ScalarType type) {
+std::string RecordedOperation::tensor_as(std::size_t i, at::ScalarType type) {
   if (!is_tensor(i)) {
     return builder_.constant(at::scalar_tensor(scalar_in(input(i), trace_, operands_), type), "");
   }
@@ -103,7 +107,7 @@ std::string Operation::tensor_as(std::size_t i, at::ScalarType type) {
   return cast(tensor(i), scalar_type_of(input(i)), type);
 }
 
-Names Operation::tensors(std::size_t i) {
+Names RecordedOperation::tensors(std::size_t i) {
   Names names;
   const Value* const list = input(i);
   if (list->node()->kind() == c10::prim::ListConstruct) {
@@ -118,58 +122,58 @@ Names Operation::tensors(std::size_t i) {
   return names;
 }
 
-const Operand* Operation::operand(const Value* value) const {
+const Operand* RecordedOperation::operand(const Value* value) const {
   const auto found = operands_.find(value);
   return found == operands_.end() ? nullptr : &found->second;
 }
 
-std::optional<at::Tensor> Operation::known(std::size_t i) const {
+std::optional<at::Tensor> RecordedOperation::known(std::size_t i) const {
   const auto found = operands_.find(input(i));
   if (found == operands_.end() || !found->second.constant.defined()) return std::nullopt;
   return found->second.constant;
 }
 
-std::string Operation::wish(std::size_t i) const { return operands_.at(input(i)).wish; }
+std::string RecordedOperation::wish(std::size_t i) const { return operands_.at(input(i)).wish; }
 
-std::int64_t Operation::integer(std::size_t i) const {
+std::int64_t RecordedOperation::integer(std::size_t i) const {
   return scalar_in(input(i), trace_, operands_).toLong();
 }
 
-std::int64_t Operation::integer_or(std::size_t i, std::int64_t otherwise) const {
+std::int64_t RecordedOperation::integer_or(std::size_t i, std::int64_t otherwise) const {
   return has(i) ? integer(i) : otherwise;
 }
 
-double Operation::number(std::size_t i) const {
+double RecordedOperation::number(std::size_t i) const {
   return scalar_in(input(i), trace_, operands_).toDouble();
 }
 
-double Operation::number_or(std::size_t i, double otherwise) const {
+double RecordedOperation::number_or(std::size_t i, double otherwise) const {
   return has(i) ? number(i) : otherwise;
 }
 
-bool Operation::flag(std::size_t i) const {
+bool RecordedOperation::flag(std::size_t i) const {
   return scalar_in(input(i), trace_, operands_).toBool();
 }
 
-std::string Operation::text(std::size_t i) const {
+std::string RecordedOperation::text(std::size_t i) const {
   return known_value(input(i), trace_, operands_).toStringRef();
 }
 
-bool Operation::is_floating_number(std::size_t i) const {
+bool RecordedOperation::is_floating_number(std::size_t i) const {
   return is_tensor(i) ? at::isFloatingType(type(i))
                       : scalar_in(input(i), trace_, operands_).isFloatingPoint();
 }
 
-at::ScalarType Operation::scalar_type_or(std::size_t i, at::ScalarType otherwise) const {
+at::ScalarType RecordedOperation::scalar_type_or(std::size_t i, at::ScalarType otherwise) const {
   return has(i) ? static_cast<at::ScalarType>(integer(i)) : otherwise;
 }
 
-Extent Operation::extent(std::size_t i) const {
+Extent RecordedOperation::extent(std::size_t i) const {
   const auto following = trace_.following.find(input(i));
   return following == trace_.following.end() ? static_extent(integer(i)) : following->second;
 }
 
-Extents Operation::extents(std::size_t i) const {
+Extents RecordedOperation::extents(std::size_t i) const {
   if (!is_list(i)) return {extent(i)};
   return members_of<Extent>(
       input(i),
@@ -182,7 +186,7 @@ Extents Operation::extents(std::size_t i) const {
       [](const c10::IValue& value) { return static_extent(value.toInt()); });
 }
 
-std::vector<std::int64_t> Operation::integers(std::size_t i) const {
+std::vector<std::int64_t> RecordedOperation::integers(std::size_t i) const {
   std::vector<std::int64_t> numbers;
   for (const Extent& each : extents(i)) {
     if (!each.is_static()) throw Unsupported(kFollowsTheBatch);
@@ -191,41 +195,43 @@ std::vector<std::int64_t> Operation::integers(std::size_t i) const {
   return numbers;
 }
 
-std::vector<double> Operation::numbers(std::size_t i) const {
+std::vector<double> RecordedOperation::numbers(std::size_t i) const {
   return members_of<double>(
       input(i),
       [this](const Value* value) { return scalar_in(value, trace_, operands_).toDouble(); },
       [](const c10::IValue& value) { return value.toScalar().toDouble(); });
 }
 
-const Extents& Operation::sizes_of(const Value* value) const {
+const Extents& RecordedOperation::sizes_of(const Value* value) const {
   const auto found = trace_.sizes.find(value);
   if (found == trace_.sizes.end()) throw Unsupported("the sizes of a tensor are unknown");
   return found->second;
 }
 
-const Extents& Operation::sizes(std::size_t i) const { return sizes_of(input(i)); }
+const Extents& RecordedOperation::sizes(std::size_t i) const { return sizes_of(input(i)); }
 
-at::ScalarType Operation::type(std::size_t i) const { return scalar_type_of(input(i)); }
+at::ScalarType RecordedOperation::type(std::size_t i) const { return scalar_type_of(input(i)); }
 
-const Extents& Operation::result_sizes(std::size_t k) const { return sizes_of(node_.output(k)); }
+const Extents& RecordedOperation::result_sizes(std::size_t k) const {
+  return sizes_of(node_.output(k));
+}
 
-at::ScalarType Operation::result_type(std::size_t k) const {
+at::ScalarType RecordedOperation::result_type(std::size_t k) const {
   return scalar_type_of(node_.output(k));
 }
 
-bool Operation::is_used(std::size_t k) const { return node_.output(k)->hasUses(); }
+bool RecordedOperation::is_used(std::size_t k) const { return node_.output(k)->hasUses(); }
 
-std::int64_t Operation::axis(std::int64_t dimension, std::int64_t rank) const {
+std::int64_t RecordedOperation::axis(std::int64_t dimension, std::int64_t rank) const {
   return dimension < 0 ? dimension + rank : dimension;
 }
 
-std::int64_t Operation::fixed(const Extent& extent, const std::string& what) const {
+std::int64_t RecordedOperation::fixed(const Extent& extent, const std::string& what) const {
   if (!extent.is_static()) reject(what + " follows the batch; expected a fixed size");
   return extent.size;
 }
 
-std::vector<Extents> Operation::list_sizes() const {
+std::vector<Extents> RecordedOperation::list_sizes() const {
   const Value* const list = node_.output(0);
   if (list->uses().size() != 1 || list->uses().front().user->kind() != c10::prim::ListUnpack) {
     throw Unsupported("its list of tensors is used as a whole");
@@ -237,43 +243,44 @@ std::vector<Extents> Operation::list_sizes() const {
   return sizes;
 }
 
-void Operation::bind(const std::string& name, std::size_t k) {
+void RecordedOperation::bind(const std::string& name, std::size_t k) {
   operands_[node_.output(k)] = {.name = name};
 }
 
-void Operation::bind_list(const Names& names) {
+void RecordedOperation::bind_list(const Names& names) {
   Operand list;
   for (const std::string& name : names) list.members.push_back({.name = name});
   operands_[node_.output(0)] = std::move(list);
 }
 
-std::string Operation::cast(const std::string& name, at::ScalarType from, at::ScalarType to) {
+std::string RecordedOperation::cast(const std::string& name, at::ScalarType from,
+                                    at::ScalarType to) {
   if (from == to) return name;
   return add("Cast", {name}, {{"to", static_cast<std::int64_t>(builder_.type_of(to))}});
 }
 
-std::string Operation::widened(const std::string& name, at::ScalarType type) {
+std::string RecordedOperation::widened(const std::string& name, at::ScalarType type) {
   if (!builder_.half() || type != at::kFloat) return name;
   return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat)}});
 }
 
-std::string Operation::narrowed(const std::string& name, at::ScalarType type) {
+std::string RecordedOperation::narrowed(const std::string& name, at::ScalarType type) {
   if (!builder_.half() || type != at::kFloat) return name;
   return add("Cast", {name}, {{"to", static_cast<std::int64_t>(ElementType::kFloat16)}});
 }
 
-std::string Operation::wide_scalar(double value, at::ScalarType type) {
+std::string RecordedOperation::wide_scalar(double value, at::ScalarType type) {
   return builder_.constant(at::full({}, value, type), "", /*keep_float=*/true);
 }
 
-std::string Operation::slice(const std::string& name, std::int64_t axis, std::int64_t begin,
-                             std::int64_t end, std::int64_t step) {
+std::string RecordedOperation::slice(const std::string& name, std::int64_t axis, std::int64_t begin,
+                                     std::int64_t end, std::int64_t step) {
   return add("Slice", {name, builder_.integers({begin}), builder_.integers({end}),
                        builder_.integers({axis}), builder_.integers({step})});
 }
 
-std::string Operation::reduce(const std::string& op_type, const std::string& name,
-                              std::vector<std::int64_t> axes, bool keep) {
+std::string RecordedOperation::reduce(const std::string& op_type, const std::string& name,
+                                      std::vector<std::int64_t> axes, bool keep) {
   Attributes attributes = {{"keepdims", keep ? 1 : 0}};
   if (axes.empty()) return add(op_type, {name}, attributes);
   if (opset() >= 18 || op_type == "ReduceSum") {

@@ -1,4 +1,4 @@
-#include <lockstep/export/trace/places.h>
+#include <lockstep/export/trace/module_locations.h>
 
 #include <lockstep/core/strings.h>
 
@@ -12,24 +12,24 @@ bool is_constant_node(const Node& node) { return node.kind() == c10::prim::Const
 
 }  // namespace
 
-std::string Place::module() const {
+std::string ModuleLocation::module() const {
   const auto dot = parameter.rfind('.');
   return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
 }
 
-std::string Place::text() const {
+std::string ModuleLocation::text() const {
   if (parameter.empty()) return "before the first parameter";
   const std::string name = module().empty() ? "the module itself" : module();
   return str(uses_it ? "in " : "after ", name, " (parameter ", parameter, ")");
 }
 
-Places places_of(const torch::jit::Graph& graph, std::size_t inputs,
-                 const NamedParameters& parameters) {
+ModuleLocations module_locations_of(const torch::jit::Graph& graph, std::size_t inputs,
+                                    const NamedParameters& parameters) {
   std::unordered_map<const Value*, const NamedParameters::value_type*> parameter_of;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameter_of[graph.inputs()[inputs + i]] = &parameters[i];
   }
-  Places places;
+  ModuleLocations locations;
   std::string last;
   for (const Node* node : graph.nodes()) {
     const NamedParameters::value_type* used = nullptr;
@@ -47,9 +47,9 @@ Places places_of(const torch::jit::Graph& graph, std::size_t inputs,
     if (used != nullptr && only_parameters) {
       for (const Value* output : node->outputs()) parameter_of[output] = used;
     }
-    places[node] = {.parameter = last, .uses_it = used != nullptr};
+    locations[node] = {.parameter = last, .uses_it = used != nullptr};
   }
-  return places;
+  return locations;
 }
 
 }  // namespace lockstep::onnx

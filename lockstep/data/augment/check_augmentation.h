@@ -12,9 +12,9 @@ namespace lockstep {
 /// Returns the shape of the output for images of shape `input`. A height and width of 0 mean that
 /// each image has its own size. Throws a ConfigError that names the operator if the list is
 /// invalid: see AugmentationPlan.
-ImageShape check_list(const Augmentation& operators, const ImageShape& input);
+ImageShape check_augmentation(const Augmentation& operators, const ImageShape& input);
 
-/// ConfigError, as check_list() throws it, when the crop is larger than an image.
+/// ConfigError, as check_augmentation() throws it, when the crop is larger than an image.
 void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width);
 
 /// Throws a DataError if image number `sample` does not have the shape that its data set declares,

@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/hierarchical/stages.h>
+#include <lockstep/comm/backends/hierarchical/stage_builder.h>
 
 #include <algorithm>
 
@@ -79,62 +79,62 @@ WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor out
   return backend_->start(call);
 }
 
-Stages::Stages(const Parts& parts)
-    : places_(parts.places),
-      me_(parts.places[static_cast<std::size_t>(parts.rank)]),
+StageBuilder::StageBuilder(const Parts& parts)
+    : locations_(parts.locations),
+      me_(parts.locations[static_cast<std::size_t>(parts.rank)]),
       local_(parts.local),
       leaders_(parts.leaders) {
-  for (const Place& place : places_) {
-    const auto host = static_cast<std::size_t>(place.host);
+  for (const RankLocation& location : locations_) {
+    const auto host = static_cast<std::size_t>(location.host);
     if (local_sizes_.size() <= host) local_sizes_.resize(host + 1);
     ++local_sizes_[host];
   }
   most_local_ = *std::max_element(local_sizes_.begin(), local_sizes_.end());
 }
 
-bool Stages::has(const Collective& call) {
+bool StageBuilder::has_stages(const Collective& call) {
   const CallKind kind = call.description.kind;
   return kind != CallKind::kGather && kind != CallKind::kScatter && kind != CallKind::kAllToAll;
 }
 
-std::shared_ptr<Operation> Stages::of(const Collective& call) {
+std::shared_ptr<StagedCollective> StageBuilder::build(const Collective& call) {
   const torch::NoGradGuard no_grad;
-  auto operation = std::make_shared<Operation>();
-  operation->description = call.description;
-  operation->number = call.number;
+  auto collective = std::make_shared<StagedCollective>();
+  collective->description = call.description;
+  collective->number = call.number;
   // A rank without data still takes part in a barrier, because its peers may have data.
   if (call.description.count == 0) {
-    barrier(*operation);
-    return operation;
+    barrier(*collective);
+    return collective;
   }
   switch (call.description.kind) {
     case CallKind::kBarrier:
-      barrier(*operation);
+      barrier(*collective);
       break;
     case CallKind::kBroadcast:
-      broadcast(*operation, call);
+      broadcast(*collective, call);
       break;
     case CallKind::kReduce:
-      reduce(*operation, call);
+      reduce(*collective, call);
       break;
     case CallKind::kAllReduce:
-      all_reduce(*operation, call);
+      all_reduce(*collective, call);
       break;
     case CallKind::kAllGather:
-      all_gather(*operation, call);
+      all_gather(*collective, call);
       break;
     case CallKind::kReduceScatter:
-      reduce_scatter(*operation, call);
+      reduce_scatter(*collective, call);
       break;
     default:
       throw InternalError(str(call_name(call.description.kind), " has no stages"));
   }
-  name_shape(*operation, call.description.shape);
-  return operation;
+  name_shape(*collective, call.description.shape);
+  return collective;
 }
 
-void Stages::name_shape(Operation& operation, const Shape& shape) {
-  for (Piece& piece : operation.pieces) {
+void StageBuilder::name_shape(StagedCollective& collective, const Shape& shape) {
+  for (Piece& piece : collective.pieces) {
     for (auto* stage : {&piece.up, &piece.across, &piece.down}) {
       if (!*stage) continue;
       *stage = [this, shape, start = std::move(*stage)] {
@@ -146,17 +146,17 @@ void Stages::name_shape(Operation& operation, const Shape& shape) {
   }
 }
 
-void Stages::barrier(Operation& operation) {
+void StageBuilder::barrier(StagedCollective& collective) {
   Piece piece;
   piece.up = piece.down = [this] { return local_.start(CallKind::kBarrier, 0, {}, {}); };
   if (leaders_) piece.across = [this] { return leaders_.start(CallKind::kBarrier, 0, {}, {}); };
-  operation.pieces.push_back(std::move(piece));
+  collective.pieces.push_back(std::move(piece));
 }
 
 // On its own host the root broadcasts to all ranks, including the leader. On the other hosts the
 // leader broadcasts.
-void Stages::broadcast(Operation& operation, const Collective& call) {
-  const Place root = place(call.description.root);
+void StageBuilder::broadcast(StagedCollective& collective, const Collective& call) {
+  const RankLocation root = location(call.description.root);
   for (const Tensor& part : cut(call.output.detach())) {
     const auto tell = [this, part](int from) {
       return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
@@ -172,11 +172,11 @@ void Stages::broadcast(Operation& operation, const Collective& call) {
         return leaders_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
       };
     }
-    operation.pieces.push_back(std::move(piece));
+    collective.pieces.push_back(std::move(piece));
   }
 }
 
-void Stages::all_reduce(Operation& operation, const Collective& call) {
+void StageBuilder::all_reduce(StagedCollective& collective, const Collective& call) {
   const Tensor output = call.output.detach();
   const Tensor values = wide(output);
   const ReduceOp op = call.description.op;
@@ -195,14 +195,14 @@ void Stages::all_reduce(Operation& operation, const Collective& call) {
       if (is_leader()) divide_if_average(part, op, size());
       return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, 0);
     };
-    operation.pieces.push_back(std::move(piece));
+    collective.pieces.push_back(std::move(piece));
   }
-  operation.finish = [output, values] { store(output, values); };
+  collective.finish = [output, values] { store(output, values); };
 }
 
 // The leader of the root's host broadcasts the sum inside the host; only the root keeps it.
-void Stages::reduce(Operation& operation, const Collective& call) {
-  const Place root = place(call.description.root);
+void StageBuilder::reduce(StagedCollective& collective, const Collective& call) {
+  const RankLocation root = location(call.description.root);
   const bool on_roots_host = me_.host == root.host;
   const Tensor values = wide(call.input);
   const ReduceOp op = call.description.op;
@@ -224,9 +224,9 @@ void Stages::reduce(Operation& operation, const Collective& call) {
       return local_.start(CallKind::kBroadcast, sum.numel(), {}, sum, ReduceOp::kSum, 0);
     };
   }
-  operation.pieces.push_back(std::move(piece));
+  collective.pieces.push_back(std::move(piece));
   if (call.output.defined()) {
-    operation.finish = [this, sum, op, output = call.output] {
+    collective.finish = [this, sum, op, output = call.output] {
       divide_if_average(sum, op, size());
       store(output, sum);
     };
@@ -234,7 +234,7 @@ void Stages::reduce(Operation& operation, const Collective& call) {
 }
 
 // Hosts with fewer ranks than the largest host send padding rows, which are ignored.
-void Stages::all_gather(Operation& operation, const Collective& call) {
+void StageBuilder::all_gather(StagedCollective& collective, const Collective& call) {
   const Tensor input =
       lies_in(call.output, call.input) ? call.input.detach().clone() : call.input.detach();
   const Tensor output = call.output.detach();
@@ -257,10 +257,10 @@ void Stages::all_gather(Operation& operation, const Collective& call) {
     if (is_leader()) store(output, by_rank(all, count));
     return local_.start(CallKind::kBroadcast, output.numel(), {}, output, ReduceOp::kSum, 0);
   };
-  operation.pieces.push_back(std::move(piece));
+  collective.pieces.push_back(std::move(piece));
 }
 
-void Stages::reduce_scatter(Operation& operation, const Collective& call) {
+void StageBuilder::reduce_scatter(StagedCollective& collective, const Collective& call) {
   const Tensor output = call.output.detach();
   Tensor values = wide(call.input);
   // The leader reduces into a separate buffer, so its peers must not offer symmetric memory to be
@@ -278,40 +278,40 @@ void Stages::reduce_scatter(Operation& operation, const Collective& call) {
   };
   if (leaders_) {
     piece.across = [this, total, mine, op, count] {
-      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_place(total, count), mine,
+      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_location(total, count), mine,
                             next_op(op));
     };
   }
   piece.down = [this, total, mine, share, op, count] {
     Tensor shares;
     if (is_leader()) {
-      if (!leaders_) store(mine, by_place(total, count));
+      if (!leaders_) store(mine, by_location(total, count));
       divide_if_average(mine, op, size());
       shares = mine.slice(0, 0, local_size() * count);
     }
     return local_.start(CallKind::kScatter, count, shares, share, ReduceOp::kSum, 0);
   };
-  operation.pieces.push_back(std::move(piece));
-  operation.finish = [output, share] { store(output, share); };
+  collective.pieces.push_back(std::move(piece));
+  collective.finish = [output, share] { store(output, share); };
 }
 
 // Reorders from [host][local rank][count], padded, to [rank][count].
-Tensor Stages::by_rank(const Tensor& by_place, std::int64_t count) const {
+Tensor StageBuilder::by_rank(const Tensor& by_location, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
-  const Tensor rows = by_place.view({-1, count});
+  const Tensor rows = by_location.view({-1, count});
   std::vector<Tensor> ordered;
-  for (const Place& place : places_)
-    ordered.push_back(rows[place.host * most_local_ + place.local_rank]);
+  for (const RankLocation& location : locations_)
+    ordered.push_back(rows[location.host * most_local_ + location.local_rank]);
   return torch::cat(ordered);
 }
 
-Tensor Stages::by_place(const Tensor& by_rank, std::int64_t count) const {
+Tensor StageBuilder::by_location(const Tensor& by_rank, std::int64_t count) const {
   const torch::NoGradGuard no_grad;
   const auto hosts = static_cast<std::int64_t>(local_sizes_.size());
   Tensor result = torch::zeros({hosts * most_local_, count}, by_rank.options());
   const Tensor rows = by_rank.view({-1, count});
   for (int rank = 0; rank < size(); ++rank) {
-    result[place(rank).host * most_local_ + place(rank).local_rank].copy_(rows[rank]);
+    result[location(rank).host * most_local_ + location(rank).local_rank].copy_(rows[rank]);
   }
   return result.flatten();
 }

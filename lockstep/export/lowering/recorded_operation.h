@@ -34,10 +34,10 @@ using Operands = std::unordered_map<const torch::jit::Value*, Operand>;
 /// Refers to the translator's state; lives only during the lowering of one operation. The accessors
 /// take the index of an argument in LibTorch's schema, and throw Unsupported for an argument of
 /// another kind, or one whose value is known only when the model runs.
-class Operation {
+class RecordedOperation {
  public:
-  Operation(const torch::jit::Node& node, const Trace& trace, Operands& operands,
-            GraphBuilder& builder, bool fold_batch_norm)
+  RecordedOperation(const torch::jit::Node& node, const Trace& trace, Operands& operands,
+                    GraphBuilder& builder, bool fold_batch_norm)
       : node_(node),
         trace_(trace),
         operands_(operands),
@@ -45,7 +45,7 @@ class Operation {
         fold_batch_norm_(fold_batch_norm) {}
 
   /// Another recorded operation, such as the one that produces an argument.
-  Operation at(const torch::jit::Node& node) const {
+  RecordedOperation at(const torch::jit::Node& node) const {
     return {node, trace_, operands_, builder_, fold_batch_norm_};
   }
 

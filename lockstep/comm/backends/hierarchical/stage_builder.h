@@ -34,33 +34,35 @@ class Level {
 
 /// Creates the stages of collectives. Half-precision reductions are communicated and computed in
 /// float32, and rounded once at the end.
-class Stages {
+class StageBuilder {
  public:
-  explicit Stages(const Parts& parts);
+  explicit StageBuilder(const Parts& parts);
 
   /// Whether the collective has stages. If not, it must run on the flat group.
-  static bool has(const Collective& call);
-  /// Creates the operation for a collective that has stages.
-  std::shared_ptr<Operation> of(const Collective& call);
+  static bool has_stages(const Collective& call);
+  /// Creates the stages of a collective that has some.
+  std::shared_ptr<StagedCollective> build(const Collective& call);
 
  private:
   bool is_leader() const { return me_.local_rank == 0; }
-  int size() const { return static_cast<int>(places_.size()); }
+  int size() const { return static_cast<int>(locations_.size()); }
   int local_size() const { return local_sizes_[static_cast<std::size_t>(me_.host)]; }
-  const Place& place(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+  const RankLocation& location(int rank) const {
+    return locations_[static_cast<std::size_t>(rank)];
+  }
 
-  void name_shape(Operation& operation, const Shape& shape);
-  void barrier(Operation& operation);
-  void broadcast(Operation& operation, const Collective& call);
-  void reduce(Operation& operation, const Collective& call);
-  void all_reduce(Operation& operation, const Collective& call);
-  void all_gather(Operation& operation, const Collective& call);
-  void reduce_scatter(Operation& operation, const Collective& call);
-  torch::Tensor by_rank(const torch::Tensor& by_place, std::int64_t count) const;
-  torch::Tensor by_place(const torch::Tensor& by_rank, std::int64_t count) const;
+  void name_shape(StagedCollective& collective, const Shape& shape);
+  void barrier(StagedCollective& collective);
+  void broadcast(StagedCollective& collective, const Collective& call);
+  void reduce(StagedCollective& collective, const Collective& call);
+  void all_reduce(StagedCollective& collective, const Collective& call);
+  void all_gather(StagedCollective& collective, const Collective& call);
+  void reduce_scatter(StagedCollective& collective, const Collective& call);
+  torch::Tensor by_rank(const torch::Tensor& by_location, std::int64_t count) const;
+  torch::Tensor by_location(const torch::Tensor& by_rank, std::int64_t count) const;
 
-  const std::vector<Place> places_;
-  const Place me_;
+  const std::vector<RankLocation> locations_;
+  const RankLocation me_;
   std::vector<int> local_sizes_;  // number of ranks on each host
   int most_local_ = 0;
   Level local_;
