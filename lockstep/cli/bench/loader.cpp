@@ -26,12 +26,12 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/trace/chrome_trace.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
-#include <lockstep/trace/chrome_trace.h>
-#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {

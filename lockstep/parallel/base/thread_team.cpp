@@ -11,7 +11,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {

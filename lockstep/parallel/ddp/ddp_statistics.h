@@ -8,9 +8,9 @@
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/export.h>
+#include <lockstep/core/trace/span.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
-#include <lockstep/trace/span.h>
 
 namespace lockstep {
 

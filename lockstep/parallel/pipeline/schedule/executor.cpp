@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/pipeline/schedule/mailboxes.h>
-#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep::pipeline {
 namespace {

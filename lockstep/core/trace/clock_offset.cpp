@@ -1,4 +1,4 @@
-#include <lockstep/trace/clock_offset.h>
+#include <lockstep/core/trace/clock_offset.h>
 
 #include <algorithm>
 #include <limits>

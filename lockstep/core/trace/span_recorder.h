@@ -16,8 +16,8 @@
 #include <vector>
 
 #include <lockstep/core/export.h>
-#include <lockstep/trace/span.h>
-#include <lockstep/trace/span_observer.h>
+#include <lockstep/core/trace/span.h>
+#include <lockstep/core/trace/span_observer.h>
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include <lockstep/trace/matched_collectives.h>
+#include <lockstep/core/trace/matched_collectives.h>
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/core/trace/chrome_trace.h>
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 #include <lockstep/core/file.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/trace/matched_collectives.h>
+#include <lockstep/core/trace/matched_collectives.h>
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 
 #include <thread>
 

@@ -1,5 +1,5 @@
 // Matches the spans of several ranks that belong to one collective, and finds the last rank.
-// Internal to lockstep/trace.
+// Internal to lockstep/core/trace.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <lockstep/core/export.h>
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 

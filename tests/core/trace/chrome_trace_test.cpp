@@ -1,4 +1,4 @@
-#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/core/trace/chrome_trace.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

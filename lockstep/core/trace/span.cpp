@@ -1,4 +1,4 @@
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 #include <nlohmann/json.hpp>
 
