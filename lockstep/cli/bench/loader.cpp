@@ -263,13 +263,13 @@ void add_bench_loader_command(CLI::App& bench) {
   command
       ->add_option("--dataset", to->dataset,
                    "Data to load: mnist, cifar10, cifar100, a folder with a subfolder of images "
-                   "for each class, or a file of `lockstep data pack`")
+                   "for each class, or a file made by `lockstep data pack`")
       ->capture_default_str();
   command->add_option(
       "--operators", to->operators,
-      "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
-      "crop-flip for cifar100 and random-resized-crop for other data");
+      "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
+      "recipe crop-flip for cifar100 and random-resized-crop for other data");
   command
       ->add_option("--size", to->size,
                    "Side of the cropped images, in pixels (random-resized-crop only)")
@@ -281,7 +281,7 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--threads", to->threads,
-                   "Threads of the loader, several with commas for a row each")
+                   "Numbers of loader threads, separated by commas; each gets a row")
       ->capture_default_str();
   command->add_option("--batch-size", to->batch_size, "Images per batch")
       ->transform(whole_number<int>())
@@ -291,7 +291,7 @@ void add_bench_loader_command(CLI::App& bench) {
   command
       ->add_option("--layout", to->layout, "Memory format of a batch: nchw or nhwc (channels last)")
       ->capture_default_str();
-  command->add_option("--rounds", to->rounds, "Rounds, in each of which every row is timed once")
+  command->add_option("--rounds", to->rounds, "Number of rounds; each round times every row once")
       ->transform(whole_number<int>())
       ->capture_default_str();
   command->add_option("--seconds", to->seconds, "Time for each row in a round, in seconds")
@@ -306,8 +306,8 @@ void add_bench_loader_command(CLI::App& bench) {
       ->type_name("FILE");
   command
       ->add_option("--trace", to->trace,
-                   "After the timed batches of each row take twenty more and record what the "
-                   "loader's threads did; writes one trace per row for https://ui.perfetto.dev")
+                   "After the timed batches of each row, load twenty more and record what the "
+                   "loader's threads do; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

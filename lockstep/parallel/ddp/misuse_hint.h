@@ -1,4 +1,5 @@
-// Adds a hint about the likely cause to the group's errors in DistributedDataParallel.
+// Adds a hint about the likely cause to the errors that a process group throws inside
+// DistributedDataParallel.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ inline std::string misuse_hint(const char* where) {
              "hooks and statistics() are for all ranks alike");
 }
 
-/// Calls `function`, and adds the hint to a CommError or TimeoutError.
+/// Calls `function`. If it throws a CommError or TimeoutError, adds the hint to the message.
+/// `where` says what DistributedDataParallel was doing.
 template <class Function>
 void with_hint(const char* where, Function&& function) {
   try {
