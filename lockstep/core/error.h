@@ -63,6 +63,8 @@ LOCKSTEP_API int exit_code(const std::exception& error);
 
 /// The error as one line for a user, never empty: what() without LibTorch's backtrace.
 LOCKSTEP_API std::string first_line(const std::exception& error);
+/// The text for an exception that is caught as `...`.
+inline constexpr const char* kForeignException = "an exception not derived from std::exception";
 
 /// The text of an errno value, like strerror, but thread-safe.
 LOCKSTEP_API std::string errno_text(int error_number);

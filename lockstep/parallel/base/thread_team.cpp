@@ -62,7 +62,7 @@ std::optional<ThreadTeam::State::Failure> ThreadTeam::State::failure_of(const Ta
   } catch (const std::exception& error) {
     return Failure{false, first_line(error)};
   } catch (...) {
-    return Failure{false, "an exception that is no std::exception"};
+    return Failure{false, kForeignException};
   }
 }
 

@@ -9,10 +9,10 @@
 namespace lockstep {
 
 inline std::string misuse_hint(const char* where) {
-  return str("; DistributedDataParallel was ", where,
-             ": do all ranks make the same steps? Ranks with different numbers of batches need "
-             "Join, and no_sync(), "
-             "hooks and statistics() are for all ranks alike");
+  return str(
+      "; DistributedDataParallel was ", where,
+      ". All ranks must make the same steps and call no_sync(), hooks and statistics() at the "
+      "same points; ranks with different numbers of batches need Join");
 }
 
 /// Calls `function`. If it throws a CommError or TimeoutError, adds the hint to the message.

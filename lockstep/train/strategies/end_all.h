@@ -25,7 +25,7 @@ auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
     end_all(first_line(error));
     throw;
   } catch (...) {
-    end_all("an exception that is no std::exception");
+    end_all(kForeignException);
     throw;
   }
 }

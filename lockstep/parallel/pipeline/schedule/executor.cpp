@@ -43,7 +43,7 @@ template <class Type>
   } catch (const std::exception& caught) {
     rethrow_as<Error>(where, caught);
   } catch (...) {
-    std::throw_with_nested(Error(where + ": an exception that is no std::exception"));
+    std::throw_with_nested(Error(where + ": " + kForeignException));
   }
 }
 
