@@ -59,6 +59,10 @@ class Backend {
     work->wait();
   }
 
+  /// Whether an all-reduce with kNative, which lacks this reduction, has each rank gather and reduce
+  /// the inputs of all ranks, although for large tensors an algorithm over messages is faster.
+  virtual bool gathers_to_reduce(DataType /*type*/, ReduceOp /*op*/) const { return false; }
+
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
   /// the same tag arrive in the order in which they were sent. An empty `source` means any rank.
   /// Both sides must pass the same size.

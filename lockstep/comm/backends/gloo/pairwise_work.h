@@ -11,10 +11,10 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/gloo/gloo_context.h>
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 /// Must be used by one thread at a time, which GroupWork ensures.
 class PairwiseWork final : public Work {
@@ -28,7 +28,7 @@ class PairwiseWork final : public Work {
     std::vector<std::shared_ptr<Work>> pieces;
   };
 
-  PairwiseWork(std::shared_ptr<Context> context, Call call, std::vector<Exchange> exchanges);
+  PairwiseWork(std::shared_ptr<GlooContext> context, Call call, std::vector<Exchange> exchanges);
   ~PairwiseWork() override;
 
   /// Throws CommError and ends the group if a rank sends more or less than this rank expects.
@@ -41,7 +41,7 @@ class PairwiseWork final : public Work {
   void compare(const Exchange& exchange);
   void end(std::exception_ptr error);
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   const Call call_;
   const Watchdog::Ticket ticket_;
   std::vector<Exchange> exchanges_;
@@ -49,4 +49,4 @@ class PairwiseWork final : public Work {
   std::exception_ptr error_;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo
