@@ -10,8 +10,8 @@ constexpr std::size_t kMiB = 1024 * kKiB;
 
 }  // namespace
 
-// While the gathered data is small, gathering is faster than the algorithms over point-to-point. For
-// reductions that a backend supports, its own algorithm works in smaller pieces than they do.
+// While the gathered data is small, gathering is faster than the algorithms over point-to-point.
+// For reductions that a backend supports, its own algorithm works in smaller pieces than they do.
 Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes) {
   if (!gathers) return Algorithm::kNative;
   if (bytes <= kMiB / static_cast<std::size_t>(std::max(ranks, 1))) return Algorithm::kNative;

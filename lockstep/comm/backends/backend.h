@@ -59,8 +59,9 @@ class Backend {
     work->wait();
   }
 
-  /// Whether an all-reduce with kNative, which lacks this reduction, has each rank gather and reduce
-  /// the inputs of all ranks, although for large tensors an algorithm over messages is faster.
+  /// Whether each rank gathers and reduces the inputs of all ranks in an all-reduce with kNative,
+  /// because the transport lacks this reduction. For large tensors, an algorithm over messages is
+  /// then faster.
   virtual bool gathers_to_reduce(DataType /*type*/, ReduceOp /*op*/) const { return false; }
 
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with

@@ -288,8 +288,9 @@ void PointToPointWork::finish() {
   source_ = call_.description.kind == CallKind::kRecv ? handle_->sourceRank() : -1;
 }
 
-// The watchdog regularly interrupts the library's wait (GlooContext::nudge). If that wait times out,
-// Gloo closes all connections of the group, so its timeout must not expire before our deadline.
+// The watchdog regularly interrupts the library's wait (GlooContext::nudge). If that wait times
+// out, Gloo closes all connections of the group, so its timeout must not expire before our
+// deadline.
 void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   const auto limit = timeout.value_or(context_->options().timeout);
   const Deadline deadline(limit);
