@@ -44,6 +44,14 @@ const std::vector<BenchCollective>& all_bench_collectives() {
   return collectives;
 }
 
+std::vector<std::string> bench_collective_names() {
+  std::vector<std::string> names;
+  for (const BenchCollective collective : all_bench_collectives()) {
+    names.emplace_back(bench_collective_name(collective));
+  }
+  return names;
+}
+
 bool is_divided(BenchCollective collective) {
   switch (collective) {
     case BenchCollective::kAllGather:

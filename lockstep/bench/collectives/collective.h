@@ -25,6 +25,8 @@ enum class BenchCollective : std::uint8_t {
 const char* bench_collective_name(BenchCollective collective);
 std::optional<BenchCollective> bench_collective_from_name(const std::string& name);
 const std::vector<BenchCollective>& all_bench_collectives();
+/// The names of all_bench_collectives().
+std::vector<std::string> bench_collective_names();
 
 /// Whether a rank's input or output is only its share of the larger buffer.
 bool is_divided(BenchCollective collective);

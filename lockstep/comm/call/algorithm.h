@@ -24,5 +24,7 @@ enum class Algorithm : std::uint8_t {
 const char* algorithm_name(Algorithm algorithm);
 std::optional<Algorithm> algorithm_from_name(const std::string& name);
 const std::vector<Algorithm>& all_algorithms();
+/// The names of all_algorithms().
+std::vector<std::string> algorithm_names();
 
 }  // namespace lockstep

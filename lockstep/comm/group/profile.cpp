@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
@@ -44,9 +45,10 @@ std::string device_identity(torch::Device device, const std::string& host) {
 std::string wanted_leaders(const ProcessGroupOptions& options, int world_rank) {
   const std::string wanted =
       options.leaders ? *options.leaders : environment_string("LOCKSTEP_LEADERS").value_or("auto");
-  if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
+  const std::vector<std::string>& known = leaders_names();
+  if (std::find(known.begin(), known.end(), wanted) == known.end()) {
     throw ConfigError(lockstep::str("rank ", world_rank, ": leaders (LOCKSTEP_LEADERS) must be ",
-                                    "one of auto, gloo, nccl, got ", wanted));
+                                    "one of ", join(known), ", got ", wanted));
   }
   return wanted;
 }
