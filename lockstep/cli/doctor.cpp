@@ -96,8 +96,8 @@ Finding gpus() {
 
 Finding backends() {
   std::vector<std::string> names;
-  for (const std::string& name : backend_names()) {
-    if (name != "auto" && (name != "nccl" || nccl_available())) names.push_back(name);
+  for (const std::string& name : nccl_available() ? backend_names() : host_backend_names()) {
+    if (name != "auto") names.push_back(name);
   }
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
 }

@@ -48,6 +48,11 @@ struct BenchStepArguments {
   std::optional<std::string> only;
 };
 
+/// The strategies that are compared in one set of ranks.
+const std::vector<std::string>& step_strategy_names();
+/// The precisions in which both modes compute, on CPUs.
+const std::vector<std::string>& step_precision_names();
+
 /// Settings that both modes have, with the same permitted values.
 struct CommonStepSettings {
   std::string backend;    ///< of the group of ranks

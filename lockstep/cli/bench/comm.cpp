@@ -1,6 +1,7 @@
 // lockstep bench comm
 #include <CLI/CLI.hpp>
 
+#include <lockstep/bench/collectives/collective.h>
 #include <lockstep/bench/collectives/rank.h>
 #include <lockstep/bench/collectives/settings.h>
 #include <lockstep/bench/other_programs_note.h>
@@ -8,6 +9,9 @@
 #include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/backend_names.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep {
@@ -15,19 +19,16 @@ namespace {
 
 void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
+      .add_option("--collective", to.collective,
+                  "Collectives to time: " + join(bench_call_names()) +
+                      ", several with commas, or all")
+      ->capture_default_str();
+  command
       .add_option(
-          "--collective", to.collective,
-          "Collectives to time: all_reduce, broadcast, reduce, all_gather, gather, scatter, "
-          "reduce_scatter, all_to_all, send_recv, barrier, several with commas, or all")
+          "--algorithm", to.algorithm,
+          "Algorithm of all_reduce: " + join(algorithm_names()) + ", several with commas, or all")
       ->capture_default_str();
-  command
-      .add_option("--algorithm", to.algorithm,
-                  "Algorithm of all_reduce: auto, native, reduce-broadcast, all-to-all, ring, "
-                  "halving-doubling, tree, several with commas, or all")
-      ->capture_default_str();
-  command
-      .add_option("--backend", to.backend,
-                  "Backend of the group: auto, shm, gloo, nccl or hierarchical")
+  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command
       .add_option("--nproc-per-node", to.nproc_per_node,

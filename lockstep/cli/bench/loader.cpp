@@ -26,6 +26,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/data/loader/loader.h>
@@ -277,7 +278,7 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--loader,--engine", to->engines,
-                   "Loaders to time: native, cuda or dali, several with commas")
+                   "Loaders to time, with commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->threads,
@@ -286,7 +287,9 @@ void add_bench_loader_command(CLI::App& bench) {
   command->add_option("--batch-size", to->batch_size, "Images per batch")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--precision", to->precision, "Precision of the images: 32, bf16 or 16")
+  command
+      ->add_option("--precision", to->precision,
+                   "Precision of the images: " + join(precision_names()))
       ->capture_default_str();
   command
       ->add_option("--layout", to->layout, "Memory format of a batch: nchw or nhwc (channels last)")

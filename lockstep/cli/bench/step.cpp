@@ -9,7 +9,11 @@
 #include <lockstep/cli/bench/strategies.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/comm/call/backend_names.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/optim/options.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 namespace {
@@ -20,22 +24,24 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
                   "Network: mnist, resnet18 (for 32x32 images) or, with --strategy all, resnet50")
       ->capture_default_str();
   command
-      .add_option(
-          "--strategy", to.strategy,
-          "Strategies to time: ddp, zero1 or both with a comma, in one set of ranks; or all (or "
-          "some of single, dp, ddp, zero1, pipeline, hybrid), each in processes of its own")
+      .add_option("--strategy", to.strategy,
+                  "Strategies to time, with commas: " + join(step_strategy_names()) +
+                      ", in one set of ranks; or all (or some of " + join(strategy_names()) +
+                      "), each in processes of its own")
       ->capture_default_str();
   command
-      .add_option("--backend", to.backend, "Backend of the group: auto, shm, gloo or hierarchical")
+      .add_option("--backend", to.backend, "Backend of the group: " + join(host_backend_names()))
       ->capture_default_str();
   command
       .add_option("--threads", to.threads,
                   "Compute threads per rank (default 1); with --strategy all, threads of all "
                   "processes together (default: one for each processor)")
       ->transform(whole_number<int>());
-  command.add_option("--precision", to.precision, "Precision of the computation: 32 or bf16")
+  command
+      .add_option("--precision", to.precision,
+                  "Precision of the computation: " + join(step_precision_names()))
       ->capture_default_str();
-  command.add_option("--optimizer", to.optimizer, "Optimizer: sgd, adam or adamw")
+  command.add_option("--optimizer", to.optimizer, "Optimizer: " + join(optimizer_names()))
       ->capture_default_str();
 }
 

@@ -26,14 +26,17 @@
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/gpu_usage.h>
 #include <lockstep/core/other_programs.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -253,7 +256,8 @@ void add_bench_table_command(CLI::App& bench) {
                    "Strategies of several ranks, with commas: " + join(strategy_names()) +
                        "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
-  command->add_option("--loaders", to->loaders, "Loaders, with commas: native, cuda, dali")
+  command
+      ->add_option("--loaders", to->loaders, "Loaders, with commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
                       "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
@@ -302,12 +306,11 @@ void add_bench_table_command(CLI::App& bench) {
                    "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
   command
-      ->add_option("--backend", to->train.backend,
-                   "Backend of the group: auto, shm, gloo, hierarchical or nccl")
+      ->add_option("--backend", to->train.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command
       ->add_option("--precision", to->train.precision,
-                   "Precision of the computation: 32, bf16 or 16")
+                   "Precision of the computation: " + join(precision_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->train.threads,

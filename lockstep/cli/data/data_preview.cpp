@@ -148,7 +148,8 @@ void add_data_preview_command(CLI::App& data) {
              "Seed of the augmentation and of the choice of images");
   add_number(*command, "--epoch", to->options.epoch, "First epoch to show, from 0");
   command
-      ->add_option("--loader", to->engine, "Loader that prepares the images: native, cuda or dali")
+      ->add_option("--loader", to->engine,
+                   "Loader that prepares the images: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--mix", to->mix,

@@ -13,6 +13,8 @@
 #include <lockstep/cli/explain/pipeline_svg.h>
 #include <lockstep/cli/explain/pipeline_text.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
@@ -23,7 +25,7 @@ namespace {
 void add_schedule_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_option(
       "--schedule", to.schedule,
-      "Schedule of the pipeline: gpipe, 1f1b, interleaved, zb-h1 or zbv (default 1f1b)");
+      "Schedule of the pipeline: " + join(pipeline::schedule_names()) + " (default 1f1b)");
   command.add_option("--stages", to.stages, "Number of stages of the model (default 4)")
       ->transform(whole_number<int>());
   command

@@ -12,6 +12,7 @@
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/simulate/all_reduce_cost.h>
+#include <lockstep/simulate/simulation.h>
 
 namespace lockstep {
 namespace {
@@ -70,8 +71,9 @@ void add_simulate_command(CLI::App& app) {
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command
-      ->add_option("--strategy", arguments->strategy,
-                   "Strategy to predict: ddp or zero1 (both from a ddp run)")
+      ->add_option(
+          "--strategy", arguments->strategy,
+          str("Strategy to predict: ", join(simulated_strategy_names()), " (all from a ddp run)"))
       ->capture_default_str();
   command->add_flag(
       "--shared-parameters", arguments->shares_parameters,

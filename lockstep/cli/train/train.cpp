@@ -12,9 +12,14 @@
 #include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -69,9 +74,7 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
       ->capture_default_str();
-  command
-      .add_option("--backend", to.backend,
-                  "Backend of the group: auto, shm, gloo, hierarchical or nccl")
+  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
@@ -81,8 +84,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
 
 void add_optimizer_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--optimizer", to.optimizer,
-                     "Optimizer: sgd, adam or adamw (default: the recipe's; any other starts from "
-                     "PyTorch's defaults)");
+                     "Optimizer: " + join(optimizer_names()) +
+                         " (default: the recipe's; any other starts from PyTorch's defaults)");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--weight-decay", to.weight_decay,
                      "Weight decay: L2 penalty, or decoupled weight decay with adamw");
@@ -139,12 +142,14 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
 
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command
-      .add_option("--precision", to.precision,
-                  "Precision of the computation: 32, bf16, or 16 with loss scaling")
+      .add_option(
+          "--precision", to.precision,
+          "Precision of the computation: " + join(precision_names()) + " (16 scales the loss)")
       ->capture_default_str();
   command.add_option("--matmul-precision", to.matmul_precision,
-                     "Precision of float32 matrix products: highest, high (TF32 on GPUs) or medium "
-                     "(also bfloat16 on CPUs); default: LibTorch's, highest");
+                     "Precision of float32 matrix products: " + join(matmul_precision_names()) +
+                         " (high allows TF32 on GPUs, medium also bfloat16 on CPUs; default: "
+                         "LibTorch's, highest)");
   command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
                    "Let cuDNN time its algorithms for each shape and use the fastest (GPUs only)");
   command.add_option("--memory-format", to.memory_format,
@@ -173,7 +178,8 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
   command
-      .add_option("--loader", to.loader, "Loader that prepares the images: native, cuda or dali")
+      .add_option("--loader", to.loader,
+                  "Loader that prepares the images: " + join(loader_engine_names()))
       ->capture_default_str();
   add_integer(
       command, "--workers", to.workers,

@@ -26,5 +26,7 @@ enum class Algorithm : std::uint8_t {
 LOCKSTEP_API const char* algorithm_name(Algorithm algorithm);
 LOCKSTEP_API std::optional<Algorithm> algorithm_from_name(const std::string& name);
 LOCKSTEP_API const std::vector<Algorithm>& all_algorithms();
+/// The names of all_algorithms().
+LOCKSTEP_API std::vector<std::string> algorithm_names();
 
 }  // namespace lockstep

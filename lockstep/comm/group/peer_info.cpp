@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 

@@ -32,7 +32,7 @@ enum class Schedule { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV };
 /// "gpipe", "1f1b", "interleaved", "zb-h1" or "zbv".
 LOCKSTEP_API std::string_view schedule_name(Schedule schedule);
 /// The names of all schedules.
-LOCKSTEP_API std::vector<std::string> schedule_names();
+LOCKSTEP_API const std::vector<std::string>& schedule_names();
 /// The inverse of schedule_name(); ConfigError for an unknown name.
 LOCKSTEP_API Schedule schedule_named(std::string_view name);
 

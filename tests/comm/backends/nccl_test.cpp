@@ -11,7 +11,7 @@
 #include <torch/cuda.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/backend_oracle.h>
@@ -99,10 +99,9 @@ class StandIn final : public c10d::Backend {
 
 Caller caller_of(std::shared_ptr<Journal> journal) {
   c10d_adapter::AdapterOptions options;
-  options.library = c10d_adapter::Library::kNccl;
   options.timeout = seconds(30);
-  return Caller(c10d_adapter::make(c10::make_intrusive<StandIn>(std::move(journal)),
-                                   c10::make_intrusive<c10d::HashStore>(), options),
+  return Caller(nccl::adapt(c10::make_intrusive<StandIn>(std::move(journal)),
+                            c10::make_intrusive<c10d::HashStore>(), options),
                 0, 1);
 }
 

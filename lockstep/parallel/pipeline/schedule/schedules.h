@@ -4,7 +4,9 @@
 // schedules, and one process that accumulates the same micro-batches, therefore give the same bits.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
@@ -34,9 +36,12 @@ LOCKSTEP_API Table zero_bubble_h1(int workers, int micro_batches);
 /// worker holds the activations of at most 2p of these half-size stages.
 LOCKSTEP_API Table zero_bubble_v(int workers, int micro_batches);
 
-/// Makes a schedule by its name: gpipe, 1f1b, interleaved, zb-h1 or zbv. `stages_per_worker` is
-/// used by interleaved only; the other schedules have a fixed number. ConfigError for another name,
-/// and for numbers below 1.
+/// The names of all schedules, in the order of lockstep::Schedule.
+LOCKSTEP_API const std::vector<std::string>& schedule_names();
+
+/// Makes a schedule by its name, one of schedule_names(). `stages_per_worker` is used by
+/// interleaved only; the other schedules have a fixed number. ConfigError for another name, and for
+/// numbers below 1.
 LOCKSTEP_API Table schedule_of(std::string_view name, int workers, int micro_batches,
                                int stages_per_worker = 2);
 

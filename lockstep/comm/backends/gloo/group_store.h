@@ -10,7 +10,7 @@
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 /// Forwards every call, but waits by polling, with its own timeout. Safe to use from several
 /// threads.
@@ -45,4 +45,4 @@ class GroupStore final : public ForwardingStore<> {
   std::set<std::string> keys_;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

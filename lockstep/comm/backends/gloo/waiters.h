@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 /// As many threads as there are jobs at once; each is used again. Safe to use from several threads.
 class Waiters {
@@ -35,4 +35,4 @@ class Waiters {
   bool stop_ = false;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

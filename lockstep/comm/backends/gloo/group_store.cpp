@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/c10d/group_store.h>
+#include <lockstep/comm/backends/gloo/group_store.h>
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
     : ForwardingStore(std::move(store)), check_(std::move(check)) {}
@@ -73,4 +73,4 @@ void GroupStore::setTimeout(const std::chrono::milliseconds& timeout) {
   c10d::Store::setTimeout(timeout);
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

@@ -1,8 +1,8 @@
-#include <lockstep/comm/backends/c10d/stream_operation.h>
+#include <lockstep/comm/backends/nccl/stream_operation.h>
 
 #include <utility>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 void StreamOperation::end(std::exception_ptr error) {
   std::vector<Listener> listeners;
@@ -37,4 +37,4 @@ void StreamOperation::on_end(Listener listener) {
   listener(error);
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

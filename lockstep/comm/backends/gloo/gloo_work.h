@@ -7,17 +7,17 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/gloo/gloo_context.h>
 #include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 /// Base of both kinds of operations. Determines whether an operation has ended, and why it failed.
 /// Safe to use from several threads: while one waits, another may advance the operation.
 class OperationWork : public Work {
  public:
-  OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call);
+  OperationWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call);
   ~OperationWork() override;
 
   bool is_completed() final;
@@ -47,7 +47,7 @@ class OperationWork : public Work {
   bool is_settled() const;
   void rethrow() const;
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   const WorkHandle handle_;
   const Call call_;
 
@@ -65,7 +65,7 @@ class OperationWork : public Work {
 class CollectiveWork final : public OperationWork {
  public:
   /// `finish` turns the library's result into the result of the call.
-  CollectiveWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+  CollectiveWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call,
                  std::function<void()> finish);
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
 
@@ -84,7 +84,7 @@ class CollectiveWork final : public OperationWork {
 class PointToPointWork final : public OperationWork {
  public:
   /// `deliver` copies a received message to the caller's tensor, on any thread.
-  PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+  PointToPointWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call,
                    std::function<void()> deliver);
   ~PointToPointWork() override;
   void wait(std::optional<std::chrono::milliseconds> timeout) override;
@@ -102,4 +102,4 @@ class PointToPointWork final : public OperationWork {
   int source_ = -1;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

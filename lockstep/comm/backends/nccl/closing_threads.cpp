@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/c10d/closing_threads.h>
+#include <lockstep/comm/backends/nccl/closing_threads.h>
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 namespace {
 
 // How long the process waits at exit. Peers that exit at the same time close their groups within
@@ -61,4 +61,4 @@ void ClosingThreads::run(std::function<void()> job, std::chrono::milliseconds li
   state_->changed.wait_for(lock, limit, [&] { return *done; });
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/c10d/in_flight.h>
+#include <lockstep/comm/backends/nccl/in_flight.h>
 
 #include <algorithm>
 #include <iterator>
@@ -7,8 +7,12 @@
 #include <lockstep/comm/backends/c10d/library_error.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 namespace {
+
+using c10d_adapter::essence;
+using c10d_adapter::kInquiry;
+using c10d_adapter::kInquiryPause;
 
 // The pause between two queries of the thread. Its findings appear only in status reports and in
 // the flight recorder.
@@ -216,4 +220,4 @@ bool InFlight::is_stopped() {
   return stop_;
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

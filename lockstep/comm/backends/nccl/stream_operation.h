@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/nccl/stream_context.h>
 #include <lockstep/comm/call/outcome.h>
 #include <lockstep/core/clock.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 /// Tracks the operation from its start until its outcome on the device is known. Safe to use from
 /// several threads.
@@ -45,4 +45,4 @@ class StreamOperation {
   std::vector<Listener> listeners_;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/comm/backends/c10d/stream_operation.h>
+#include <lockstep/comm/backends/nccl/stream_operation.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 /// The operations of one group that are under way. Safe to use from several threads.
 class InFlight {
@@ -26,7 +26,7 @@ class InFlight {
   using Operation = std::shared_ptr<StreamOperation>;
 
   /// `context` must outlive this object.
-  explicit InFlight(Context& context) : context_(context) {}
+  explicit InFlight(StreamContext& context) : context_(context) {}
   ~InFlight() { stop(); }
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
@@ -60,7 +60,7 @@ class InFlight {
   void forget_ended();
   bool is_stopped();
 
-  Context& context_;
+  StreamContext& context_;
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Operation> operations_;               // in the order of their starts
@@ -77,4 +77,4 @@ class InFlight {
 std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
                                      std::chrono::nanoseconds least, std::chrono::nanoseconds most);
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 struct MessageSlot {
   int tag = 0;
@@ -84,4 +84,4 @@ constexpr std::uint32_t collective_tag(std::uint64_t number, std::uint32_t finge
   return static_cast<std::uint32_t>(number) << 16 | ((fingerprint ^ fingerprint >> 16) & 0xffff);
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

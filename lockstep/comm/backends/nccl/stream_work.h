@@ -8,12 +8,12 @@
 
 #include <c10/core/Event.h>
 
-#include <lockstep/comm/backends/c10d/context.h>
-#include <lockstep/comm/backends/c10d/stream_operation.h>
+#include <lockstep/comm/backends/nccl/stream_context.h>
+#include <lockstep/comm/backends/nccl/stream_operation.h>
 #include <lockstep/comm/call/stream_ordered.h>
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 /// A wait() without a timeout makes the current stream wait, not the caller, unless the operation
 /// is a barrier. While the current stream is captured into a graph, wait() for an operation that
@@ -24,7 +24,7 @@ class StreamWork final : public Work, public StreamOrdered {
   /// `finish` queues the work that turns the library's result into the result of the call, on the
   /// current stream. It runs once, in the first wait. The streams of later callers wait for that
   /// work.
-  StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+  StreamWork(std::shared_ptr<StreamContext> context, WorkHandle handle, Call call,
              std::function<void()> finish);
 
   ~StreamWork() override;
@@ -42,7 +42,7 @@ class StreamWork final : public Work, public StreamOrdered {
   template <class Function>
   void keeping_error(Function&& function);
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<StreamContext> context_;
   const WorkHandle handle_;
   const Call call_;
   /// Null if the operation was captured into a graph.
@@ -54,4 +54,4 @@ class StreamWork final : public Work, public StreamOrdered {
   std::exception_ptr error_;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

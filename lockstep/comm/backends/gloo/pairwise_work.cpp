@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/c10d/pairwise_work.h>
+#include <lockstep/comm/backends/gloo/pairwise_work.h>
 
 #include <functional>
 #include <utility>
@@ -6,9 +6,9 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
-PairwiseWork::PairwiseWork(std::shared_ptr<Context> context, Call call,
+PairwiseWork::PairwiseWork(std::shared_ptr<GlooContext> context, Call call,
                            std::vector<Exchange> exchanges)
     : context_(std::move(context)),
       call_(std::move(call)),
@@ -80,4 +80,4 @@ void PairwiseWork::end(std::exception_ptr error) {
   context_->watchdog().completed(ticket_);
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

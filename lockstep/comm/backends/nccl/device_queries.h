@@ -3,7 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 /// The defaults are right for any device without graphs. NCCL's overrides are in nccl.cpp. Safe to
 /// use from several threads.
@@ -21,4 +21,4 @@ class DeviceQueries {
   virtual bool has_ended(c10d::Work& work) { return work.isCompleted(); }
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

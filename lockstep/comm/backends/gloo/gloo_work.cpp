@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/c10d/c10d_work.h>
+#include <lockstep/comm/backends/gloo/gloo_work.h>
 
 #include <algorithm>
 #include <system_error>
@@ -7,8 +7,12 @@
 #include <lockstep/comm/backends/c10d/library_error.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 namespace {
+
+using c10d_adapter::essence;
+using c10d_adapter::kInquiry;
+using c10d_adapter::kInquiryPause;
 
 // The longest wait in the library. Such a wait does not notice an abort, a peer that left, or an
 // operation of another thread that this thread must advance.
@@ -29,7 +33,7 @@ std::chrono::milliseconds left(const Deadline& deadline) {
 
 // --- OperationWork -------------------------------------------------------------------------------
 
-OperationWork::OperationWork(std::shared_ptr<Context> context, WorkHandle handle, Call call)
+OperationWork::OperationWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call)
     : context_(std::move(context)),
       handle_(std::move(handle)),
       call_(std::move(call)),
@@ -133,7 +137,7 @@ void OperationWork::wait_until(std::chrono::milliseconds limit,
 
 // --- Collectives ---------------------------------------------------------------------------------
 
-CollectiveWork::CollectiveWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+CollectiveWork::CollectiveWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call,
                                std::function<void()> finish)
     : OperationWork(std::move(context), std::move(handle), std::move(call)),
       finish_(std::move(finish)) {}
@@ -236,8 +240,8 @@ struct PointToPointWork::Job {
   std::string refusal;  // why the received message could not be delivered
 };
 
-PointToPointWork::PointToPointWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
-                                   std::function<void()> deliver)
+PointToPointWork::PointToPointWork(std::shared_ptr<GlooContext> context, WorkHandle handle,
+                                   Call call, std::function<void()> deliver)
     : OperationWork(std::move(context), handle, std::move(call)),
       job_(std::make_shared<Job>(std::move(handle), std::move(deliver))) {}
 
@@ -250,7 +254,7 @@ PointToPointWork::~PointToPointWork() {
   }
 }
 
-// The thread may use the raw pointer, because ~Context waits for its Waiters.
+// The thread may use the raw pointer, because ~GlooContext waits for its Waiters.
 void PointToPointWork::hand_over() {
   if (!job_->claim()) return;
   try {
@@ -284,15 +288,16 @@ void PointToPointWork::finish() {
   source_ = call_.description.kind == CallKind::kRecv ? handle_->sourceRank() : -1;
 }
 
-// The watchdog regularly interrupts the library's wait (Context::nudge). If that wait times out,
-// Gloo closes all connections of the group, so its timeout must not expire before our deadline.
+// The watchdog regularly interrupts the library's wait (GlooContext::nudge). If that wait times
+// out, Gloo closes all connections of the group, so its timeout must not expire before our
+// deadline.
 void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   const auto limit = timeout.value_or(context_->options().timeout);
   const Deadline deadline(limit);
   wait_until(limit, [&](std::chrono::milliseconds most) {
     if (!job_->claim()) return job_->wait_for_others(most);
     const auto rest = left(deadline);
-    const Context::MayClose may_close(*context_, Clock::now() + rest);
+    const GlooContext::MayClose may_close(*context_, Clock::now() + rest);
     if (!job_->wait_once(rest + std::chrono::milliseconds(1))) return job_->unclaim();
     context_->progress().ring();
     const bool failed = [&] {
@@ -305,4 +310,4 @@ void PointToPointWork::wait(std::optional<std::chrono::milliseconds> timeout) {
   });
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

@@ -11,11 +11,11 @@
 
 #include <torch/types.h>
 
-#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/gloo/gloo_context.h>
 #include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 /// Must be used by one thread at a time, which GroupWork ensures.
 class PairwiseWork final : public Work {
@@ -29,7 +29,7 @@ class PairwiseWork final : public Work {
     std::vector<std::shared_ptr<Work>> pieces;
   };
 
-  PairwiseWork(std::shared_ptr<Context> context, Call call, std::vector<Exchange> exchanges);
+  PairwiseWork(std::shared_ptr<GlooContext> context, Call call, std::vector<Exchange> exchanges);
   ~PairwiseWork() override;
 
   /// Throws CommError and ends the group if a rank sends more or less than this rank expects.
@@ -42,11 +42,11 @@ class PairwiseWork final : public Work {
   void compare(const Exchange& exchange);
   void end(std::exception_ptr error);
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   const Call call_;
   const Watchdog::Ticket ticket_;
   std::vector<Exchange> exchanges_;
   Outcome outcome_;
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

@@ -1,14 +1,14 @@
-#include <lockstep/comm/backends/c10d/stream_work.h>
+#include <lockstep/comm/backends/nccl/stream_work.h>
 
 #include <algorithm>
 #include <thread>
 #include <utility>
 
-#include <lockstep/comm/backends/c10d/in_flight.h>
+#include <lockstep/comm/backends/nccl/in_flight.h>
 #include <lockstep/comm/call/device_stream.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 namespace {
 
 constexpr std::chrono::milliseconds kOnStream = c10d::Store::kNoTimeout;
@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kMostAskPause{1};
 
 // The end of an operation that a graph captures cannot be queried. It is reported to the peers as
 // over when it is called.
-std::shared_ptr<StreamOperation> put_in_flight(Context& context, const WorkHandle& handle,
+std::shared_ptr<StreamOperation> put_in_flight(StreamContext& context, const WorkHandle& handle,
                                                const Call& call) {
   if (!context.device().is_capturing()) return context.in_flight().add(handle, call);
   if (call.number) context.watchdog().note(call.description, *call.number);
@@ -28,7 +28,7 @@ std::shared_ptr<StreamOperation> put_in_flight(Context& context, const WorkHandl
 
 }  // namespace
 
-StreamWork::StreamWork(std::shared_ptr<Context> context, WorkHandle handle, Call call,
+StreamWork::StreamWork(std::shared_ptr<StreamContext> context, WorkHandle handle, Call call,
                        std::function<void()> finish)
     : context_(std::move(context)),
       handle_(std::move(handle)),
@@ -149,4 +149,4 @@ bool StreamWork::is_completed() {
   return true;
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl

@@ -1,8 +1,8 @@
-#include <lockstep/comm/backends/c10d/waiters.h>
+#include <lockstep/comm/backends/gloo/waiters.h>
 
 #include <utility>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::gloo {
 
 Waiters::~Waiters() { join(); }
 
@@ -42,4 +42,4 @@ void Waiters::work() {
   }
 }
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::gloo

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-namespace lockstep::c10d_adapter {
+namespace lockstep::nccl {
 
 /// Safe to use from several threads.
 class ClosingThreads {
@@ -28,4 +28,4 @@ class ClosingThreads {
   const std::shared_ptr<State> state_;  // shared with the threads
 };
 
-}  // namespace lockstep::c10d_adapter
+}  // namespace lockstep::nccl
