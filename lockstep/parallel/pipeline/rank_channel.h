@@ -89,8 +89,8 @@ class RankChannel final : public MessageChannel {
   std::thread writer_;  // over shared memory; started by the first message that does not fit
 };
 
-/// The backend for messages between the ranks of a group over `backend`; empty if the group itself
-/// carries them.
-std::optional<std::string> message_backend(const std::string& backend);
+/// The backend for messages between the ranks of a group whose backend has these traits; empty if
+/// the group itself carries them.
+std::optional<std::string> message_backend(const BackendTraits& traits);
 
 }  // namespace lockstep::pipeline
