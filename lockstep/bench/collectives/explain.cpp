@@ -146,7 +146,7 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
     const ScheduleRequest request{
         .size = group.size(),
         .count = count,
-        .chunk = default_chunk(explain.algorithm, group.backend(), group.size(), on_wire)};
+        .chunk = default_chunk(explain.algorithm, group.traits(), group.size(), on_wire)};
     run.predicted_seconds =
         predict_seconds(make_schedules(explain.algorithm, request), on_wire, model);
     show(explain, run);

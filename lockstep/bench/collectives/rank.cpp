@@ -80,7 +80,7 @@ class Measurement {
 
  private:
   std::vector<bool> memories_to_measure() const {
-    const bool has_symmetric = group_.backend() != "gloo";
+    const bool has_symmetric = group_.traits().uses_own_memory;
     if (!has_symmetric && !settings_.private_memory) {
       throw ConfigError(lockstep::str("bench comm: --symmetric: backend ", group_.backend(),
                                       " has no symmetric memory; leave the option out"));

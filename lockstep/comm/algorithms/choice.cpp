@@ -18,16 +18,15 @@ Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes) {
   return ranks == 2 ? Algorithm::kAllToAll : Algorithm::kRing;
 }
 
-std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,
+std::size_t default_chunk(Algorithm algorithm, const BackendTraits& backend, int size,
                           std::size_t element_bytes) {
   const auto peers = static_cast<std::size_t>(std::max(size - 1, 1));
   switch (algorithm) {
     // Limits the data received from all peers together to 8 MiB, which fits into a cache.
     case Algorithm::kAllToAll:
       return std::max(8 * kMiB / peers, 256 * kKiB) / element_bytes;
-    // Gloo's latency is thousands of times the latency of shared memory.
     case Algorithm::kTree:
-      return (backend == "gloo" ? 4 * kMiB : 256 * kKiB) / element_bytes;
+      return (backend.slow_messages ? 4 * kMiB : 256 * kKiB) / element_bytes;
     default:
       return 0;
   }

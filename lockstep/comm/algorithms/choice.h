@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 #include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/backend_traits.h>
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ namespace lockstep {
 Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes);
 
 /// Number of elements per chunk (ScheduleRequest::chunk); 0 for algorithms without chunks.
-std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,
+std::size_t default_chunk(Algorithm algorithm, const BackendTraits& backend, int size,
                           std::size_t element_bytes);
 
 }  // namespace lockstep

@@ -67,7 +67,7 @@ class ScheduleWork final : public Work,
     if (arithmetic_.before != 1) scale_tensor(working_, arithmetic_.before);
     const auto count = static_cast<std::size_t>(flat_.numel());
     const std::size_t chunk =
-        default_chunk(algorithm, backend_->name(), size, working_.element_size());
+        default_chunk(algorithm, backend_->traits(), size, working_.element_size());
     schedule_ =
         make_schedule(algorithm, {.rank = rank, .size = size, .count = count, .chunk = chunk});
     scratch_ = torch::empty({scratch_elements()}, working_.options());

@@ -11,6 +11,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/comm/call/backend_traits.h>
 #include <lockstep/comm/call/collective.h>
 #include <lockstep/comm/call/message_tag.h>
 #include <lockstep/comm/call/work.h>
@@ -40,6 +41,11 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const std::string& name() const = 0;
+
+  virtual const BackendTraits& traits() const {
+    static constexpr BackendTraits kDefaults{};
+    return kDefaults;
+  }
 
   /// Whether operations are queued on the device's stream, or are complete once started. Such
   /// operations need no thread of this rank to make progress, and a CUDA graph can record them. If

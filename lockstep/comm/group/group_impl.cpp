@@ -13,14 +13,11 @@
 namespace lockstep {
 namespace {
 
-PrepareOptions prepare_options(const Membership& membership, const std::string& backend) {
-  using Memory = PrepareOptions::Memory;
+PrepareOptions prepare_options(const Membership& membership, const Backend& backend) {
   return {.rank = membership.rank,
           .size = membership.size,
           .world_rank = membership.world_rank(),
-          .memory = backend == "single" ? Memory::kAny
-                    : backend == "nccl" ? Memory::kCuda
-                                        : Memory::kHost,
+          .memory = backend.traits().memory,
           .device = membership.options.device};
 }
 
@@ -44,13 +41,13 @@ std::size_t first_nan(const torch::Tensor& flat, DataType type) {
 ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> backend_in)
     : membership(std::move(membership_in)),
       backend(std::move(backend_in)),
-      prepare(prepare_options(membership, backend->name())),
+      prepare(prepare_options(membership, *backend)),
       log(std::make_shared<CallLog>(
           membership.recorder,
           flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
           membership.world_ranks)),
       nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")),
-      ends_later_(backend->runs_on_stream() && backend->name() != "single"),
+      ends_later_(backend->runs_on_stream() && !backend->traits().completes_at_once),
       staged_(std::make_shared<StagedStarts>(membership.progress)) {
   if (membership.exchange && fingerprints_wanted()) {
     fingerprints_ =
@@ -253,7 +250,7 @@ void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
 std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
   const CallDescription& description = call.description;
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
-  if (backend->name() == "nccl") {
+  if (!backend->traits().messages_overlap) {
     throw ConfigError(lockstep::str("rank ", membership.world_rank(), ": all_reduce: algorithm ",
                                     algorithm_name(call.algorithm),
                                     " does not run over NCCL, whose messages wait for each other; "

@@ -16,6 +16,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/comm/call/backend_traits.h>
 #include <lockstep/comm/call/collective.h>
 #include <lockstep/comm/group/device_copies.h>
 
@@ -34,14 +35,11 @@ struct Prepared {
 
 /// Which tensors a group accepts, and how error messages name the rank.
 struct PrepareOptions {
-  enum class Memory {
-    kAny,   ///< a group of one: any device
-    kHost,  ///< CPU; tensors on a GPU or of `device`'s type are copied through pinned memory
-    kCuda,  ///< on `device`
-  };
+  using Memory = BackendTraits::Memory;
   int rank = 0;
   int size = 1;
   int world_rank = 0;  ///< for error messages
+  /// kHost accepts tensors on a GPU or of `device`'s type, kDevice those on `device`.
   Memory memory = Memory::kHost;
   torch::Device device = torch::kCPU;
 };

@@ -41,7 +41,7 @@ void Prepare::check_tensor(const char* call, const char* name, const Tensor& ten
          " goes through the host, which a captured stream cannot wait for; use NCCL, with a GPU "
          "for each rank, or call it outside the capture");
   }
-  if (options_.memory == Memory::kCuda && tensor.device() != options_.device) [[unlikely]] {
+  if (options_.memory == Memory::kDevice && tensor.device() != options_.device) [[unlikely]] {
     fail(call, named(name, index), " is on ", tensor.device(), ", expected ", options_.device,
          ", the device of the group");
   }

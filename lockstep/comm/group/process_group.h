@@ -23,6 +23,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/backend_traits.h>
 #include <lockstep/comm/call/process_group_options.h>
 #include <lockstep/comm/call/recorded_call.h>
 #include <lockstep/comm/call/reduce_op.h>
@@ -57,6 +58,8 @@ class LOCKSTEP_API ProcessGroup {
   int local_size() const;
   /// "single" (one process), "shm", "gloo", "nccl" or "hierarchical".
   const std::string& backend() const;
+  /// What the backend can do.
+  const BackendTraits& traits() const;
   /// The members' ranks in the first group, in the order of this group.
   const std::vector<int>& world_ranks() const;
   std::chrono::milliseconds timeout() const;

@@ -51,7 +51,7 @@ class MeanOf16Bits {
   std::shared_ptr<Work> operator()(GradBucket& bucket) {
     const Tensor& buffer = bucket.buffer;
     const int size = group_.size();
-    if (group_.backend() != "gloo" || !buffer.is_cpu() || buffer.numel() % size != 0) {
+    if (!group_.traits().widens_halves || !buffer.is_cpu() || buffer.numel() % size != 0) {
       return group_.async_all_reduce(buffer, ReduceOp::kAverage);
     }
     Tensor& received = received_[bucket];

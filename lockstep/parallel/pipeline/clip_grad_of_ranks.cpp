@@ -23,8 +23,8 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, Proces
   }
   const torch::Tensor own = get_total_norm(gradients, norm_type);
   torch::Tensor total = own.to(torch::kFloat64);
-  if (group.backend() == "nccl") {
-    // NCCL reduces on its own GPU, and a rank without parameters cannot name it otherwise.
+  if (group.traits().memory == BackendTraits::Memory::kDevice) {
+    // A rank without parameters cannot name the group's device otherwise.
     total = total.to(group.allocate({}, torch::kFloat64).device());
   } else if (!parameters.empty()) {
     total = total.to(parameters[0].device());

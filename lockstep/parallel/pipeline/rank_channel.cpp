@@ -77,20 +77,15 @@ torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t 
   return tensor;
 }
 
-// Whether messages over `backend` make progress only while their rank is in a call.
-bool has_no_thread(const std::string& backend) {
-  return backend == "shm" || backend == "hierarchical";
-}
-
 }  // namespace
 
-std::optional<std::string> message_backend(const std::string& backend) {
-  if (backend == "nccl") return "gloo";
+std::optional<std::string> message_backend(const BackendTraits& traits) {
+  if (!traits.messages_overlap) return "gloo";
   return std::nullopt;
 }
 
 RankChannel::RankChannel(ProcessGroup group, torch::Device device)
-    : RankChannel(group, device, message_backend(group.backend())) {}
+    : RankChannel(group, device, message_backend(group.traits())) {}
 
 RankChannel::RankChannel(ProcessGroup group, torch::Device device,
                          const std::optional<std::string>& backend)
@@ -173,7 +168,7 @@ void RankChannel::send_tensor(int to, torch::Tensor tensor) {
     const std::scoped_lock lock(mutex_);
     pending_.push_back({std::move(work), std::move(tensor)});
   }
-  if (has_no_thread(backend())) start_writing();
+  if (!messages_.traits().progresses_alone) start_writing();
 }
 
 void RankChannel::receive_into(int peer, const torch::Tensor& tensor) {

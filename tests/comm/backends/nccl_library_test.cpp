@@ -96,6 +96,14 @@ TEST_F(NcclLibrary, KeepsTheInputOfASumWithAFactor) {
   EXPECT_TRUE(torch::equal(output, torch::tensor({2.0F, 3.0F})));
 }
 
+TEST_F(NcclLibrary, TakesTensorsOfItsDeviceAndNoAlgorithmsOverMessages) {
+  const BackendTraits& traits = caller_.backend->traits();
+  EXPECT_EQ(traits.memory, BackendTraits::Memory::kDevice);
+  EXPECT_FALSE(traits.messages_overlap);
+  EXPECT_TRUE(traits.splits);
+  EXPECT_FALSE(traits.completes_at_once);
+}
+
 TEST_F(NcclLibrary, UsesPlainMemoryWhereItGivesNone) {
   const Tensor tensor = caller_.backend->allocate({2, 3}, torch::kFloat32);
   EXPECT_EQ(library_->allocations, 1);

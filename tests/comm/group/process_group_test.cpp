@@ -51,6 +51,24 @@ TEST(InitProcessGroup, AloneIsAGroupOfOne) {
   EXPECT_EQ(group.all_gather_object("a"), std::vector<std::string>{"a"});
 }
 
+TEST(ProcessGroup, KnowsWhatItsBackendCanDo) {
+  EXPECT_TRUE(init_process_group({.environment = WorkerEnvironment{}}).traits().completes_at_once);
+  for (const std::string backend : {"shm", "gloo"}) {
+    const auto errors = run_group(2, backend, [&](ProcessGroup group) {
+      const BackendTraits& traits = group.traits();
+      const bool is_gloo = backend == "gloo";
+      LOCKSTEP_CHECK(traits.memory == BackendTraits::Memory::kHost, backend);
+      LOCKSTEP_CHECK(traits.progresses_alone == is_gloo, backend);
+      LOCKSTEP_CHECK(traits.slow_messages == is_gloo, backend);
+      LOCKSTEP_CHECK(traits.widens_halves == is_gloo, backend);
+      LOCKSTEP_CHECK(traits.uses_own_memory != is_gloo, backend);
+      LOCKSTEP_CHECK(!traits.completes_at_once && !traits.splits, backend);
+      group.barrier();
+    });
+    EXPECT_EQ(errors, no_errors(2));
+  }
+}
+
 TEST(InitProcessGroup, RefusesUnknownBackends) {
   EXPECT_THROW(init_process_group({.backend = "mpi", .environment = WorkerEnvironment{}}),
                ConfigError);

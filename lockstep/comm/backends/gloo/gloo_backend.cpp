@@ -78,6 +78,12 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
         context_(std::move(context)),
         tag_next_(std::move(tag_next)) {}
 
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{
+        .slow_messages = true, .widens_halves = true, .uses_own_memory = false};
+    return kTraits;
+  }
+
   bool gathers_to_reduce(DataType type, ReduceOp op) const override { return !reduces(type, op); }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {

@@ -37,6 +37,12 @@ class HierarchicalBackend final : public Backend {
     return name;
   }
 
+  // all_reduce sends 16-bit floats as float32, but only once for each host.
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.progresses_alone = false};
+    return kTraits;
+  }
+
   Watchdog* watchdog() override { return parts_.flat->watchdog(); }
 
   std::shared_ptr<Work> start(const Collective& call) override {

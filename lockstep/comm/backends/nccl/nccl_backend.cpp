@@ -21,6 +21,12 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
   explicit NcclBackend(std::shared_ptr<StreamContext> context)
       : C10dBackend(*context, kReductions), context_(std::move(context)) {}
 
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{
+        .memory = BackendTraits::Memory::kDevice, .messages_overlap = false, .splits = true};
+    return kTraits;
+  }
+
   bool runs_on_stream() const override { return true; }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag /*tag*/) override {

@@ -152,6 +152,11 @@ class ShmBackend final : public Backend {
     return name;
   }
 
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.progresses_alone = false};
+    return kTraits;
+  }
+
   std::shared_ptr<Work> start(const Collective& call) override {
     if (call.uneven()) return start_uneven(call);
     const auto [input, output] = buffers(call);

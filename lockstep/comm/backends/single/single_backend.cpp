@@ -19,6 +19,12 @@ class SingleBackend final : public Backend {
     return name;
   }
 
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.memory = BackendTraits::Memory::kAny,
+                                           .completes_at_once = true};
+    return kTraits;
+  }
+
   bool runs_on_stream() const override { return true; }
 
   // The reduction of one value is that value, except that a pre-multiplied sum applies its factor.
