@@ -17,6 +17,8 @@ import pathlib
 import re
 import sys
 
+from public_headers import LIST, public_headers
+
 TABLE = "docs/environment.md"
 GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.cpp"],
           "docs/communication.md": ["examples/02_communication/main.cpp"],
@@ -29,7 +31,6 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
           "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
-PUBLIC_HEADERS = "lockstep/public_headers.txt"
 INCLUDE = re.compile(r"#\s*include <(lockstep/[^>]+)>")
 LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
@@ -106,17 +107,6 @@ def wrong_code(root):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 
-def public_headers(root):
-    """Returns the headers that are installed."""
-    found, open_names = set(), re.findall(r"^lockstep/.*", (root / PUBLIC_HEADERS).read_text(encoding="utf-8"), re.MULTILINE)
-    while open_names:
-        name = open_names.pop()
-        if name not in found:
-            found.add(name)
-            open_names += INCLUDE.findall((root / name).read_text(encoding="utf-8"))
-    return found
-
-
 def wrong_headers(root):
     public = public_headers(root)
     shown = [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "examples").rglob("*.cpp"))]
@@ -124,7 +114,7 @@ def wrong_headers(root):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for name in [*INCLUDE.findall(line), *LINK.findall(line)]:
                 if name not in public:
-                    yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {PUBLIC_HEADERS}"
+                    yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {LIST}"
 
 
 def main():
