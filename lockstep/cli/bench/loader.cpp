@@ -26,6 +26,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
@@ -262,14 +264,15 @@ void add_bench_loader_command(CLI::App& bench) {
   const auto to = std::make_shared<BenchLoaderArguments>();
   command
       ->add_option("--dataset", to->dataset,
-                   "Data to load: mnist, cifar10, cifar100, a folder with a subfolder of images "
-                   "for each class, or a file of `lockstep data pack`")
+                   "Data to load: " + join(known_data_names()) +
+                       ", a folder with a subfolder of images for each class, or a file of "
+                       "`lockstep data pack`")
       ->capture_default_str();
   command->add_option(
       "--operators", to->operators,
       "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
       "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
-      "crop-flip for cifar100 and random-resized-crop for other data");
+      "crop-flip for other known data sets and random-resized-crop for other data");
   command
       ->add_option("--size", to->size,
                    "Side of the cropped images, in pixels (random-resized-crop only)")
