@@ -10,6 +10,7 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
     a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
   * Every header that a guide, README.md or an example includes or links to is installed: it is in
     lockstep/public_headers.txt, or a header listed there includes it.
+  * Everything that users choose by a name, such as a backend, is in the guide that NAMES has for it.
 
 Prints a line for each violation and exits with 1 if there is one.
 """
@@ -31,6 +32,12 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
           "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
+# (sources, a name in them, its guide)
+NAMES = [("lockstep/cli/commands.h", r"\badd_(\w+)_command\(", "README.md"),
+         ("lockstep/comm/call/backend_names.cpp", r'"(\w+)"', "docs/communication.md"),
+         ("lockstep/data/augment/operator_name.h", r'"(\w+)"', "docs/loading_data.md"),
+         ("lockstep/data/datasets/known_data.cpp", r'\{"([\w-]+)",', "docs/loading_data.md"),
+         ("lockstep/recipes/*.cpp", r'\.name = "([\w-]+)",\n', "docs/recipes.md")]
 INCLUDE = re.compile(r"#\s*include <(lockstep/[^>]+)>")
 LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
@@ -107,6 +114,15 @@ def wrong_code(root):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 
+def wrong_names(root):
+    for sources, pattern, guide in NAMES:
+        for path in sorted(root.glob(sources)):
+            text = (root / guide).read_text(encoding="utf-8")
+            for name in re.findall(pattern, path.read_text(encoding="utf-8")):
+                if not re.search(rf"`{re.escape(name)}[` ]", text):
+                    yield f"{path.relative_to(root)}: {guide} does not have `{name}`"
+
+
 def wrong_headers(root):
     public = public_headers(root)
     shown = [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "examples").rglob("*.cpp"))]
@@ -120,7 +136,7 @@ def wrong_headers(root):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     failed = 0
-    for text in [*wrong_variables(root), *wrong_code(root), *wrong_headers(root)]:
+    for text in [*wrong_variables(root), *wrong_code(root), *wrong_names(root), *wrong_headers(root)]:
         print(text)
         failed += 1
     if failed:
