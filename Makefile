@@ -101,6 +101,7 @@ build/$(PRESET)/build.ninja: .deps/cmake-args
 layers: bootstrap
 	@python3 tools/check_layers.py
 	@python3 tools/check_definitions.py
+	@python3 tools/check_exports.py
 	@python3 tools/check_format.py
 
 sanitizers: bootstrap

@@ -21,7 +21,7 @@ function(lockstep_cuda_kernels target)
     add_custom_command(
       OUTPUT ${object} DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${object}.d
       COMMAND ${LOCKSTEP_NVCC} -std=c++20 -O3 ${LOCKSTEP_CUDA_ARCHITECTURES} -ccbin ${CMAKE_CXX_COMPILER}
-              -Xcompiler=-fPIC -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c
+              -Xcompiler=-fPIC,-fvisibility=hidden -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c
               ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
       COMMENT "Compiling CUDA kernel ${source}" VERBATIM)
     target_sources(${target} PRIVATE ${object})

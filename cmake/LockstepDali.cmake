@@ -9,7 +9,7 @@ elseif(NOT EXISTS ${LOCKSTEP_DALI_ROOT}/include/dali/dali.h)
 else()
   add_library(lockstep_dali MODULE augment/dali/module.cpp)
   set_target_properties(lockstep_dali PROPERTIES PREFIX "" SUFFIX ".so"
-    CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
     BUILD_RPATH ${LOCKSTEP_DALI_ROOT} INSTALL_RPATH ${LOCKSTEP_DALI_ROOT})
   target_compile_features(lockstep_dali PRIVATE cxx_std_20)
   target_include_directories(lockstep_dali PRIVATE ${PROJECT_SOURCE_DIR})

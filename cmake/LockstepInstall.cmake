@@ -1,7 +1,18 @@
 # What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the
-# public headers, the program. A user's project needs find_package(lockstep) and this prefix and LibTorch's in
-# CMAKE_PREFIX_PATH; one without CMake asks pkg-config.
+# public headers, the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
+# rooms. A user's project needs find_package(lockstep) and this prefix and LibTorch's in CMAKE_PREFIX_PATH; one without CMake
+# asks pkg-config.
+#
+# What differs between the two kinds is in the components `static` and `shared`. The one that was not chosen is installed
+# only by its name, as a test does.
 include(CMakePackageConfigHelpers)
+set(_static_component COMPONENT static)
+set(_shared_component COMPONENT shared)
+if(LOCKSTEP_SHARED)
+  list(APPEND _static_component EXCLUDE_FROM_ALL)
+else()
+  list(APPEND _shared_component EXCLUDE_FROM_ALL)
+endif()
 get_property(_installed_rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
 
 add_library(lockstep_lockstep INTERFACE)
@@ -10,15 +21,30 @@ set_target_properties(lockstep_lockstep PROPERTIES EXPORT_NAME lockstep)
 target_link_libraries(lockstep_lockstep INTERFACE ${_installed_rooms})
 
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
-install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep)
-install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstepTargets.cmake DESTINATION ${_package_dir})
+install(TARGETS ${_installed_rooms} lockstep_lockstep EXPORT lockstep_static ARCHIVE ${_static_component})
+install(EXPORT lockstep_static NAMESPACE lockstep:: FILE lockstepStaticTargets.cmake DESTINATION ${_package_dir}
+        ${_static_component})
+install(TARGETS lockstep_shared EXPORT lockstep_shared LIBRARY ${_shared_component})
+install(EXPORT lockstep_shared NAMESPACE lockstep:: FILE lockstepSharedTargets.cmake DESTINATION ${_package_dir}
+        ${_shared_component})
 install(CODE "set(SOURCE_DIR [==[${PROJECT_SOURCE_DIR}]==])\nset(INCLUDE_DIR [==[${CMAKE_INSTALL_INCLUDEDIR}]==])")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 
 set(LOCKSTEP_LIBTORCH_LINK ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
-configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
-                              ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package_dir}
-                              PATH_VARS LOCKSTEP_LIBTORCH_LINK)
+# Programs link what the static libraries need.
+set(LOCKSTEP_FIND_STATIC "find_dependency(Threads)\nfind_dependency(OpenSSL COMPONENTS Crypto)")
+set(LOCKSTEP_FIND_SHARED "")
+foreach(_kind Static Shared)
+  string(TOLOWER ${_kind} _component)
+  string(TOUPPER ${_kind} _upper)
+  set(LOCKSTEP_PACKAGE_KIND ${_kind})
+  set(LOCKSTEP_FIND_DEPENDENCIES "${LOCKSTEP_FIND_${_upper}}")
+  configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
+                                ${PROJECT_BINARY_DIR}/${_component}/lockstepConfig.cmake
+                                INSTALL_DESTINATION ${_package_dir} PATH_VARS LOCKSTEP_LIBTORCH_LINK)
+  install(FILES ${PROJECT_BINARY_DIR}/${_component}/lockstepConfig.cmake DESTINATION ${_package_dir}
+          ${_${_component}_component})
+endforeach()
 cmake_path(GET LOCKSTEP_TORCH_LIBRARY_DIR PARENT_PATH _torch_root)
 foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
   if(EXISTS ${_torch_root}/include/${_header})
@@ -31,7 +57,7 @@ endforeach()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep-link-libtorch.in ${PROJECT_BINARY_DIR}/lockstep-link-libtorch @ONLY)
 install(PROGRAMS ${PROJECT_BINARY_DIR}/lockstep-link-libtorch DESTINATION ${CMAKE_INSTALL_BINDIR})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
+install(FILES ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
         ${CMAKE_CURRENT_LIST_DIR}/LockstepLibTorch.cmake DESTINATION ${_package_dir})
 
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepPkgConfig.cmake)
@@ -45,7 +71,11 @@ if(TARGET lockstep_cli)
 endif()
 
 # What there is to install, for `make package`: not the tests and benchmarks.
-add_custom_target(lockstep_installed DEPENDS ${_installed_rooms})
+set(_installed_libraries ${_installed_rooms})
+if(LOCKSTEP_SHARED)
+  set(_installed_libraries lockstep_shared)
+endif()
+add_custom_target(lockstep_installed DEPENDS ${_installed_libraries})
 foreach(target lockstep_cli lockstep_dali lockstep_download lockstep_http)
   if(TARGET ${target})
     add_dependencies(lockstep_installed ${target})

@@ -18,11 +18,14 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/package_paths.cmake ${PROJECT_BINARY_DI
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# dpkg-shlibdeps finds the libraries that the program loads. Those that programs of users link to, because ours are
-# static, are in packages for development.
+# dpkg-shlibdeps finds the libraries that the program and the shared library load. Those that programs of users link to
+# if ours are static are in packages for development.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${LOCKSTEP_TORCH_LIBRARY_DIR})
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, libdeflate-dev, libhwy-dev, libisal-dev, libjpeg-dev, libpng-dev, libssl-dev, zlib1g-dev")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++")
+if(NOT LOCKSTEP_SHARED)
+  string(APPEND CPACK_DEBIAN_PACKAGE_RECOMMENDS ", libdeflate-dev, libhwy-dev, libisal-dev, libjpeg-dev, libpng-dev, libssl-dev, zlib1g-dev")
+endif()
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, pkg-config, python3")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 "Distributed training for LibTorch in C++

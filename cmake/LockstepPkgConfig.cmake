@@ -1,7 +1,8 @@
 # lockstep.pc, for projects without CMake: g++ -std=c++20 main.cpp $(pkg-config --cflags --libs lockstep)
 #
 # The rooms are static libraries, listed with those that use others first; behind them come LibTorch and what else the
-# rooms are linked to. The file finds its own prefix, while LibTorch stays where it was when Lockstep was built.
+# rooms are linked to. With the shared library come only it and LibTorch. The file finds its own prefix, while LibTorch
+# stays where it was when Lockstep was built.
 set(_rooms_libs "")
 set(_other_libs "")
 foreach(room ${_installed_rooms})
@@ -34,12 +35,19 @@ if(LOCKSTEP_CUDA)
   set(_torch_libs -Wl,--no-as-needed,--unresolved-symbols=ignore-in-shared-libs -lstdc++ ${_torch_libs} -ltorch_cuda -lc10_cuda)
   list(APPEND _other_libs ${LOCKSTEP_NCCL})
 endif()
-list(JOIN _rooms_libs " " LOCKSTEP_PC_ROOMS)
 list(JOIN _torch_libs " " LOCKSTEP_PC_TORCH)
-list(JOIN _other_libs " " LOCKSTEP_PC_OTHERS)
 cmake_path(GET LOCKSTEP_TORCH_LIBRARY_DIR PARENT_PATH LOCKSTEP_PC_TORCH_ROOT)
 set(_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH LOCKSTEP_PC_PREFIX /prefix/${_pc_dir} /prefix)
 string(REGEX REPLACE "/$" "" LOCKSTEP_PC_PREFIX "${LOCKSTEP_PC_PREFIX}")
-configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${PROJECT_BINARY_DIR}/lockstep.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/lockstep.pc DESTINATION ${_pc_dir})
+# The run path leads to the modules, or to the shared library, which finds them by itself.
+list(JOIN _rooms_libs " " LOCKSTEP_PC_OURS)
+list(JOIN _other_libs " " LOCKSTEP_PC_OTHERS)
+set(LOCKSTEP_PC_RPATH "\${libdir}/lockstep")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${PROJECT_BINARY_DIR}/static/lockstep.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/static/lockstep.pc DESTINATION ${_pc_dir} ${_static_component})
+set(LOCKSTEP_PC_OURS -llockstep)
+set(LOCKSTEP_PC_OTHERS "")
+set(LOCKSTEP_PC_RPATH "\${libdir}")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${PROJECT_BINARY_DIR}/shared/lockstep.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/shared/lockstep.pc DESTINATION ${_pc_dir} ${_shared_component})

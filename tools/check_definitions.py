@@ -16,7 +16,7 @@ import sys
 TREES = ["lockstep", "python/src"]
 NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
 END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
-TYPE = re.compile(r"^(?:struct|class|union|enum(?: class| struct)?) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(\w+)(?: final)?(?: :[^;]*| )\{")
+TYPE = re.compile(r"^(?:struct|class|union|enum(?: class| struct)?) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(?:LOCKSTEP_API )?(\w+)(?: final)?(?: :[^;]*| )\{")
 INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(?:(\([^){]*).*|(?: =|\{).*;)$")
 
 

@@ -9,15 +9,16 @@
 
 namespace lockstep {
 
-/// A group with the ranks of `group` that meets in shared memory if all are on one host; otherwise
-/// `group` itself. Ranks leave its barrier within microseconds of each other. Collective.
+/// Returns a group whose barrier starts the ranks at nearly the same time. If all ranks are on one
+/// host, it uses shared memory, whose barrier the ranks leave within microseconds of each other;
+/// otherwise it is `group` itself. Collective.
 ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeout);
 
 /// Returns rank 0's value on all ranks. Collective.
 std::int64_t agree(ProcessGroup& group, std::int64_t value);
 
-/// rows[r][i] is `values[i]` of rank r. The number of values must be equal on all ranks.
-/// Collective.
+/// Returns every rank's values: result[r][i] is `values[i]` of rank r. All ranks must pass the same
+/// number of values. Collective.
 std::vector<std::vector<double>> gather_all(ProcessGroup& group, const std::vector<double>& values);
 
 }  // namespace lockstep

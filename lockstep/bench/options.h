@@ -10,18 +10,19 @@
 
 namespace lockstep {
 
-/// Throws ConfigError before the measurement if `file`, given by `option` of `command`, cannot be
-/// written. Accepts an empty `file`, which stands for no output.
+/// Throws ConfigError if `file`, the value of `option` of `command`, cannot be written. Call it
+/// before the measurement. An empty `file` means no output and is accepted.
 void check_output_file(const std::string& command, const std::string& option,
                        const std::filesystem::path& file);
 
-/// The number of ranks: that of the launcher that started this process, otherwise `nproc_per_node`,
-/// otherwise 2. ConfigError outside of 2 to `most`, and if the launcher and the option contradict
-/// each other.
+/// The number of ranks: the launcher's if a launcher started this process (`worker` is set),
+/// otherwise `nproc_per_node`, by default 2. Throws ConfigError if the number is not from 2 to
+/// `most`, or if the launcher and the option contradict each other.
 int resolve_world_size(const std::string& command, std::optional<int> nproc_per_node,
                        const std::optional<WorkerEnvironment>& worker, int most);
 
-/// Parses --timeout of `command`, in seconds. ConfigError below 0.1 s and above 1e6 s.
+/// Checks and converts the value of --timeout of `command`. Throws ConfigError if `seconds` is not
+/// from 0.1 to 1e6.
 std::chrono::milliseconds resolve_timeout(const std::string& command, double seconds);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// A sentence about the result of OtherPrograms::share(); empty below a twentieth, and if it is
-/// unknown.
+/// A sentence about `share`, the result of OtherPrograms::share(). Empty if the share is below 5%
+/// or unknown.
 inline std::string other_programs_note(std::optional<double> share) {
   constexpr double kNoticeableShare = 0.05;
   if (share.value_or(0) < kNoticeableShare) return "";
@@ -19,7 +19,7 @@ inline std::string other_programs_note(std::optional<double> share) {
          "% of the processors meanwhile: measure again without them.";
 }
 
-/// Prints the note, unless empty, as a line on standard error.
+/// Prints other_programs_note() as a line on standard error, unless it is empty.
 inline void warn_of_other_programs(const OtherPrograms& others) {
   const std::string note = other_programs_note(others.share());
   if (!note.empty()) std::cerr << "note: " << note << std::endl;

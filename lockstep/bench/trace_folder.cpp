@@ -4,8 +4,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
-#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {

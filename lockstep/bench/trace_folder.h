@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 

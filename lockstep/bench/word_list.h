@@ -1,4 +1,4 @@
-// Lists in options: words separated by commas.
+// Splits the value of an option that is a list, such as "ddp,zero1".
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Splits "a,b" into {"a", "b"}; `separator` replaces the comma.
+/// Splits `text` at every `separator`: "a,b" into {"a", "b"}. "" gives one empty word.
 inline std::vector<std::string> words_of(const std::string& text, char separator = ',') {
   std::vector<std::string> words;
   for (std::size_t at = 0; at <= text.size();) {

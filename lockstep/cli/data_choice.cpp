@@ -44,8 +44,8 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
 void add_data_choice_options(CLI::App& command, DataChoice& to) {
   command
       .add_option("SOURCE", to.source,
-                  "Data to read: a folder with a folder of images for each class, a file of "
-                  "`lockstep data pack`, or " +
+                  "Data to read: a folder with a subfolder of images for each class, a file made "
+                  "by `lockstep data pack`, or " +
                       join(known_data_names()))
       ->required();
   command.add_option("--split", to.split,

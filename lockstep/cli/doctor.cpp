@@ -96,8 +96,8 @@ Finding gpus() {
 
 Finding backends() {
   std::vector<std::string> names;
-  for (const std::string& name : backend_names()) {
-    if (name != "auto" && (name != "nccl" || nccl_available())) names.push_back(name);
+  for (const std::string& name : nccl_available() ? backend_names() : host_backend_names()) {
+    if (name != "auto") names.push_back(name);
   }
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
 }
@@ -182,8 +182,8 @@ void add_doctor_command(CLI::App& app) {
   const auto arguments = std::make_shared<DoctorArguments>();
   command
       ->add_option("RUN", arguments->run,
-                   "Run to examine, by its folder (train --out DIR) or record (train --json FILE): "
-                   "shows what limited it and what to try")
+                   "Run to examine, given as its folder (train --out DIR) or its record (train "
+                   "--json FILE); shows what limited the run and what to try")
       ->type_name("")
       ->check(not_empty());
   command->add_option("--json", arguments->json, "Also write the findings to this JSON file")

@@ -53,9 +53,8 @@ inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::in
 }
 
 inline constexpr const char* kDecodingHelp =
-    "How to decode JPEG files before a resize: exact, at full size, or scaled, at a half, a "
-    "quarter "
-    "or an eighth if that suffices, which is faster (scaled only with --loader native";
+    "How to decode JPEG files before a resize: exact (at full size) or scaled (at a half, a "
+    "quarter or an eighth of it if that is enough, which is faster; --loader native only";
 
 inline void add_decoding_option(CLI::App& command, std::string& to) {
   command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();
@@ -65,8 +64,8 @@ inline void add_decoding_option(CLI::App& command, std::string& to) {
 inline void add_decoding_option(CLI::App& command, std::optional<std::string>& to) {
   command.add_option("--decoding", to,
                      lockstep::str(kDecodingHelp,
-                                   "; only for a recipe that reads --data as a folder of images; "
-                                   "default exact)"));
+                                   "); only for a recipe that reads --data as a folder of images "
+                                   "(default exact)"));
 }
 
 /// ConfigError, beginning with `command`, for a word other than exact and scaled.

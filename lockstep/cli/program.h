@@ -1,4 +1,5 @@
-// The program's frame: global options, subcommands, and failures as one line and an exit code.
+// Runs the `lockstep` program: parses the global options and the subcommand, and turns failures
+// into one line and an exit code.
 #pragma once
 
 #include <ostream>
@@ -16,8 +17,8 @@ using AddCommand = void (*)(CLI::App&);
 
 /// Parses the arguments and runs the subcommand. Returns the exit code: 0 for success; 2 for bad
 /// usage and ConfigError; CommandFailure's own code; 1 for any other error, including failure to
-/// write to `out`. Failures print one line, "error: ...", to `err`; with --debug the error's full
-/// text, including the backtrace.
+/// write to `out`. A failure prints one line, "error: ...", to `err`, or with --debug the error's
+/// full text, including the backtrace.
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err);
 

@@ -64,19 +64,20 @@ void write_report(const ReportArguments& arguments) {
 void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       kReportCommand,
-      "Write an HTML page about runs: their curves, a traced step, what limited them");
+      "Write an HTML page about runs: their curves, a traced step, and what limited them");
   const auto arguments = std::make_shared<ReportArguments>();
   command
       ->add_option("RUN", arguments->inputs,
-                   "Runs to compare, by their folders (train --out DIR) or records (train --json "
-                   "FILE); files of bench table --json add a chart of scaling")
+                   "Runs to compare, given as their folders (train --out DIR) or records (train "
+                   "--json FILE); files written by bench table --json add a chart of scaling")
       ->type_name("")
       ->required()
       ->check(not_empty());
   command
-      ->add_option("--out", arguments->out,
-                   "Page to write (default: report.html in the first run's folder, or the first "
-                   "record's name with .html)")
+      ->add_option(
+          "--out", arguments->out,
+          "HTML file to write (default: report.html in the first run's folder, or the name "
+          "of the first record with .html)")
       ->type_name("FILE")
       ->check(not_empty());
   command->callback([arguments] { write_report(*arguments); });

@@ -4,12 +4,14 @@
 
 #include <atomic>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// While a CaptureScope lives, this process records its device work. None of it runs, so no code
 /// may wait for the device, query its progress, or record an event for timing. Scopes may nest and
 /// belong to any thread: a backward pass runs on threads of its own.
-class CaptureScope {
+class LOCKSTEP_API CaptureScope {
  public:
   CaptureScope() noexcept { ++count_; }
   ~CaptureScope() { --count_; }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 using Clock = std::chrono::steady_clock;
@@ -18,7 +20,7 @@ inline Clock::duration duration_of(double seconds) {
 }
 
 /// Adds up the seconds between start() and stop().
-class Stopwatch {
+class LOCKSTEP_API Stopwatch {
  public:
   void start() { start_ = Clock::now(); }
   void stop() { seconds_ += seconds_since(start_); }
@@ -31,7 +33,7 @@ class Stopwatch {
 };
 
 /// Adds the lifetime of the scope to a stopwatch.
-class StopwatchScope {
+class LOCKSTEP_API StopwatchScope {
  public:
   explicit StopwatchScope(Stopwatch& watch) : watch_(watch) { watch_.start(); }
   ~StopwatchScope() { watch_.stop(); }
@@ -43,7 +45,7 @@ class StopwatchScope {
 };
 
 /// Adds the duration of the scope, in seconds, to a number.
-class SecondsScope {
+class LOCKSTEP_API SecondsScope {
  public:
   explicit SecondsScope(double& seconds) : seconds_(seconds), start_(Clock::now()) {}
   ~SecondsScope() { seconds_ += seconds_since(start_); }
@@ -56,7 +58,7 @@ class SecondsScope {
 };
 
 /// A point in time after which a wait gives up.
-class Deadline {
+class LOCKSTEP_API Deadline {
  public:
   /// Timeouts are limited to a century, so that adding them to the current time cannot overflow.
   explicit Deadline(Milliseconds timeout)

@@ -12,62 +12,66 @@
 #include <stdexcept>
 #include <string>
 
+#include <lockstep/core/export.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep {
 
-class Error : public std::runtime_error {
+class LOCKSTEP_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// An option, argument or environment variable that cannot be used. Exit code 2.
-class ConfigError : public Error {
+class LOCKSTEP_API ConfigError : public Error {
  public:
   using Error::Error;
 };
 
 /// A file of data that is missing, truncated, mislabelled or damaged; also a full disk.
-class DataError : public Error {
+class LOCKSTEP_API DataError : public Error {
  public:
   using Error::Error;
 };
 
 /// Communication between ranks failed: a peer died, disagreed or could not be reached.
-class CommError : public Error {
+class LOCKSTEP_API CommError : public Error {
  public:
   using Error::Error;
 };
 
 /// A wait reached its deadline.
-class TimeoutError : public CommError {
+class LOCKSTEP_API TimeoutError : public CommError {
  public:
   using CommError::CommError;
 };
 
 /// A checkpoint that cannot be read, written or applied.
-class CheckpointError : public Error {
+class LOCKSTEP_API CheckpointError : public Error {
  public:
   using Error::Error;
 };
 
 /// A broken invariant: a defect of Lockstep, not of its input.
-class InternalError : public Error {
+class LOCKSTEP_API InternalError : public Error {
  public:
   using Error::Error;
 };
 
 /// The exit code for a program: 2 for ConfigError, else 1.
-int exit_code(const std::exception& error);
+LOCKSTEP_API int exit_code(const std::exception& error);
 
 /// The error as one line for a user, never empty: what() without LibTorch's backtrace.
-std::string first_line(const std::exception& error);
+LOCKSTEP_API std::string first_line(const std::exception& error);
+/// The text for an exception that is caught as `...`.
+inline constexpr const char* kForeignException = "an exception not derived from std::exception";
 
 /// The text of an errno value, like strerror, but thread-safe.
-std::string errno_text(int error_number);
+LOCKSTEP_API std::string errno_text(int error_number);
 
-[[noreturn]] void throw_internal_error(const char* file, int line, const char* condition,
-                                       const std::string& message);
+[[noreturn]] LOCKSTEP_API void throw_internal_error(const char* file, int line,
+                                                    const char* condition,
+                                                    const std::string& message);
 
 }  // namespace lockstep
 

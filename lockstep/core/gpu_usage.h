@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <optional>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// https://docs.nvidia.com/deploy/nvml-api: nvmlDeviceGetUtilizationRates, nvmlDeviceGetMemoryInfo,
 /// nvmlDeviceGetPowerUsage. NVML measures the first two over its last sample period, a sixth of a
 /// second to a second.
-struct GpuUsage {
+struct LOCKSTEP_API GpuUsage {
   double utilisation = 0;         ///< share of the time in which a kernel ran, from 0 to 1
   double memory_utilisation = 0;  ///< share of the time in which its memory was read or written
   std::int64_t memory_bytes = 0;  ///< in use, by all programs
@@ -20,11 +22,11 @@ struct GpuUsage {
 
 /// The number of GPUs that are visible to CUDA in this process: all, or those that
 /// CUDA_VISIBLE_DEVICES lists. 0 if there is no driver.
-int count_visible_gpus();
+LOCKSTEP_API int count_visible_gpus();
 
 /// The usage of CUDA's device `index`. Nothing if the driver's library is missing, does not know
 /// the GPU (a MIG instance, for example), or does not report usage. Assumes that CUDA orders
 /// devices by PCI bus (CUDA_DEVICE_ORDER), which holds if all GPUs are of one kind.
-std::optional<GpuUsage> gpu_usage(int index);
+LOCKSTEP_API std::optional<GpuUsage> gpu_usage(int index);
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Ten rounds of Philox over `counter` with `key`: four independent 32-bit words.
@@ -28,7 +30,7 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 
 /// A stream of numbers that belongs to one (seed, stream, item): for instance (seed, epoch,
 /// sample). A value type; copying it copies the position.
-class PhiloxStream {
+class LOCKSTEP_API PhiloxStream {
  public:
   PhiloxStream(std::uint64_t seed, std::uint32_t stream, std::uint64_t item)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},

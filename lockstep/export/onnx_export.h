@@ -24,10 +24,11 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct OnnxExportOptions {
+struct LOCKSTEP_API OnnxExportOptions {
   int opset = 20;  ///< version of ONNX's operators, 17 to 20
   /// The model takes batches of any size. If off, only the batch size of the examples.
   bool dynamic_batch = true;
@@ -53,7 +54,7 @@ struct OnnxExportOptions {
 };
 
 /// Describes the exported model.
-struct OnnxExport {
+struct LOCKSTEP_API OnnxExport {
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
   std::int64_t nodes = 0;                 ///< operators in the graph
@@ -77,9 +78,10 @@ using OnnxForward =
 /// ConfigError for options out of range, for operators without a lowering (it lists all of them
 /// with their places), and for anything that a trace cannot see. DataError if the file cannot be
 /// written. Uses the tracer of the calling thread; no other thread may use the module meanwhile.
-OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
-                       const std::vector<torch::Tensor>& inputs, const std::filesystem::path& path,
-                       const OnnxExportOptions& options = {});
+LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
+                                    const std::vector<torch::Tensor>& inputs,
+                                    const std::filesystem::path& path,
+                                    const OnnxExportOptions& options = {});
 
 namespace onnx {
 

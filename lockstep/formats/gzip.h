@@ -1,4 +1,4 @@
-// gzip (RFC 1952): unpacks a whole buffer at once, with a size limit, by libdeflate.
+// Decompresses gzip data (RFC 1952): a whole buffer at once, up to a size limit, with libdeflate.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Uninitialized bytes on the heap: for data sets, zeroing costs as much as reading. Move-only; the
-/// bytes live as long as the object.
+/// Uninitialized bytes on the heap. Zeroing them first would cost as much time as reading a data
+/// set. Move-only; the bytes live as long as the object.
 class ByteBuffer {
  public:
   ByteBuffer() = default;
@@ -27,15 +27,16 @@ class ByteBuffer {
   std::size_t size_ = 0;
 };
 
-/// Whether `bytes` begins like a gzip member.
+/// Whether `bytes` begins with gzip's magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-/// The size of the content according to the trailer of `compressed` (modulo 2^32), which gunzip()
-/// verifies. Throws a DataError if `compressed` is not gzip or too short for a trailer.
+/// The size of the decompressed content (modulo 2^32) according to the trailer of `compressed`.
+/// Only gunzip() verifies this number. Throws a DataError if `compressed` is not gzip or too short
+/// for a trailer.
 std::uint32_t gzip_stated_bytes(std::span<const std::byte> compressed, std::string_view name);
 
-/// The content of `compressed`, which must be exactly one gzip member. `name` is the file, for
-/// messages.
+/// The decompressed content of `compressed`, which must be exactly one gzip member. `name` is the
+/// file's name for error messages.
 ///
 /// Throws a DataError if `compressed` is not gzip, is truncated or damaged (the checksum is
 /// verified), has bytes after its end, states a wrong size, or would exceed `maximum_bytes`. Before

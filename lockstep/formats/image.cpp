@@ -68,12 +68,12 @@ ImageType image_type(std::span<const std::byte> bytes, std::string_view name) {
                       hexadecimal(bytes.first(std::min<std::size_t>(bytes.size(), 8)))));
 }
 
-void check_region(const ImageRegion& region, int width, int height,
+void check_region(const ImageRegion& region, std::int64_t width, std::int64_t height,
                   std::span<const std::uint8_t> pixels) {
-  LOCKSTEP_CHECK(region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
-                     region.width <= width - region.x && region.height <= height - region.y,
-                 "region of ", region.width, "x", region.height, " at (", region.x, ", ", region.y,
-                 ") of an image of ", width, "x", height);
+  LOCKSTEP_CHECK(region.left >= 0 && region.top >= 0 && region.width > 0 && region.height > 0 &&
+                     region.width <= width - region.left && region.height <= height - region.top,
+                 "region of ", region.width, "x", region.height, " at (", region.left, ", ",
+                 region.top, ") of an image of ", width, "x", height);
   LOCKSTEP_CHECK(pixels.size() == rgb_bytes(region), "got room for ", pixels.size(),
                  " bytes, expected ", rgb_bytes(region));
 }

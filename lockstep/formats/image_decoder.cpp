@@ -13,7 +13,8 @@ const ImageHeader& ImageDecoder::open(std::span<const std::byte> bytes, std::str
   return header;
 }
 
-int ImageDecoder::eighths(const ImageRegion& region, int width, int height) const {
+int ImageDecoder::eighths(const ImageRegion& region, std::int64_t width,
+                          std::int64_t height) const {
   return type_ == ImageType::kJpeg ? jpeg_eighths(region, width, height) : 8;
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 #include <lockstep/formats/jpeg.h>
 #include <lockstep/formats/png.h>
@@ -15,7 +16,7 @@ namespace lockstep {
 
 /// A JpegDecoder and a PngDecoder behind one interface. Their headers describe use, cost,
 /// thread-safety and errors (jpeg.h has an example).
-class ImageDecoder {
+class LOCKSTEP_API ImageDecoder {
  public:
   explicit ImageDecoder(const ImageDecoderOptions& options = {}) : jpeg_(options), png_(options) {}
 
@@ -23,7 +24,7 @@ class ImageDecoder {
   const ImageHeader& open(std::span<const std::byte> bytes, std::string_view name);
 
   /// jpeg_eighths() of the open image; 8 for PNG, which has no scales.
-  int eighths(const ImageRegion& region, int width, int height) const;
+  int eighths(const ImageRegion& region, std::int64_t width, std::int64_t height) const;
 
   /// Decodes `region` at the scale eighths/8. Throws an InternalError if the scale of a PNG is not
   /// 8.

@@ -67,7 +67,8 @@ struct JpegDecoder::State {
   void read_header();
   void set_output(int eighths);
   bool can_crop() const;
-  void read_region(const ImageRegion& region, int width, int height, std::uint8_t* pixels);
+  void read_region(const ImageRegion& region, std::int64_t width, std::int64_t height,
+                   std::uint8_t* pixels);
 
   jpeg_decompress_struct codec{};
   jpeg_error_mgr errors{};
@@ -182,14 +183,15 @@ bool JpegDecoder::State::can_crop() const {
 }
 
 // Reads a region of the image at its scale, at which it has width * height pixels.
-void JpegDecoder::State::read_region(const ImageRegion& region, int width, int height,
-                                     std::uint8_t* pixels) {
+void JpegDecoder::State::read_region(const ImageRegion& region, std::int64_t width,
+                                     std::int64_t height, std::uint8_t* pixels) {
   const int margin = codec.max_h_samp_factor > 1 ? kUpsamplingMargin : 0;
-  const int left = can_crop() ? std::max(region.x - margin, 0) : 0;
-  const int right = can_crop() ? std::min(region.x + region.width + margin, width) : width;
+  const std::int64_t left = can_crop() ? std::max<std::int64_t>(region.left - margin, 0) : 0;
+  const std::int64_t right =
+      can_crop() ? std::min(region.left + region.width + margin, width) : width;
   auto first = static_cast<JDIMENSION>(left);
   auto columns = static_cast<JDIMENSION>(right - left);
-  const bool to_the_end = region.y + region.height == height;
+  const bool to_the_end = region.top + region.height == height;
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(region.width);
   const std::size_t channels = codec.num_components == 4 ? 4 : 3;
   const bool direct = region.width == width && channels == 3;
@@ -199,21 +201,21 @@ void JpegDecoder::State::read_region(const ImageRegion& region, int width, int h
   run([&] {
     jpeg_start_decompress(&codec);
     jpeg_crop_scanline(&codec, &first, &columns);
-    if (region.y > 0) jpeg_skip_scanlines(&codec, static_cast<JDIMENSION>(region.y));
-    const std::size_t skipped = channels * (static_cast<std::size_t>(region.x) - first);
-    for (int done = 0; done < region.height;) {
+    if (region.top > 0) jpeg_skip_scanlines(&codec, static_cast<JDIMENSION>(region.top));
+    const std::size_t skipped = channels * (static_cast<std::size_t>(region.left) - first);
+    for (std::int64_t done = 0; done < region.height;) {
       JSAMPROW targets[kRowsAtOnce];
       std::uint8_t* const target = pixels + static_cast<std::size_t>(done) * row_bytes;
       for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
         targets[i] = direct ? target + i * row_bytes : rows.data() + i * buffered;
       }
-      const int wanted = std::min(kRowsAtOnce, region.height - done);
+      const auto wanted = std::min<std::int64_t>(kRowsAtOnce, region.height - done);
       const int got =
           static_cast<int>(jpeg_read_scanlines(&codec, targets, static_cast<JDIMENSION>(wanted)));
       for (int i = 0; i < got && !direct; ++i) {
         std::uint8_t* const to = target + static_cast<std::size_t>(i) * row_bytes;
         if (channels == 4) {
-          copy_cmyk(targets[i] + skipped, region.width, to);
+          copy_cmyk(targets[i] + skipped, static_cast<int>(region.width), to);
         } else {
           std::memcpy(to, targets[i] + skipped, row_bytes);
         }
@@ -255,8 +257,8 @@ void JpegDecoder::decode(const ImageRegion& region, int eighths, std::span<std::
   State& state = *state_;
   LOCKSTEP_CHECK(state.header.width > 0, "decode() without an image");
   LOCKSTEP_CHECK(eighths >= 1 && eighths <= 8, "a scale of ", eighths, "/8");
-  const int width = jpeg_side(state.header.width, eighths);
-  const int height = jpeg_side(state.header.height, eighths);
+  const std::int64_t width = jpeg_side(state.header.width, eighths);
+  const std::int64_t height = jpeg_side(state.header.height, eighths);
   check_region(region, width, height, pixels);
   if (!state.fresh) state.read_header();
   state.fresh = false;
@@ -265,24 +267,18 @@ void JpegDecoder::decode(const ImageRegion& region, int eighths, std::span<std::
   jpeg_abort_decompress(&state.codec);  // a progressive image may hold much memory
 }
 
-int jpeg_side(int pixels, int eighths) {
-  return static_cast<int>((std::int64_t{pixels} * eighths + 7) / 8);
-}
+std::int64_t jpeg_side(std::int64_t pixels, int eighths) { return (pixels * eighths + 7) / 8; }
 
 ImageRegion jpeg_region(const ImageRegion& region, int eighths) {
-  const auto begin = [&](int position) {
-    return static_cast<int>(std::int64_t{position} * eighths / 8);
-  };
-  const int x = begin(region.x);
-  const int y = begin(region.y);
-  return {x, y, jpeg_side(region.x + region.width, eighths) - x,
-          jpeg_side(region.y + region.height, eighths) - y};
+  const std::int64_t top = region.top * eighths / 8;
+  const std::int64_t left = region.left * eighths / 8;
+  return {top, left, jpeg_side(region.top + region.height, eighths) - top,
+          jpeg_side(region.left + region.width, eighths) - left};
 }
 
-int jpeg_eighths(const ImageRegion& region, int width, int height) {
+int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t height) {
   for (const int eighths : {1, 2, 4}) {
-    if (std::int64_t{region.width} * eighths >= std::int64_t{8} * width &&
-        std::int64_t{region.height} * eighths >= std::int64_t{8} * height) {
+    if (region.width * eighths >= 8 * width && region.height * eighths >= 8 * height) {
       return eighths;
     }
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {
@@ -29,7 +30,7 @@ namespace lockstep {
 /// Cost: entropy decoding is sequential, so all rows from the top to the region's end are read, but
 /// only the blocks of the region are transformed. Progressive images are read completely first. Not
 /// thread-safe: use one decoder per thread. Prints nothing.
-class JpegDecoder {
+class LOCKSTEP_API JpegDecoder {
  public:
   explicit JpegDecoder(const ImageDecoderOptions& options = {});
   ~JpegDecoder();
@@ -58,7 +59,7 @@ class JpegDecoder {
 };
 
 /// The length of a side of `pixels` pixels at the scale eighths/8: rounded up.
-int jpeg_side(int pixels, int eighths);
+LOCKSTEP_API std::int64_t jpeg_side(std::int64_t pixels, int eighths);
 
 /// The smallest of the scales 1/8, 2/8, 4/8 and 8/8 at which `region` (of the image at full size)
 /// has at least `width` and `height` pixels; 8 if it has fewer at full size. The scales in between
@@ -69,11 +70,11 @@ int jpeg_side(int pixels, int eighths);
 /// at 2/8 and 0.23 at 1/8. Resizing from it is therefore not bit-equal to torchvision, which
 /// resizes the full decode. The error depends on how many reduced pixels remain, see
 /// ImageReader::reduced().
-int jpeg_eighths(const ImageRegion& region, int width, int height);
+LOCKSTEP_API int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t height);
 
 /// The smallest region at the scale eighths/8 that covers `region` at full size. Pixel i there is
 /// pixels [i * 8/eighths, (i + 1) * 8/eighths) of the full size. `region` rarely begins at the edge
-/// of a reduced pixel: it begins (region.x * eighths % 8) / 8 of a pixel after that edge.
-ImageRegion jpeg_region(const ImageRegion& region, int eighths);
+/// of a reduced pixel: it begins (region.left * eighths % 8) / 8 of a pixel after that edge.
+LOCKSTEP_API ImageRegion jpeg_region(const ImageRegion& region, int eighths);
 
 }  // namespace lockstep

@@ -10,32 +10,34 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The step and the time of a logged value.
-struct LogMoment {
+struct LOCKSTEP_API LogMoment {
   std::int64_t step = 0;  ///< optimizer steps since the run began, over all epochs
   double time = 0;        ///< seconds since 1970
 };
 
 /// The current time, at an optimizer step.
-LogMoment moment_at(std::int64_t step);
+LOCKSTEP_API LogMoment moment_at(std::int64_t step);
 
 /// "train/loss" and its value, which need not be finite. The name must outlive only the call.
-struct NamedValue {
+struct LOCKSTEP_API NamedValue {
   std::string_view name{};
   double value = 0;
 };
 
 /// A setting of a run: "lr" = 0.1, "strategy" = "ddp".
-struct HyperParameter {
+struct LOCKSTEP_API HyperParameter {
   std::string name{};
   std::variant<bool, std::int64_t, double, std::string> value{};
 };
 
 /// counts[i] is the number of values between edges[i] and edges[i + 1]. `edges` has one number more
 /// than `counts` and ascends.
-struct Histogram {
+struct LOCKSTEP_API Histogram {
   std::vector<double> edges{};
   std::vector<double> counts{};
   double sum = 0;             ///< of the values
@@ -45,18 +47,18 @@ struct Histogram {
 /// A histogram of `bins` equal bins from the smallest value to the largest. Values that are not
 /// finite are left out. If no value is finite, the histogram is empty, without bins. Throws a
 /// ConfigError if `bins` is below 1.
-Histogram make_histogram(std::span<const float> values, int bins = 64);
-Histogram make_histogram(std::span<const double> values, int bins = 64);
+LOCKSTEP_API Histogram make_histogram(std::span<const float> values, int bins = 64);
+LOCKSTEP_API Histogram make_histogram(std::span<const double> values, int bins = 64);
 
 /// height * width pixels, RGB, row by row. The pixels must outlive only the call.
-struct LoggedImage {
+struct LOCKSTEP_API LoggedImage {
   std::span<const std::uint8_t> rgb{};
   int width = 0;
   int height = 0;
 };
 
 /// Rows of numbers, such as a confusion matrix. The spans must be valid only during the call.
-struct LoggedTable {
+struct LOCKSTEP_API LoggedTable {
   std::span<const std::string> labels{};        ///< of rows and columns alike; may be fewer
   std::span<const std::vector<double>> rows{};  ///< may differ in length
 
@@ -66,35 +68,36 @@ struct LoggedTable {
 };
 
 /// How a format spells numbers that are not finite.
-struct NumberWords {
+struct LOCKSTEP_API NumberWords {
   std::string_view not_a_number{};
   std::string_view infinity{};
   std::string_view minus_infinity{};
 };
 
 /// Appends the shortest text that converts back to `value`, or one of `words`.
-void append_number(std::string& to, double value, const NumberWords& words);
+LOCKSTEP_API void append_number(std::string& to, double value, const NumberWords& words);
 
 /// Appends `numbers` as a JSON list: "[0.5,1]".
-void append_numbers(std::string& to, std::span<const double> numbers, const NumberWords& words);
+LOCKSTEP_API void append_numbers(std::string& to, std::span<const double> numbers,
+                                 const NumberWords& words);
 
 /// Appends `seconds` with three decimals and a decimal point, in every locale of the program.
-void append_seconds(std::string& to, double seconds);
+LOCKSTEP_API void append_seconds(std::string& to, double seconds);
 
 /// JSON has no literals for numbers that are not finite.
 inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 
 /// The value of `parameter` as JSON.
-std::string json_value(const HyperParameter& parameter);
+LOCKSTEP_API std::string json_value(const HyperParameter& parameter);
 /// {"labels":["cat","dog"],"rows":[[7,1],[2,9]]}, with null for numbers that are not finite.
-std::string json_value(const LoggedTable& table);
+LOCKSTEP_API std::string json_value(const LoggedTable& table);
 /// `text` as a JSON string, in quotes; bytes that are not UTF-8 are replaced.
-std::string json_string(std::string_view text);
+LOCKSTEP_API std::string json_string(std::string_view text);
 
 /// Returns `text` if it is UTF-8. Otherwise stores `text` with invalid bytes replaced in `replaced`
 /// and returns that: readers of protobuf messages reject invalid bytes, and with them the rest of
 /// the file.
-std::string_view as_utf8(std::string_view text, std::string& replaced);
+LOCKSTEP_API std::string_view as_utf8(std::string_view text, std::string& replaced);
 
 /// Whether `letter` is one of the 62 letters and digits of ASCII, in every locale of the program.
 constexpr bool is_ascii_alphanumeric(char letter) {

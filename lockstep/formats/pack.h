@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 enum class PackKind : std::uint32_t {
@@ -25,7 +27,7 @@ enum class PackKind : std::uint32_t {
 };
 
 /// The properties that all records of a pack share.
-struct PackInfo {
+struct LOCKSTEP_API PackInfo {
   PackKind kind = PackKind::kPixels;
   std::string name{};         ///< a description of the data set
   std::int64_t channels = 0;  ///< 1 to 4; 3 for files
@@ -36,7 +38,7 @@ struct PackInfo {
 };
 
 /// One image. `bytes` is a view into the file.
-struct PackRecord {
+struct LOCKSTEP_API PackRecord {
   std::span<const std::byte> bytes{};
   std::int64_t label = 0;   ///< 0 to num_classes - 1
   std::int64_t height = 0;  ///< pixels; for a JPEG or PNG, its size when packed
@@ -51,7 +53,7 @@ inline constexpr std::int64_t kMaximumPackSide = 65'535;
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
 /// A view of the bytes of a pack. Immutable and thread-safe. Copies are cheap except for the names.
-class PackReader {
+class LOCKSTEP_API PackReader {
  public:
   /// Verifies header and table, checksums included, and that every record lies in the file and has
   /// plausible values. Reads no data. Throws a DataError that begins with `name` and states the

@@ -23,31 +23,33 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 struct PickleValue;
 /// A value that other values may also refer to. No value contains itself.
 using PickleRef = std::shared_ptr<const PickleValue>;
 
-struct PickleNone {};
+struct LOCKSTEP_API PickleNone{};
 
-struct PickleBytes {
+struct LOCKSTEP_API PickleBytes {
   std::string bytes{};
 };
 
 /// A tuple, or a torch.Size.
-struct PickleTuple {
+struct LOCKSTEP_API PickleTuple {
   std::vector<PickleRef> items{};
 };
 
 /// A list, or a set.
-struct PickleList {
+struct LOCKSTEP_API PickleList {
   std::vector<PickleRef> items{};
 };
 
 /// A dict, or a collections.OrderedDict or Counter. Items have their order in Python. The texts and
 /// whole numbers among the keys are distinct. Attributes of an OrderedDict are left out.
-struct PickleDict {
+struct LOCKSTEP_API PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items{};
 
   /// The value of the text `key`; null if it is missing.
@@ -55,12 +57,12 @@ struct PickleDict {
 };
 
 /// A Python object that is known by its name, such as the type "torch.float32".
-struct PickleName {
+struct LOCKSTEP_API PickleName {
   std::string name{};
 };
 
 /// A reference to memory outside of the pickle.
-struct PickleStorage {
+struct LOCKSTEP_API PickleStorage {
   std::string type{};         ///< "FloatStorage", ..., or "UntypedStorage"
   std::string key{};          ///< names the memory
   std::string location{};     ///< where the memory was when it was saved: "cpu", "cuda:0"
@@ -69,7 +71,7 @@ struct PickleStorage {
 
 /// A tensor or parameter over a storage. Shape and strides have the same length, at most 64, and
 /// are not negative. They are not checked against the size of the storage.
-struct PickleTensor {
+struct LOCKSTEP_API PickleTensor {
   std::shared_ptr<const PickleStorage> storage{};
   std::string dtype{};      ///< "float8_e4m3fn" if the storage is untyped, otherwise empty
   std::int64_t offset = 0;  ///< of the first element, in elements; not negative
@@ -77,13 +79,13 @@ struct PickleTensor {
   std::vector<std::int64_t> strides{};  ///< in elements
 };
 
-struct PickleValue {
+struct LOCKSTEP_API PickleValue {
   std::variant<PickleNone, bool, std::int64_t, double, std::string, PickleBytes, PickleTuple,
                PickleList, PickleDict, PickleName, PickleStorage, PickleTensor>
       content{};
 };
 
-struct Pickle {
+struct LOCKSTEP_API Pickle {
   PickleRef value{};
   std::size_t bytes = 0;  ///< length of the pickle at the beginning of the input
 };
@@ -98,6 +100,6 @@ inline constexpr std::size_t kMaximumPickleValues = 2'000'000;
 /// limits above, or has a value that contains itself. Also throws it if writing out all shared
 /// parts would take more than 16 times the pickle's bytes; this bounds the time to walk over the
 /// value of a small malicious file. Texts are UTF-8. Memory is proportional to the bytes.
-Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name);
+LOCKSTEP_API Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace lockstep

@@ -148,14 +148,14 @@ void PngDecoder::State::set_output() {
 
 void PngDecoder::State::read_rows(const ImageRegion& region, std::uint8_t* pixels) {
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(region.width);
-  const std::size_t left = std::size_t{3} * static_cast<std::size_t>(region.x);
-  const int end = region.y + region.height;
+  const std::size_t left = std::size_t{3} * static_cast<std::size_t>(region.left);
+  const std::int64_t end = region.top + region.height;
   rows.resize(std::size_t{3} * static_cast<std::size_t>(header.width));
   run([&] {
     for (int y = 0; y < end; ++y) {
       png_read_row(codec, rows.data(), nullptr);
-      if (y < region.y) continue;
-      std::memcpy(pixels + static_cast<std::size_t>(y - region.y) * row_bytes, rows.data() + left,
+      if (y < region.top) continue;
+      std::memcpy(pixels + static_cast<std::size_t>(y - region.top) * row_bytes, rows.data() + left,
                   row_bytes);
     }
   });
@@ -174,9 +174,9 @@ void PngDecoder::State::read_interlaced(const ImageRegion& region, std::uint8_t*
     }
   });
   read_end();
-  const png_byte* from = rows.data() + static_cast<std::size_t>(region.y) * all_bytes +
-                         std::size_t{3} * static_cast<std::size_t>(region.x);
-  for (int y = 0; y < region.height; ++y, from += all_bytes, pixels += row_bytes) {
+  const png_byte* from = rows.data() + static_cast<std::size_t>(region.top) * all_bytes +
+                         std::size_t{3} * static_cast<std::size_t>(region.left);
+  for (std::int64_t y = 0; y < region.height; ++y, from += all_bytes, pixels += row_bytes) {
     std::memcpy(pixels, from, row_bytes);
   }
 }
@@ -229,7 +229,7 @@ void PngDecoder::decode(const ImageRegion& region, std::span<std::uint8_t> pixel
 std::string_view PngDecoder::remark() const { return state_->remark; }
 
 std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height) {
-  check_region({0, 0, width, height}, width, height, pixels);
+  check_region({0, 0, height, width}, width, height, pixels);
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(width);

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {
@@ -23,7 +24,7 @@ namespace lockstep {
 /// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded
 /// completely, into memory that is kept for the next image. Not thread-safe: use one decoder per
 /// thread. Prints nothing.
-class PngDecoder {
+class LOCKSTEP_API PngDecoder {
  public:
   explicit PngDecoder(const ImageDecoderOptions& options = {});
   ~PngDecoder();
@@ -57,6 +58,6 @@ class PngDecoder {
 
 /// Encodes width * height pixels of RGB, row by row, as the content of a PNG file. Throws an
 /// InternalError if `pixels` has another size.
-std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
+LOCKSTEP_API std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
 
 }  // namespace lockstep

@@ -23,10 +23,12 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// A tensor's type ("F32", "BF16", "I64", "BOOL", ...), shape, and bytes, which it does not own.
-struct TensorView {
+struct LOCKSTEP_API TensorView {
   std::string dtype{};
   std::vector<std::int64_t> shape{};
   std::span<const std::byte> bytes{};
@@ -35,7 +37,7 @@ struct TensorView {
 using TensorViews = std::map<std::string, TensorView>;
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-struct Safetensors {
+struct LOCKSTEP_API Safetensors {
   TensorViews tensors{};           ///< in the order of their names
   SafetensorsMetadata metadata{};  ///< without the checksums
   /// All contents of the file were verified against checksums. Files of other programs have none.
@@ -43,32 +45,32 @@ struct Safetensors {
 };
 
 /// Bytes of one element of `dtype`; 0 if safetensors has no such type.
-std::size_t safetensors_element_bytes(std::string_view dtype);
+LOCKSTEP_API std::size_t safetensors_element_bytes(std::string_view dtype);
 
 /// The tensors in `bytes`, as views that live as long as `bytes`. Throws a CheckpointError that
 /// begins with `name` if the header is not the JSON above, repeats a key or names an unknown type;
 /// if offsets overlap, leave holes, or do not end at the end of the file; if a size contradicts a
 /// shape; or if a checksum does not match. A file with checksums is read completely.
-Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
+LOCKSTEP_API Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
 /// The file's content, with checksums. Throws a CheckpointError if a view's bytes contradict its
 /// type and shape, a tensor is called "__metadata__", a key of `metadata` is one of the above, or
 /// the header becomes larger than readers allow. Tensors are ordered by descending element size,
 /// then name, as in the reference implementation, so that all are aligned.
-std::string serialize_safetensors(const TensorViews& tensors,
-                                  const SafetensorsMetadata& metadata = {});
+LOCKSTEP_API std::string serialize_safetensors(const TensorViews& tensors,
+                                               const SafetensorsMetadata& metadata = {});
 
 /// The content of serialize_safetensors() in pieces, without a copy of the tensors.
-struct SafetensorsPieces {
+struct LOCKSTEP_API SafetensorsPieces {
   std::string head{};                              ///< the length of the header and the header
   std::vector<std::span<const std::byte>> data{};  ///< the views' bytes, in file order
 };
-SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
-                                     const SafetensorsMetadata& metadata = {});
+LOCKSTEP_API SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
+                                                  const SafetensorsMetadata& metadata = {});
 
 /// Writes serialize_safetensors() atomically: readers see the old file or the new one. Throws a
 /// DataError if the file cannot be written.
-void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
-                       const SafetensorsMetadata& metadata = {});
+LOCKSTEP_API void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
+                                    const SafetensorsMetadata& metadata = {});
 
 }  // namespace lockstep

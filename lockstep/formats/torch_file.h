@@ -21,13 +21,14 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/pickle.h>
 
 namespace lockstep {
 
 /// A tensor over memory that it does not own. The element with the indices i lies in `storage` at
 /// offset + sum(i * strides). All elements lie within the storage.
-struct TorchTensor {
+struct LOCKSTEP_API TorchTensor {
   std::string dtype{};  ///< a type of safetensors.h: "F32", "BF16", "I64", "BOOL", ...
   std::vector<std::int64_t> shape{};
   std::vector<std::int64_t> strides{};  ///< in elements; 0 for an expanded dimension
@@ -47,7 +48,7 @@ using TorchTensors = std::vector<std::pair<std::string, TorchTensor>>;
 inline constexpr std::uint64_t kExpandedBytesOfAnyFile = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kExpandedBytesPerByte = 64;
 
-struct TorchFile {
+struct LOCKSTEP_API TorchFile {
   /// The value that torch.load would return. Its tensors are in `tensors`, with their memory.
   PickleRef content{};
   /// Every tensor in `content`. Its name consists of the keys and indices that lead to it, joined
@@ -60,7 +61,7 @@ struct TorchFile {
 };
 
 /// Whether `bytes` begins like a file of torch.save.
-bool is_torch_file(std::span<const std::byte> bytes);
+LOCKSTEP_API bool is_torch_file(std::span<const std::byte> bytes);
 
 /// The content of `bytes`, as views that live as long as `bytes`. Throws a CheckpointError that
 /// begins with `name` if the file is truncated or damaged; if its pickle names anything that does
@@ -68,16 +69,16 @@ bool is_torch_file(std::span<const std::byte> bytes);
 /// or sparse, or has the name of another one; if tensors repeat their elements more often than the
 /// limits above allow; or for big-endian files and TorchScript archives. Memory is proportional to
 /// the size of the pickle, without the tensors.
-TorchFile parse_torch_file(std::span<const std::byte> bytes, std::string_view name);
+LOCKSTEP_API TorchFile parse_torch_file(std::span<const std::byte> bytes, std::string_view name);
 
 /// The content of a file that torch.load reads as an OrderedDict of `tensors`, in their order. Each
 /// storage is written once and completely. Throws a CheckpointError if two tensors have one name or
 /// view the same storage as different types, a name is not UTF-8, or a tensor violates the
 /// conditions of TorchTensor or exceeds the limits above.
-std::string serialize_torch_file(const TorchTensors& tensors);
+LOCKSTEP_API std::string serialize_torch_file(const TorchTensors& tensors);
 
 /// Writes such a file to `path` atomically, without a copy in memory: readers see the old file or
 /// the new one. Throws a DataError if the file cannot be written.
-void write_torch_file(const std::filesystem::path& path, const TorchTensors& tensors);
+LOCKSTEP_API void write_torch_file(const std::filesystem::path& path, const TorchTensors& tensors);
 
 }  // namespace lockstep

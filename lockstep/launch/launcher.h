@@ -16,6 +16,7 @@
 #include <string>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -28,7 +29,7 @@ enum class RankOutput {
   kLabelled,  ///< All output is merged by whole lines, each prefixed with its rank: "[rank 1] ".
 };
 
-struct LaunchOptions {
+struct LOCKSTEP_API LaunchOptions {
   int nproc_per_node = 1;         ///< 1 to 1024
   std::uint16_t master_port = 0;  ///< Port of the meeting point; 0 takes a free one (on one host).
   /// Time between SIGTERM (or the signal that interrupts the run) and SIGKILL for the ranks.
@@ -58,7 +59,7 @@ struct LaunchOptions {
   Milliseconds join_timeout{0};
 };
 
-struct LaunchResult {
+struct LOCKSTEP_API LaunchResult {
   /// 0 on success; the code of the first failing rank (1, or 2 for a ConfigError; see ranks_exec);
   /// 128 + signal if interrupted.
   int exit_code = 0;
@@ -85,11 +86,12 @@ struct LaunchResult {
 /// earlier OpenMP region makes the ranks hang. Throws a ConfigError for invalid options, a busy
 /// port, and several hosts without LOCKSTEP_SECRET (except on loopback), and an Error if the system
 /// refuses more processes.
-LaunchResult launch_ranks(const LaunchOptions& options, const std::function<void()>& rank_main);
+LOCKSTEP_API LaunchResult launch_ranks(const LaunchOptions& options,
+                                       const std::function<void()>& rank_main);
 
 /// Called by a rank after init_process_group() (see LaunchOptions::join_timeout). No-op in a
 /// process that launch_ranks() did not start.
-void joined_group();
+LOCKSTEP_API void joined_group();
 
 }  // namespace lockstep
 

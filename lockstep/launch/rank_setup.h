@@ -1,4 +1,4 @@
-// The preparation of a rank before it touches a tensor.
+// Prepares the process of a rank before it creates its first tensor.
 #pragma once
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
@@ -8,17 +8,19 @@ namespace lockstep {
 /// Prepares this process to be `worker`: pins it to its share of the processors, prefixes its log
 /// lines with its rank, and keeps glibc's malloc from returning memory to the kernel after every
 /// training step. Returns the number of compute threads that the rank should use: `threads` if it
-/// is positive, else its share of the processors, at least 1.
+/// is positive, otherwise the rank's share of the processors, at least 1.
 ///
-/// Under Slurm, Open MPI and PMI the process is not pinned, because they bind ranks by their own
-/// rules. Call it before the first OpenMP region: threads inherit the processors of their creator.
+/// Under Slurm, Open MPI and PMI the process is not pinned, because these launchers bind ranks
+/// themselves. Call it before the first OpenMP region: threads inherit the CPU affinity of the
+/// thread that creates them.
 int prepare_rank(const WorkerEnvironment& worker, int threads = 0);
 
-/// As above, for rank `local_rank` of `local_world_size` ranks on this one host.
+/// Likewise, for rank `local_rank` of a group of `local_world_size` ranks that are all on this
+/// host.
 int prepare_rank(int local_rank, int local_world_size, int threads = 0);
 
-/// The processors that the ranks of `worker`'s host may use together. Call it before
-/// prepare_rank(), which leaves a rank its own share.
+/// The number of processors that all ranks on `worker`'s host may use together. Call it before
+/// prepare_rank(), which restricts this process to its own share.
 int processors_of_host(const WorkerEnvironment& worker);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Supervises the ranks of one host until the last has ended.
+// Supervises the ranks of one host until the last of them has ended.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ namespace lockstep {
 struct RankProcess {
   int rank = 0;
   pid_t pid = -1;
-  int report_fd = -1;  ///< Read end of its pipe, owned by the launcher.
+  int report_fd = -1;  ///< Read end of the pipe for its failure report, owned by the launcher.
 
   // Set once the rank has ended:
   bool ended = false;
@@ -29,15 +29,19 @@ struct RankProcess {
   std::optional<FailureReport> report;
 
   bool failed() const { return ended && wait_status != 0; }
-  /// The time of its report, which is earlier than the time of its end.
+  /// When the rank failed: the time in its report, which is earlier than its end; without a report,
+  /// the time of its end.
   Clock::time_point failed_at() const { return report ? report->when : ended_at; }
 };
 
-/// Runs until all ranks have ended. Normally they end on their own. When one fails, the others get
-/// SIGTERM; when a signal asks to stop, all ranks get that signal. Ranks that are left after
-/// `grace` get SIGKILL. With `ranks_exec` all this also applies to every process that ranks have
-/// started. When the process `launcher`, our parent, is gone, all get SIGKILL at once; `launcher`
-/// is 0 if this process is the launcher itself.
+/// Waits until all ranks have ended, normally on their own. When a rank fails or does not join its
+/// group in time, the others get SIGTERM. When a signal asks this process to stop, all ranks get
+/// that signal. Ranks that are still running after LaunchOptions::grace, or when another such
+/// signal arrives, get SIGKILL. With LaunchOptions::ranks_exec, all this also applies to every
+/// process that the ranks have started.
+///
+/// `launcher` is the process ID of the launcher if that is this process's parent, and 0 if this
+/// process is the launcher itself. When the parent is gone, all ranks get SIGKILL immediately.
 class Supervisor {
  public:
   Supervisor(std::vector<RankProcess>& ranks, const Arrivals& arrivals, SignalInbox& inbox,
@@ -51,13 +55,14 @@ class Supervisor {
         launcher_(launcher) {}
 
   LaunchResult run();
-  /// Ends all ranks at once, without asking for reasons.
+  /// Sends SIGKILL to all ranks that are still running, and waits up to a second for their end.
   void kill_all();
 
  private:
   bool all_ended() const;
-  bool nothing_runs() const;  ///< no process that has to end
-  bool is_abandoned() const;  ///< The launcher is gone.
+  /// Whether all ranks have ended, and with ranks_exec also the processes that they started.
+  bool nothing_runs() const;
+  bool is_abandoned() const;  ///< Whether the parent, `launcher`, is gone.
   void reap();
   void reap_orphans();
   void receive(Milliseconds timeout);
@@ -80,13 +85,14 @@ class Supervisor {
   const Milliseconds join_timeout_;
   const bool ranks_exec_;
   const pid_t launcher_;
-  int stop_signal_ = 0;       ///< The first signal that asked to stop.
-  bool sent_to_all_ = false;  ///< The ranks have got it too.
-  bool hurry_ = false;        ///< The user asks (again) while stopping.
-  std::optional<Clock::time_point> stopped_at_;
-  Clock::duration waited_{0};  ///< Wait for the ranks' end, without time while we were stopped.
-  std::string late_text_;      ///< Which ranks did not join in time; empty if all did.
-  int first_late_ = -1;
+  int stop_signal_ = 0;       ///< The first signal that asked this process to stop; 0: none.
+  bool sent_to_all_ = false;  ///< Whether the terminal sent it to the ranks, too (Ctrl-C).
+  bool hurry_ = false;        ///< Whether another such signal came while the ranks were stopping.
+  std::optional<Clock::time_point> stopped_at_;  ///< When this process told the ranks to stop.
+  /// How long run() has waited, excluding time for which this process itself was suspended.
+  Clock::duration waited_{0};
+  std::string late_text_;  ///< Names the ranks that did not join in time; empty if all did.
+  int first_late_ = -1;    ///< The first of them; -1: none.
 };
 
 }  // namespace lockstep

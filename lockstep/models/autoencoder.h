@@ -9,13 +9,15 @@
 
 #include <torch/nn.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Encoder: conv 5x5 3->8, ReLU, max-pool 4, conv 5x5 8->16, ReLU, max-pool 5. Decoder: transposed
 /// conv 5x5 16->8 with stride 5, ReLU, transposed conv 5x5 8->3 with stride 4. Parameters have the
 /// names, the order and the initialisation of the same nn.Sequential modules in Python: encoder.0,
 /// encoder.3, decoder.0, decoder.2. clone() copies it. Not thread-safe, like every module.
-class AutoencoderImpl : public torch::nn::Cloneable<AutoencoderImpl> {
+class LOCKSTEP_API AutoencoderImpl : public torch::nn::Cloneable<AutoencoderImpl> {
  public:
   AutoencoderImpl();
 

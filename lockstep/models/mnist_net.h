@@ -3,9 +3,11 @@
 
 #include <torch/nn.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
-struct MnistNetOptions {
+struct LOCKSTEP_API MnistNetOptions {
   bool dropout = true;  ///< If off, the same network without its two dropout layers.
   /// If on, convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. If
   /// off, LibTorch's operations run one by one, as in the Python script. The results agree to
@@ -16,7 +18,7 @@ struct MnistNetOptions {
 /// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
 /// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, order and
 /// initialisation of the Python example: conv1, conv2, fc1, fc2. clone() copies it.
-class MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
+class LOCKSTEP_API MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
  public:
   explicit MnistNetImpl(MnistNetOptions options = {});
 

@@ -10,6 +10,7 @@
 
 #include <torch/nn.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/models/mnist_net.h>
 
 namespace lockstep {
@@ -17,7 +18,7 @@ namespace lockstep {
 /// Layers of an MnistNet from one cut to the next. Shares them with the net, under their names in
 /// the net, and keeps the net alive. Not thread-safe, like every module; different stages may be
 /// used at once.
-class MnistStageImpl : public torch::nn::Module {
+class LOCKSTEP_API MnistStageImpl : public torch::nn::Module {
  public:
   /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). Made by mnist_stages().
   MnistStageImpl(const MnistNet& net, int first, int end);
@@ -41,6 +42,6 @@ TORCH_MODULE(MnistStage);
 /// Cuts `net` into `count` stages. Every stage but the last has one layer: the two convolutions
 /// take nearly all of the time, and the first cut separates them. The results are bitwise those of
 /// the net. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
-std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
+LOCKSTEP_API std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 
 #include <torch/nn.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 enum class ResNetBlock {
@@ -20,7 +22,7 @@ enum class ResNetStem {
   kCifar,     ///< for 32x32 images: 3x3 stride 1, no pooling
 };
 
-struct ResNetOptions {
+struct LOCKSTEP_API ResNetOptions {
   ResNetBlock block = ResNetBlock::kBasic;
   std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  ///< blocks in each of the four stages
   ResNetStem stem = ResNetStem::kImageNet;
@@ -29,7 +31,7 @@ struct ResNetOptions {
 
 /// Not thread-safe, like every module. The same generator state gives the same weights as
 /// torchvision. clone() copies it.
-class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
+class LOCKSTEP_API ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
  public:
   /// ConfigError unless every stage has a block and there is a class.
   explicit ResNetImpl(const ResNetOptions& options = {});
@@ -53,8 +55,11 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
 };
 TORCH_MODULE(ResNet);
 
-ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
-ResNet resnet34(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
-ResNet resnet50(ResNetStem stem = ResNetStem::kImageNet, std::int64_t num_classes = 1000);
+LOCKSTEP_API ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet,
+                             std::int64_t num_classes = 1000);
+LOCKSTEP_API ResNet resnet34(ResNetStem stem = ResNetStem::kImageNet,
+                             std::int64_t num_classes = 1000);
+LOCKSTEP_API ResNet resnet50(ResNetStem stem = ResNetStem::kImageNet,
+                             std::int64_t num_classes = 1000);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep {
@@ -17,22 +18,22 @@ namespace lockstep {
 /// widest type of the gradients, and at least float32: PyTorch's is infinite if all are float16 and
 /// it exceeds 65,504. A tensor that occurs several times, like a tied weight in C++'s
 /// Module::parameters(), counts once, here and in the two functions below.
-torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type = 2,
-                              bool error_if_nonfinite = false);
+LOCKSTEP_API torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
+                                           double norm_type = 2, bool error_if_nonfinite = false);
 
 /// The two halves of clip_grad_norm_(), for gradients that are not in .grad or are divided among
 /// ranks: the total norm of `tensors` (zero for none), and the scaling of gradients given the total
 /// norm. The norm of a sparse gradient is that of its coalesced form. Neither function coalesces
 /// the gradient itself.
-torch::Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
-                             bool error_if_nonfinite = false);
-void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
-                           const torch::Tensor& total_norm);
+LOCKSTEP_API torch::Tensor get_total_norm(const Tensors& tensors, double norm_type = 2,
+                                          bool error_if_nonfinite = false);
+LOCKSTEP_API void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
+                                        const torch::Tensor& total_norm);
 
 /// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. ConfigError,
 /// with nothing changed, unless `clip_value` is positive, and for a sparse gradient.
-void clip_grad_value_(const Tensors& parameters, double clip_value);
+LOCKSTEP_API void clip_grad_value_(const Tensors& parameters, double clip_value);
 /// As above, for dense gradients that are not in .grad.
-void clip_grads_by_value_(const Tensors& gradients, double clip_value);
+LOCKSTEP_API void clip_grads_by_value_(const Tensors& gradients, double clip_value);
 
 }  // namespace lockstep

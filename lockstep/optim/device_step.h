@@ -3,12 +3,14 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// An UpdateRule that gets these tensors reads them on the device when the step runs. A CUDA graph
 /// can therefore replay the launches of one step for all later ones, and the host never waits. All
 /// tensors have one element and are on the parameters' device.
-struct DeviceStep {
+struct LOCKSTEP_API DeviceStep {
   /// See lr_type().
   torch::Tensor lr{};
   /// Number of this step, from 1: float32. Undefined if the rule does not count steps.

@@ -15,6 +15,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep {
@@ -22,12 +23,12 @@ namespace lockstep {
 /// The addresses of each parameter and its gradient; null for a gradient that is undefined or
 /// sparse.
 using Addresses = std::vector<const void*>;
-Addresses addresses_of(const Tensors& parameters);
+LOCKSTEP_API Addresses addresses_of(const Tensors& parameters);
 
 /// Finds the runs by address. Memory between two parameters, or after the last one, is included
 /// only if it is less than 64 bytes of zeros within one storage on the CPU, for the parameters and
 /// for the gradients. Shares and holds the memory of both. Not thread-safe.
-class FlatRuns {
+class LOCKSTEP_API FlatRuns {
  public:
   /// Parameters without a gradient are in no run.
   explicit FlatRuns(const Tensors& parameters);

@@ -21,11 +21,12 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
 namespace lockstep {
 
-struct GradScalerOptions {
+struct LOCKSTEP_API GradScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;     ///< after `growth_interval` consecutive steps without overflow
   double backoff_factor = 0.5;  ///< after a step with an overflow
@@ -39,7 +40,7 @@ struct GradScalerOptions {
 /// steps without communication. An optimizer whose ranks have different gradients, such as
 /// ZeroRedundancyOptimizer, provides reduce_found_inf(), with which its ranks agree; for others see
 /// reduce_found_inf_with().
-class GradScaler {
+class LOCKSTEP_API GradScaler {
  public:
   using FoundInfReduction = std::function<void(torch::Tensor& found_inf)>;
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
@@ -13,10 +14,10 @@ namespace lockstep {
 /// Returns `groups` with each parameter once, under its first name. ConfigError if there is no
 /// group, the options are of different optimizers, a parameter is in two groups, or two parameters
 /// have the same name.
-std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
+LOCKSTEP_API std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
 /// The update rules of the groups and their learning rates. Not thread-safe.
-class GroupRules {
+class LOCKSTEP_API GroupRules {
  public:
   /// ConfigError for invalid options.
   explicit GroupRules(const std::vector<ParameterGroup>& groups);

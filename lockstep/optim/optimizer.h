@@ -15,6 +15,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/group_rules.h>
 #include <lockstep/optim/group_step.h>
 #include <lockstep/optim/parameter_groups.h>
@@ -31,7 +32,7 @@ namespace lockstep {
 /// momentum and weight decay. Make the optimizer after moving the module to its device. Parameters
 /// in memory that ranks share (DistributedDataParallel's kShared) need ZeroRedundancyOptimizer:
 /// with this class every rank would step them, which is not detected. Not thread-safe.
-class Optimizer {
+class LOCKSTEP_API Optimizer {
  public:
   /// ConfigError for invalid options and for a parameter with holes in its memory.
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);

@@ -6,16 +6,18 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
-struct SgdOptions {
+struct LOCKSTEP_API SgdOptions {
   double lr = 0.01;
   double momentum = 0;
   double weight_decay = 0;  ///< L2 penalty added to the gradient, not decoupled
   bool nesterov = false;    ///< requires momentum
 };
 
-struct AdamOptions {
+struct LOCKSTEP_API AdamOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -24,7 +26,7 @@ struct AdamOptions {
   bool amsgrad = false;
 };
 
-struct AdamWOptions {
+struct LOCKSTEP_API AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -36,14 +38,14 @@ struct AdamWOptions {
 using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
 
 /// "sgd", "adam", "adamw".
-const std::vector<std::string>& optimizer_names();
+LOCKSTEP_API const std::vector<std::string>& optimizer_names();
 
 /// PyTorch's defaults of the optimizer of this name; ConfigError for another name.
-OptimizerOptions default_optimizer(const std::string& name);
+LOCKSTEP_API OptimizerOptions default_optimizer(const std::string& name);
 
 /// Text that keeps all bits of `value`: equal bits give equal texts.
-std::string exact_text(double value);
+LOCKSTEP_API std::string exact_text(double value);
 /// The options as exact text by name: {"optimizer", "sgd"}, {"lr", "0.1"}, ...
-std::map<std::string, std::string> to_settings(const OptimizerOptions& options);
+LOCKSTEP_API std::map<std::string, std::string> to_settings(const OptimizerOptions& options);
 
 }  // namespace lockstep

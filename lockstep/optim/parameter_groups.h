@@ -16,6 +16,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/options.h>
 
 namespace lockstep {
@@ -23,13 +24,13 @@ namespace lockstep {
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 /// Parameters, with the names that their state has in a checkpoint, and their options.
-struct ParameterGroup {
+struct LOCKSTEP_API ParameterGroup {
   NamedTensors parameters = {};
   OptimizerOptions options = {};
 };
 
 /// The parameters of `module` that require a gradient, each once, under its first name.
-NamedTensors trainable_parameters(const torch::nn::Module& module);
+LOCKSTEP_API NamedTensors trainable_parameters(const torch::nn::Module& module);
 
 /// Returns the options of one parameter. All results must be options of one optimizer.
 using OptionsOfParameter =
@@ -37,7 +38,7 @@ using OptionsOfParameter =
 
 /// Groups the trainable parameters of `module`, each once, by equal options; calls `options_of`
 /// once per parameter. The groups are in the order in which their options first occurred.
-std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,
-                                             const OptionsOfParameter& options_of);
+LOCKSTEP_API std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,
+                                                          const OptionsOfParameter& options_of);
 
 }  // namespace lockstep

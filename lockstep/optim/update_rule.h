@@ -8,6 +8,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/device_step.h>
 #include <lockstep/optim/options.h>
 
@@ -17,7 +18,7 @@ using Tensors = std::vector<torch::Tensor>;
 
 /// Works element by element: parameters may be passed individually, as flat buckets or as slices of
 /// these, with bitwise equal results. Not thread-safe.
-class UpdateRule {
+class LOCKSTEP_API UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
@@ -50,6 +51,6 @@ class UpdateRule {
 };
 
 /// ConfigError for invalid options.
-std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
+LOCKSTEP_API std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
 }  // namespace lockstep

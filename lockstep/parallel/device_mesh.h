@@ -13,16 +13,17 @@
 #include <vector>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct MeshDimension {
+struct LOCKSTEP_API MeshDimension {
   std::string name{};
   int size = 1;
 };
 
 /// A value type; copies share the groups. As thread-safe as ProcessGroup.
-class DeviceMesh {
+class LOCKSTEP_API DeviceMesh {
  public:
   /// Collective. Makes a group along each dimension (ProcessGroup::split()). ConfigError, on every
   /// rank, if there is no dimension, if a name is empty or repeated, if a size is below 1, if the

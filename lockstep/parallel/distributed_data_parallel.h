@@ -26,6 +26,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/wrapped_module.h>
 #include <lockstep/parallel/ddp/ddp_statistics.h>
 #include <lockstep/parallel/ddp/module_buffers.h>
@@ -36,7 +37,7 @@
 namespace lockstep {
 
 /// All ranks must give the same options.
-struct DdpOptions {
+struct LOCKSTEP_API DdpOptions {
   double bucket_cap_mb = 25;       ///< MiB of gradients at which a bucket is full
   double first_bucket_cap_mb = 1;  ///< MiB in the first bucket, so that communication starts early
   /// Copies rank 0's buffers to all ranks before each forward, unless the graph of an earlier
@@ -63,7 +64,7 @@ struct DdpOptions {
 /// The part that does not depend on the module's type. Holds the module's parameters, and a
 /// reference to the module, which must outlive the last call of before_forward(). The destructor
 /// removes the hooks and does not communicate. Not thread-safe.
-class DdpCore {
+class LOCKSTEP_API DdpCore {
  public:
   /// Collective. ConfigError, on every rank, if the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});

@@ -17,6 +17,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 
 namespace lockstep {
@@ -35,7 +36,7 @@ enum class JoinMode {
 /// One pass over the data. All ranks use it alike, with one forward and one backward per step.
 /// Holds a reference to `ddp`, which must outlive it. Not thread-safe. Each step exchanges one
 /// number more than a step without Join.
-class Join {
+class LOCKSTEP_API Join {
  public:
   /// ConfigError for kWeighted with DdpOptions::sync_batch_norm, whose forward needs all ranks.
   Join(DdpCore& ddp, JoinMode mode);

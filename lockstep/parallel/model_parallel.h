@@ -16,6 +16,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
 
 namespace lockstep {
@@ -27,7 +28,7 @@ namespace lockstep {
 /// share a layer, parameters() lists its tensors once for each of them; give LibTorch's optimizers
 /// `distinct(model.parameters())` (lockstep/optim/distinct.h). Activations are copied on the
 /// current streams, because there is nothing that the copy could run beside. Not thread-safe.
-class ModelParallel : public torch::nn::Module {
+class LOCKSTEP_API ModelParallel : public torch::nn::Module {
  public:
   /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError if there is no
   /// stage, if the numbers of stages and devices differ, if a device does not exist, or if stages

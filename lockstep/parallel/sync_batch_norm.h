@@ -15,12 +15,13 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
 /// Synchronises the batch normalisations that it was made for, as long as it lives. Movable. Must
 /// not be destroyed during their forward.
-class SyncBatchNorm {
+class LOCKSTEP_API SyncBatchNorm {
  public:
   ~SyncBatchNorm();
   SyncBatchNorm(SyncBatchNorm&&) noexcept;
@@ -42,7 +43,8 @@ class SyncBatchNorm {
 /// (affine), because its calls cannot be told from those of others. A separate group
 /// (group.new_group) lets them overtake other collectives. LibTorch's own modules reject an input
 /// with just one value per channel on a rank before it gets here.
-[[nodiscard]] SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module, ProcessGroup group);
+[[nodiscard]] LOCKSTEP_API SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module,
+                                                                ProcessGroup group);
 
 /// One synchronised normalisation, like torch.nn.functional.batch_norm in training. Collective.
 /// `input` is [N, C, ...]; N may differ between the ranks and may be 0. `weight`, `bias` and the
@@ -52,9 +54,10 @@ class SyncBatchNorm {
 /// differentiated again, any number of times (gradient penalties); it and the backward through it
 /// are collective like the first. ConfigError if all ranks together have at most one value per
 /// channel.
-torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight,
-                              const torch::Tensor& bias, const torch::Tensor& running_mean,
-                              const torch::Tensor& running_var, double momentum, double eps,
-                              const ProcessGroup& group);
+LOCKSTEP_API torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight,
+                                           const torch::Tensor& bias,
+                                           const torch::Tensor& running_mean,
+                                           const torch::Tensor& running_var, double momentum,
+                                           double eps, const ProcessGroup& group);
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 
@@ -45,7 +46,7 @@ class ShardedStep;
 /// ranks.
 ///
 /// Not thread-safe. Errors are the group's; after an error in step() the parameters are undefined.
-class ZeroRedundancyOptimizer {
+class LOCKSTEP_API ZeroRedundancyOptimizer {
  public:
   /// Call it before the first backward; it becomes the communication hook of `core`, which must
   /// outlive it and averages no gradients once it is gone. `module` is the one that `core` wraps

@@ -58,7 +58,8 @@ Recipe classify_recipe(const RecipeChoices& choices) {
   // The mean and deviation of ImageNet's images, on which the published weights were trained.
   const Normalize normalize = {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
   return {.name = "classify",
-          .summary = "any folder of images in classes, ResNet-18, 34 or 50 (--model)",
+          .summary =
+              "any folder with a subfolder of images for each class, ResNet-18, 34 or 50 (--model)",
           .defaults = {.global_batch = 64,
                        .max_epochs = 30,
                        .optimizer = SgdOptions{.lr = 0.025, .momentum = 0.9, .weight_decay = 1e-4},

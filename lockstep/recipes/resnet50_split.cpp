@@ -28,7 +28,7 @@ Recipe resnet50_split_recipe() {
   return {.name = "resnet50-split",
           .summary =
               "generated 128x128 images, or a folder with train/ and val/, ResNet-50 (25 million "
-              "parameters), in stages with --strategy pipeline",
+              "parameters), divided into stages with --strategy pipeline",
           .defaults = {.global_batch = 120,
                        .max_epochs = 3,
                        .optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4},

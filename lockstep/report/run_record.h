@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/listener.h>
 
 namespace lockstep {
 
 /// Facts about a run that its events do not contain.
-struct RunOrigin {
+struct LOCKSTEP_API RunOrigin {
   /// {"lockstep", "0.1.0"}, {"commit", "4ec0fe713eba"}, {"libtorch", "2.13.0"}
   std::map<std::string, std::string> versions{};
   std::string command{};  ///< as typed
@@ -25,7 +26,7 @@ struct RunOrigin {
 /// and "command". The file is replaced atomically when the run begins, after each epoch and at its
 /// end, so that a killed run leaves its results so far. A resumed run keeps the earlier epochs of
 /// the file. A new run removes the trace.json of an earlier one.
-class RunRecord final : public Listener {
+class LOCKSTEP_API RunRecord final : public Listener {
  public:
   /// `goes_on`: whether the run resumes one of this folder.
   RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
@@ -49,6 +50,6 @@ class RunRecord final : public Listener {
 
 /// The words of this process's command line, separated by blanks, with quotes around words that a
 /// shell would split. Empty if /proc is missing.
-std::string command_line();
+LOCKSTEP_API std::string command_line();
 
 }  // namespace lockstep

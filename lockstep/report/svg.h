@@ -1,4 +1,5 @@
-// Helpers for the program's pictures: self-contained SVG that is legible on light and dark screens.
+// Helpers for the program's pictures: self-contained SVG that is legible on light and dark
+// backgrounds.
 #pragma once
 
 #include <cstddef>

@@ -6,10 +6,11 @@
 #include <string>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct Terminal {
+struct LOCKSTEP_API Terminal {
   bool interactive = false;  ///< whether a line can be redrawn
   bool color = false;
   bool unicode = false;
@@ -19,10 +20,10 @@ struct Terminal {
 
 /// The terminal behind a descriptor. Not interactive if it is a file or a pipe, or if TERM is
 /// "dumb". No colour if NO_COLOR is set; Unicode if the locale's variables say UTF-8.
-Terminal detect_terminal(int fd);
+LOCKSTEP_API Terminal detect_terminal(int fd);
 
 /// A bar of `width` columns, filled to `fraction` (0 to 1).
-std::string draw_bar(double fraction, int width, const Terminal& terminal);
+LOCKSTEP_API std::string draw_bar(double fraction, int width, const Terminal& terminal);
 
 /// The columns of a useful bar, and the minimum time between redraws of a line.
 inline constexpr int kWidestBar = 40;
@@ -32,8 +33,8 @@ inline constexpr Milliseconds kBetweenDrawings{100};
 /// "name ━━━━──── amount", cut to the terminal's columns; without the bar if the fraction is
 /// unknown or there is no room. The last column stays free, because writing to it would wrap the
 /// line in some terminals.
-std::string bar_line(const std::string& name, std::optional<double> fraction,
-                     const std::string& amount, const Terminal& terminal);
+LOCKSTEP_API std::string bar_line(const std::string& name, std::optional<double> fraction,
+                                  const std::string& amount, const Terminal& terminal);
 
 /// Control sequence that returns to the start of the line and clears it.
 inline constexpr const char* kClearLine = "\r\x1b[K";

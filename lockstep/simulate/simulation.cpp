@@ -131,9 +131,14 @@ SimulationOptions with(const SimulationOptions& options, const auto& change) {
 
 }  // namespace
 
+const std::vector<std::string>& simulated_strategy_names() {
+  static const std::vector<std::string> names = {"ddp", "zero1"};
+  return names;
+}
+
 void validate(const SimulationOptions& options, const std::string& where) {
   const OptionCheck check(where);
-  check.one_of("--strategy", options.strategy, {"ddp", "zero1"});
+  check.one_of("--strategy", options.strategy, simulated_strategy_names());
   check.one_of("--algorithm", options.algorithm, all_reduce_names());
   check.in_range("--ranks-per-host", options.ranks_per_host, 1, 1024);
   check.positive("bytes_factor", options.bytes_factor);

@@ -17,8 +17,11 @@
 
 namespace lockstep {
 
+/// The strategies whose steps can be predicted.
+const std::vector<std::string>& simulated_strategy_names();
+
 struct SimulationOptions {
-  std::string strategy = "ddp";    ///< "ddp" or "zero1"
+  std::string strategy = "ddp";    ///< one of simulated_strategy_names()
   std::string algorithm = "auto";  ///< algorithm of the all-reduce; all_reduce_names()
   int ranks_per_host = 1;
   std::optional<BucketSizes> buckets{};  ///< empty: the buckets of the profile

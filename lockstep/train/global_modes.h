@@ -4,11 +4,12 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/optimization/matmul_precision.h>
 
 namespace lockstep {
 
-struct GlobalModeOptions {
+struct LOCKSTEP_API GlobalModeOptions {
   /// Operations without a deterministic implementation throw, and cuDNN does not choose algorithms
   /// by speed (torch.use_deterministic_algorithms).
   bool deterministic = false;
@@ -24,7 +25,7 @@ struct GlobalModeOptions {
 
 /// Sets the modes for its lifetime and restores the previous ones afterwards. Modes that the
 /// options leave out do not change. Affects all threads of the process.
-class GlobalModes {
+class LOCKSTEP_API GlobalModes {
  public:
   explicit GlobalModes(const GlobalModeOptions& options);
   ~GlobalModes();

@@ -167,7 +167,7 @@ RunReport Trainer::fit(Task& task, Loader& train_loader,
   run_failed(error);
   throw;
 } catch (...) {
-  run_failed(Error("an exception that is no std::exception"));
+  run_failed(Error(kForeignException));
   throw;
 }
 

@@ -19,6 +19,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/options.h>
@@ -39,7 +40,7 @@ namespace lockstep {
 class StepGraph;
 
 /// Names and meanings follow Lightning where it has the option.
-struct TrainerOptions {
+struct LOCKSTEP_API TrainerOptions {
   // --- How long the run is ---
   std::int64_t max_epochs = 1;  ///< at most 1e9
   /// Minimum number of epochs, regardless of max_time_seconds and early_stopping.
@@ -157,7 +158,7 @@ struct TrainerOptions {
 
 /// Not thread-safe. An exception of fit() ends the run and aborts its group, whose other ranks get
 /// the reason. The Strategy decides how a step is computed: see strategy.h.
-class Trainer {
+class LOCKSTEP_API Trainer {
  public:
   using LoaderFactory = std::function<std::shared_ptr<Loader>()>;
 

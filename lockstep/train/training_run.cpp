@@ -12,9 +12,9 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/distinct.h>
-#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/global_modes.h>
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/optimization/step_seed.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/training_run.h>
 
 namespace lockstep {

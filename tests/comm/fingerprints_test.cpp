@@ -82,7 +82,7 @@ TEST_P(Differences, EndAllRanksWithTheSameWords) {
     fingerprints.compare(17, rank == 1 ? GetParam().second : GetParam().first, {});
   });
   for (const auto& error : errors) {
-    EXPECT_EQ(error, lockstep::str("the ranks do not call the same: ", GetParam().text));
+    EXPECT_EQ(error, lockstep::str("the ranks call different operations: ", GetParam().text));
   }
 }
 

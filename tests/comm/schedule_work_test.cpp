@@ -4,7 +4,7 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/algorithms/schedule_work.h>
-#include <lockstep/comm/backends/c10d/reduction.h>
+#include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/kernels/reduce.h>
 #include <tests/comm/backends/loopback_backend.h>
@@ -319,32 +319,31 @@ TEST(MessageTag, OfACollectiveIsNegativeAndReturnsLate) {
   EXPECT_LT(value(~std::uint64_t{0}), 0);
 }
 
-TEST(ChooseAlgorithm, TakesOursWhereGlooWouldGatherMuch) {
+TEST(ChooseAlgorithm, TakesOursWhereABackendWouldGatherMuch) {
   constexpr std::size_t kLittle = 4096, kMuch = 100'000'000;
+  for (const int ranks : {2, 3, 8}) {
+    EXPECT_EQ(choose_algorithm(/*gathers=*/true, ranks, kMuch),
+              ranks == 2 ? Algorithm::kAllToAll : Algorithm::kRing);
+    EXPECT_EQ(choose_algorithm(/*gathers=*/true, ranks, kLittle), Algorithm::kNative);
+  }
+}
+
+TEST(ChooseAlgorithm, LeavesReductionsThatABackendHasToIt) {
+  for (const std::size_t bytes : {4U, 1U << 20, 1U << 28}) {
+    EXPECT_EQ(choose_algorithm(/*gathers=*/false, 4, bytes), Algorithm::kNative);
+  }
+}
+
+TEST(Gloo, GathersForSmallIntegersAndExtremesOfFloats) {
   for (int type = 0; type < static_cast<int>(DataType::kByte); ++type) {
     for (const ReduceOp op : kOps) {
       const auto data_type = static_cast<DataType>(type);
       if (!why_not_reducible(data_type, op).empty()) continue;
-      const bool reduces =
-          c10d_adapter::library_reduces(c10d_adapter::Library::kGloo, data_type, op);
-      for (const int ranks : {2, 3, 8}) {
-        const auto choice = [&](const char* backend, std::size_t bytes) {
-          return choose_algorithm(backend, ranks, bytes, data_type, op);
-        };
-        EXPECT_EQ(choice("gloo", kMuch) == Algorithm::kNative, reduces)
-            << data_type_name(data_type) << " " << reduce_op_name(op.kind);
-        EXPECT_NE(choice("gloo", kMuch), Algorithm::kAuto);
-        EXPECT_EQ(choice("gloo", kLittle), Algorithm::kNative);
-        EXPECT_EQ(choice("nccl", kMuch), Algorithm::kNative);
-      }
+      const bool is_extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+      EXPECT_EQ(gloo::reduces(data_type, op),
+                data_type != DataType::kInt16 && !(is_extreme && is_floating_point(data_type)))
+          << data_type_name(data_type) << " " << reduce_op_name(op.kind);
     }
-  }
-}
-
-TEST(ChooseAlgorithm, LeavesSharedMemoryToItsOwn) {
-  for (const std::size_t bytes : {4U, 1U << 20, 1U << 28}) {
-    EXPECT_EQ(choose_algorithm("shm", 4, bytes, DataType::kFloat32, ReduceOp::kSum),
-              Algorithm::kNative);
   }
 }
 

@@ -188,16 +188,19 @@ void start_counting() {
 }  // namespace lockstep
 
 // These two functions replace the C library's, also for LibTorch.
-extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size,
-                           char* service, socklen_t service_size, int flags) {
+extern "C" [[gnu::visibility("default")]] int getnameinfo(const sockaddr* address, socklen_t size,
+                                                          char* host, socklen_t host_size,
+                                                          char* service, socklen_t service_size,
+                                                          int flags) {
   if ((flags & NI_NUMERICHOST) == 0) ++lockstep::names_looked_up;
   static const auto real =
       reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));
   return real(address, size, host, host_size, service, service_size, flags | NI_NUMERICHOST);
 }
 
-extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
-                           addrinfo** results) {
+extern "C" [[gnu::visibility("default")]] int getaddrinfo(const char* host, const char* service,
+                                                          const addrinfo* hints,
+                                                          addrinfo** results) {
   static const auto real =
       reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
   // With AI_NUMERICHOST no name is looked up. Without it, a numeric address is not looked up

@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/rendezvous/store_client.h>
 #include <lockstep/comm/store/network.h>
 #include <lockstep/core/clock.h>
@@ -449,7 +449,7 @@ TEST(Gloo, AsksASilentPeersConnectionWithOneReceive) {
   const auto library = c10::make_intrusive<SilentBackend>();
   const auto store = c10::make_intrusive<c10d::HashStore>();
   write_status(*store, 1, "7 3 0 0 is in barrier (operation 3)");
-  const auto backend = c10d_adapter::make(library, store, {.timeout = seconds(1)});
+  const auto backend = gloo::adapt(library, store, {.timeout = seconds(1)});
   auto& watchdog = *backend->watchdog();
   EXPECT_TRUE(eventually(watchdog, [&] { return library->looks >= 3; }));
   EXPECT_EQ(library->receives, 1);

@@ -28,8 +28,9 @@ std::function<int(const char* fresh, const char* path)> exchange_instead;
 }  // namespace lockstep
 
 // Replaces the C library's renameat2(), to simulate file systems that this host does not have.
-extern "C" int renameat2(int from, const char* old_name, int to, const char* new_name,
-                         unsigned int flags) noexcept {
+extern "C" [[gnu::visibility("default")]] int renameat2(int from, const char* old_name, int to,
+                                                        const char* new_name,
+                                                        unsigned int flags) noexcept {
   if ((flags & RENAME_EXCHANGE) != 0 && lockstep::exchange_instead) {
     errno = lockstep::exchange_instead(old_name, new_name);
     return -1;

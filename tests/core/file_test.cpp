@@ -24,7 +24,7 @@ std::function<int(int)> on_fsync;
 }  // namespace
 
 // Replaces the C library's fsync() in this program, so that a test sees what is flushed, and when.
-extern "C" int fsync(int fd) {
+extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
   return on_fsync ? on_fsync(fd) : static_cast<int>(syscall(SYS_fsync, fd));
 }
 

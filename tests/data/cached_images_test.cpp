@@ -222,7 +222,7 @@ TEST(CachedImages, OfDamagedFilesAreReadFromThem) {
   const std::string whole = encode_jpeg({.width = 96, .height = 96});
   folder.write("0/cut.jpg", whole.substr(0, whole.size() / 2));
   const ImageDataset plain = load_image_folder(folder.path());
-  const Box upper{0, 0, 16, 16};
+  const ImageRegion upper{0, 0, 16, 16};
   ImageReader reader;
   plain.read(0, reader);
   const ImageView view = reader.pixels(upper);

@@ -247,8 +247,8 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   ImageReader reader;
   dataset.read(0, reader);
   ASSERT_EQ(reader.shape(), (ImageShape{3, 150, 150}));
-  const Box whole = {0, 0, 150, 150};
-  const Box part = {10, 21, 100, 120};
+  const ImageRegion whole = {0, 0, 150, 150};
+  const ImageRegion part = {10, 21, 100, 120};
   // Images reduced to a half, a quarter and an eighth must still have at least 1.2, 1.3 and 1.5
   // times as many pixels per side as wanted.
   EXPECT_EQ(reader.reduced(whole, 63, 20).view.shape, (ImageShape{3, 150, 150}));
@@ -263,7 +263,7 @@ TEST(ImageFolderOfPhotographs, IsDecodedAtAReducedSizeWhereThatSuffices) {
   const ReducedView covering = reader.reduced(part, 10, 10);
   EXPECT_EQ(covering.factor, 4);
   EXPECT_EQ(covering.view.shape, (ImageShape{3, 26, 31}));
-  EXPECT_EQ(covering.part, (Box{2, 1, 100, 120}));
+  EXPECT_EQ(covering.part, (ImageRegion{2, 1, 100, 120}));
   EXPECT_EQ(reader.pixels(part).shape, (ImageShape{3, 100, 120}));
   load_image_folder(folder).read(0, reader);
   EXPECT_EQ(reader.reduced(part, 10, 10).factor, 1) << "the default is exact";

@@ -53,7 +53,7 @@ struct Differences {
 };
 
 // A random part of the image, at least three quarters of it in each direction.
-Box random_part(const ImageShape& shape, PhiloxStream& random) {
+ImageRegion random_part(const ImageShape& shape, PhiloxStream& random) {
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint32_t>(bound)));
   };
@@ -63,7 +63,7 @@ Box random_part(const ImageShape& shape, PhiloxStream& random) {
 }
 
 // The largest size to which `part` can be resized from an image reduced by `factor`.
-ImageSize largest_from(const Box& part, std::int64_t factor) {
+ImageSize largest_from(const ImageRegion& part, std::int64_t factor) {
   // The required number of reduced pixels for each resized pixel, in tenths.
   const std::int64_t gap = factor == 2 ? 12 : factor == 4 ? 13 : 15;
   const auto side = [&](std::int64_t pixels) {
@@ -73,7 +73,7 @@ ImageSize largest_from(const Box& part, std::int64_t factor) {
 }
 
 // Resizes `part` of the image with both readers and compares the results.
-void compare(ImageReader& reduced, ImageReader& exact, const Box& part, std::int64_t factor,
+void compare(ImageReader& reduced, ImageReader& exact, const ImageRegion& part, std::int64_t factor,
              Differences& differences) {
   const ImageSize size = largest_from(part, factor);
   const ReducedView few = reduced.reduced(part, size.height, size.width);

@@ -30,7 +30,7 @@ using ::testing::StartsWith;
 using Pixels = std::vector<std::uint8_t>;
 
 ImageRegion at_scale(const ImageHeader& header, int eighths) {
-  return {0, 0, jpeg_side(header.width, eighths), jpeg_side(header.height, eighths)};
+  return {0, 0, jpeg_side(header.height, eighths), jpeg_side(header.width, eighths)};
 }
 
 Pixels decode(JpegDecoder& decoder, const ImageRegion& region, int eighths = 8) {
@@ -44,24 +44,24 @@ Pixels decode_whole_jpeg(const std::string& file, const ImageDecoderOptions& opt
   return decode(decoder, whole(decoder.open(as_bytes(file), "x.jpg")));
 }
 
-Pixels cut(const Pixels& image, int image_width, const ImageRegion& region) {
+Pixels cut(const Pixels& image, std::int64_t image_width, const ImageRegion& region) {
   Pixels result;
-  for (int y = region.y; y < region.y + region.height; ++y) {
-    const auto row = image.begin() + 3 * (std::ptrdiff_t{y} * image_width + region.x);
+  for (std::int64_t y = region.top; y < region.top + region.height; ++y) {
+    const auto row = image.begin() + 3 * (y * image_width + region.left);
     result.insert(result.end(), row, row + 3 * region.width);
   }
   return result;
 }
 
-ImageRegion random_region(PhiloxStream& random, int width, int height) {
+ImageRegion random_region(PhiloxStream& random, std::int64_t width, std::int64_t height) {
   ImageRegion region;
-  const auto below = [&](int bound) {
-    return static_cast<int>(random.below(static_cast<std::uint32_t>(bound)));
+  const auto below = [&](std::int64_t bound) {
+    return std::int64_t{random.below(static_cast<std::uint32_t>(bound))};
   };
   region.width = 1 + below(width);
   region.height = 1 + below(height);
-  region.x = below(width - region.width + 1);
-  region.y = below(height - region.height + 1);
+  region.left = below(width - region.width + 1);
+  region.top = below(height - region.height + 1);
   return region;
 }
 
@@ -178,11 +178,11 @@ TEST(JpegDecoder, AReducedPhotographIsNearTheMeanOfItsPixels) {
       const MappedFile file(path);
       const ImageHeader header = decoder.open(file.bytes(), path.string());
       const Pixels full = decode(decoder, whole(header));
-      const ImageRegion inside = {0, 0, header.width / block, header.height / block};
+      const ImageRegion inside = {0, 0, header.height / block, header.width / block};
       const Pixels reduced = decode(decoder, inside, eighths);
       for (std::size_t i = 0; i < reduced.size(); ++i) {
-        const int x = static_cast<int>(i) / 3 % inside.width;
-        const int y = static_cast<int>(i) / 3 / inside.width;
+        const int x = static_cast<int>(i) / 3 % (header.width / block);
+        const int y = static_cast<int>(i) / 3 / (header.width / block);
         int sum = 0;
         for (int j = 0; j < block * block; ++j) {
           const int from = (y * block + j / block) * header.width + x * block + j % block;
@@ -293,7 +293,7 @@ TEST(JpegDecoder, DecodesOnAfterAnError) {
   const ImageHeader header = decoder.open(as_bytes(half), "x");
   EXPECT_THROW(decode(decoder, whole(header)), DataError);
   EXPECT_THROW(decode(decoder, whole(header)), DataError);
-  EXPECT_EQ(decode(decoder, {0, 0, 64, 8}), cut(expected, 64, {0, 0, 64, 8}))
+  EXPECT_EQ(decode(decoder, {0, 0, 8, 64}), cut(expected, 64, {0, 0, 8, 64}))
       << "what lies above the damage can be read";
 }
 
@@ -357,24 +357,26 @@ TEST(JpegDecoder, MisuseIsADefect) {
   const std::string file = encode_jpeg({.width = 64, .height = 48});
   JpegDecoder decoder;
   Pixels pixels(64 * 48 * 3);
-  EXPECT_THROW(decoder.decode({0, 0, 64, 48}, 8, pixels), InternalError) << "nothing is open";
+  EXPECT_THROW(decoder.decode({0, 0, 48, 64}, 8, pixels), InternalError) << "nothing is open";
   decoder.open(as_bytes(file), "x.jpg");
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;  // twice it overflows
   for (const ImageRegion& region : {ImageRegion{-1, 0, 8, 8},
                                     {0, -1, 8, 8},
-                                    {57, 0, 8, 8},
-                                    {0, 41, 8, 8},
+                                    {0, 57, 8, 8},
+                                    {41, 0, 8, 8},
                                     {0, 0, 0, 8},
                                     {0, 0, 8, 0},
-                                    {0, 0, 65, 1},
-                                    {0, 0, 1, 49},
-                                    {1 << 30, 0, 1 << 30, 1}}) {
-    EXPECT_THROW(decoder.decode(region, 8, pixels), InternalError) << region.x << " " << region.y;
+                                    {0, 0, 1, 65},
+                                    {0, 0, 49, 1},
+                                    {0, kHuge, 1, kHuge}}) {
+    EXPECT_THROW(decoder.decode(region, 8, pixels), InternalError)
+        << region.left << " " << region.top;
   }
-  EXPECT_THROW(decoder.decode({0, 0, 64, 47}, 8, pixels), InternalError) << "room for 48 rows";
-  EXPECT_THROW(decoder.decode({0, 0, 64, 48}, 4, pixels), InternalError) << "32x24 at this scale";
-  EXPECT_THROW(decoder.decode({0, 0, 64, 48}, 0, pixels), InternalError);
-  EXPECT_THROW(decoder.decode({0, 0, 64, 48}, 9, pixels), InternalError);
-  decoder.decode({0, 0, 64, 48}, 8, pixels);
+  EXPECT_THROW(decoder.decode({0, 0, 47, 64}, 8, pixels), InternalError) << "room for 48 rows";
+  EXPECT_THROW(decoder.decode({0, 0, 48, 64}, 4, pixels), InternalError) << "32x24 at this scale";
+  EXPECT_THROW(decoder.decode({0, 0, 48, 64}, 0, pixels), InternalError);
+  EXPECT_THROW(decoder.decode({0, 0, 48, 64}, 9, pixels), InternalError);
+  decoder.decode({0, 0, 48, 64}, 8, pixels);
   EXPECT_EQ(pixels, plain_libjpeg(file));
 }
 
@@ -404,13 +406,13 @@ TEST(JpegScale, IsTheSmallestThatIsLargeEnough) {
   };
   for (const Case& test : {Case{{0, 0, 224, 224}, 224, 224, 8},
                            {{0, 0, 100, 100}, 224, 224, 8},
-                           {{0, 0, 447, 500}, 224, 224, 8},
+                           {{0, 0, 500, 447}, 224, 224, 8},
                            {{0, 0, 448, 448}, 224, 224, 4},
-                           {{0, 0, 895, 2000}, 224, 224, 4},
+                           {{0, 0, 2000, 895}, 224, 224, 4},
                            {{0, 0, 896, 896}, 224, 224, 2},
                            {{0, 0, 1792, 1792}, 224, 224, 1},
                            {{0, 0, 65'500, 65'500}, 1, 1, 1},
-                           {{7, 9, 448, 2000}, 224, 100, 4}}) {
+                           {{9, 7, 2000, 448}, 224, 100, 4}}) {
     EXPECT_EQ(jpeg_eighths(test.region, test.width, test.height), test.eighths)
         << test.region.width << "x" << test.region.height;
   }
@@ -425,14 +427,14 @@ TEST(JpegScale, ARegionIsCoveredAtEveryScale) {
       const ImageRegion region = random_region(random, 301, 203);
       const ImageRegion reduced = jpeg_region(region, eighths);
       const double pixel = 8.0 / eighths;
-      EXPECT_LE(reduced.x * pixel, region.x);
-      EXPECT_GT((reduced.x + 1) * pixel, region.x);
-      const int right = reduced.x + reduced.width;
-      EXPECT_GE(right * pixel, region.x + region.width);
-      EXPECT_LT((right - 1) * pixel, region.x + region.width);
-      const int bottom = reduced.y + reduced.height;
-      EXPECT_GE(bottom * pixel, region.y + region.height);
-      EXPECT_LT((bottom - 1) * pixel, region.y + region.height);
+      EXPECT_LE(reduced.left * pixel, region.left);
+      EXPECT_GT((reduced.left + 1) * pixel, region.left);
+      const std::int64_t right = reduced.left + reduced.width;
+      EXPECT_GE(right * pixel, region.left + region.width);
+      EXPECT_LT((right - 1) * pixel, region.left + region.width);
+      const std::int64_t bottom = reduced.top + reduced.height;
+      EXPECT_GE(bottom * pixel, region.top + region.height);
+      EXPECT_LT((bottom - 1) * pixel, region.top + region.height);
       EXPECT_LE(right, jpeg_side(301, eighths));
       EXPECT_LE(bottom, jpeg_side(203, eighths));
     }

@@ -61,16 +61,16 @@ TEST(PngDecoder, ARegionIsThatPartOfTheWhole) {
     const PngBytes png = make_png(kind);
     decoder.open(as_bytes(png.file), "x.png");
     for (const ImageRegion& region : {ImageRegion{0, 0, 1, 1},
-                                      {36, 20, 1, 1},
-                                      {5, 3, 17, 11},
-                                      {0, 0, 37, 20},
-                                      {0, 1, 37, 20}}) {
+                                      {20, 36, 1, 1},
+                                      {3, 5, 11, 17},
+                                      {0, 0, 20, 37},
+                                      {1, 0, 20, 37}}) {
       Pixels expected;
-      for (int y = region.y; y < region.y + region.height; ++y) {
-        const auto row = png.rgb.begin() + 3 * (y * 37 + region.x);
+      for (std::int64_t y = region.top; y < region.top + region.height; ++y) {
+        const auto row = png.rgb.begin() + 3 * (y * 37 + region.left);
         expected.insert(expected.end(), row, row + 3 * region.width);
       }
-      EXPECT_EQ(decode(decoder, region), expected) << kind.name << ", row " << region.y;
+      EXPECT_EQ(decode(decoder, region), expected) << kind.name << ", row " << region.top;
     }
   }
 }
@@ -155,7 +155,7 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
       const ImageHeader& header = decoder.open(as_bytes(test.file), "x.png");
       EXPECT_EQ(decode(decoder, whole(header)), right.rgb) << test.name;
       EXPECT_EQ(decoder.remark(), test.remark) << test.name;
-      decode(decoder, {0, 0, 37, 20});
+      decode(decoder, {0, 0, 20, 37});
       if (interlaced) continue;  // always decoded whole
       EXPECT_EQ(decoder.remark(), "") << test.name << ": its end is not looked at";
     }
@@ -209,21 +209,21 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
   const PngBytes png = make_png({.width = 37, .height = 21});
   ImageDecoder decoder;
   Pixels pixels(37 * 21 * 3);
-  EXPECT_THROW(decoder.decode({0, 0, 37, 21}, 8, pixels), InternalError) << "nothing is open";
+  EXPECT_THROW(decoder.decode({0, 0, 21, 37}, 8, pixels), InternalError) << "nothing is open";
 
   const ImageHeader png_header = decoder.open(as_bytes(png.file), "x");
   EXPECT_EQ(png_header.type, ImageType::kPng);
   EXPECT_EQ(decoder.eighths(whole(png_header), 1, 1), 8);
   decoder.decode(whole(png_header), 8, pixels);
   EXPECT_EQ(pixels, png.rgb);
-  EXPECT_THROW(decoder.decode({0, 0, 19, 11}, 4, std::span(pixels).first(19 * 11 * 3)),
+  EXPECT_THROW(decoder.decode({0, 0, 11, 19}, 4, std::span(pixels).first(19 * 11 * 3)),
                InternalError);
 
   const ImageHeader jpeg_header = decoder.open(as_bytes(jpeg), "x");
   EXPECT_EQ(jpeg_header.type, ImageType::kJpeg);
   EXPECT_EQ(decoder.eighths(whole(jpeg_header), 32, 24), 4);
   pixels.resize(32 * 24 * 3);
-  decoder.decode({0, 0, 32, 24}, 4, pixels);
+  decoder.decode({0, 0, 24, 32}, 4, pixels);
   EXPECT_EQ(pixels, plain_libjpeg(jpeg, 4));
 
   using std::string_literals::operator""s;
@@ -249,7 +249,7 @@ TEST(ImageDecoder, TellsTheTypeByItself) {
   }
   EXPECT_EQ(message_of<DataError>([&] { decoder.open({}, "x.gif"); }),
             "x.gif: expected a JPEG or PNG image, the file is empty");
-  EXPECT_THROW(decoder.decode({0, 0, 32, 24}, 4, pixels), InternalError)
+  EXPECT_THROW(decoder.decode({0, 0, 24, 32}, 4, pixels), InternalError)
       << "the last open() failed";
 }
 

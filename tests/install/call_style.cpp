@@ -2,6 +2,7 @@
 // members by name, the rest left out. strict_compilation.py reports aggregates that are missing
 // here. Compiled with -Wextra, which warns about an omitted member without a default initializer;
 // never run.
+#include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/data/datasets/random_images.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
 #include <lockstep/formats/pack.h>
@@ -13,7 +14,6 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/contact_sheet.h>
 #include <lockstep/report/run_record.h>
-#include <lockstep/trace/chrome_trace.h>
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/trainer.h>
 

@@ -70,7 +70,7 @@ def missing_in_call_style(source):
     written = set(re.findall(r"(\w+)\{\.", code_of(style.read_text())))
     for name in sorted(reached_from(source, [CALL_STYLE]) & public_headers(source)):
         for number, line in enumerate(code_of((source / name).read_text()).splitlines(), 1):
-            found = re.match(r"struct (\w*Options)\b(?!;)", line)
+            found = re.match(r"struct (?:LOCKSTEP_API )?(\w*Options)\b(?!;)", line)
             if found and found[1] not in written:
                 yield f"{name}:{number}: {found[1]} is missing in {CALL_STYLE}"
 

@@ -29,7 +29,7 @@ BAD = [
      "lockstep/core/text.h:2: names c10::Device"),
     ("lockstep/data/batch.h", "#pragma once\n// #include <torch/types.h>\nusing Images = at::Tensor;\n",
      "lockstep/data/batch.h:3: names at::Tensor"),
-    ("lockstep/lockstep.h", "#pragma once\n#include <lockstep/data/loader/loader.h>\nstruct NewOptions {\n  int a;\n};\n",
+    ("lockstep/lockstep.h", "#pragma once\n#include <lockstep/data/loader/loader.h>\nstruct LOCKSTEP_API NewOptions {\n  int a;\n};\n",
      "lockstep/lockstep.h:3: NewOptions is missing in tests/install/call_style.cpp"),
 ]
 

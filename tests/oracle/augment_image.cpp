@@ -128,7 +128,7 @@ struct Draws {
   }
   void operator()(const Cutout& cutout) { print(choose(cutout, height, width, random)); }
   void operator()(const RandomErasing& erasing) {
-    print(choose(erasing, height, width, random).value_or(Box{}));
+    print(choose(erasing, height, width, random).value_or(ImageRegion{}));
   }
   void operator()(const Normalize&) {}
 
@@ -136,7 +136,7 @@ struct Draws {
     height = new_height;
     width = new_width;
   }
-  static void print(const Box& box) {
+  static void print(const ImageRegion& box) {
     std::cerr << box.top << " " << box.left << " " << box.height << " " << box.width << " ";
   }
 };

@@ -86,7 +86,7 @@ TEST(ThreadTeam, KeepsConfigErrorsAndTakesAnythingElse) {
                 if (member == 0) throw 7;
               });
             }),
-            "a: an exception that is no std::exception");
+            "a: an exception not derived from std::exception");
 }
 
 TEST(ThreadTeam, RefusesAMemberThatRunsIt) {

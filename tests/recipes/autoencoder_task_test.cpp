@@ -61,7 +61,7 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   PngDecoder decoder;
   decoder.open(std::as_bytes(std::span(file)), "sheet");
   std::vector<std::uint8_t> pixels(sheet.rgb.size());
-  decoder.decode({0, 0, static_cast<int>(sheet.width), static_cast<int>(sheet.height)}, pixels);
+  decoder.decode({0, 0, sheet.height, sheet.width}, pixels);
   const auto byte = [](const torch::Tensor& images, std::int64_t n, std::int64_t c, std::int64_t y,
                        std::int64_t x) {
     const double value = images[n][c][y][x].item<double>();

@@ -93,7 +93,7 @@ TEST(PictureFile, KeepsTheLastPicture) {
     PngDecoder decoder;
     decoder.open(std::as_bytes(std::span(png)), "sheet.png");
     std::vector<std::uint8_t> pixels(6);
-    decoder.decode({0, 0, 2, 1}, pixels);
+    decoder.decode({0, 0, 1, 2}, pixels);
     EXPECT_THAT(pixels, ::testing::Each(value));
   }
   EXPECT_THAT(folder.names(), ElementsAre("sheet.png")) << "nothing is left beside it";

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/formats/png.h>
 #include <lockstep/report/html/run_data.h>
 #include <lockstep/report/html/run_pictures.h>
-#include <lockstep/trace/chrome_trace.h>
 #include <tests/report/sample_record.h>
 #include <tests/support/well_formed.h>
 

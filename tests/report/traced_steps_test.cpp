@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/report/html/critical_path.h>
-#include <lockstep/trace/chrome_trace.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/core/trace/chrome_trace.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 

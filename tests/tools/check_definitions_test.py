@@ -14,6 +14,8 @@ GOOD = {
 BAD = [
     ("lockstep/data/range.cpp", "namespace lockstep {\n\nstruct Range final : Base {\n};\n\n}  // namespace lockstep\n",
      "lockstep::Range is defined 2 times: lockstep/core/range.h:3, lockstep/data/range.cpp:3"),
+    ("lockstep/data/range.h", "namespace lockstep {\n\nstruct LOCKSTEP_API Range {\n};\n\n}  // namespace lockstep\n",
+     "lockstep::Range is defined 2 times: lockstep/core/range.h:3, lockstep/data/range.h:3"),
     ("lockstep/data/range.cpp", "namespace lockstep {\nnamespace {\n}  // namespace\n\nenum class Range { kA };\n\n}  // namespace lockstep\n",
      "lockstep::Range is defined 2 times"),
     ("lockstep/data/size.h", "namespace lockstep {\n\ninline int size(int a) { return 2; }\n\n}  // namespace lockstep\n",

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {

@@ -21,6 +21,12 @@ const std::vector<CallKind>& all_bench_calls() {
   return kinds;
 }
 
+std::vector<std::string> bench_call_names() {
+  std::vector<std::string> names;
+  for (const CallKind kind : all_bench_calls()) names.emplace_back(bench_call_name(kind));
+  return names;
+}
+
 bool is_divided(CallKind kind) {
   switch (kind) {
     case CallKind::kAllGather:

@@ -15,6 +15,8 @@ std::optional<CallKind> bench_call_from_name(const std::string& name);
 /// The collectives, and kSend for a message from rank 0 to rank 1. Its two ends cannot be measured
 /// separately, so kRecv is not in the list.
 const std::vector<CallKind>& all_bench_calls();
+/// The names of all_bench_calls().
+std::vector<std::string> bench_call_names();
 
 /// Whether a rank's input or output is only its share of the larger buffer.
 bool is_divided(CallKind kind);

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-/// Joins the group and measures; rank 0 prints and writes files. Throws any error.
+/// Joins the group and takes the measurements; rank 0 prints them and writes the files. Throws on
+/// any failure.
 void bench_comm_rank(const BenchCommSettings& settings);
 
 }  // namespace lockstep

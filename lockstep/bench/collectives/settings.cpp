@@ -21,8 +21,7 @@ constexpr int kMostCommRanks = 127;
 
 std::vector<CallKind> resolve_collectives(const std::string& text) {
   if (text == "all") return all_bench_calls();
-  std::vector<std::string> names;
-  for (const auto each : all_bench_calls()) names.emplace_back(bench_call_name(each));
+  std::vector<std::string> names = bench_call_names();
   names.emplace_back("all");
   std::vector<CallKind> collectives;
   for (const std::string& word : words_of(text)) {
@@ -34,8 +33,7 @@ std::vector<CallKind> resolve_collectives(const std::string& text) {
 }
 
 std::vector<Algorithm> resolve_algorithms(const std::string& text) {
-  std::vector<std::string> names;
-  for (const Algorithm each : all_algorithms()) names.emplace_back(algorithm_name(each));
+  std::vector<std::string> names = algorithm_names();
   names.emplace_back("all");
   std::vector<Algorithm> algorithms;
   for (const std::string& word : words_of(text)) {

@@ -1,4 +1,4 @@
-// A traced all-reduce as a picture.
+// Draws a traced all-reduce.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace lockstep {
 
-/// A self-contained SVG, legible on light and dark screens. The upper part shows ranks as lanes and
-/// steps as columns, with an arrow for each message and its piece of the tensor. The lower part
-/// shows each rank's activity over time, with bytes and time next to the model's prediction.
+/// Returns a self-contained SVG, legible on light and dark backgrounds. The upper part shows ranks
+/// as lanes and steps as columns, with an arrow for each message that names the piece of the tensor
+/// it carries. The lower part shows each rank's activity over time, and compares the measured bytes
+/// and time with the cost model's prediction.
 std::string trace_svg(const TracedRun& run);
 
 }  // namespace lockstep

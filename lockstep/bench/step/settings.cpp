@@ -4,6 +4,7 @@
 
 #include <lockstep/bench/options.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/optim/options.h>
@@ -43,7 +44,7 @@ std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
   const std::string bucket_cap_mb = arguments.bucket_cap_mb.value_or("25");
   const std::string parameter_memory = arguments.parameter_memory.value_or("auto");
   for (const std::string& strategy : words_of(arguments.strategy)) {
-    OptionCheck(kBenchStep).one_of("--strategy", strategy, {"ddp", "zero1"});
+    OptionCheck(kBenchStep).one_of("--strategy", strategy, step_strategy_names());
     for (const std::string& word : words_of(bucket_cap_mb)) {
       for (const std::string& memory : words_of(parameter_memory)) {
         check_memory(strategy, memory);
@@ -75,6 +76,16 @@ void refuse_options_of_strategies(const BenchStepArguments& arguments) {
 
 }  // namespace
 
+const std::vector<std::string>& step_strategy_names() {
+  static const std::vector<std::string> names = {"ddp", "zero1"};
+  return names;
+}
+
+const std::vector<std::string>& step_precision_names() {
+  static const std::vector<std::string> names = {"32", "bf16"};
+  return names;
+}
+
 void refuse_step_option(bool given, const std::string& text) {
   if (given) throw ConfigError(str(kBenchStep, ": ", text));
 }
@@ -82,9 +93,9 @@ void refuse_step_option(bool given, const std::string& text) {
 void resolve_common(const BenchStepArguments& arguments, int default_rounds,
                     CommonStepSettings& settings) {
   const OptionCheck check(kBenchStep);
-  check.one_of("--backend", arguments.backend, {"auto", "shm", "gloo", "hierarchical"});
+  check.one_of("--backend", arguments.backend, host_backend_names());
   settings.backend = arguments.backend;
-  check.one_of("--precision", arguments.precision, {"32", "bf16"});
+  check.one_of("--precision", arguments.precision, step_precision_names());
   settings.precision = arguments.precision;
   check.one_of("--optimizer", arguments.optimizer, optimizer_names());
   settings.optimizer = arguments.optimizer;

@@ -1,4 +1,8 @@
-// The checked options of `lockstep bench step`, which the launcher passes to each rank.
+// The options of `lockstep bench step`: as the user gave them, and checked.
+//
+// The command has two modes. The first times ddp and zero1 in one set of ranks; its settings are in
+// this file. The second, which --strategy all selects, times each strategy in processes of its own;
+// its settings are in bench/strategies/settings.h.
 #pragma once
 
 #include <chrono>
@@ -12,10 +16,9 @@
 
 namespace lockstep {
 
-inline constexpr const char* kBenchStep = "bench step";  ///< begins messages of both modes
+inline constexpr const char* kBenchStep = "bench step";  ///< begins error messages in both modes
 
-/// The options as given by the user, for both modes. bench/strategies/settings.h resolves
-/// the options of --strategy all.
+/// The options as the user gave them, for both modes.
 struct BenchStepArguments {
   std::string model = "mnist";
   std::string strategy = "ddp";
@@ -45,27 +48,32 @@ struct BenchStepArguments {
   std::optional<std::string> only;
 };
 
-/// Settings common to both modes, with equal ranges.
+/// The strategies that are compared in one set of ranks.
+const std::vector<std::string>& step_strategy_names();
+/// The precisions in which both modes compute, on CPUs.
+const std::vector<std::string>& step_precision_names();
+
+/// Settings that both modes have, with the same permitted values.
 struct CommonStepSettings {
   std::string backend;    ///< of the group of ranks
   std::string precision;  ///< "32" or "bf16"
   std::string optimizer;  ///< "sgd", "adam" or "adamw"
   int rounds = 0;
-  /// Timed steps per row and round. 0: as many as take 0.2 s; with --strategy all as many as take 1
-  /// s, at least 3.
+  /// Timed steps per row and round. 0: as many as take 0.2 s, from 1 to 50; with --strategy all as
+  /// many as take 1 s, from 3 to 1000.
   std::int64_t steps = 0;
   std::filesystem::path json;
-  std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
+  std::filesystem::path trace{};  ///< folder for one trace per row; empty: no traces
   std::chrono::milliseconds timeout{};
 };
 
-/// One way to train on all ranks together, a row of the result.
+/// A strategy with its options, which all ranks run together: one row of the result.
 struct StepVariant {
   std::string strategy;
-  /// Absent: one bucket for all gradients, reduced after the backward.
+  /// Absent: one bucket for all gradients, reduced after the backward pass.
   std::optional<double> bucket_cap_mb;
-  /// "as-is", "flat", "shared", or "auto": as-is for ddp; for zero1, shared on one host, otherwise
-  /// flat.
+  /// "as-is", "flat", "shared", or "auto", which means as-is for ddp. For zero1 it means shared if
+  /// all ranks are on one host, otherwise flat.
   std::string parameter_memory;
   bool find_unused_parameters = false;
 };
@@ -73,8 +81,8 @@ struct StepVariant {
 struct BenchStepSettings : CommonStepSettings {
   std::string model;
   std::vector<StepVariant> variants;
-  /// The environment of the launcher that started this process; absent: this process starts the
-  /// ranks.
+  /// This rank's environment if a launcher started the process; absent: this process starts the
+  /// ranks itself.
   std::optional<WorkerEnvironment> worker;
   int world_size = 2;
   std::int64_t batch_per_rank = 0;
@@ -86,17 +94,17 @@ struct BenchStepSettings : CommonStepSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option,
-/// including options of the other mode.
+/// Checks everything that can be checked before a rank exists. Throws ConfigError, which names the
+/// option, if a value is invalid or an option belongs to the other mode.
 BenchStepSettings resolve(const BenchStepArguments& arguments);
 
-/// Checks the options common to both modes and stores them in `settings`. Without --rounds there
-/// are `default_rounds`. ConfigError names the option. The process that writes --json checks
-/// whether it can (check_output_file()).
+/// Checks the options that both modes have and stores them in `settings`; `default_rounds` applies
+/// without --rounds. Throws ConfigError, which names the option. Does not check whether the --json
+/// file can be written: only the process that writes it does (check_output_file()).
 void resolve_common(const BenchStepArguments& arguments, int default_rounds,
                     CommonStepSettings& settings);
 
-/// Throws a ConfigError with `text`, prefixed with the command's name, if `given`.
+/// If an option was `given`, throws a ConfigError with `text` after the command's name.
 void refuse_step_option(bool given, const std::string& text);
 
 }  // namespace lockstep

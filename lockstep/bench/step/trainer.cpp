@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <lockstep/optim/options.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
-#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/optimization/memory_format.h>
 
 namespace lockstep {

@@ -12,8 +12,8 @@
 
 #include <lockstep/bench/step/settings.h>
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/trace/span.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/trace/span.h>
 #include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {

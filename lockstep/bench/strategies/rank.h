@@ -1,4 +1,4 @@
-// The work of each process of a way in `lockstep bench step --strategy all`.
+// What each process of a way does in `lockstep bench step --strategy all`.
 #pragma once
 
 #include <lockstep/bench/strategies/figures.h>
@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-/// In a rank that launch_ranks() started: joins the group, trains with `way` for a round and writes
-/// the measurements to this rank's place in `figures`. Throws any error; ConfigError if the model
-/// or this machine does not support the way.
+/// To be called in a rank that launch_ranks() started. Joins the group, trains with `way` for a
+/// round and writes the measurements to this rank's place in `figures`. Throws on any failure, and
+/// ConfigError if the model or this machine does not support the way.
 void bench_strategy_rank(const BenchStrategiesSettings& settings, const StrategyWay& way,
                          SharedFigures& figures);
 

@@ -37,13 +37,11 @@ void refuse_options_of_ranks(const BenchStepArguments& arguments) {
                      "--strategy all gives each way its own ranks; leave --nproc-per-node out");
   refuse_step_option(arguments.batch_per_rank.has_value(),
                      "--strategy all has one batch for all ranks together; give it as --batch");
-  refuse_step_option(arguments.bucket_cap_mb.has_value(),
-                     "--bucket-cap-mb belongs to --strategy ddp or zero1");
-  refuse_step_option(arguments.parameter_memory.has_value(),
-                     "--parameter-memory belongs to --strategy ddp or zero1");
-  refuse_step_option(arguments.set_to_none, "--set-to-none belongs to --strategy ddp or zero1");
-  refuse_step_option(arguments.find_unused_parameters,
-                     "--find-unused-parameters belongs to --strategy ddp or zero1");
+  const std::string belongs = " belongs to --strategy " + join(step_strategy_names(), " or ");
+  refuse_step_option(arguments.bucket_cap_mb.has_value(), "--bucket-cap-mb" + belongs);
+  refuse_step_option(arguments.parameter_memory.has_value(), "--parameter-memory" + belongs);
+  refuse_step_option(arguments.set_to_none, "--set-to-none" + belongs);
+  refuse_step_option(arguments.find_unused_parameters, "--find-unused-parameters" + belongs);
   refuse_step_option(arguments.alone,
                      "--strategy all has processes of its own for each way; leave --alone out");
 }
@@ -130,8 +128,10 @@ std::vector<StrategyWay> resolve_ways(const BenchStepArguments& arguments,
 
 bool compares_strategies(const BenchStepArguments& arguments) {
   const std::vector<std::string> words = words_of(arguments.strategy);
-  return std::any_of(words.begin(), words.end(),
-                     [](const std::string& word) { return word != "ddp" && word != "zero1"; });
+  const std::vector<std::string>& in_one_set = step_strategy_names();
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return std::find(in_one_set.begin(), in_one_set.end(), word) == in_one_set.end();
+  });
 }
 
 BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) {

@@ -92,7 +92,7 @@ std::vector<StrategyWay> strategy_ways(const StrategyWork& work) {
                                    on_ranks("ddp", "ddp", kParts, threads),
                                    on_ranks("zero1", "zero1", kParts, threads),
                                    naive_split(work)};
-  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+  for (const std::string& schedule : pipeline::schedule_names()) {
     const StrategyWay way = on_threads("pipeline-" + schedule, "pipeline", threads);
     ways.push_back(with_pipeline(way, schedule, work));
   }

@@ -8,7 +8,8 @@
 namespace lockstep {
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure what this machine does");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Measure collectives, loaders, training steps or whole epochs on this machine");
   bench->require_subcommand(1);
   add_bench_comm_command(*bench);
   add_bench_loader_command(*bench);

@@ -1,4 +1,4 @@
-// The measurements of `lockstep bench`, one file each.
+// Add the subcommands of `lockstep bench`. Each has a source file of its own.
 #pragma once
 
 namespace CLI {

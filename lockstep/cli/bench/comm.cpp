@@ -1,6 +1,7 @@
 // lockstep bench comm
 #include <CLI/CLI.hpp>
 
+#include <lockstep/bench/collectives/collective.h>
 #include <lockstep/bench/collectives/rank.h>
 #include <lockstep/bench/collectives/settings.h>
 #include <lockstep/bench/other_programs_note.h>
@@ -8,6 +9,9 @@
 #include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/backend_names.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
 
 namespace lockstep {
@@ -17,34 +21,32 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
       .add_option(
           "--collective", to.collective,
-          "Collectives to time: all_reduce, broadcast, reduce, all_gather, gather, scatter, "
-          "reduce_scatter, all_to_all, send_recv, barrier, several with commas, or all")
+          "Collectives to time: " + join(bench_call_names()) + ", several with commas, or all")
       ->capture_default_str();
   command
-      .add_option("--algorithm", to.algorithm,
-                  "Algorithm of all_reduce: auto, native, reduce-broadcast, all-to-all, ring, "
-                  "halving-doubling, tree, several with commas, or all")
+      .add_option(
+          "--algorithm", to.algorithm,
+          "Algorithm of all_reduce: " + join(algorithm_names()) + ", several with commas, or all")
       ->capture_default_str();
-  command
-      .add_option("--backend", to.backend,
-                  "Backend of the group: auto, shm, gloo, nccl or hierarchical")
+  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command
       .add_option("--nproc-per-node", to.nproc_per_node,
                   "Processes to start on this host (default 2)")
       ->transform(whole_number<int>());
   command.add_option("--sizes", to.sizes,
-                     "Sizes of the larger buffer, with commas, such as 4,64KiB,1MiB (default: 4 B "
-                     "to 256 MiB by factors of 4); each is rounded down to whole elements, the "
-                     "same number for each rank if the buffer is divided, at least one");
+                     "Sizes of each call's larger buffer, separated by commas, such as "
+                     "4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4). Each size is rounded "
+                     "down to whole elements, and to a multiple of the number of ranks if they "
+                     "divide the buffer; the minimum is one element, or one per rank");
   command.add_option("--dtype", to.dtype, "Element type, by PyTorch's name")->capture_default_str();
   command.add_flag("--symmetric", to.symmetric,
-                   "Time only buffers in memory that the group allocates");
+                   "Time only buffers in symmetric memory, which the group allocates");
   command.add_flag("--private", to.private_memory,
                    "Time only buffers in private memory of each process");
   command.add_flag("--beside-computing", to.beside_computing,
-                   "Also time all_reduce, reduce_scatter and all_gather while each rank computes, "
-                   "and how much they slow that computation down");
+                   "Also time all_reduce, reduce_scatter and all_gather while the ranks compute, "
+                   "and measure how much each slows the computation down");
   command
       .add_option("--repetitions", to.repetitions,
                   "Calls per row (default: as many as fit into --seconds, from 5 to 200)")
@@ -60,15 +62,16 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       ->type_name("FILE");
   command
       .add_option("--trace", to.trace,
-                  "After the timed calls of each row make ten more and record when each rank "
-                  "entered and left them; writes one trace per row for https://ui.perfetto.dev")
+                  "After the timed calls of each row, make ten more and record when each rank "
+                  "enters and leaves them; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
 }
 
 void add_explain_options(CLI::App& command, BenchCommArguments& to) {
   command.add_flag(
       "--explain", to.explain,
-      "Trace one algorithm (default: ring) and show which rank sent what to which, and when");
+      "Trace one all-reduce algorithm (default: ring) and show which rank sends which data to "
+      "which rank, and when");
   command.add_option("--bytes", to.bytes, "Size of the tensor (--explain only, default 1MiB)");
   command
       .add_option("--out", to.out,

@@ -27,13 +27,13 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/core/trace/chrome_trace.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
-#include <lockstep/trace/chrome_trace.h>
-#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
@@ -265,14 +265,14 @@ void add_bench_loader_command(CLI::App& bench) {
   command
       ->add_option("--dataset", to->dataset,
                    "Data to load: " + join(known_data_names()) +
-                       ", a folder with a subfolder of images for each class, or a file of "
+                       ", a folder with a subfolder of images for each class, or a file made by "
                        "`lockstep data pack`")
       ->capture_default_str();
   command->add_option(
       "--operators", to->operators,
-      "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
-      "crop-flip for other known data sets and random-resized-crop for other data");
+      "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
+      "recipe crop-flip for a known data set and random-resized-crop for other data");
   command
       ->add_option("--size", to->size,
                    "Side of the cropped images, in pixels (random-resized-crop only)")
@@ -280,21 +280,23 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--loader,--engine", to->engines,
-                   "Loaders to time: native, cuda or dali, several with commas")
+                   "Loaders to time, with commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->threads,
-                   "Threads of the loader, several with commas for a row each")
+                   "Numbers of loader threads, separated by commas; each gets a row")
       ->capture_default_str();
   command->add_option("--batch-size", to->batch_size, "Images per batch")
       ->transform(whole_number<int>())
       ->capture_default_str();
-  command->add_option("--precision", to->precision, "Precision of the images: 32, bf16 or 16")
+  command
+      ->add_option("--precision", to->precision,
+                   "Precision of the images: " + join(precision_names()))
       ->capture_default_str();
   command
       ->add_option("--layout", to->layout, "Memory format of a batch: nchw or nhwc (channels last)")
       ->capture_default_str();
-  command->add_option("--rounds", to->rounds, "Rounds, in each of which every row is timed once")
+  command->add_option("--rounds", to->rounds, "Number of rounds; each round times every row once")
       ->transform(whole_number<int>())
       ->capture_default_str();
   command->add_option("--seconds", to->seconds, "Time for each row in a round, in seconds")
@@ -309,8 +311,8 @@ void add_bench_loader_command(CLI::App& bench) {
       ->type_name("FILE");
   command
       ->add_option("--trace", to->trace,
-                   "After the timed batches of each row take twenty more and record what the "
-                   "loader's threads did; writes one trace per row for https://ui.perfetto.dev")
+                   "After the timed batches of each row, load twenty more and record what the "
+                   "loader's threads do; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });

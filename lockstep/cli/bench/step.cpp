@@ -9,7 +9,11 @@
 #include <lockstep/cli/bench/strategies.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/comm/call/backend_names.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/optim/options.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep {
 namespace {
@@ -20,22 +24,24 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
                   "Network: mnist, resnet18 (for 32x32 images) or, with --strategy all, resnet50")
       ->capture_default_str();
   command
-      .add_option(
-          "--strategy", to.strategy,
-          "Strategies to time: ddp, zero1 or both with a comma, in one set of ranks; or all (or "
-          "some of single, dp, ddp, zero1, pipeline, hybrid), each in processes of its own")
+      .add_option("--strategy", to.strategy,
+                  "Strategies to time, with commas: " + join(step_strategy_names()) +
+                      ", in one set of ranks; or all (or some of " + join(strategy_names()) +
+                      "), each in processes of its own")
       ->capture_default_str();
   command
-      .add_option("--backend", to.backend, "Backend of the group: auto, shm, gloo or hierarchical")
+      .add_option("--backend", to.backend, "Backend of the group: " + join(host_backend_names()))
       ->capture_default_str();
   command
       .add_option("--threads", to.threads,
                   "Compute threads per rank (default 1); with --strategy all, threads of all "
                   "processes together (default: one for each processor)")
       ->transform(whole_number<int>());
-  command.add_option("--precision", to.precision, "Precision of the computation: 32 or bf16")
+  command
+      .add_option("--precision", to.precision,
+                  "Precision of the computation: " + join(step_precision_names()))
       ->capture_default_str();
-  command.add_option("--optimizer", to.optimizer, "Optimizer: sgd, adam or adamw")
+  command.add_option("--optimizer", to.optimizer, "Optimizer: " + join(optimizer_names()))
       ->capture_default_str();
 }
 
@@ -50,17 +56,19 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
           "Images per rank and step (ddp and zero1 only, default: 64 for mnist, 8 for resnet18)")
       ->transform(whole_number<int>());
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
-                     "Size of a gradient bucket in MiB, several with commas for a row each; whole: "
-                     "one bucket, reduced after the backward (ddp and zero1 only, default 25)");
+                     "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
+                     "row. whole: a single bucket, reduced after the backward (ddp and zero1 only, "
+                     "default 25)");
   command.add_option("--parameter-memory", to.parameter_memory,
-                     "Memory of the parameters: as-is, flat, shared or auto, several with commas "
-                     "for a row each (ddp and zero1 only, default auto)");
+                     "Memory of the parameters: as-is, flat, shared or auto, or several separated "
+                     "by commas; each gets a row (ddp and zero1 only, default auto)");
   command.add_flag(
       "--set-to-none", to.set_to_none,
-      "Reset gradients to undefined before each step instead of zero (ddp and zero1 only)");
+      "Before each step, set gradients to undefined instead of zero (ddp and zero1 only)");
   command.add_flag(
       "--find-unused-parameters", to.find_unused_parameters,
-      "Time each row also with this option of DistributedDataParallel (ddp and zero1 only)");
+      "Time each row without and with DistributedDataParallel's option find_unused_parameters (ddp "
+      "and zero1 only)");
   command.add_flag("--alone", to.alone,
                    "Run the strategies without the baselines, so that the memory shown is theirs "
                    "alone (ddp and zero1 only)");
@@ -69,16 +77,18 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
 void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
   command
       .add_option("--batch", to.batch,
-                  "Images per step, over all processes (--strategy all only, default: 128 for "
-                  "mnist, 32 for the ResNets)")
+                  "Images per step, summed over all processes (--strategy all only, default: 128 "
+                  "for mnist, 32 for the ResNets)")
       ->transform(whole_number<int>());
   command
       .add_option("--micro-batches", to.micro_batches,
-                  "Micro-batches of a pipeline's batch (--strategy all only, default 8)")
+                  "Number of micro-batches into which a pipeline divides its batch (--strategy all "
+                  "only, default 8)")
       ->transform(whole_number<int>());
-  command.add_flag("--recompute", to.recompute,
-                   "Keep only the inputs of pipeline stages and recompute their activations before "
-                   "the backward (--strategy all only)");
+  command.add_flag(
+      "--recompute", to.recompute,
+      "Activation checkpointing: keep only the inputs of pipeline stages and recompute "
+      "the activations before each backward (--strategy all only)");
   command
       .add_option("--image-size", to.image_size,
                   "Side of the images, in pixels (--strategy all with a ResNet only, default: 32 "
@@ -86,23 +96,23 @@ void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
       ->transform(whole_number<int>());
   command.add_option(
       "--cut", to.cut,
-      "Where to cut a ResNet into stages: balance, by measured time, or even, by blocks, "
-      "with two stages after layer2 (--strategy all only, default balance)");
+      "Where to cut a ResNet into stages: balance (into equal measured times) or even (into equal "
+      "numbers of blocks; two stages are cut after layer2) (--strategy all only, default balance)");
   command.add_option("--only", to.only,
-                     "Rows to measure, by name, with commas; ratios need single among them "
-                     "(--strategy all only, default: all)");
+                     "Names of the rows to measure, separated by commas; ratios are shown only if "
+                     "single is among them (--strategy all only, default: all)");
 }
 
 void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
   command
       .add_option(
           "--rounds", to.rounds,
-          "Rounds, in each of which every row is timed once (default 21; with --strategy all 5)")
+          "Number of rounds; each round times every row once (default 21; with --strategy all 5)")
       ->transform(whole_number<int>());
   command
       .add_option("--steps", to.steps,
                   "Steps per row and round (default: as many as take 0.2 s, from 1 to 50; with "
-                  "--strategy all 1 s, from 3 to 1000)")
+                  "--strategy all, as many as take 1 s, from 3 to 1000)")
       ->transform(whole_number<int>());
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
@@ -112,8 +122,8 @@ void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
       ->type_name("FILE");
   command
       .add_option("--trace", to.trace,
-                  "After the timed steps of each row make ten more and record what all threads of "
-                  "all ranks did; writes one trace per row for https://ui.perfetto.dev")
+                  "After the timed steps of each row, make ten more and record what all threads of "
+                  "all ranks do; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
 }
 
@@ -134,8 +144,8 @@ void run(const BenchStepArguments& arguments) {
 void add_bench_step_command(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("step",
-                           "Time a training step on several ranks, against processes that do not "
-                           "communicate, or with every strategy");
+                           "Time a training step on several ranks and compare it with processes "
+                           "that do not communicate, or compare all strategies");
   const auto arguments = std::make_shared<BenchStepArguments>();
   add_work_options(*command, *arguments);
   add_rank_options(*command, *arguments);

@@ -26,14 +26,17 @@
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/gpu_usage.h>
 #include <lockstep/core/other_programs.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -239,27 +242,30 @@ std::string recipe_names() {
 
 void add_bench_table_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
-      "table", "Time epochs of a recipe: strategies x loaders x batches x ranks");
+      "table",
+      "Time epochs of a recipe for each combination of strategy, loader, batch size and ranks");
   const auto to = std::make_shared<BenchTableArguments>();
   command->add_option("RECIPE", to->train.recipe, "What to train: " + recipe_names())
       ->required()
       ->type_name("RECIPE");
   command->add_option("--ranks", to->ranks,
-                      "Numbers of ranks, with commas (default: 1,2,4,... up to the processors, or "
-                      "GPUs, of this machine)");
+                      "Numbers of ranks, separated by commas (default: 1,2,4,... up to this "
+                      "machine's number of processors, or of GPUs)");
   command
       ->add_option("--strategies", to->strategies,
                    "Strategies of several ranks, with commas: " + join(strategy_names()) +
                        "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
-  command->add_option("--loaders", to->loaders, "Loaders, with commas: native, cuda, dali")
+  command
+      ->add_option("--loaders", to->loaders, "Loaders, with commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
-                      "Kernels, with commas: fused (Lockstep's own) and libtorch, for rows with "
-                      "each (default: fused)");
+                      "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
+                      "each gets its rows (default: fused)");
   command->add_option(
       "--batch-per-rank", to->batch_per_rank,
-      "Images per rank and step, several with commas for rows each (default: the recipe's batch)");
+      "Images per rank and step, or several such numbers separated by commas; each gets its rows "
+      "(default: the recipe's batch)");
   command
       ->add_option("--epochs", to->epochs,
                    "Epochs of each run; the first warms up, fills the cache of decoded images and "
@@ -275,7 +281,7 @@ void add_bench_table_command(CLI::App& bench) {
       ->add_option("--max-steps", to->max_steps, "Maximum number of steps per epoch (default: all)")
       ->transform(whole_number<std::int64_t>());
   command->add_flag("--with-peers", to->with_peers,
-                    "Also time PyTorch's programs on the same work, in turn with Lockstep");
+                    "Also time PyTorch programs that do the same work, in turn with Lockstep");
   command
       ->add_option("--peer-python", to->peer_python,
                    "Python interpreter with torch and torchvision, for --with-peers")
@@ -283,7 +289,8 @@ void add_bench_table_command(CLI::App& bench) {
       ->capture_default_str();
   command->add_option(
       "--peer-workers", to->peer_workers,
-      "Workers of each PyTorch DataLoader, several with commas for rows each (default: 0)");
+      "Workers of each PyTorch DataLoader, or several such numbers separated by commas; each gets "
+      "its rows (default: 0)");
   command
       ->add_option("--peer-timeout", to->peer_timeout_seconds,
                    "Timeout of a PyTorch program, in seconds")
@@ -299,12 +306,11 @@ void add_bench_table_command(CLI::App& bench) {
                    "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
   command
-      ->add_option("--backend", to->train.backend,
-                   "Backend of the group: auto, shm, gloo, hierarchical or nccl")
+      ->add_option("--backend", to->train.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command
       ->add_option("--precision", to->train.precision,
-                   "Precision of the computation: 32, bf16 or 16")
+                   "Precision of the computation: " + join(precision_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->train.threads,
@@ -322,8 +328,8 @@ void add_bench_table_command(CLI::App& bench) {
   command
       ->add_option(
           "--trace", to->trace,
-          "Record what all threads of all ranks did in the last ten steps of each row of Lockstep; "
-          "writes one trace per row for https://ui.perfetto.dev and costs less than 1 %")
+          "Record what all threads of all ranks do in the last ten steps of each row of Lockstep, "
+          "at a cost of less than 1%; writes one trace per row for https://ui.perfetto.dev")
       ->type_name("FOLDER");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });

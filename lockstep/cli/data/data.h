@@ -1,4 +1,4 @@
-// The subcommands of `lockstep data`, one file each.
+// Add the subcommands of `lockstep data`. Each has a source file of its own.
 #pragma once
 
 namespace CLI {

@@ -92,8 +92,7 @@ void run(const CheckArguments& arguments) {
 
 void add_data_check_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
-      "check",
-      "Decode every image once and list the damaged ones (exit code 1 when there are any)");
+      "check", "Decode every image once and list the damaged ones (exit code 1 if there are any)");
   const auto to = std::make_shared<CheckArguments>();
   add_data_choice_options(*command, to->choice);
   command

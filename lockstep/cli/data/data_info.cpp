@@ -90,7 +90,7 @@ void run(const InfoArguments& arguments) {
 }  // namespace
 
 void add_data_info_command(CLI::App& data) {
-  CLI::App* command = data.add_subcommand("info", "Show what a packed image file holds");
+  CLI::App* command = data.add_subcommand("info", "Show what a packed image file contains");
   const auto to = std::make_shared<InfoArguments>();
   command->add_option("FILE", to->file, "File made by `lockstep data pack`")->required();
   CLI::Option* const verify =

@@ -168,7 +168,7 @@ void run(const PackArguments& arguments) {
 
 void add_data_pack_command(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
-      "pack", "Write a data set to one file, which is read in any order at the speed of memory");
+      "pack", "Write a data set to a single file, which can be read in any order at memory speed");
   const auto to = std::make_shared<PackArguments>();
   add_data_choice_options(*command, to->choice);
   command
@@ -182,7 +182,7 @@ void add_data_pack_command(CLI::App& data) {
       ->transform(whole_number<int>());
   command->add_option("--size", to->size, "Resize to exactly HEIGHTxWIDTH pixels");
   CLI::Option* const encoded = command->add_flag(
-      "--encoded", to->encoded, "Store JPEG and PNG files unchanged instead of their pixels");
+      "--encoded", to->encoded, "Store JPEG and PNG files unchanged instead of decoded pixels");
   command
       ->add_option("--threads", to->threads,
                    "Threads that decode and resize (default: one for each processor available)")

@@ -111,17 +111,17 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
   command
       .add_option("SOURCE", to.choice.source,
                   "Data to show: " + join(known_data_names()) +
-                      ", a folder with a folder of images for each class, or a file of `lockstep "
-                      "data pack`")
+                      ", a folder with a subfolder of images for each class, or a file made by "
+                      "`lockstep data pack`")
       ->required();
   command.add_option("--out", to.out, "PNG file to write (its folder must exist)")
       ->required()
       ->type_name("FILE");
   command.add_option(
       "--operators", to.choice.operators,
-      "Augmentation: recipe (what `train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, else "
-      "crop-flip for other known data sets and random-resized-crop for other data");
+      "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
+      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
+      "recipe crop-flip for a known data set and random-resized-crop for other data");
   add_number(command, "--size", to.choice.size,
              "Side of the cropped images, in pixels (random-resized-crop only)");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
@@ -138,22 +138,25 @@ void add_data_preview_command(CLI::App& data) {
   const auto to = std::make_shared<PreviewArguments>();
   add_data_options(*command, *to);
   add_number(*command, "--images", to->options.images,
-             "Rows of the sheet: images, spread over the classes");
+             "Rows of the sheet: number of images, spread over the classes");
   add_number(*command, "--versions", to->options.versions,
-             "Columns of the sheet: epochs in which each image is shown");
+             "Columns of the sheet: number of epochs, each with its own augmentation of the image");
   command
       ->add_option("--scale", to->options.scale,
-                   "Enlargement of an image's pixels (default: cells of at least 96 pixels)")
+                   "Factor by which images are enlarged (default: the smallest for cells of at "
+                   "least 96 pixels)")
       ->transform(whole_number<std::int64_t>());
   add_number(*command, "--seed", to->options.seed,
              "Seed of the augmentation and of the choice of images");
   add_number(*command, "--epoch", to->options.epoch, "First epoch to show, from 0");
   command
-      ->add_option("--loader", to->engine, "Loader that prepares the images: native, cuda or dali")
+      ->add_option("--loader", to->engine,
+                   "Loader that prepares the images: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--mix", to->mix,
-                   "Mix the images of the sheet: none, mixup, cutmix, or random for either")
+                   "Mix the images of the sheet: none, mixup, cutmix, or random (mixup or cutmix, "
+                   "drawn for each column)")
       ->capture_default_str();
   command->add_option("--json", to->json, "Also write what the sheet shows to this JSON file")
       ->type_name("FILE");

@@ -82,7 +82,7 @@ Picture original(const ImageDataset& dataset, std::int64_t index, const ImageSha
   dataset.read(index, reader);
   const auto [channels, height, width] = reader.shape();
   check_channels(channels);
-  const Box whole = {0, 0, height, width};
+  const ImageRegion whole = {0, 0, height, width};
   if (height <= cell.height && width <= cell.width) return picture_of(reader.pixels(whole));
   const double factor = std::min(static_cast<double>(cell.height) / static_cast<double>(height),
                                  static_cast<double>(cell.width) / static_cast<double>(width));

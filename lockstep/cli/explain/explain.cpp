@@ -9,7 +9,7 @@ namespace lockstep {
 
 void add_explain_command(CLI::App& app) {
   CLI::App* explain =
-      app.add_subcommand("explain", "Show what an algorithm does, as text and as a picture");
+      app.add_subcommand("explain", "Show what an algorithm does, as text and as a drawing");
   explain->require_subcommand(1);
   add_explain_pipeline_command(*explain);
   // Allows global options after the algorithm's name, too.

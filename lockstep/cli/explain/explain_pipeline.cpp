@@ -13,6 +13,8 @@
 #include <lockstep/cli/explain/pipeline_svg.h>
 #include <lockstep/cli/explain/pipeline_text.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
@@ -23,36 +25,37 @@ namespace {
 void add_schedule_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_option(
       "--schedule", to.schedule,
-      "Schedule of the pipeline: gpipe, 1f1b, interleaved, zb-h1 or zbv (default 1f1b)");
-  command.add_option("--stages", to.stages, "Stages of the model (default 4)")
+      "Schedule of the pipeline: " + join(pipeline::schedule_names()) + " (default 1f1b)");
+  command.add_option("--stages", to.stages, "Number of stages of the model (default 4)")
       ->transform(whole_number<int>());
   command
       .add_option("--workers", to.workers,
-                  "Workers, each a device or core (default: one for each stage, or for two stages "
-                  "by interleaved and zbv)")
+                  "Number of workers, each a device or core (default: one for each stage, or with "
+                  "interleaved and zbv one for every two stages)")
       ->transform(whole_number<int>());
   command
       .add_option("--micro-batches", to.micro_batches,
-                  "Micro-batches that a batch is divided into (default 8)")
+                  "Number of micro-batches into which a batch is divided (default 8)")
       ->transform(whole_number<int>());
   command
       .add_option("--table", to.table,
-                  "Table to use instead of a schedule: CSV with a line for each worker and cells "
-                  "such as 2F0")
+                  "Table to use instead of a schedule: CSV with a line for each worker and a cell "
+                  "for each action, such as 2F0 for stage 2's forward of micro-batch 0")
       ->type_name("FILE");
   command.add_option("--message-cost", to.message_cost,
-                     "Time of a message, in units of a forward's time (default 0)");
+                     "Duration of a message relative to that of a forward (default 0)");
 }
 
 void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
   command.add_flag("--measured", to.measured,
-                   "Also run the table with stages of linear layers on threads of this process; "
-                   "shows the bytes of their activations and the executor's cost (the time of the "
-                   "same table with stages that do nothing)");
+                   "Also run the table on threads of this process, with stages of linear layers; "
+                   "shows the bytes of their activations and the executor's cost (the time that "
+                   "the same table takes with stages that do nothing)");
   command
       .add_option("--wait", to.wait,
-                  "Let stages wait instead of compute: microseconds of a forward and of each half "
-                  "of a backward; useful with more workers than processors (--measured only)")
+                  "Let stages wait instead of computing, for this number of microseconds in each "
+                  "forward and each half of a backward; useful with more workers than processors "
+                  "(--measured only)")
       ->transform(whole_number<int>());
   command.add_option("--width", to.width, "Features per layer (--measured only, default 512)")
       ->transform(whole_number<int>());
@@ -105,7 +108,8 @@ void explain_pipeline(const ExplainPipelineArguments& arguments) {
 
 void add_explain_pipeline_command(CLI::App& explain) {
   CLI::App* command = explain.add_subcommand(
-      "pipeline", "Draw a pipeline's schedule, on paper or as it ran, with its bubble and memory");
+      "pipeline",
+      "Draw a pipeline's schedule, as planned or as measured, with its bubble and memory");
   const auto arguments = std::make_shared<ExplainPipelineArguments>();
   add_schedule_options(*command, *arguments);
   add_run_options(*command, *arguments);

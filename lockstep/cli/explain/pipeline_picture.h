@@ -1,5 +1,5 @@
-// The content that `lockstep explain pipeline` shows of a schedule, as text (pipeline_text.h) and
-// as a picture (pipeline_svg.h). Independent of LibTorch: measurements are passed as a timeline.
+// What `lockstep explain pipeline` shows for a schedule, as text (pipeline_text.h) and as a drawing
+// (pipeline_svg.h). Independent of LibTorch: measurements are passed as a timeline.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// A step, with timelines of the workers.
+/// One step, as a chart with a lane for each worker.
 struct PipelineChart {
   std::string name{};         ///< "replayed" or "measured"
   std::string explanation{};  ///< one line
@@ -22,24 +22,25 @@ struct PipelineChart {
   std::string unit{};  ///< unit of its times: "ms", "us", or none
 };
 
-/// Stages that waited instead of computing.
+/// For --wait: stages that waited instead of computing.
 struct WaitingStages {
-  int asked_microseconds = 0;
+  int asked_microseconds = 0;    ///< duration requested with --wait
   double mean_microseconds = 0;  ///< mean duration of a wait
 };
 
-/// The share of all workers' time in which they do not compute, from 0 to 1.
+/// A bubble, and how it was obtained.
 struct NamedBubble {
-  std::string key{};   ///< in JSON
-  std::string name{};  ///< for people: the origin of the number
-  double bubble = 0;
+  std::string key{};   ///< the key in JSON
+  std::string name{};  ///< the label in text and drawings, such as "measured"
+  double bubble = 0;   ///< share of all workers' time in which they do not compute, 0 to 1
 };
 
-/// The cost of the machinery around the stages, in seconds.
+/// The time that the pipeline spends on running its stages, in addition to their computation. In
+/// seconds.
 struct ExecutorCost {
-  double step = 0;         ///< a whole step: the median of the calls
-  double empty_step = 0;   ///< the same table with stages that do nothing: the median of the calls
-  double over_replay = 0;  ///< the measured step minus its replay
+  double step = 0;         ///< median duration of a step
+  double empty_step = 0;   ///< likewise, for the same table with stages that do nothing
+  double over_replay = 0;  ///< duration of the step in the chart minus that of its replay
 };
 
 struct PipelinePicture {
@@ -49,45 +50,47 @@ struct PipelinePicture {
   std::vector<std::int64_t> worker_bytes{};  ///< see ActivationBytes; empty: unknown
   std::vector<std::int64_t> stage_bytes{};   ///< see ActivationBytes; empty: unknown
   std::optional<ExecutorCost> executor{};    ///< only for a measured step
-  std::optional<WaitingStages> waiting{};    ///< if stages waited instead of computing
+  std::optional<WaitingStages> waiting{};    ///< only if stages waited instead of computing
   std::vector<PipelineChart> charts{};
   std::vector<NamedBubble> bubbles{};
   std::vector<std::string> notes{};
 };
 
-/// The results of a run of the table on threads.
+/// The results of running the table on threads.
 struct PipelineMeasurement {
-  pipeline::Table table{};        ///< as run, including messages
-  pipeline::Timeline timeline{};  ///< the step with the median time, in seconds
+  pipeline::Table table{};        ///< the table that was run, including messages
+  pipeline::Timeline timeline{};  ///< the step with the median duration, in seconds
   std::vector<std::int64_t> worker_bytes{}, stage_bytes{};  ///< as in PipelinePicture
   double step_seconds = 0, empty_step_seconds = 0;          ///< see ExecutorCost
   std::optional<WaitingStages> waiting{};
   int processors = 0;  ///< usable by the workers; 0: unknown
 };
 
-/// The table replayed with nominal times.
+/// Shows the table replayed with nominal durations: a forward takes 1, a backward 2.
 PipelinePicture picture_of(const ExplainPipelineSettings& settings);
-/// The measured step next to its replay from the measured durations.
+/// Shows the measured step and its replay, which has the measured durations but no waits.
 PipelinePicture picture_of(const ExplainPipelineSettings& settings,
                            const PipelineMeasurement& measured);
 
 /// The stages of a worker, in ascending order.
 std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t worker);
-/// The bytes of each stage of a worker, "1 MiB + 512 KiB" in the order of stages_of_worker(). Empty
-/// if they are unknown, or if the worker has one stage, whose bytes are the worker's own.
+/// The activation bytes of each stage of a worker, such as "1 MiB + 512 KiB", in the order of
+/// stages_of_worker(). Empty if they are unknown, or if the worker has only one stage, whose bytes
+/// equal the worker's.
 std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker);
-/// The executor's share of a step, from 0 to 1 or more.
+/// The duration of an empty step divided by that of a step. Usually below 1.
 double executor_share(const ExecutorCost& cost);
-/// The table as CSV in lines of at most `columns`, as far as its cells allow. Continuation lines
-/// are indented.
+/// The table as CSV, wrapped to lines of at most `columns`. Only a cell that is longer exceeds the
+/// limit. Continuation lines are indented.
 std::vector<std::string> wrapped_table(const pipeline::Table& table, std::size_t columns);
 
-/// {"schedule", "workers", "stages", "micro_batches", "peak_activations", then a number for each
-/// bubble: "bubble" as measured, "bubble_replayed", "bubble_formula"}. A measurement adds
-/// "step_ms", the median of whole steps; "executor_ms", the median for the table with stages that
-/// do nothing; "executor_share", its share of step_ms; and "over_replay_ms", the step of "bubble"
-/// minus its replay. Stages that compute add "worker_bytes" and "stage_bytes", the peak size of
-/// activations; stages that wait add "wait_us" and "wait_us_mean".
+/// A JSON object with "schedule", "workers", "stages", "micro_batches", "peak_activations", and
+/// those of "bubble" (measured), "bubble_replayed" and "bubble_formula" that are known. A
+/// measurement adds "step_ms", the median duration of a step; "executor_ms", the median for the
+/// table with stages that do nothing; "executor_share", which is executor_ms / step_ms; and
+/// "over_replay_ms", the duration of the step in the chart minus that of its replay. Stages that
+/// compute add "worker_bytes" and "stage_bytes", the peak size of activations; stages that wait add
+/// "wait_us" and "wait_us_mean".
 std::string picture_json(const PipelinePicture& picture);
 
 }  // namespace lockstep

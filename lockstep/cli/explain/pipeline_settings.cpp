@@ -64,7 +64,7 @@ void resolve_table(const ExplainPipelineArguments& arguments, ExplainPipelineSet
   }
   const OptionCheck check(kExplainPipeline);
   const std::string schedule = arguments.schedule.value_or("1f1b");
-  check.one_of("--schedule", schedule, {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"});
+  check.one_of("--schedule", schedule, pipeline::schedule_names());
   const int stages = arguments.stages.value_or(4);
   check.in_range("--stages", stages, 1, kMostPictureStages);
   const int micro_batches = arguments.micro_batches.value_or(8);

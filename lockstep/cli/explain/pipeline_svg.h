@@ -1,4 +1,4 @@
-// A pipeline's step as a picture.
+// Draws a step of a pipeline.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// A self-contained SVG, legible on light and dark screens. Each chart has a lane for each worker
-/// with a box for each action, whose name is shown on hover, and next to the lanes the worker's
-/// waiting time and memory; below the lanes are the bubbles and the table.
+/// Returns a self-contained SVG, legible on light and dark backgrounds. Each chart has a lane for
+/// each worker, with a box for each action, whose name is shown on hover. The worker's waiting time
+/// and memory stand next to its lane, the bubbles and the table below the charts.
 std::string pipeline_svg(const PipelinePicture& picture);
 
 }  // namespace lockstep

@@ -129,8 +129,9 @@ void add_export_command(CLI::App& app) {
   const auto to = std::make_shared<ExportArguments>();
   command
       ->add_option("CHECKPOINT", to->checkpoint,
-                   "Checkpoint made by `lockstep train --out DIR`: DIR, a checkpoint in it or its "
-                   "file of weights; with --recipe any file of weights (.safetensors, .pt, .pth)")
+                   "Checkpoint made by `lockstep train --out DIR`: DIR, a checkpoint in DIR, or "
+                   "the weights file of a checkpoint; with --recipe, any weights file "
+                   "(.safetensors, .pt, .pth)")
       ->required();
   command->add_option("--onnx", to->onnx, "ONNX file to write")->required()->type_name("FILE");
   command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
@@ -145,7 +146,7 @@ void add_export_command(CLI::App& app) {
       ->capture_default_str()
       ->transform(whole_number<int>());
   CLI::Option* const dynamic = command->add_flag("--dynamic-batch", to->dynamic_batch,
-                                                 "Let the model take batches of any size");
+                                                 "Let the model accept batches of any size");
   command
       ->add_option("--batch-size", to->batch_size,
                    "Images per batch of the model (not with --dynamic-batch)")

@@ -37,15 +37,15 @@ void add_option(CLI::App& command, const std::string& name, Value& to, const cha
 void add_options(CLI::App& command, RunArguments& to) {
   add_option(command, "--nproc-per-node", to.nproc_per_node,
              "Processes to start on this host (default 1)");
-  add_option(command, "--nnodes", to.nnodes, "Hosts of the job (default 1)");
+  add_option(command, "--nnodes", to.nnodes, "Number of hosts in the job (default 1)");
   add_option(command, "--node-rank", to.node_rank, "Number of this host, from 0");
   add_option(command, "--master-addr", to.master_addr,
              "Address of host 0, where the ranks meet (default: this host)");
   add_option(command, "--master-port", to.master_port,
              "Port on host 0 where the ranks meet (default on one host: a free port)");
   add_option(command, "--threads", to.threads,
-             "OMP_NUM_THREADS of each rank (default: the variable's value, else the rank's share "
-             "of the processors)");
+             "OMP_NUM_THREADS of each rank (default: the variable's current value, otherwise the "
+             "rank's share of the processors)");
   add_option(command, "--shutdown-timeout", to.shutdown_timeout_seconds,
              "Seconds between SIGTERM and SIGKILL when the ranks are stopped because one has "
              "failed (default 5)");
@@ -113,8 +113,8 @@ class RunHelp : public CLI::Formatter {
   }
   std::string make_positionals(const CLI::App* /*command*/) const override {
     return str("\nPositionals:\n",
-               row("PROGRAM", "Program to start on every rank, found as a shell does"),
-               row("ARGS", "Its arguments, passed on as they are"));
+               row("PROGRAM", "Program to start on every rank, searched in PATH as a shell does"),
+               row("ARGS", "Arguments of the program, passed on unchanged"));
   }
 
  private:

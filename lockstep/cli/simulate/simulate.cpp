@@ -12,6 +12,7 @@
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/simulate/all_reduce_cost.h>
+#include <lockstep/simulate/simulation.h>
 
 namespace lockstep {
 namespace {
@@ -29,23 +30,24 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
       .add_option(
           "--network", to.network,
           "Network to predict for: 1gbit, 10gbit, 25gbit, 100gbit, nvlink, ALPHA_US,GB_PER_S "
-          "(microseconds per message, 1e9 bytes per second), or a file of bench comm --json")
+          "(microseconds per message, 1e9 bytes per second), or a file from bench comm --json")
       ->capture_default_str();
   command
       .add_option(
           "--run-network", to.run_network,
-          "File of bench comm --beside-computing --json on the run's own network and number of "
-          "ranks, used to subtract the time that communication cost the run's backward")
+          "File from bench comm --beside-computing --json, measured on the run's own network with "
+          "the run's number of ranks; with it, the prediction excludes the time by which the run's "
+          "own communication slowed its backward")
       ->type_name("FILE");
   command
       .add_option("--ranks-per-host", to.ranks_per_host,
-                  "Ranks per host, which share its link to other hosts")
+                  "Number of ranks per host; they share the host's link to other hosts")
       ->transform(whole_number<int>())
       ->capture_default_str();
   command
       .add_option(
           "--algorithm", to.algorithm,
-          str("All-reduce algorithm: ", join(all_reduce_names()), "; auto takes the cheapest"))
+          str("All-reduce algorithm: ", join(all_reduce_names()), "; auto takes the fastest"))
       ->capture_default_str();
 }
 
@@ -53,29 +55,31 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
 
 void add_simulate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "simulate", "Predict a run's step time on more ranks, another network or with other buckets");
+      "simulate",
+      "Predict a run's step time with more ranks, another network or other bucket sizes");
   const auto arguments = std::make_shared<SimulateArguments>();
   command
       ->add_option("RUN", arguments->run,
-                   "Run to predict from: folder of a traced run (train --strategy ddp --trace "
+                   "Run to predict from: the folder of a traced run (train --strategy ddp --trace "
                    "--out FOLDER), a trace of bench step, or the profile of a step")
       ->type_name("")
       ->required();
   command
       ->add_option("--ranks", arguments->ranks,
-                   "Numbers of ranks with commas, or A..B for the powers of two between them; the "
-                   "second table shows the step on the last of them")
+                   "Numbers of ranks, separated by commas, or A..B for the powers of two from A to "
+                   "B; the second table is about the last number")
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command
-      ->add_option("--strategy", arguments->strategy,
-                   "Strategy to predict: ddp or zero1 (both from a ddp run)")
+      ->add_option(
+          "--strategy", arguments->strategy,
+          str("Strategy to predict: ", join(simulated_strategy_names()), " (all from a ddp run)"))
       ->capture_default_str();
   command->add_flag(
       "--shared-parameters", arguments->shares_parameters,
       "Assume that ranks of one host share the parameters (zero1 over shared memory)");
   command->add_option("--bucket-cap-mb", arguments->bucket_cap_mb,
-                      "Size of a gradient bucket in MiB (default: the run's buckets)");
+                      "Maximum size of a gradient bucket, in MiB (default: the run's buckets)");
   command
       ->add_option("--format", arguments->format,
                    "Format of the output: " + join(simulate_formats()))

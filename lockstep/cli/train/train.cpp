@@ -12,9 +12,14 @@
 #include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/strings.h>
+#include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/optimization/precision.h>
 
 namespace lockstep {
 namespace {
@@ -40,37 +45,36 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
       "--strategy", to.strategy,
       "Strategy: " + join(strategy_names()) + " (default: ddp with several ranks, else single)");
   add_integer(command, "--devices", to.devices,
-              "Replicas of the model in one process (dp only, default: one on each GPU, or one for "
-              "each processor, at most 8)");
+              "Replicas of the model in one process (dp only, default: one per GPU; on CPUs, one "
+              "per processor, at most 8)");
   command.add_option("--device-weights", to.device_weights,
-                     "Relative share of a batch for each device, with commas, such as 3,1 (dp "
-                     "only, default: equal shares)");
+                     "Relative shares of a batch, one per device, separated by commas, such as 3,1 "
+                     "(dp only, default: equal shares)");
   command.add_option("--dp-loss", to.dp_loss,
                      "Where to compute the loss: gathered (on the first device) or on-each (dp "
                      "only, default gathered)");
   add_integer(command, "--stages", to.stages,
-              "Stages that the model is divided into (pipeline and hybrid only, default 2, or 4 "
-              "with the schedules interleaved and zbv, which place two on each worker)");
+              "Number of stages into which the model is divided (pipeline and hybrid only, default "
+              "2, or 4 with the schedules interleaved and zbv, which place two on each worker)");
   add_integer(command, "--micro-batches", to.micro_batches,
-              "Parts that the batch of a pipeline is cut into (pipeline and hybrid only, "
-              "default 4)");
+              "Number of micro-batches into which each pipeline divides its batch (pipeline and "
+              "hybrid only, default 4)");
   command.add_flag("--recompute", to.recompute,
-                   "Keep only the inputs of stages and recompute their activations before the "
-                   "backward: less memory, one more forward (pipeline and hybrid only)");
+                   "Activation checkpointing: keep only the inputs of stages and recompute the "
+                   "activations before each backward, which saves memory and costs another forward "
+                   "(pipeline and hybrid only)");
   command.add_flag("--shard-optimizer", to.shard_optimizer,
                    "Shard the optimizer's state among ranks with the same stages (hybrid only)");
   command.add_flag("--sync-batchnorm", to.sync_batchnorm,
                    "Compute batch normalisation's statistics over the batches of all ranks (ddp "
                    "and zero1 only)");
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
-                     "Size of a gradient bucket in MiB (ddp and zero1 only, default 25)");
+                     "Maximum size of a gradient bucket, in MiB (ddp and zero1 only, default 25)");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
       ->capture_default_str();
-  command
-      .add_option("--backend", to.backend,
-                  "Backend of the group: auto, shm, gloo, hierarchical or nccl")
+  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
@@ -80,8 +84,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
 
 void add_optimizer_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--optimizer", to.optimizer,
-                     "Optimizer: sgd, adam or adamw (default: the recipe's; any other starts from "
-                     "PyTorch's defaults)");
+                     "Optimizer: " + join(optimizer_names()) +
+                         " (default: the recipe's; any other starts from PyTorch's defaults)");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--weight-decay", to.weight_decay,
                      "Weight decay: L2 penalty, or decoupled weight decay with adamw");
@@ -106,8 +110,8 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
       "--step-epochs", to.step_epochs,
       "Epochs between two reductions of the learning rate (--schedule step only, default 1)");
   command.add_option("--milestones", to.milestones,
-                     "Epochs at which the learning rate is reduced, with commas, such as 30,60 "
-                     "(--schedule multi-step only)");
+                     "Epochs at which the learning rate is reduced, separated by commas, such as "
+                     "30,60 (--schedule multi-step only)");
   command.add_option("--gamma", to.gamma,
                      "Factor applied to the learning rate at each reduction (--schedule step, "
                      "multi-step and plateau only, default 0.1)");
@@ -129,50 +133,58 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
                      "Largest momentum of --cycle-momentum (default 0.95)");
   command.add_option(
       "--plateau", to.plateau,
-      "When to reduce the learning rate: METRIC:PATIENCE[:GOAL], after more than PATIENCE "
-      "evaluations without improvement (--schedule plateau only, default loss:10)");
+      "METRIC:PATIENCE[:GOAL]: reduce the learning rate when the metric has not improved for more "
+      "than PATIENCE evaluations; GOAL is min or max, and may be left out for losses (--schedule "
+      "plateau only, default loss:10)");
   command.add_option("--warmup-epochs", to.warmup_epochs,
                      "Epochs of linear warmup before the schedule begins (any schedule)");
 }
 
 void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command
-      .add_option("--precision", to.precision,
-                  "Precision of the computation: 32, bf16, or 16 with loss scaling")
+      .add_option(
+          "--precision", to.precision,
+          "Precision of the computation: " + join(precision_names()) + " (16 scales the loss)")
       ->capture_default_str();
   command.add_option("--matmul-precision", to.matmul_precision,
-                     "Precision of float32 matrix products: highest, high (TF32 on GPUs) or medium "
-                     "(also bfloat16 on CPUs); default: LibTorch's, highest");
+                     "Precision of float32 matrix products: " + join(matmul_precision_names()) +
+                         " (high allows TF32 on GPUs, medium also bfloat16 on CPUs; default: "
+                         "LibTorch's, highest)");
   command.add_flag("--cudnn-benchmark", to.cudnn_benchmark,
                    "Let cuDNN time its algorithms for each shape and use the fastest (GPUs only)");
   command.add_option("--memory-format", to.memory_format,
                      "Memory format of images and weights: channels-last or contiguous (recipes "
                      "with colour images only, default channels-last)");
-  command.add_flag("--cuda-graph", to.cuda_graph,
-                   "Record a training step in a CUDA graph and replay it for all later steps (GPUs "
-                   "with single and ddp only)");
+  command.add_flag(
+      "--cuda-graph", to.cuda_graph,
+      "Capture a training step in a CUDA graph and replay it for all later steps (GPUs "
+      "with single and ddp only)");
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
-                   "Use LibTorch's operations only (mnist only; by default convolution, max-pool "
+                   "Use only LibTorch's operations (mnist only; by default, convolution, max-pool "
                    "and ReLU run as one kernel on CPUs)");
   add_integer(command, "--batch-size", to.batch_size,
-              "Images per batch, over all ranks (default: the recipe's)");
+              "Images per batch, summed over all ranks (default: the recipe's)");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs (default: the recipe's)");
-  add_integer(command, "--accumulate-grad-batches", to.accumulate_grad_batches,
-              "Batches whose gradients accumulate before an optimizer step (default 1)");
+  add_integer(
+      command, "--accumulate-grad-batches", to.accumulate_grad_batches,
+      "Number of batches whose gradients accumulate before each optimizer step (default 1)");
   add_limit_options(command, to.limits);
   add_optimizer_options(command, to);
   add_schedule_options(command, to.schedule);
-  add_integer(command, "--seed", to.seed, "Seed of weights, order and augmentation")
+  add_integer(command, "--seed", to.seed,
+              "Seed for the initial weights, the order of the images and their augmentation")
       ->capture_default_str();
 }
 
 void add_file_options(CLI::App& command, TrainArguments& to) {
   command
-      .add_option("--loader", to.loader, "Loader that prepares the images: native, cuda or dali")
+      .add_option("--loader", to.loader,
+                  "Loader that prepares the images: " + join(loader_engine_names()))
       ->capture_default_str();
   add_integer(
       command, "--workers", to.workers,
-      "Loader threads of all ranks together (default: one per rank); 0 loads between the steps");
+      "Loader threads of all ranks together (default: one per rank); with 0, the training thread "
+      "loads each batch between steps");
   command
       .add_option("--on-corrupt-image", to.on_corrupt_image,
                   "What to do with an image that cannot be decoded: stop (end the run and name the "
@@ -181,21 +193,28 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
   command
-      .add_option("--mix", to.mix,
-                  "Mix the images of a batch: none, mixup, cutmix, or random for either")
+      .add_option(
+          "--mix", to.mix,
+          "Mix the images of a batch: none, mixup, cutmix, or random (mixup or cutmix, drawn "
+          "for each batch)")
       ->capture_default_str();
-  command.add_option("--data", to.data, "Folder of the data (default: $LOCKSTEP_DATA, the cache)")
+  command
+      .add_option("--data", to.data,
+                  "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
       ->type_name("DIR");
-  command.add_option("--out", to.out, "Folder to keep checkpoints in")->type_name("DIR");
+  command
+      .add_option("--out", to.out,
+                  "Folder for checkpoints, traces and, without --log-dir, logs (default: none)")
+      ->type_name("DIR");
   command.add_flag("--resume", to.resume, "Resume from the newest complete checkpoint in --out");
   command.add_flag("--overwrite", to.overwrite,
-                   "Start a new run in an --out that holds checkpoints, and replace them");
+                   "Start a new run although --out holds checkpoints, and replace them");
   add_checkpoint_options(command, to.checkpoints);
   command.add_option("--json", to.json, "Write the record of the run to this JSON file")
       ->type_name("FILE");
   command
       .add_option("--logger", to.logger,
-                  "Loggers of the run's values, with commas: " + join(logger_names()))
+                  "Loggers of the run's values, separated by commas: " + join(logger_names()))
       ->type_name("NAMES");
   command
       .add_option("--log-dir", to.log_dir,

@@ -24,13 +24,14 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& to) {
     command.add_option(name, number, help)->transform(whole_number<std::int64_t>());
   };
   add_number("--every-n-train-steps", to.every_n_train_steps,
-             "Steps between checkpoints within an epoch (default: one checkpoint at its end)");
+             "Steps between checkpoints within an epoch (default: only one, at its end)");
   add_number("--keep-checkpoints", to.keep_checkpoints,
              "Number of newest checkpoints to keep (default 2; with 1 there is no older one to "
              "fall back to)");
   command.add_option("--save-top-k", to.save_top_k,
-                     "Best checkpoints to keep in addition to the newest: METRIC:K[:GOAL], such as "
-                     "loss:1 or accuracy:3:max");
+                     "METRIC:K[:GOAL], such as loss:1 or accuracy:3:max: in addition to the newest "
+                     "checkpoints, keep the K best by this metric; GOAL is min or max, and may be "
+                     "left out for losses");
   command.add_flag("--background-checkpoints", to.in_background,
                    "Write checkpoints in the background while training continues; takes the memory "
                    "of one checkpoint");

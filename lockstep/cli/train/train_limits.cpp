@@ -23,21 +23,26 @@ void add_count(CLI::App& command, const char* name, OptionalCount& to, const cha
 void add_evaluation_options(CLI::App& command, LimitArguments& to) {
   add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
             "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
-  add_count(command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
-            "Epochs between evaluations (default 1); the last epoch is always evaluated");
+  add_count(
+      command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
+      "Number of epochs from one evaluation to the next (default 1); the last epoch is always "
+      "evaluated");
   add_count(command, "--val-check-interval", to.val_check_interval,
-            "Batches of each rank from one evaluation to the next within an epoch (default: none)");
+            "Also evaluate within an epoch, whenever each rank has trained on this number of "
+            "batches (default: only at the end of an epoch)");
   add_count(command, "--num-sanity-val-steps", to.num_sanity_val_steps,
-            "Batches of each rank to evaluate before the first step, as a trial (default 0)");
+            "Number of batches that each rank evaluates before the first step, so that errors in "
+            "the evaluation show early (default 0)");
   add_count(command, "--log-every-n-steps", to.log_every_n_steps,
-            "Steps from one report of a step to the next (default 1)");
+            "Number of steps from one report to the next (default 1); the last step of an epoch is "
+            "always reported");
 }
 
 void add_report_options(CLI::App& command, LimitArguments& to) {
   command
       .add_option("--model-summary", to.model_summary,
-                  "Show the model's modules, their parameters and output shapes before training, "
-                  "to this depth: 1 for its children, -1 for all (default: off)")
+                  "Before training, show the model's modules with their parameters and output "
+                  "shapes, to this depth: 1 for direct children only, -1 for all (default: off)")
       ->transform(whole_number<int>());
   add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
             "Steps between histograms of each parameter and its gradient (--logger only, default: "
@@ -45,12 +50,13 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
   command
       .add_option(
           "--profiler", to.profiler,
-          "Profiler: simple (time of each part of the run, in a table at its end and in --json) or "
-          "trace (also LibTorch's operations in some steps, in operations.json in --out)")
+          "Profiler: simple (shows the time of each part of the run in a table at its end, and in "
+          "--json) or trace (also records LibTorch's operations in some steps, in "
+          "operations.json in --out)")
       ->capture_default_str();
   command.add_flag("--trace", to.trace,
-                   "Record what all threads of all ranks did in the last steps, on one clock, in "
-                   "trace.json in --out, for https://ui.perfetto.dev");
+                   "Record what all threads of all ranks do in the last steps, in trace.json in "
+                   "--out, with times on one clock; https://ui.perfetto.dev opens the file");
   add_count(command, "--trace-steps", to.trace_steps,
             "Optimizer steps to record: the last steps with --trace (default 10), the steps from "
             "the second with --profiler trace (default 5)");
@@ -134,26 +140,32 @@ void resolve_reports(const LimitArguments& arguments, TrainerOptions& options) {
 
 void add_limit_options(CLI::App& command, LimitArguments& to) {
   add_count(command, "--min-epochs", to.min_epochs,
-            "Epochs to train in any case, whatever --max-time and --early-stopping say (default "
-            "0)");
+            "Minimum number of epochs, even if --max-time or --early-stopping would end the run "
+            "earlier (default 0)");
   add_count(command, "--max-steps", to.max_steps,
-            "End after this number of optimizer steps; the schedule goes by --max-epochs");
+            "End the run after this number of optimizer steps; the learning rate's schedule still "
+            "spans --max-epochs");
   command.add_option("--max-time", to.max_time,
                      "End the run after this time: seconds, MM:SS, HH:MM:SS or DD:HH:MM:SS");
-  command.add_option("--early-stopping", to.early_stopping,
-                     "End the run when a value has not improved for PATIENCE evaluations: "
-                     "METRIC:PATIENCE[:GOAL], such as loss:3 or accuracy:3:max");
+  command.add_option(
+      "--early-stopping", to.early_stopping,
+      "METRIC:PATIENCE[:GOAL], such as loss:3 or accuracy:3:max: end the run when "
+      "the metric has not improved for PATIENCE evaluations; GOAL is min or max, and "
+      "may be left out for losses");
   add_count(command, "--fast-dev-run", to.fast_dev_run,
-            "Run a quick test: train and evaluate on this number of batches and keep nothing");
+            "Run a quick test: train and evaluate on this number of batches per rank, and write no "
+            "checkpoint");
   add_count(command, "--limit-train-batches", to.limit_train_batches,
             "Maximum number of batches per rank and epoch");
   add_count(command, "--overfit-batches", to.overfit_batches,
             "Train on this number of batches per rank, identical in every epoch");
   add_evaluation_options(command, to);
   command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
-                     "Maximum norm of all gradients together; larger gradients are scaled down");
+                     "Maximum norm of all gradients together; if it is larger, all gradients are "
+                     "scaled down");
   command.add_option("--gradient-clip-val", to.gradient_clip_val,
-                     "Maximum of the gradients' norm or values, as --gradient-clip-algorithm says");
+                     "Limit for the gradients' norm or values; --gradient-clip-algorithm selects "
+                     "which");
   command.add_option("--gradient-clip-algorithm", to.gradient_clip_algorithm,
                      "What --gradient-clip-val limits: norm (of all gradients together) or value "
                      "(of each element); default norm");
@@ -161,9 +173,10 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
                      "Evaluate an exponential moving average of the weights with this decay, such "
                      "as 0.999");
   command.add_flag("--deterministic", to.deterministic,
-                   "Refuse operations that have no deterministic implementation");
+                   "Use deterministic operations, and end the run at one that has no deterministic "
+                   "implementation");
   command.add_flag("--detect-anomaly", to.detect_anomaly,
-                   "Stop at a backward pass that produces NaN and name the operation; slow");
+                   "End the run when a backward pass produces NaN, and name the operation (slow)");
   add_report_options(command, to);
 }
 

@@ -59,13 +59,14 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
       "Network: " + join(find_recipe("classify").models) + " (classify only, default resnet18)");
   command
       .add_option("--image-size", to.image_size,
-                  "Side of the network's input images, in pixels (classify, default 224, and "
-                  "autoencoder, default 160)")
+                  "Side of the network's input images, in pixels (classify and autoencoder only, "
+                  "default 224 for classify, 160 for autoencoder)")
       ->transform(whole_number<std::int64_t>());
   command
       .add_option("--weights", to.weights,
-                  "File of initial weights (.safetensors, .pt or .pth) under the network's names; "
-                  "a last layer with a different number of outputs is initialized at random")
+                  "File of initial weights (.safetensors, .pt or .pth), with the names of the "
+                  "network's parameters; if the last layer has another number of outputs in the "
+                  "file, it is initialized at random")
       ->type_name("FILE");
   command.add_option("--val-fraction", to.val_fraction,
                      lockstep::str("Share of a folder's images held out for validation (classify "
@@ -73,10 +74,11 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
                                    kValidationFraction, ")"));
   command
       .add_option("--cache", to.cache,
-                  "Size of the cache of decoded images, such as 2GB or 500MB, or none; the ranks "
-                  "of this program share one, ranks that another launcher starts have one each "
-                  "(classify, default none, and autoencoder, default 1GiB or a quarter of the free "
-                  "memory; --loader native only)")
+                  "Maximum size of the cache of decoded images, such as 2GB or 500MB, or none. The "
+                  "ranks that this program starts share one cache; ranks that another launcher "
+                  "starts have one each (classify and autoencoder with --loader native only; "
+                  "default: none for classify, and for autoencoder 1GiB but at most a quarter of "
+                  "the free memory)")
       ->type_name("SIZE");
 }
 

@@ -8,21 +8,12 @@ namespace {
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
 
-// Mirrors library_reduces() of backends/c10d/reduction.h; a test compares them.
-bool gloo_reduces(DataType type, ReduceOp op) {
-  if (type == DataType::kInt16) return false;
-  const bool picks = op.kind == ReduceOp::Kind::kMin || op.kind == ReduceOp::Kind::kMax;
-  return !(picks && is_floating_point(type));
-}
-
 }  // namespace
 
-// For reductions that Gloo does not support, its backend gathers all inputs and every rank reduces
-// them. While the gathered data is small, that is faster than the algorithms over point-to-point.
-// For reductions that Gloo supports, its own ring works in smaller pieces than they do.
-Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
-                           ReduceOp op) {
-  if (backend != "gloo" || gloo_reduces(type, op)) return Algorithm::kNative;
+// While the gathered data is small, gathering is faster than the algorithms over point-to-point.
+// For reductions that a backend supports, its own algorithm works in smaller pieces than they do.
+Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes) {
+  if (!gathers) return Algorithm::kNative;
   if (bytes <= kMiB / static_cast<std::size_t>(std::max(ranks, 1))) return Algorithm::kNative;
   return ranks == 2 ? Algorithm::kAllToAll : Algorithm::kRing;
 }

@@ -6,16 +6,14 @@
 #include <string>
 
 #include <lockstep/comm/call/algorithm.h>
-#include <lockstep/comm/call/data_type.h>
-#include <lockstep/comm/call/reduce_op.h>
 
 namespace lockstep {
 
-/// The algorithm behind kAuto on this backend, for `bytes` of one rank's tensor: kNative, or one of
-/// the algorithms over point-to-point if that is faster. The underlying measurements are in
+/// The algorithm behind kAuto for `bytes` of one rank's tensor: kNative, or one of the algorithms
+/// over point-to-point if that is faster. `gathers` says that the backend gathers the inputs of all
+/// ranks instead of reducing them (Backend::gathers_to_reduce). The underlying measurements are in
 /// docs/algorithms.md.
-Algorithm choose_algorithm(const std::string& backend, int ranks, std::size_t bytes, DataType type,
-                           ReduceOp op);
+Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes);
 
 /// Number of elements per chunk (ScheduleRequest::chunk); 0 for algorithms without chunks.
 std::size_t default_chunk(Algorithm algorithm, const std::string& backend, int size,

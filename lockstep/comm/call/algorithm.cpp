@@ -37,4 +37,10 @@ const std::vector<Algorithm>& all_algorithms() {
   return algorithms;
 }
 
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const Algorithm algorithm : all_algorithms()) names.emplace_back(algorithm_name(algorithm));
+  return names;
+}
+
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// kAuto and kNative leave the choice to the backend. The others use only point-to-point messages.
@@ -21,8 +23,10 @@ enum class Algorithm : std::uint8_t {
 };
 
 /// "auto", "native", "reduce-broadcast", "all-to-all", "ring", "halving-doubling", "tree".
-const char* algorithm_name(Algorithm algorithm);
-std::optional<Algorithm> algorithm_from_name(const std::string& name);
-const std::vector<Algorithm>& all_algorithms();
+LOCKSTEP_API const char* algorithm_name(Algorithm algorithm);
+LOCKSTEP_API std::optional<Algorithm> algorithm_from_name(const std::string& name);
+LOCKSTEP_API const std::vector<Algorithm>& all_algorithms();
+/// The names of all_algorithms().
+LOCKSTEP_API std::vector<std::string> algorithm_names();
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 enum class DataType : std::uint8_t {
@@ -21,8 +23,8 @@ enum class DataType : std::uint8_t {
   kByte,  ///< any other type, moved byte by byte; cannot be reduced
 };
 
-std::size_t element_size(DataType type);
-const char* data_type_name(DataType type);  ///< PyTorch's: "float32", "bfloat16", ...
-bool is_floating_point(DataType type);
+LOCKSTEP_API std::size_t element_size(DataType type);
+LOCKSTEP_API const char* data_type_name(DataType type);  ///< PyTorch's: "float32", "bfloat16", ...
+LOCKSTEP_API bool is_floating_point(DataType type);
 
 }  // namespace lockstep

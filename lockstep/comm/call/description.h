@@ -9,6 +9,7 @@
 #include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/call/data_type.h>
 #include <lockstep/comm/call/reduce_op.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -27,10 +28,10 @@ enum class CallKind : std::uint8_t {
 };
 
 /// "all_reduce", "send", ...: the name of the call in this API and in PyTorch's.
-const char* call_name(CallKind kind);
+LOCKSTEP_API const char* call_name(CallKind kind);
 
 /// Shape of a tensor, for messages and for comparison. Sizes that do not fit are left out.
-struct Shape {
+struct LOCKSTEP_API Shape {
   static constexpr std::size_t kPlaces = 6;
   std::uint8_t dimensions = 0;
   std::array<std::uint32_t, kPlaces> sizes{};
@@ -40,7 +41,7 @@ struct Shape {
 
 /// Describes one call. Equal on all ranks of a correct program, except that kSend and kRecv each
 /// name their peer.
-struct CallDescription {
+struct LOCKSTEP_API CallDescription {
   CallKind kind = CallKind::kBarrier;
   DataType type = DataType::kByte;
   ReduceOp op;  ///< for reductions
@@ -56,10 +57,10 @@ struct CallDescription {
 
 /// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank
 /// 3]", "all_reduce[float32, 4, by ring]".
-std::string describe(const CallDescription& call);
+LOCKSTEP_API std::string describe(const CallDescription& call);
 
 /// A hash (FNV-1a, 32 bits) of a text that describes a call. Equal in every process that runs the
 /// same program; different texts almost certainly have different hashes.
-std::uint32_t fingerprint(const std::string& text);
+LOCKSTEP_API std::uint32_t fingerprint(const std::string& text);
 
 }  // namespace lockstep

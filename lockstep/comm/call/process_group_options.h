@@ -9,15 +9,17 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct ProcessGroupOptions {
+struct LOCKSTEP_API ProcessGroupOptions {
   /// "auto" selects NCCL if every rank's `device` is a GPU of its own, shared memory if all ranks
   /// are proven to be on one host, "hierarchical" for several hosts if at least one has several
-  /// ranks, and otherwise Gloo. The other values are "shm", "gloo", "nccl" and "hierarchical". A
-  /// group of one is "single" unless "nccl" is requested, which then runs its kernels on that one
-  /// GPU.
+  /// ranks, and otherwise Gloo. "hierarchical" is shared memory inside each host and Gloo between
+  /// the hosts, whatever the ranks' devices are. The other values are "shm", "gloo", "nccl" and
+  /// "hierarchical". A group of one is "single" unless "nccl" is requested, which then runs its
+  /// kernels on that one GPU.
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait without its own timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
@@ -29,10 +31,6 @@ struct ProcessGroupOptions {
   /// Absent: LOCKSTEP_HOST_ID, else the boot id of the kernel with the process and network
   /// namespaces.
   std::optional<std::string> host_id{};
-  /// Transport between the hosts of "hierarchical": "gloo" or "nccl". "auto" selects NCCL if the
-  /// `device` of each host's first rank is a GPU of its own and NCCL connects them, else Gloo. Must
-  /// be equal on all ranks. Absent: LOCKSTEP_LEADERS, else "auto".
-  std::optional<std::string> leaders{};
   /// Run NCCL's kernels in high-priority streams, so that a reduction does not queue behind the
   /// rest of a backward pass. TORCH_NCCL_HIGH_PRIORITY=1 does the same.
   bool high_priority_streams = false;

@@ -6,10 +6,11 @@
 
 #include <lockstep/comm/call/description.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
-struct RecordedCall {
+struct LOCKSTEP_API RecordedCall {
   std::string group{};  ///< equal on all ranks of the group
   CallDescription call{};
   /// Sequence number in the group. The number of a collective is equal on all ranks. Each rank

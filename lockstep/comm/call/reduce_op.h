@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// A value type with constants for the usual operations: `ReduceOp::kSum`. Names and meaning are
 /// those of torch.distributed. On bool, sum and max are "or", product and min are "and", as in
 /// PyTorch's arithmetic.
-struct ReduceOp {
+struct LOCKSTEP_API ReduceOp {
   enum class Kind : std::uint8_t {
     kSum,
     kAverage,  ///< the sum divided by the number of ranks; floating-point types only
@@ -42,6 +44,6 @@ inline constexpr ReduceOp ReduceOp::kBitwiseOr{Kind::kBitwiseOr};
 inline constexpr ReduceOp ReduceOp::kBitwiseXor{Kind::kBitwiseXor};
 
 /// "sum", "average", "product", "min", "max", "bitwise and", ..., "premultiplied sum".
-const char* reduce_op_name(ReduceOp::Kind kind);
+LOCKSTEP_API const char* reduce_op_name(ReduceOp::Kind kind);
 
 }  // namespace lockstep

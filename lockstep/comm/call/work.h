@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Returned by the async_ form of every collective, and by isend and irecv. The tensors must not be
@@ -16,7 +18,7 @@ namespace lockstep {
 ///
 /// The shared-memory backend has no thread of its own. It makes progress whenever a thread of any
 /// rank calls into a group; is_completed() is such a call.
-class Work {
+class LOCKSTEP_API Work {
  public:
   virtual ~Work() = default;
 

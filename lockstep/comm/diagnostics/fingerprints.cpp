@@ -53,7 +53,7 @@ void Fingerprints::compare(std::uint64_t number, const CallDescription& call,
                                   [&](const std::string& text) { return text != texts[0]; });
   if (other == texts.end()) return;
   const std::string first = texts[0].substr(0, texts[0].rfind(" as number "));
-  throw CommError(lockstep::str("the ranks do not call the same: rank ",
+  throw CommError(lockstep::str("the ranks call different operations: rank ",
                                 world_ranks_[static_cast<std::size_t>(other - texts.begin())],
                                 " called ", *other, ", rank ", world_ranks_[0], " called ", first));
 }

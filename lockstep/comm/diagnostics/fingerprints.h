@@ -1,10 +1,11 @@
-// LOCKSTEP_DEBUG=detail: before every collective the ranks compare their calls.
+// With LOCKSTEP_DEBUG=detail, the ranks compare their calls before every collective.
 //
 // If ranks call different collectives, the program hangs or computes garbage some operations later.
-// With fingerprints it ends at the first difference, with the same message on all ranks: "rank 1
-// called all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Each
-// collective costs a few extra round trips to the store. The shared memory backend always compares
-// calls at no cost, except operations that travel as messages; in detail mode it does both.
+// With fingerprints, all ranks throw at the first difference, with the same message: "rank 1 called
+// all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Each
+// collective then costs a few extra round trips to the store. The shared memory backend compares
+// calls in any mode at no cost, except those of operations that it carries out as messages between
+// two ranks; in detail mode, fingerprints are compared in addition.
 #pragma once
 
 #include <chrono>
@@ -28,12 +29,13 @@ bool fingerprints_wanted();
 /// the same order as the threads of the other ranks.
 class Fingerprints {
  public:
-  /// Uses the store of `exchange`, which only this group may use, and its names for the ranks.
+  /// Uses the store of `exchange`, which no other group may use. Messages name ranks by their
+  /// ranks in the first group (`exchange.world_ranks()`).
   Fingerprints(const TextExchange& exchange, std::chrono::milliseconds timeout);
 
-  /// Collective; call it before collective `number` starts. Throws CommError if a rank makes a
-  /// different call, and TimeoutError naming the ranks that made no call. `check` is called while
-  /// waiting and may throw.
+  /// Collective; call it before collective `number` starts. Throws CommError if another rank makes
+  /// a different call or the store is lost, and TimeoutError, which names the ranks that made no
+  /// call. `check` is called while waiting and may throw.
   void compare(std::uint64_t number, const CallDescription& call,
                const std::function<void()>& check);
 

@@ -308,7 +308,7 @@ void Watchdog::State::compare_calls(Lock& lock) {
     if (mine == status.oldest_call) continue;
     const bool first = rank < rank_;
     end_ = End{rank_, false,
-               str("the ranks do not call the same: ", name(first ? rank_ : rank), " called ",
+               str("the ranks call different operations: ", name(first ? rank_ : rank), " called ",
                    first ? mine : status.oldest_call, " as number ", status.oldest, ", ",
                    name(first ? rank : rank_), " called ", first ? status.oldest_call : mine)};
     ended_ = true;

@@ -10,7 +10,6 @@
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
-#include <lockstep/comm/backends/through_device/through_device.h>
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -48,15 +47,14 @@ std::shared_ptr<Backend> try_shared_memory(const Membership& membership, TextExc
   return engine ? shm::make(std::move(engine), membership.options.timeout) : nullptr;
 }
 
-std::shared_ptr<Backend> connect_nccl(const Membership& membership, const std::string& prefix,
-                                      int rank, const std::vector<int>& world_ranks,
-                                      std::chrono::milliseconds timeout,
-                                      std::shared_ptr<Backend> parent = nullptr) {
-  return nccl::connect(part_of(membership, prefix),
-                       place_among(membership, rank, world_ranks.size()), membership.options.device,
-                       timeout, world_ranks, host_timeout(membership.options),
+std::shared_ptr<Backend> connect_nccl(const Membership& membership) {
+  const auto& world_ranks = membership.world_ranks;
+  return nccl::connect(part_of(membership, "nccl"),
+                       place_among(membership, membership.rank, world_ranks.size()),
+                       membership.options.device, membership.options.timeout, world_ranks,
+                       host_timeout(membership.options),
                        {.high_priority = membership.options.high_priority_streams,
-                        .parent = std::move(parent),
+                        .parent = membership.parent,
                         .color = membership.color});
 }
 
@@ -87,65 +85,6 @@ std::shared_ptr<Backend> connect_host(Membership& membership, const std::vector<
   return all_can(membership, "shared memory inside the hosts", why_not) ? local : nullptr;
 }
 
-// Decides from what every rank told its peers, so that all ranks make the same decision.
-bool wants_nccl_between(const Membership& membership, const std::vector<int>& leaders) {
-  std::vector<PeerInfo> theirs;
-  for (const int leader : leaders) {
-    theirs.push_back(membership.peers[static_cast<std::size_t>(leader)]);
-  }
-  const std::string& wanted = theirs[0].leaders;
-  const bool possible = each_has_a_gpu(theirs);
-  if (wanted == "nccl" && !possible) {
-    throw ConfigError(lockstep::str(
-        "leaders nccl (LOCKSTEP_LEADERS) needs, on the first rank of each host (ranks ",
-        join(membership.named(leaders)),
-        "), a build with NCCL and a device that is a GPU of its own; choose gloo"));
-  }
-  return possible && wanted != "gloo";
-}
-
-// A number for collectives that run before the numbered ones.
-constexpr std::uint64_t kOutsideOfAll = ~std::uint64_t{0};
-
-// NCCL connects, and blocks the caller, at its first collective. Running one here lets a failure be
-// handled.
-std::shared_ptr<Backend> try_nccl_between(const Membership& membership, int host,
-                                          const std::vector<int>& world_ranks,
-                                          std::string& why_not) {
-  try {
-    // LibTorch ends the process at NCCL's own deadline, so the hierarchy's deadline must come
-    // first.
-    const auto timeout = 2 * membership.options.timeout;
-    auto leaders = through_device::make(
-        connect_nccl(membership, "leaders over NCCL", host, world_ranks, timeout),
-        {.device = membership.options.device, .rank = host, .timeout = membership.options.timeout});
-    leaders->start({.description = {.kind = CallKind::kBarrier}, .number = kOutsideOfAll})->wait();
-    return leaders;
-  } catch (const std::exception& error) {
-    why_not = first_line(error);
-    return nullptr;
-  }
-}
-
-// Null on ranks that are not leaders.
-std::shared_ptr<Backend> connect_leaders(Membership& membership, const std::vector<int>& leaders,
-                                         const hierarchical::RankLocation& own, bool over_nccl) {
-  const auto world_ranks = membership.named(leaders);
-  const bool leads = own.local_rank == 0;
-  if (over_nccl) {
-    std::string why_not;
-    std::shared_ptr<Backend> backend;
-    if (leads) backend = try_nccl_between(membership, own.host, world_ranks, why_not);
-    if (all_can(membership, "NCCL between the hosts", why_not)) return backend;
-    if (membership.peers[0].leaders == "nccl") {
-      throw CommError(lockstep::str("leaders nccl (LOCKSTEP_LEADERS) cannot connect the hosts; ",
-                                    why_not, "; choose gloo"));
-    }
-    log_info("NCCL cannot connect the hosts (", why_not, "), using Gloo between them");
-  }
-  return leads ? connect_gloo(membership, "leaders", own.host, world_ranks) : nullptr;
-}
-
 std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                        const std::vector<std::vector<int>>& hosts,
                                        std::string& why_not) {
@@ -162,12 +101,13 @@ std::shared_ptr<Backend> try_hierarchy(Membership& membership,
                                                                        static_cast<int>(local)};
     }
   }
-  const bool over_nccl = wants_nccl_between(membership, leaders);
   const auto own = parts.locations[static_cast<std::size_t>(membership.rank)];
   parts.local = connect_host(membership, hosts[static_cast<std::size_t>(own.host)], own.host,
                              own.local_rank, why_not);
   if (!parts.local) return nullptr;
-  parts.leaders = connect_leaders(membership, leaders, own, over_nccl);
+  if (own.local_rank == 0) {
+    parts.leaders = connect_gloo(membership, "leaders", own.host, membership.named(leaders));
+  }
   parts.flat = connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
   return hierarchical::make(std::move(parts));
 }
@@ -191,8 +131,7 @@ bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers)
 std::shared_ptr<Backend> choose_backend(Membership& membership) {
   const std::string& wanted = membership.options.backend;
   if (becomes_nccl(wanted, membership.peers)) {
-    return connect_nccl(membership, "nccl", membership.rank, membership.world_ranks,
-                        membership.options.timeout, membership.parent);
+    return connect_nccl(membership);
   }
   const auto hosts = ranks_by_host(membership.peers);
   std::string why_not;

@@ -14,8 +14,8 @@ namespace lockstep {
 bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers);
 
 /// Collective over the members: at least two, or one that asks for NCCL.
-/// ProcessGroupOptions::backend and ::leaders describe the rules. Throws on all ranks: CommError if
-/// the requested backend fails to connect the members, ConfigError if it cannot be used for them.
+/// ProcessGroupOptions::backend describes the rules. Throws on all ranks: CommError if the
+/// requested backend fails to connect the members, ConfigError if it cannot be used for them.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
 }  // namespace lockstep

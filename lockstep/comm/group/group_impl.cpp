@@ -243,9 +243,9 @@ void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
   CallDescription& description = call.description;
   if (membership.size == 1) call.algorithm = Algorithm::kNative;
   if (call.algorithm == Algorithm::kAuto) {
-    call.algorithm = choose_algorithm(backend->name(), membership.size,
-                                      description.count * element_size(description.type),
-                                      description.type, description.op);
+    call.algorithm =
+        choose_algorithm(backend->gathers_to_reduce(description.type, description.op),
+                         membership.size, description.count * element_size(description.type));
   }
   description.algorithm = call.algorithm;
 }

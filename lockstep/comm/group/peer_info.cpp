@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include <lockstep/comm/backends/nccl/nccl.h>
+#include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
@@ -41,41 +42,19 @@ std::string device_identity(torch::Device device, const std::string& host) {
   return lockstep::str(host, ' ', device);
 }
 
-std::string wanted_leaders(const ProcessGroupOptions& options, int world_rank) {
-  const std::string wanted =
-      options.leaders ? *options.leaders : environment_string("LOCKSTEP_LEADERS").value_or("auto");
-  if (wanted != "auto" && wanted != "gloo" && wanted != "nccl") {
-    throw ConfigError(lockstep::str("rank ", world_rank, ": leaders (LOCKSTEP_LEADERS) must be ",
-                                    "one of auto, gloo, nccl, got ", wanted));
-  }
-  return wanted;
-}
-
 std::string to_text(const PeerInfo& peer) {
   return lockstep::str(peer.backend, '\n', peer.device, '\n', peer.gpu, '\n', peer.host, '\n',
-                       peer.leaders, '\n', peer.world_rank, '\n', peer.label, '\n', peer.joined_at,
-                       '\n', peer.process);
+                       peer.world_rank, '\n', peer.label, '\n', peer.joined_at, '\n', peer.process);
 }
 
 PeerInfo peer_info_of(const std::string& text) {
   PeerInfo peer;
   std::istringstream in(text);
-  for (auto* field : {&peer.backend, &peer.device, &peer.gpu, &peer.host, &peer.leaders}) {
+  for (auto* field : {&peer.backend, &peer.device, &peer.gpu, &peer.host}) {
     std::getline(in, *field);
   }
   in >> peer.world_rank >> peer.label >> peer.joined_at >> peer.process;
   return peer;
-}
-
-void check_leaders(const std::vector<PeerInfo>& peers) {
-  const PeerInfo& first = peers[0];
-  for (const PeerInfo& peer : peers) {
-    if (peer.leaders != first.leaders) {
-      throw ConfigError(lockstep::str("ranks want different things: rank ", first.world_rank,
-                                      " leaders ", first.leaders, ", rank ", peer.world_rank,
-                                      " leaders ", peer.leaders, " (LOCKSTEP_LEADERS)"));
-    }
-  }
 }
 
 }  // namespace
@@ -87,7 +66,6 @@ PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
           .device = c10::DeviceTypeName(options.device.type(), /*lower_case=*/true),
           .gpu = device_identity(options.device, host),
           .host = host,
-          .leaders = wanted_leaders(options, world_rank),
           .world_rank = world_rank,
           .label = label,
           .joined_at = std::time(nullptr),
@@ -109,7 +87,6 @@ std::vector<PeerInfo> exchange_peer_infos(TextExchange& exchange, const PeerInfo
                                       other.device));
     }
   }
-  check_leaders(peers);
   return peers;
 }
 

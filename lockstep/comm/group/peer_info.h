@@ -18,15 +18,13 @@ struct PeerInfo {
   std::string device;   ///< device type: "cpu", "cuda"
   std::string gpu;      ///< globally unique name; empty for a CPU, and for CUDA without NCCL
   std::string host;     ///< equal on ranks that may be able to share memory
-  std::string leaders;  ///< requested transport between hosts: "auto", "gloo", "nccl"
   int world_rank = 0;
   std::string label;  ///< this rank's proposed name for the group; rank 0's is used
   std::time_t joined_at = 0;
   pid_t process = 0;
 };
 
-/// What this rank tells. Throws ConfigError for an unknown `leaders`, before the rank meets the
-/// others.
+/// What this rank tells.
 PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
                        const std::string& label);
 

@@ -27,6 +27,7 @@
 #include <lockstep/comm/call/recorded_call.h>
 #include <lockstep/comm/call/reduce_op.h>
 #include <lockstep/comm/call/work.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -34,7 +35,7 @@ using Tensors = std::vector<torch::Tensor>;
 using WorkPtr = std::shared_ptr<Work>;
 
 /// One message of batch_isend_irecv.
-struct P2POp {
+struct LOCKSTEP_API P2POp {
   enum class Kind { kSend, kRecv };
   Kind kind = Kind::kSend;
   torch::Tensor tensor{};
@@ -48,7 +49,7 @@ struct P2POp {
 /// a rank if the order of the calls is the same on all ranks. Wrong arguments throw ConfigError
 /// with the rank, the operation, and the actual and expected values; Work describes later failures.
 /// Ranks, roots and peers are ranks of this group.
-class ProcessGroup {
+class LOCKSTEP_API ProcessGroup {
  public:
   int rank() const;
   int size() const;
@@ -219,9 +220,9 @@ class ProcessGroup {
 /// TimeoutError name the ranks that are missing or inconsistent. With several ranks SIGPIPE is
 /// ignored from here on, unless the program handles it: a peer's death must cause an error, not
 /// kill this process.
-ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
+LOCKSTEP_API ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.
-bool nccl_available();
+LOCKSTEP_API bool nccl_available();
 
 }  // namespace lockstep

@@ -12,9 +12,11 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
-struct WorkerEnvironment {
+struct LOCKSTEP_API WorkerEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
@@ -34,6 +36,6 @@ struct WorkerEnvironment {
 /// Reads the environment. Empty if no launcher started this process. Throws ConfigError if
 /// variables are missing, are not numbers or contradict each other (a rank outside of the world,
 /// RANK without WORLD_SIZE, ...); the message names the variables and their values.
-std::optional<WorkerEnvironment> worker_environment();
+LOCKSTEP_API std::optional<WorkerEnvironment> worker_environment();
 
 }  // namespace lockstep

@@ -18,10 +18,12 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// A size in pixels; RandomCrop{32} is RandomCrop{{32, 32}}.
-struct ImageSize {
+struct LOCKSTEP_API ImageSize {
   int height = 0;
   int width = 0;
 
@@ -32,7 +34,7 @@ struct ImageSize {
 };
 
 /// The range of a uniform random number. One number n stands for {-n, n}, as in RandomRotation{15}.
-struct SymmetricRange {
+struct LOCKSTEP_API SymmetricRange {
   double low = 0;
   double high = 0;
 
@@ -44,7 +46,7 @@ struct SymmetricRange {
 
 /// The range of a uniform random factor. One number n stands for {max(0, 1 - n), 1 + n}, as in
 /// ColorJitter{0.4}.
-struct FactorRange {
+struct LOCKSTEP_API FactorRange {
   double low = 1;
   double high = 1;
 
@@ -57,19 +59,19 @@ struct FactorRange {
 
 /// Adds `pixels` pixels of the byte `fill` on every side. All sides have the same width and all
 /// channels the same byte; only padding_mode "constant" is supported.
-struct Pad {
+struct LOCKSTEP_API Pad {
   int pixels = 0;
   int fill = 0;
 };
 
 /// Cuts out `size` at a uniformly random position. The image must be at least that large: padding
 /// and pad_if_needed are not supported, so put a Pad before it.
-struct RandomCrop {
+struct LOCKSTEP_API RandomCrop {
   ImageSize size{};
 };
 
 /// Cuts `size` out of the middle. A smaller image is padded with black first.
-struct CenterCrop {
+struct LOCKSTEP_API CenterCrop {
   ImageSize size{};
 };
 
@@ -77,7 +79,7 @@ struct CenterCrop {
 /// mean of all pixels it covers, weighted by a triangle. Other interpolations and max_size are not
 /// supported. In a data set that was loaded with Decoding::kScaled, a JPEG of at least 2.4 times
 /// the wanted size is decoded at a reduced size.
-struct Resize {
+struct LOCKSTEP_API Resize {
   ImageSize size{};
   /// Only the shorter side becomes size.height, and the other follows from the aspect ratio. This
   /// is torchvision's Resize(256), in contrast to Resize((256, 256)).
@@ -86,7 +88,7 @@ struct Resize {
 
 /// Cuts out a part of random area and aspect ratio, then resizes it as Resize does. After ten
 /// attempts that do not fit, takes the largest central part of a permitted ratio. Bilinear only.
-struct RandomResizedCrop {
+struct LOCKSTEP_API RandomResizedCrop {
   ImageSize size{};
   std::array<double, 2> scale = {0.08, 1.0};  ///< share of the area, uniform
   std::array<double, 2> ratio = {3.0 / 4.0,
@@ -94,12 +96,12 @@ struct RandomResizedCrop {
 };
 
 /// Mirrors left and right with `probability`.
-struct RandomHorizontalFlip {
+struct LOCKSTEP_API RandomHorizontalFlip {
   double probability = 0.5;
 };
 
 /// Mirrors top and bottom with `probability`.
-struct RandomVerticalFlip {
+struct LOCKSTEP_API RandomVerticalFlip {
   double probability = 0.5;
 };
 
@@ -110,7 +112,7 @@ enum class Interpolation { kNearest, kBilinear };
 /// turns by 30. Pixels from outside of the image get the byte `fill`. With `expand` the image grows
 /// to hold all of the old one, so the list needs a crop or a Resize after it. Another centre, and a
 /// `fill` per channel, are not supported.
-struct RandomRotation {
+struct LOCKSTEP_API RandomRotation {
   SymmetricRange degrees{};
   Interpolation interpolation = Interpolation::kNearest;
   bool expand = false;
@@ -127,7 +129,7 @@ struct RandomRotation {
 ///   Goes through HSV in bytes, as PIL does, which changes a pixel even where the factor happens to
 ///   be 0.
 /// Results are rounded towards 0 and clamped to 0 to 255.
-struct ColorJitter {
+struct LOCKSTEP_API ColorJitter {
   FactorRange brightness{};
   FactorRange contrast{};
   FactorRange saturation{};
@@ -136,12 +138,12 @@ struct ColorJitter {
 
 /// Makes one or three equal channels of 0.299 red + 0.587 green + 0.114 blue, rounded. Later
 /// operators, such as Normalize, see that number of channels.
-struct Grayscale {
+struct LOCKSTEP_API Grayscale {
   int num_output_channels = 1;
 };
 
 /// With `probability`, applies Grayscale and keeps the image's number of channels.
-struct RandomGrayscale {
+struct LOCKSTEP_API RandomGrayscale {
   double probability = 0.1;
 };
 
@@ -149,7 +151,7 @@ struct RandomGrayscale {
 /// may lie outside of the image (DeVries, Taylor: "Improved regularization of convolutional neural
 /// networks with Cutout", 2017). Before Normalize the square becomes black; after it 0, which is
 /// the mean colour.
-struct Cutout {
+struct LOCKSTEP_API Cutout {
   int size = 0;
 };
 
@@ -158,7 +160,7 @@ struct Cutout {
 /// used as it is; before Normalize 0 is black and 1 is white, rounded to a byte if operators other
 /// than Normalize and erasing follow. `value` applies to all channels: a value per channel and
 /// "random" are not supported.
-struct RandomErasing {
+struct LOCKSTEP_API RandomErasing {
   double probability = 0.5;
   std::array<double, 2> scale = {0.02, 0.33};  ///< share of the area, uniform
   std::array<double, 2> ratio = {0.3, 3.3};    ///< height / width, uniform in its logarithm
@@ -167,7 +169,7 @@ struct RandomErasing {
 
 /// Computes (pixel / 255 - mean) / std for each channel. Every list has exactly one; only Cutout
 /// and RandomErasing may follow it.
-struct Normalize {
+struct LOCKSTEP_API Normalize {
   std::vector<double> mean{};
   std::vector<double> std{};
 };

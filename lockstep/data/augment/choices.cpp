@@ -26,14 +26,15 @@ double log_uniform(PhiloxStream& random, const std::array<double, 2>& range) {
 
 }  // namespace
 
-Box choose(const RandomCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random) {
+ImageRegion choose(const RandomCrop& crop, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random) {
   const std::int64_t top = below(random, height - crop.size.height + 1);
   const std::int64_t left = below(random, width - crop.size.width + 1);
   return {top, left, crop.size.height, crop.size.width};
 }
 
-Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
-           PhiloxStream& random) {
+ImageRegion choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random) {
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
     const double target = area * uniform(random, crop.scale);
@@ -55,8 +56,8 @@ Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t widt
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
-std::optional<Box> choose(const RandomErasing& erasing, std::int64_t height, std::int64_t width,
-                          PhiloxStream& random) {
+std::optional<ImageRegion> choose(const RandomErasing& erasing, std::int64_t height,
+                                  std::int64_t width, PhiloxStream& random) {
   if (random.uniform() >= erasing.probability) return std::nullopt;
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
@@ -66,12 +67,13 @@ std::optional<Box> choose(const RandomErasing& erasing, std::int64_t height, std
     const std::int64_t w = rounded(std::sqrt(target / ratio));
     if (h >= height || w >= width) continue;
     const std::int64_t top = below(random, height - h + 1);
-    return Box{top, below(random, width - w + 1), h, w};
+    return ImageRegion{top, below(random, width - w + 1), h, w};
   }
   return std::nullopt;
 }
 
-Box choose(const Cutout& cutout, std::int64_t height, std::int64_t width, PhiloxStream& random) {
+ImageRegion choose(const Cutout& cutout, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random) {
   const auto span = [&](std::int64_t size) {
     const std::int64_t first = below(random, size) - cutout.size / 2;
     const std::int64_t begin = std::max<std::int64_t>(first, 0);
@@ -123,7 +125,7 @@ ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random) {
   return result;
 }
 
-Box center_box(ImageSize size, std::int64_t height, std::int64_t width) {
+ImageRegion center_region(ImageSize size, std::int64_t height, std::int64_t width) {
   return {rounded(static_cast<double>(height - size.height) / 2),
           rounded(static_cast<double>(width - size.width) / 2), size.height, size.width};
 }

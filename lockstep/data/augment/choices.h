@@ -15,15 +15,17 @@
 namespace lockstep {
 
 /// torchvision's RandomCrop.get_params.
-Box choose(const RandomCrop& crop, std::int64_t height, std::int64_t width, PhiloxStream& random);
+ImageRegion choose(const RandomCrop& crop, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random);
 /// torchvision's RandomResizedCrop.get_params.
-Box choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
-           PhiloxStream& random);
+ImageRegion choose(const RandomResizedCrop& crop, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random);
 /// torchvision's RandomErasing.get_params, preceded by the draw for its probability.
-std::optional<Box> choose(const RandomErasing& erasing, std::int64_t height, std::int64_t width,
-                          PhiloxStream& random);
+std::optional<ImageRegion> choose(const RandomErasing& erasing, std::int64_t height,
+                                  std::int64_t width, PhiloxStream& random);
 /// The erased square, clipped to the image.
-Box choose(const Cutout& cutout, std::int64_t height, std::int64_t width, PhiloxStream& random);
+ImageRegion choose(const Cutout& cutout, std::int64_t height, std::int64_t width,
+                   PhiloxStream& random);
 bool choose(const RandomHorizontalFlip& flip, PhiloxStream& random);
 bool choose(const RandomVerticalFlip& flip, PhiloxStream& random);
 /// The angle in degrees, counterclockwise.
@@ -52,7 +54,7 @@ struct ColorSteps {
 ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random);
 
 /// Where torchvision's center_crop cuts an image of at least that size: the middle, halves to even.
-Box center_box(ImageSize size, std::int64_t height, std::int64_t width);
+ImageRegion center_region(ImageSize size, std::int64_t height, std::int64_t width);
 /// Whether the operator changes its property: the range holds more than the neutral value.
 inline bool changes(const FactorRange& range) { return range != FactorRange(); }
 inline bool changes(const SymmetricRange& range) { return range != SymmetricRange(); }

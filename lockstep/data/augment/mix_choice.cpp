@@ -62,7 +62,7 @@ MixChoice cut(const CutMix& mix, std::int64_t height, std::int64_t width, Philox
   const auto [left, columns] = span(width);
   const auto [top, rows] = span(height);
   const double share = static_cast<double>(rows * columns) / static_cast<double>(height * width);
-  return {1 - share, Box{top, left, rows, columns}};
+  return {1 - share, ImageRegion{top, left, rows, columns}};
 }
 
 MixChoice blend_all(const MixUp& mix, PhiloxStream& random) {

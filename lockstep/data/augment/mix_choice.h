@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/images/image.h>
 
 namespace lockstep {
@@ -15,7 +16,7 @@ namespace lockstep {
 /// Each image becomes lambda * itself + (1 - lambda) * the one before it in the batch, with one
 /// lambda for the batch from Beta(alpha, alpha); the first one's partner is the last. (Zhang et
 /// al.: "mixup: Beyond empirical risk minimization", 2018.)
-struct MixUp {
+struct LOCKSTEP_API MixUp {
   double alpha = 1.0;
 };
 
@@ -23,13 +24,13 @@ struct MixUp {
 /// rectangle's area is 1 - lambda of the image, with lambda from Beta(alpha, alpha). Its centre is
 /// a uniformly random pixel, and the part outside of the image is cut off. (Yun et al.: "CutMix:
 /// Regularization strategy to train strong classifiers with localizable features", 2019.)
-struct CutMix {
+struct LOCKSTEP_API CutMix {
   double alpha = 1.0;
 };
 
 /// Draws one of the two for each batch, equally likely: torchvision's RandomChoice([CutMix(),
 /// MixUp()]).
-struct RandomMix {
+struct LOCKSTEP_API RandomMix {
   CutMix cutmix{};
   MixUp mixup{};
 };
@@ -38,33 +39,34 @@ struct RandomMix {
 using BatchMix = std::variant<std::monostate, MixUp, CutMix, RandomMix>;
 
 /// "none", "MixUp(alpha=0.2)", "CutMix(alpha=1) or MixUp(alpha=0.2)".
-std::string to_string(const BatchMix& mix);
+LOCKSTEP_API std::string to_string(const BatchMix& mix);
 
 /// Throws a ConfigError that names the operator if alpha is not from 0.001 to 1000.
-void check_mix(const BatchMix& mix);
+LOCKSTEP_API void check_mix(const BatchMix& mix);
 
 /// The batch's epoch, number and rank. The choice depends only on these and the size of the images.
 /// Each rank draws its own choices.
-struct BatchKey {
+struct LOCKSTEP_API BatchKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
   std::uint64_t batch = 0;  ///< the batch's number or position in the rank's epoch, below 2^40
   std::uint64_t rank = 0;   ///< the rank, or another number that distinguishes ranks, below 2^24
 };
 
-struct MixChoice {
+struct LOCKSTEP_API MixChoice {
   /// The weight of an image's own label. For CutMix it is the share of the pixels that stay, after
   /// clipping the rectangle.
   double lambda = 1;
   /// CutMix: the rectangle that shows the partner, possibly empty. MixUp: none, and all pixels are
   /// mixed by lambda.
-  std::optional<Box> box{};
+  std::optional<ImageRegion> box{};
 
   bool operator==(const MixChoice&) const = default;
 };
 
 /// Draws which of RandomMix's two applies, then lambda, then the column and the row of CutMix's
 /// centre. These random numbers are independent of any sample's augmentation.
-MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width, const BatchKey& key);
+LOCKSTEP_API MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width,
+                              const BatchKey& key);
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ class Canvas {
     if (rows_.size < crop.size.height || columns_.size < crop.size.width) pad_with(0);
     rows_.pad_to(crop.size.height);
     columns_.pad_to(crop.size.width);
-    cut(center_box(crop.size, rows_.size, columns_.size));
+    cut(center_region(crop.size, rows_.size, columns_.size));
   }
   void operator()(const Resize& resize) { become(resized(resize, rows_.size, columns_.size)); }
   void operator()(const RandomResizedCrop& crop) {
@@ -141,7 +141,7 @@ class Canvas {
     fill_ = static_cast<std::uint8_t>(fill);
   }
 
-  void cut(const Box& box) {
+  void cut(const ImageRegion& box) {
     settle_erasures();
     rows_.crop(box.top, box.height);
     columns_.crop(box.left, box.width);
@@ -153,7 +153,7 @@ class Canvas {
     check_made("resizing", {image_.shape.channels, rows_.size, columns_.size},
                {image_.shape.channels, size.height, size.width});
     if (!rows_.is_window() || !columns_.is_window()) materialise();
-    const Box part{rows_.origin, columns_.origin, rows_.size, columns_.size};
+    const ImageRegion part{rows_.origin, columns_.origin, rows_.size, columns_.size};
     const ReducedView shown = image_.pixels == nullptr
                                   ? reader_.reduced(part, size.height, size.width)
                                   : ReducedView::full_size(image_.part(part));
@@ -234,7 +234,7 @@ class Canvas {
     if (channels == 3) image_.channel_stride = 0;  // all three channels share one plane
   }
 
-  void erase(const Box& box, double value) {
+  void erase(const ImageRegion& box, double value) {
     scratch_.erasures.push_back(
         {box.top, box.left, box.height, box.width, static_cast<float>(value), !normalized_});
   }

@@ -115,7 +115,7 @@ void Resampler::Windows::prepare(const Extent& from_, std::int64_t to_) {
 
 ImageView Resampler::resize(const ReducedView& reduced, std::int64_t height, std::int64_t width) {
   const ImageView& source = reduced.view;
-  const Box& part = reduced.part;
+  const ImageRegion& part = reduced.part;
   columns_.prepare({part.left, part.width, reduced.factor}, width);
   rows_.prepare({part.top, part.height, reduced.factor}, height);
   // Only the rows that the second pass reads.

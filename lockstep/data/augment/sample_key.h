@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
+#include <lockstep/core/export.h>
 #include <lockstep/core/philox.h>
 
 namespace lockstep {
 
 /// A sample and its epoch. Random choices depend only on this key and the list of operators.
-struct SampleKey {
+struct LOCKSTEP_API SampleKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
   std::uint64_t sample = 0;

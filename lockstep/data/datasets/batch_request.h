@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <span>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/sample_key.h>
 
 namespace lockstep {
 
 /// The samples that a batch must hold, and the keys of their random choices. Valid only during the
 /// call that receives it.
-struct BatchRequest {
+struct LOCKSTEP_API BatchRequest {
   std::uint64_t seed = 0;  ///< LoaderOptions::seed
   std::int64_t epoch = 0;
   std::span<const std::int64_t> indices{};       ///< in the data set, in the order of the batch

@@ -18,12 +18,14 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 namespace batch_structure {
 
 // Stands for a value of any type in unevaluated expressions.
-struct AnyValue {
+struct LOCKSTEP_API AnyValue {
   template <class T>
   operator T() const;
 };
@@ -51,9 +53,7 @@ concept TupleLike = requires { std::tuple_size<T>::value; };
 template <class T>
 concept Optional = std::same_as<T, std::optional<typename T::value_type>>;
 
-struct Ignore {
-  void operator()(const torch::Tensor&) const {}
-};
+struct LOCKSTEP_API Ignore { void operator()(const torch::Tensor&) const {} };
 
 template <class T>
 concept OwnVisit = requires(T& value) { each_tensor(value, Ignore{}); };

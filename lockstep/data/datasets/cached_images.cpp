@@ -140,7 +140,7 @@ class CachedSource final : public ImageSource {
 
   // The pixels to store, valid until this thread's next call.
   static ImageView make(ImageReader& reader, const ImageShape& shape) {
-    const Box whole{0, 0, reader.shape().height, reader.shape().width};
+    const ImageRegion whole{0, 0, reader.shape().height, reader.shape().width};
     if (shape.height == whole.height && shape.width == whole.width) return reader.pixels(whole);
     thread_local Resampler resampler;
     return resampler.resize(reader.reduced(whole, shape.height, shape.width), shape.height,

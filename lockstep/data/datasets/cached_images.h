@@ -9,12 +9,13 @@
 #include <cstdint>
 #include <optional>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
 
-struct CacheImagesOptions {
+struct LOCKSTEP_API CacheImagesOptions {
   /// Memory for pixels, in bytes, for all processes together. It is allocated when images are
   /// stored, not before.
   std::int64_t max_bytes = 0;
@@ -37,9 +38,11 @@ struct CacheImagesOptions {
 ///
 /// Throws a ConfigError unless `max_bytes` is positive and `size`, if given, is from 1 to 65,535
 /// pixels a side, and an Error if the system refuses the address space.
-ImageDataset cache_images(const ImageDataset& dataset, const CacheImagesOptions& options);
+LOCKSTEP_API ImageDataset cache_images(const ImageDataset& dataset,
+                                       const CacheImagesOptions& options);
 
 /// The number of bytes that an image of this size takes in a cache.
-std::int64_t cached_bytes(std::int64_t channels, std::int64_t height, std::int64_t width);
+LOCKSTEP_API std::int64_t cached_bytes(std::int64_t channels, std::int64_t height,
+                                       std::int64_t width);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -14,10 +15,10 @@ namespace lockstep {
 ///
 /// If the available test images are not the official ones, train on a subset() or random_split() of
 /// the training images and evaluate on the others for an unbiased accuracy.
-ImageDataset load_cifar10(const std::filesystem::path& directory, Split split);
+LOCKSTEP_API ImageDataset load_cifar10(const std::filesystem::path& directory, Split split);
 
 /// Checks whether load_cifar10() is likely to succeed, without unpacking anything. Throws a
 /// DataError that names the file if one is missing or does not have the size of 10,000 records.
-void check_cifar10(const std::filesystem::path& directory, Split split);
+LOCKSTEP_API void check_cifar10(const std::filesystem::path& directory, Split split);
 
 }  // namespace lockstep

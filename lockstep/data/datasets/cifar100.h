@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -16,7 +17,7 @@ enum class Cifar100Labels {
 /// cifar-100-binary, plain (mapped, not copied) or with .gz: 3x32x32. Throws a DataError that names
 /// the file if it is missing, does not hold exactly that number of records, or holds a label out of
 /// range.
-ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
-                           Cifar100Labels labels = Cifar100Labels::kFine);
+LOCKSTEP_API ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
+                                        Cifar100Labels labels = Cifar100Labels::kFine);
 
 }  // namespace lockstep

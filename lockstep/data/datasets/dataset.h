@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/images/image.h>
 #include <lockstep/data/images/image_reader.h>
 
@@ -15,7 +16,7 @@ enum class Split { kTrain, kTest };
 
 /// The images and labels behind a data set. Immutable and thread-safe. Indices are from 0 to size()
 /// - 1 and not checked.
-class ImageSource {
+class LOCKSTEP_API ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::int64_t size() const = 0;
@@ -39,7 +40,7 @@ class ImageSource {
 
 /// Consecutive images of one file. Strides are in bytes, so that records that mix labels and pixels
 /// need no copy. `keep_alive` owns the memory behind the pointers.
-struct ImageShard {
+struct LOCKSTEP_API ImageShard {
   const std::uint8_t* images = nullptr;  ///< CHW
   std::int64_t image_stride = 0;
   const std::uint8_t* labels = nullptr;
@@ -52,7 +53,7 @@ struct ImageShard {
 ///
 /// An immutable value: copies share the source and cost a pointer. Thread-safe. Indices are not
 /// checked here: the Loader checks a sampler's indices once per epoch.
-class ImageDataset {
+class LOCKSTEP_API ImageDataset {
  public:
   /// A data set over any source. `shape` is the shape of all images; a height and width of 0 mean
   /// that each image has its own size. Throws a ConfigError if the shape is empty, there are no
@@ -112,11 +113,11 @@ class ImageDataset {
 
 /// The images at `indices`, in that order; an index may occur several times. Throws a ConfigError
 /// if an index is out of range or `indices` is empty.
-ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
+LOCKSTEP_API ImageDataset subset(const ImageDataset& dataset, std::vector<std::int64_t> indices);
 
 /// All images of the first data set, then all of the next, and so on. The names of the classes are
 /// those of the first. Throws a ConfigError if their shapes or numbers of classes differ, or
 /// `datasets` is empty.
-ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
+LOCKSTEP_API ImageDataset concatenate(const std::vector<ImageDataset>& datasets);
 
 }  // namespace lockstep

@@ -3,11 +3,12 @@
 
 #include <filesystem>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
 
-struct ImageFolderOptions {
+struct LOCKSTEP_API ImageFolderOptions {
   /// kExact: images are decoded at full size, and results equal torchvision's (a resized byte may
   /// differ by 1; for PNGs of 16-bit grey see png.h). kScaled: a JPEG that a Resize shrinks
   /// strongly is decoded at a half, a quarter or an eighth of its size. That is faster, and pixels
@@ -28,7 +29,7 @@ struct ImageFolderOptions {
 /// folder cannot be read (the message names it), there is no class, a class has no image, or an
 /// image has a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm,
 /// .tif, .tiff, .webp): such an image would be missing unnoticed.
-ImageDataset load_image_folder(const std::filesystem::path& directory,
-                               const ImageFolderOptions& options = {});
+LOCKSTEP_API ImageDataset load_image_folder(const std::filesystem::path& directory,
+                                            const ImageFolderOptions& options = {});
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -11,11 +12,12 @@ namespace lockstep {
 /// or with .gz (unpacked into memory): grey images, ten classes. Throws a DataError that names the
 /// file if one is missing or damaged or has the wrong type, the counts of images and labels differ,
 /// or a label is not 0 to 9.
-ImageDataset load_mnist(const std::filesystem::path& directory, Split split);
+LOCKSTEP_API ImageDataset load_mnist(const std::filesystem::path& directory, Split split);
 
 /// Checks whether load_mnist() is likely to return images of `shape`, without unpacking anything.
 /// Throws a DataError that names the file if one is missing or its size does not match such images
 /// or their labels.
-void check_mnist(const std::filesystem::path& directory, Split split, const ImageShape& shape);
+LOCKSTEP_API void check_mnist(const std::filesystem::path& directory, Split split,
+                              const ImageShape& shape);
 
 }  // namespace lockstep

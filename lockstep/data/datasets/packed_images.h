@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -17,7 +18,7 @@ enum class PackVerification {
   kNever,
 };
 
-struct PackedImagesOptions {
+struct LOCKSTEP_API PackedImagesOptions {
   PackVerification verification = PackVerification::kFirstRead;
   /// How JPEG files in the pack are decoded, see ImageFolderOptions.
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
@@ -35,7 +36,7 @@ struct PackedImagesOptions {
 /// is damaged, or the file was truncated while in use. Still, the file must not be truncated or
 /// overwritten in place: if a page of pixels in use is cut off, the process ends with SIGBUS.
 /// Replacing the file, as pack_images() does, is safe.
-ImageDataset load_packed_images(const std::filesystem::path& path,
-                                const PackedImagesOptions& options = {});
+LOCKSTEP_API ImageDataset load_packed_images(const std::filesystem::path& path,
+                                             const PackedImagesOptions& options = {});
 
 }  // namespace lockstep

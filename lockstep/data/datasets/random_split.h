@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -16,16 +17,16 @@ namespace lockstep {
 /// Equals torch.utils.data.random_split(dataset, lengths, torch.Generator().manual_seed(seed)),
 /// index for index: disjoint parts of the given lengths, their images in random order. Throws a
 /// ConfigError unless every length is at least 1 and they sum to the size of the data set.
-std::vector<ImageDataset> random_split(const ImageDataset& dataset,
-                                       const std::vector<std::int64_t>& lengths,
-                                       std::uint64_t seed = 0);
+LOCKSTEP_API std::vector<ImageDataset> random_split(const ImageDataset& dataset,
+                                                    const std::vector<std::int64_t>& lengths,
+                                                    std::uint64_t seed = 0);
 
 /// Splits by fractions: each part gets floor(size * fraction) images, and the remaining images are
 /// distributed one by one to the parts in turn. Throws a ConfigError unless the fractions are from
 /// 0 to 1, sum to 1 (or at most 1e-9 below it), and each part gets an image.
-std::vector<ImageDataset> random_split(const ImageDataset& dataset,
-                                       const std::vector<double>& fractions,
-                                       std::uint64_t seed = 0);
+LOCKSTEP_API std::vector<ImageDataset> random_split(const ImageDataset& dataset,
+                                                    const std::vector<double>& fractions,
+                                                    std::uint64_t seed = 0);
 
 inline std::vector<ImageDataset> random_split(const ImageDataset& dataset,
                                               std::initializer_list<std::int64_t> lengths,

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
 
-struct SyntheticDigitsOptions {
+struct LOCKSTEP_API SyntheticDigitsOptions {
   std::int64_t count = 0;  ///< Images; 0: 12,000 for training, 2,000 for testing.
   std::uint64_t seed = 0;
   int threads = 1;  ///< Threads that draw; they do not change the result.
@@ -20,6 +21,7 @@ struct SyntheticDigitsOptions {
 /// noise. Image i is a function of (seed, split, i) alone. An image takes about 20 microseconds of
 /// one thread. The digits are too hard for a linear classifier on pixels, and easy enough for a
 /// small convolutional net.
-ImageDataset make_synthetic_digits(Split split, const SyntheticDigitsOptions& options = {});
+LOCKSTEP_API ImageDataset make_synthetic_digits(Split split,
+                                                const SyntheticDigitsOptions& options = {});
 
 }  // namespace lockstep

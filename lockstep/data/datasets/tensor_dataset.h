@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace lockstep {
@@ -17,8 +18,8 @@ namespace lockstep {
 ///
 /// Throws a ConfigError that states the actual value for another type, shape, device or layout, or
 /// a label outside of 0 to num_classes - 1.
-ImageDataset image_dataset(const torch::Tensor& images, const torch::Tensor& labels,
-                           std::int64_t num_classes, std::string name = "tensors",
-                           std::vector<std::string> class_names = {});
+LOCKSTEP_API ImageDataset image_dataset(const torch::Tensor& images, const torch::Tensor& labels,
+                                        std::int64_t num_classes, std::string name = "tensors",
+                                        std::vector<std::string> class_names = {});
 
 }  // namespace lockstep

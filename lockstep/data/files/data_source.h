@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/files/download.h>
 
 namespace lockstep {
 
-struct DataRequest {
+struct LOCKSTEP_API DataRequest {
   std::string name{};                      ///< one of known_data_names()
   std::optional<std::string> directory{};  ///< --data: look only here
   bool may_download = true;
@@ -18,7 +19,7 @@ struct DataRequest {
 };
 
 /// The data sets that can be found and downloaded, such as mnist.
-const std::vector<std::string>& known_data_names();
+LOCKSTEP_API const std::vector<std::string>& known_data_names();
 
 /// The folder that holds the data set's files: `directory`, else $LOCKSTEP_DATA, else the user's
 /// cache ($XDG_CACHE_HOME or ~/.cache)/lockstep/NAME. In the first two the files may lie in the
@@ -28,16 +29,16 @@ const std::vector<std::string>& known_data_names();
 /// Throws a ConfigError for an unknown name, or if `directory` or $LOCKSTEP_DATA is not a folder.
 /// Throws a DataError that names the file if `directory` or $LOCKSTEP_DATA holds only some of the
 /// files, or `directory` holds none.
-std::optional<std::filesystem::path> find_data(const DataRequest& request);
+LOCKSTEP_API std::optional<std::filesystem::path> find_data(const DataRequest& request);
 
 /// Calls find_data(). If that finds nothing and `may_download` is set, downloads the files into the
 /// cache: from the public host, or from $LOCKSTEP_MIRROR (MIRROR/NAME/FILE). Throws a DataError as
 /// download_file() does if that fails: a NetworkError if no server answers. With several processes
 /// on a host, let one of them call this first; otherwise each would download the same files.
-std::filesystem::path find_or_download_data(const DataRequest& request);
+LOCKSTEP_API std::filesystem::path find_or_download_data(const DataRequest& request);
 
 /// The folder of the user's cache for `name`. DataError when neither $XDG_CACHE_HOME nor $HOME is
 /// set.
-std::filesystem::path data_cache_directory(const std::string& name);
+LOCKSTEP_API std::filesystem::path data_cache_directory(const std::string& name);
 
 }  // namespace lockstep

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
 /// No server answers: no network, no such host, no server, or a firewall in between. A caller that
 /// can do without the file catches only this error. Failures after an answer (the checksum, the
 /// disk) must be reported to the user.
-class NetworkError : public DataError {
+class LOCKSTEP_API NetworkError : public DataError {
  public:
   using DataError::DataError;
 };
@@ -25,7 +26,7 @@ class NetworkError : public DataError {
 using DownloadProgress =
     std::function<void(const std::string& file, std::uint64_t done, std::uint64_t total)>;
 
-struct RemoteFile {
+struct LOCKSTEP_API RemoteFile {
   std::string url{};                ///< http or https
   std::string name{};               ///< the local name of the file
   std::string md5{};                ///< 32 hexadecimal digits, as the publisher states them
@@ -41,19 +42,20 @@ struct RemoteFile {
 /// the remains of a process that was killed.
 ///
 /// Loads the module lockstep_download, which contains libcurl; throws a DataError without it.
-void download_file(const RemoteFile& file, const std::filesystem::path& directory,
-                   const DownloadProgress& progress);
+LOCKSTEP_API void download_file(const RemoteFile& file, const std::filesystem::path& directory,
+                                const DownloadProgress& progress);
 
 /// Extracts the regular files called `names` (without folders) from the .tar.gz at `archive`, in
 /// one pass, and places each in `directory`, atomically. Throws a DataError, and places no file, if
 /// one is missing or larger than `maximum_bytes`, or the archive is damaged.
-void unpack_files(const std::filesystem::path& archive, const std::filesystem::path& directory,
-                  const std::vector<std::string>& names, std::uint64_t maximum_bytes);
+LOCKSTEP_API void unpack_files(const std::filesystem::path& archive,
+                               const std::filesystem::path& directory,
+                               const std::vector<std::string>& names, std::uint64_t maximum_bytes);
 
 /// Downloads the .tar.gz `file`, places its `names` in `directory`, and keeps nothing else. As with
 /// download_file(), several processes may do this at once.
-void download_archive(const RemoteFile& file, const std::filesystem::path& directory,
-                      const std::vector<std::string>& names, std::uint64_t maximum_bytes,
-                      const DownloadProgress& progress);
+LOCKSTEP_API void download_archive(const RemoteFile& file, const std::filesystem::path& directory,
+                                   const std::vector<std::string>& names,
+                                   std::uint64_t maximum_bytes, const DownloadProgress& progress);
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The policy for an image that cannot be read.
@@ -15,7 +17,7 @@ enum class OnCorruptImage {
   kSkip,
 };
 
-struct CorruptImage {
+struct LOCKSTEP_API CorruptImage {
   std::int64_t index = 0;  ///< in the data set
   std::string reason{};    ///< one line that names the file
 };

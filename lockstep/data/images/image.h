@@ -3,9 +3,12 @@
 
 #include <cstdint>
 
+#include <lockstep/core/export.h>
+#include <lockstep/formats/image.h>
+
 namespace lockstep {
 
-struct ImageShape {
+struct LOCKSTEP_API ImageShape {
   std::int64_t channels = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -14,28 +17,19 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// A part of an image, in pixels.
-struct Box {
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  bool operator==(const Box&) const = default;
-};
-
 /// A view of an image's bytes, 0 to 255, without ownership: pixel (c, y, x) is at
 /// pixels[c * channel_stride + y * row_stride + x * pixel_stride].
-struct ImageView {
+struct LOCKSTEP_API ImageView {
   const std::uint8_t* pixels = nullptr;
   ImageShape shape{};
   std::int64_t channel_stride = 0;
   std::int64_t row_stride = 0;
   std::int64_t pixel_stride = 0;
 
-  /// The pixels in `box`, without a copy.
-  ImageView part(const Box& box) const {
-    return {pixels + box.top * row_stride + box.left * pixel_stride,
-            {shape.channels, box.height, box.width},
+  /// The pixels in `region`, without a copy.
+  ImageView part(const ImageRegion& region) const {
+    return {pixels + region.top * row_stride + region.left * pixel_stride,
+            {shape.channels, region.height, region.width},
             channel_stride,
             row_stride,
             pixel_stride};
@@ -54,12 +48,12 @@ struct ImageView {
 /// A part of an image that was decoded at 1/`factor` of its size: a pixel of `view` is the mean of
 /// `factor` x `factor` pixels. The edges of this grid rarely coincide with the edges of the part,
 /// so `view` may show a little more.
-struct ReducedView {
+struct LOCKSTEP_API ReducedView {
   ImageView view{};
   std::int64_t factor = 1;
   /// The wanted part in pixels of the full size, relative to the first pixel that `view` covers. It
   /// touches the first and the last row and column of `view`.
-  Box part{};
+  ImageRegion part{};
 
   /// A complete image at full size.
   static ReducedView full_size(const ImageView& view) {

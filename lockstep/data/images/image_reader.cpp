@@ -35,13 +35,7 @@ struct Reduction {
 // size less closely.
 constexpr std::array kReductions{Reduction{1, 15}, Reduction{2, 13}, Reduction{4, 12}};
 
-int to_int(std::int64_t pixels) { return static_cast<int>(pixels); }
-
-int with_gap(std::int64_t pixels, int for_ten) { return to_int((pixels * for_ten + 9) / 10); }
-
-ImageRegion region_of(const Box& box) {
-  return {to_int(box.left), to_int(box.top), to_int(box.width), to_int(box.height)};
-}
+std::int64_t with_gap(std::int64_t pixels, int for_ten) { return (pixels * for_ten + 9) / 10; }
 
 }  // namespace
 
@@ -70,27 +64,27 @@ void ImageReader::open(std::span<const std::byte> file, std::string_view name, D
   shape_ = {3, header.height, header.width};
 }
 
-ImageView ImageReader::pixels(const Box& part) {
+ImageView ImageReader::pixels(const ImageRegion& part) {
   if (is_decoded()) return view_.part(part);
-  return decode(region_of(part), 8);
+  return decode(part, 8);
 }
 
-ReducedView ImageReader::reduced(const Box& part, std::int64_t height, std::int64_t width) {
+ReducedView ImageReader::reduced(const ImageRegion& part, std::int64_t height, std::int64_t width) {
   const int eighths = eighths_for(part, height, width);
   if (eighths == 8) return ReducedView::full_size(pixels(part));
   const std::int64_t factor = 8 / eighths;
-  return {decode(jpeg_region(region_of(part), eighths), eighths),
+  return {decode(jpeg_region(part, eighths), eighths),
           factor,
           {part.top % factor, part.left % factor, part.height, part.width}};
 }
 
 // The smallest scale that leaves enough pixels.
-int ImageReader::eighths_for(const Box& part, std::int64_t height, std::int64_t width) const {
+int ImageReader::eighths_for(const ImageRegion& part, std::int64_t height,
+                             std::int64_t width) const {
   if (is_decoded() || decoding_ == Decoding::kExact) return 8;
-  const ImageRegion region = region_of(part);
   for (const auto [eighths, for_ten] : kReductions) {
     const int smallest =
-        decoder_->eighths(region, with_gap(width, for_ten), with_gap(height, for_ten));
+        decoder_->eighths(part, with_gap(width, for_ten), with_gap(height, for_ten));
     if (smallest <= eighths) return eighths;
   }
   return 8;

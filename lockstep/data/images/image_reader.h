@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/images/image.h>
 #include <lockstep/formats/image_decoder.h>
 
@@ -18,7 +19,7 @@ namespace lockstep {
 /// Reads one image at a time, in memory that is reused from one image to the next. Not thread-safe.
 /// A source calls show() or open(). Then an engine asks for the shape, makes its random choices,
 /// and takes a part. Only that part of a file is decoded.
-class ImageReader {
+class LOCKSTEP_API ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size if a Resize shrinks it strongly, see
   /// reduced().
@@ -63,7 +64,7 @@ class ImageReader {
 
   /// The pixels in `part`, decoded exactly, valid until the next call of any function here. Throws
   /// a DataError that names the file if it is damaged.
-  ImageView pixels(const Box& part);
+  ImageView pixels(const ImageRegion& part);
 
   /// The pixels in `part`, to be resized to `height` x `width` by a Resampler. With
   /// Decoding::kScaled a JPEG is decoded at a half, a quarter or an eighth of its size if the
@@ -72,14 +73,14 @@ class ImageReader {
   /// shrunk as little as a reduction allows) bytes differ from those of Decoding::kExact by at most
   /// 0.9 of 255 in the mean, and 99.9% of them by at most 12. Chroma with different horizontal and
   /// vertical subsampling (4:2:2, 4:1:1; rare) is less exact, because libjpeg repeats it.
-  ReducedView reduced(const Box& part, std::int64_t height, std::int64_t width);
+  ReducedView reduced(const ImageRegion& part, std::int64_t height, std::int64_t width);
 
   /// A remark of pixels() on an irregularity of the open file although its pixels are correct, as
   /// ImageDecoder::remark(); empty after show().
   std::string_view remark() const;
 
  private:
-  int eighths_for(const Box& part, std::int64_t height, std::int64_t width) const;
+  int eighths_for(const ImageRegion& part, std::int64_t height, std::int64_t width) const;
   ImageView decode(const ImageRegion& region, int eighths);
 
   ImageShape shape_;

@@ -5,9 +5,11 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
-struct Batch {
+struct LOCKSTEP_API Batch {
   torch::Tensor images{};  ///< LoaderOptions::dtype [size, channels, height, width], normalised
   torch::Tensor labels{};  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
   std::int64_t size = 0;

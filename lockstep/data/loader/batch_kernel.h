@@ -1,6 +1,7 @@
 // The work of a device on a batch, separate from the loader.
 #pragma once
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/loader_options.h>
 
@@ -9,7 +10,7 @@ namespace lockstep {
 /// Makes the final batches while the loader's kernel is deferred (LoaderBase::defer_kernel()) and
 /// the loader returns only plans. A caller can thus record the kernel in a CUDA graph, together
 /// with its own work on the batch. Immutable; owns its inputs, such as the data set on the GPU.
-class BatchKernel {
+class LOCKSTEP_API BatchKernel {
  public:
   virtual ~BatchKernel() = default;
 

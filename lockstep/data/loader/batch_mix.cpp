@@ -80,7 +80,7 @@ struct BoxRuns {
   }
 };
 
-void cut_in_place(torch::Tensor& images, const Box& box, bool channels_last) {
+void cut_in_place(torch::Tensor& images, const ImageRegion& box, bool channels_last) {
   const std::int64_t channels = images.size(1);
   const std::int64_t rows = images.size(2);
   const std::int64_t pixel = images.element_size() * (channels_last ? channels : 1);
@@ -110,7 +110,7 @@ void cut_in_place(torch::Tensor& images, const Box& box, bool channels_last) {
   });
 }
 
-void cut_mix(torch::Tensor& images, const Box& box) {
+void cut_mix(torch::Tensor& images, const ImageRegion& box) {
   if (box.height == 0 || box.width == 0) return;
   const bool channels_last = is_channels_last(images);
   if (images.is_cpu() && (channels_last || images.is_contiguous())) {

@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-Box whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
+ImageRegion whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
 
 // The strides of pixels in one of the two layouts.
 struct Strides {

@@ -8,13 +8,14 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/batch_structure.h>
 #include <lockstep/data/images/corrupt_image.h>
 
 namespace lockstep {
 
 /// A batch split into its tensors and the rest: engines and devices need not know its type.
-struct LoadedBatch {
+struct LOCKSTEP_API LoadedBatch {
   std::vector<torch::Tensor> tensors{};  ///< In the order of for_each_tensor().
   std::any frame{};                      ///< The batch without its tensors.
   std::vector<CorruptImage> skipped{};   ///< Images left out, see OnCorruptImage::kSkip.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/loader/batch.h>
@@ -17,7 +18,7 @@
 namespace lockstep {
 
 /// The interface of a BatchLoader that does not depend on the type of its batches.
-class LoaderBase {
+class LOCKSTEP_API LoaderBase {
  public:
   /// Begins `epoch` (from 0) at step `first_step`, and starts to prepare its batches. An epoch in
   /// progress is abandoned. Throws a ConfigError if the epoch has no such step or the sampler

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/datasets/batch_request.h>
 #include <lockstep/data/datasets/dataset.h>
@@ -16,7 +17,7 @@
 namespace lockstep {
 
 /// The part of an epoch that is still to be loaded.
-struct LoaderEpoch {
+struct LOCKSTEP_API LoaderEpoch {
   std::int64_t epoch = 0;
   std::span<const std::int64_t>
       indices{};  ///< of this rank; valid until the next start() or stop()
@@ -25,7 +26,7 @@ struct LoaderEpoch {
 };
 
 /// Not thread-safe. The content of a batch depends only on its request.
-class LoaderEngine {
+class LOCKSTEP_API LoaderEngine {
  public:
   virtual ~LoaderEngine() = default;
   /// Starts to make batches. Work on an earlier epoch is abandoned, and no longer reads that
@@ -50,16 +51,16 @@ using MakeBatch = std::function<void(const BatchRequest& request, LoadedBatch& b
 
 /// The Loader checks `options`. Each function throws a ConfigError that names the operator or
 /// option that the engine cannot execute, or the component that is missing on this machine.
-std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
-                                                 const Augmentation& augmentation,
-                                                 const LoaderOptions& options);
-std::unique_ptr<LoaderEngine> make_batch_dataset_engine(MakeBatch make_batch,
-                                                        const LoaderOptions& options);
-std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
-                                               const Augmentation& augmentation,
-                                               const LoaderOptions& options);
-std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
-                                               const Augmentation& augmentation,
-                                               const LoaderOptions& options);
+LOCKSTEP_API std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
+                                                              const Augmentation& augmentation,
+                                                              const LoaderOptions& options);
+LOCKSTEP_API std::unique_ptr<LoaderEngine> make_batch_dataset_engine(MakeBatch make_batch,
+                                                                     const LoaderOptions& options);
+LOCKSTEP_API std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
+                                                            const Augmentation& augmentation,
+                                                            const LoaderOptions& options);
+LOCKSTEP_API std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
+                                                            const Augmentation& augmentation,
+                                                            const LoaderOptions& options);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/mix_choice.h>
 #include <lockstep/data/images/corrupt_image.h>
 
@@ -21,7 +22,7 @@ enum class LoaderEngineKind {
   kDali,
 };
 
-struct LoaderOptions {
+struct LOCKSTEP_API LoaderOptions {
   std::int64_t batch_size = 1;  ///< Images per batch of this rank.
   int threads = 0;             ///< Threads that prepare batches; 0: next() does it itself, or for a
                                ///< GPU the thread that copies.
@@ -44,9 +45,9 @@ struct LoaderOptions {
 };
 
 /// "native", "cuda", "dali".
-std::string to_string(LoaderEngineKind kind);
-const std::vector<std::string>& loader_engine_names();
+LOCKSTEP_API std::string to_string(LoaderEngineKind kind);
+LOCKSTEP_API const std::vector<std::string>& loader_engine_names();
 /// Throws a ConfigError for another word.
-LoaderEngineKind parse_loader_engine(const std::string& name);
+LOCKSTEP_API LoaderEngineKind parse_loader_engine(const std::string& name);
 
 }  // namespace lockstep

@@ -9,19 +9,20 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/images/corrupt_image.h>
 
 namespace lockstep {
 
-struct CheckImagesOptions {
+struct LOCKSTEP_API CheckImagesOptions {
   int threads = 0;  ///< Threads that decode; 0: the caller decodes all images.
   /// Called by the caller's thread after each image, with the number of images done. An exception
   /// from it ends the check.
   std::function<void(std::int64_t done)> progress{};
 };
 
-struct ImagesCheck {
+struct LOCKSTEP_API ImagesCheck {
   std::int64_t images = 0;
   std::vector<CorruptImage> corrupt{};  ///< In the order of the data set.
   /// Files that other programs may reject although their pixels are correct, see
@@ -35,6 +36,7 @@ struct ImagesCheck {
 /// Decodes every image of `dataset` once and completely, and verifies the checksums of a pack as
 /// its options say. An image is corrupt if reading it throws a DataError; any other exception ends
 /// the check. Throws a ConfigError for invalid options.
-ImagesCheck check_images(const ImageDataset& dataset, const CheckImagesOptions& options = {});
+LOCKSTEP_API ImagesCheck check_images(const ImageDataset& dataset,
+                                      const CheckImagesOptions& options = {});
 
 }  // namespace lockstep

@@ -7,13 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/images/corrupt_image.h>
 
 namespace lockstep {
 
-struct PackImagesOptions {
+struct LOCKSTEP_API PackImagesOptions {
   /// Keep JPEG and PNG files as they are, for a small pack that is decoded at every read. Packing
   /// reads only their headers; damage after the header is found when the image is decoded.
   bool keep_files = false;
@@ -31,7 +32,7 @@ struct PackImagesOptions {
       check_progress{};  ///< With kSkip: like `progress`, for the decoding before.
 };
 
-struct PackedSize {
+struct LOCKSTEP_API PackedSize {
   std::int64_t images = 0;
   std::uint64_t bytes = 0;              ///< of the file
   std::vector<CorruptImage> skipped{};  ///< with kSkip; indices of the data set
@@ -45,7 +46,7 @@ struct PackedSize {
 /// Throws a DataError that names the file if an image cannot be read (with kSkip: if none can), an
 /// image is larger than 1 GiB or 65,535 pixels a side, or the pack cannot be written (no space
 /// left, permission denied).
-PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
-                       const PackImagesOptions& options = {});
+LOCKSTEP_API PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
+                                    const PackImagesOptions& options = {});
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
-// A sampler's indices in groups.
+// Groups a sampler's indices into batches.
 //
 //   BatchCursor batches(BatchSampler(RandomSampler(dataset.size()), {.batch_size = 32}));
 //   for (auto batch = batches.next(); !batch.empty(); batch = batches.next()) train(batch);
 //
-// A Loader forms batches itself and takes the sampler directly. This class is for loops of your
-// own.
+// A Loader takes the sampler itself and forms the batches. Use this class only in a loop without a
+// Loader.
 #pragma once
 
 #include <concepts>
@@ -14,28 +14,29 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 #include <lockstep/data/samplers/sampler_cursor.h>
 
 namespace lockstep {
 
-struct BatchSamplerOptions {
+struct LOCKSTEP_API BatchSamplerOptions {
   std::int64_t batch_size = 1;
   bool drop_last = false;  ///< Drop a last batch that is smaller than batch_size.
 };
 
-/// torch.utils.data.BatchSampler. Immutable and thread-safe: the batches are a function of the
+/// Like torch.utils.data.BatchSampler. Immutable and thread-safe: the batches depend only on the
 /// epoch.
-class BatchSampler {
+class LOCKSTEP_API BatchSampler {
  public:
-  /// Throws a ConfigError if there is no sampler or batch_size is not positive.
+  /// Throws a ConfigError if `sampler` is null or batch_size is not positive.
   BatchSampler(std::shared_ptr<const Sampler> sampler, const BatchSamplerOptions& options);
   template <std::derived_from<Sampler> S>
   BatchSampler(S sampler, const BatchSamplerOptions& options)
       : BatchSampler(std::make_shared<const S>(std::move(sampler)), options) {}
 
   std::vector<std::vector<std::int64_t>> batches(std::int64_t epoch) const;
-  /// Batches in every epoch.
+  /// The number of batches in an epoch, which is the same in every epoch.
   std::int64_t size() const;
 
   const std::shared_ptr<const Sampler>& sampler() const { return sampler_; }
@@ -46,14 +47,15 @@ class BatchSampler {
   BatchSamplerOptions options_;
 };
 
-/// A SamplerCursor that returns batches. The position counts indices, so a run can resume there
-/// with another batch size, for example after the number of ranks changed. Not thread-safe.
-class BatchCursor {
+/// A SamplerCursor that returns batches. Its position counts indices, not batches, so that a run
+/// can resume with another batch size, for example after the number of ranks changed. Not
+/// thread-safe.
+class LOCKSTEP_API BatchCursor {
  public:
   explicit BatchCursor(const BatchSampler& sampler)
       : cursor_(sampler.sampler()), options_(sampler.options()) {}
 
-  /// The next batch of the epoch; an empty one at its end.
+  /// The next batch of the epoch; empty at the end of the epoch.
   std::vector<std::int64_t> next();
 
   void set_epoch(std::int64_t epoch) { cursor_.set_epoch(epoch); }

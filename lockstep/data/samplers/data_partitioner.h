@@ -14,11 +14,13 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Immutable and thread-safe. All ranks must pass the same size, fractions and seed; then their
 /// partitions are disjoint.
-class DataPartitioner {
+class LOCKSTEP_API DataPartitioner {
  public:
   /// Throws a ConfigError if the data set is empty, there are no fractions, one is not positive,
   /// they sum to more than 1 (within 1e-9), or a partition would get no image.

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 
 namespace lockstep {
 
-struct RandomSamplerOptions {
+struct LOCKSTEP_API RandomSamplerOptions {
   bool replacement = false;  ///< Draw each index independently, so that some repeat.
   std::optional<std::int64_t> num_samples{};  ///< The default is the data set's size.
   std::uint64_t seed = 0;
@@ -19,7 +20,7 @@ struct RandomSamplerOptions {
 /// Equals torch.utils.data.RandomSampler index for index, with a generator seeded seed + epoch.
 /// Without replacement, and with more samples than the data set has, it returns one complete order
 /// after the other.
-class RandomSampler : public Sampler {
+class LOCKSTEP_API RandomSampler : public Sampler {
  public:
   /// Throws a ConfigError if the data set is empty or num_samples is not positive.
   explicit RandomSampler(std::int64_t dataset_size, const RandomSamplerOptions& options = {});
@@ -38,7 +39,7 @@ class RandomSampler : public Sampler {
 
 /// The given indices in another order each epoch. Equals torch.utils.data.SubsetRandomSampler index
 /// for index, with a generator seeded seed + epoch.
-class SubsetRandomSampler : public Sampler {
+class LOCKSTEP_API SubsetRandomSampler : public Sampler {
  public:
   /// Throws a ConfigError if an index is negative.
   explicit SubsetRandomSampler(std::vector<std::int64_t> indices, std::uint64_t seed = 0);

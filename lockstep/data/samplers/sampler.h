@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// One rank's share of an epoch, or of the rest of an epoch.
-struct EpochShare {
+struct LOCKSTEP_API EpochShare {
   std::vector<std::int64_t> indices{};
   /// For each index, how often it has already occurred in the epoch, on any rank. Empty if no index
   /// occurs twice. The loader's random choices depend on it, so an image that is drawn 32 times is
@@ -23,10 +25,10 @@ struct EpochShare {
 };
 
 /// How often each index has already occurred before its position in `order`; empty if none repeats.
-std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order);
+LOCKSTEP_API std::vector<std::uint32_t> occurrences_in(std::span<const std::int64_t> order);
 
 /// Samplers are immutable and thread-safe: the order is a function of the epoch.
-class Sampler {
+class LOCKSTEP_API Sampler {
  public:
   virtual ~Sampler() = default;
   /// The size() indices of this rank in `epoch` (from 0).
@@ -57,7 +59,7 @@ class Sampler {
 };
 
 /// The order 0, 1, 2, ... in every epoch.
-class SequentialSampler : public Sampler {
+class LOCKSTEP_API SequentialSampler : public Sampler {
  public:
   /// Throws a ConfigError if the size is negative.
   explicit SequentialSampler(std::int64_t dataset_size);
@@ -71,7 +73,7 @@ class SequentialSampler : public Sampler {
   std::int64_t dataset_size_;
 };
 
-struct DistributedSamplerOptions {
+struct LOCKSTEP_API DistributedSamplerOptions {
   int rank = 0;
   int world_size = 1;
   bool shuffle = true;
@@ -84,7 +86,7 @@ struct DistributedSamplerOptions {
 /// index, with set_epoch(epoch). Shuffles by torch.randperm with a CPU generator seeded seed +
 /// epoch. Pads with the first indices (so some are seen twice) unless `drop_last`. After a resume
 /// with another number of ranks, the rest of the epoch is padded, or cut, in the same way.
-class DistributedSampler : public Sampler {
+class LOCKSTEP_API DistributedSampler : public Sampler {
  public:
   /// Throws a ConfigError if the rank is not below the world size or a number is negative.
   DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
@@ -105,7 +107,7 @@ class DistributedSampler : public Sampler {
 
 /// Every index exactly once over all ranks, in order: rank, rank + world_size, ... For evaluation;
 /// the shares of two ranks may differ by one, so no collective may run per batch.
-class EvaluationSampler : public Sampler {
+class LOCKSTEP_API EvaluationSampler : public Sampler {
  public:
   EvaluationSampler(std::int64_t dataset_size, int rank = 0, int world_size = 1);
 

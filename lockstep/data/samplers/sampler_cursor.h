@@ -17,13 +17,14 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 
 namespace lockstep {
 
 /// A position in a sampler's epochs. It is equal on all ranks that share an order and have taken
 /// the same number of indices, so the position in rank 0's checkpoint serves any number of ranks.
-struct SamplerPosition {
+struct LOCKSTEP_API SamplerPosition {
   std::string sampler{};   ///< Sampler::describe()
   std::int64_t epoch = 0;  ///< From 0.
   std::int64_t taken = 0;  ///< Indices of the epoch that all ranks together have taken.
@@ -33,18 +34,19 @@ struct SamplerPosition {
 
 /// Converts to texts by name ("sampler", "sampler_epoch", "sampler_taken"), for
 /// CheckpointInfo::settings.
-std::map<std::string, std::string> to_settings(const SamplerPosition& position);
+LOCKSTEP_API std::map<std::string, std::string> to_settings(const SamplerPosition& position);
 /// The inverse of to_settings(). Throws a CheckpointError if an entry is missing or damaged.
-SamplerPosition sampler_position(const std::map<std::string, std::string>& settings);
+LOCKSTEP_API SamplerPosition sampler_position(const std::map<std::string, std::string>& settings);
 
 /// The position after each rank has taken `next` indices of `epoch`.
-SamplerPosition position_of(const Sampler& sampler, std::int64_t epoch, std::int64_t next);
+LOCKSTEP_API SamplerPosition position_of(const Sampler& sampler, std::int64_t epoch,
+                                         std::int64_t next);
 /// Throws a CheckpointError if the position's sampler has another description, or the position is
 /// outside of the epoch.
-void check_position(const Sampler& sampler, const SamplerPosition& position);
+LOCKSTEP_API void check_position(const Sampler& sampler, const SamplerPosition& position);
 
 /// Begins at epoch 0 and stays at an epoch's end until set_epoch(). Not thread-safe.
-class SamplerCursor {
+class LOCKSTEP_API SamplerCursor {
  public:
   /// Throws a ConfigError if there is no sampler.
   explicit SamplerCursor(std::shared_ptr<const Sampler> sampler);

@@ -21,6 +21,7 @@
 
 #include <torch/data/samplers/base.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 
 namespace lockstep {
@@ -28,7 +29,7 @@ namespace lockstep {
 /// A handle: copies share the sampler, the epoch and the position, so only one loader at a time may
 /// use them. A loader with worker threads takes indices ahead of its batches, always from the
 /// iterating thread; not thread-safe.
-class TorchDataSampler final : public torch::data::samplers::Sampler<> {
+class LOCKSTEP_API TorchDataSampler final : public torch::data::samplers::Sampler<> {
  public:
   /// Begins with epoch 0. Throws a ConfigError if there is no sampler.
   explicit TorchDataSampler(std::shared_ptr<const lockstep::Sampler> sampler);

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/samplers/sampler.h>
 
 namespace lockstep {
 
-struct WeightedRandomSamplerOptions {
+struct LOCKSTEP_API WeightedRandomSamplerOptions {
   std::optional<std::int64_t> num_samples{};  ///< The default is the number of weights.
   bool replacement = true;                    ///< If false, no index occurs twice in an epoch.
   std::uint64_t seed = 0;
@@ -22,7 +23,7 @@ struct WeightedRandomSamplerOptions {
 /// Equals torch.utils.data.WeightedRandomSampler index for index, with a generator seeded seed +
 /// epoch. Draws index i with probability weights[i] / sum(weights), by torch.multinomial in
 /// float64. A Loader augments an image anew each time it is drawn.
-class WeightedRandomSampler : public Sampler {
+class LOCKSTEP_API WeightedRandomSampler : public Sampler {
  public:
   /// Throws a ConfigError if there are no weights or more than 2^24 (multinomial's limit), one is
   /// negative or not finite, all are zero, their sum is not finite, num_samples is not positive,

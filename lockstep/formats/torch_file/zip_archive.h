@@ -1,8 +1,9 @@
-// The zip container of torch.save: stored entries, read in place and written aligned.
+// Reads and writes the zip container of torch.save, whose entries are stored without compression.
+// They are read in place and written aligned.
 //
 // libzip is not used: it returns an entry's content as a copy, and can neither report nor choose
-// the position of the content in the file, while tensors must be aligned views into a memory map.
-// torch.save compresses nothing, so only zip's directory is needed.
+// the position of the content in the file. Tensors, however, must be aligned views into a memory
+// map. Because torch.save compresses nothing, zip's directory is all that must be parsed.
 //
 // Format: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3 (zip64).
 #pragma once
@@ -21,26 +22,27 @@ namespace lockstep::torch_file {
 struct ZipEntry {
   std::string name{};
   std::span<const std::byte> content{};
-  std::uint32_t crc = 0;  ///< CRC-32 of the content, as the directory states it; not verified
-  /// The content is stored with a method other than "stored".
+  std::uint32_t crc = 0;  ///< CRC-32 of the content according to the directory; not verified
+  /// Whether the compression method is any other than 0 ("stored").
   bool is_compressed = false;
 };
 
-/// Whether `bytes` begins like a zip file.
+/// Whether `bytes` begins with the signature of a zip entry.
 bool is_zip(std::span<const std::byte> bytes);
 
-/// The CRC-32 of zip and gzip.
+/// CRC-32 as in zip and gzip.
 std::uint32_t crc_32(std::span<const std::byte> bytes);
 
-/// The entries of the archive `bytes`, in the order of its directory, as views into `bytes`. Throws
-/// a CheckpointError that begins with `name` unless the archive ends with its directory and has one
-/// part. Entries must not be encrypted or overlap, must have distinct names, and their own headers
-/// must agree with the directory.
+/// Returns the entries of the archive `bytes`, in the order of its directory, as views into
+/// `bytes`. Throws a CheckpointError, whose message begins with `name`, if the archive does not end
+/// with its directory, has several parts or comments, or if entries are encrypted, overlap, share a
+/// name, or have headers that contradict the directory.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> bytes, std::string_view name);
 
-/// Writes an archive piece by piece through `write`, which must append. Contents begin at multiples
-/// of kZipAlignment, which aligns tensors for torch.load(mmap=True) and the reader above. Directory
-/// and offsets use zip64 if the archive needs it.
+/// Writes an archive piece by piece through `write`, which must append each piece to the file.
+/// Contents begin at multiples of kZipAlignment, which aligns tensors for torch.load(mmap=True) and
+/// for read_zip(). Sizes and offsets that do not fit into 32 bits are written as zip64 fields; the
+/// zip64 end record is always written, as torch.save does.
 class ZipWriter {
  public:
   explicit ZipWriter(std::function<void(std::string_view)> write) : write_(std::move(write)) {}

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <lockstep/comm/call/recorded_call.h>
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 
 namespace lockstep {
 

@@ -4,25 +4,26 @@
 #include <cstddef>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/thread_team.h>
 
 namespace lockstep {
 
 /// Divides `threads` among `members`: each gets at least 1, and the first ones get one more if
 /// there is a remainder. `members` is at least 1.
-std::vector<int> divided_threads(int threads, std::size_t members);
+LOCKSTEP_API std::vector<int> divided_threads(int threads, std::size_t members);
 
 /// From now on member i of `team` runs LibTorch's parallel operations with counts[i] threads, at
 /// least 1. The calling thread keeps its number, and new threads start with it. No other thread may
 /// set a number of threads meanwhile. LOCKSTEP_CHECK: there is a count for each member.
-void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
+LOCKSTEP_API void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
 /// From now on each member of `team`, with its helping threads, stays on a separate share of the
 /// calling thread's processors, as ranks do. In a virtual machine the kernel may take an idle
 /// processor for a preempted one, and leave a woken member waiting on the processor of the thread
 /// that woke it until the next clock tick, 4 ms later. No-op if a member's share has fewer
 /// processors than the member has threads (`counts`), or if the system refuses.
-void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
+LOCKSTEP_API void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 
 /// While it lives, the thread that made it runs LibTorch's parallel operations alone, and threads
 /// started meanwhile begin the same way. For the caller of a team that uses all processors: the
@@ -30,7 +31,7 @@ void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 /// restarted each time. That can cost many milliseconds: OpenMP's threads busy-wait for each other,
 /// on a processor that the new thread needs in order to begin. Must be destroyed on the same
 /// thread.
-class SingleThreadScope {
+class LOCKSTEP_API SingleThreadScope {
  public:
   SingleThreadScope();
   ~SingleThreadScope();
@@ -46,6 +47,6 @@ class SingleThreadScope {
 /// operation. The next operation restarts them, which takes tens of microseconds. No-op inside a
 /// parallel operation, and with an OpenMP library older than OpenMP 5.0, which introduced
 /// omp_pause_resource_all().
-void release_helping_threads();
+LOCKSTEP_API void release_helping_threads();
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {
@@ -62,7 +62,7 @@ std::optional<ThreadTeam::State::Failure> ThreadTeam::State::failure_of(const Ta
   } catch (const std::exception& error) {
     return Failure{false, first_line(error)};
   } catch (...) {
-    return Failure{false, "an exception that is no std::exception"};
+    return Failure{false, kForeignException};
   }
 }
 

@@ -13,12 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The threads start and end with the team. Between two runs they wait for `patience` without
 /// sleeping, because waking a thread takes tens of microseconds, and then sleep. Any thread except
 /// the members may call run(); concurrent calls run one after the other.
-class ThreadTeam {
+class LOCKSTEP_API ThreadTeam {
  public:
   using Task = std::function<void(std::size_t member)>;
 

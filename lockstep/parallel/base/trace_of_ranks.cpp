@@ -8,10 +8,10 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/trace/chrome_trace.h>
+#include <lockstep/core/trace/clock_offset.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/spans_of_calls.h>
-#include <lockstep/trace/chrome_trace.h>
-#include <lockstep/trace/clock_offset.h>
-#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep {
 namespace {

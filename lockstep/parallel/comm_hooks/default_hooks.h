@@ -6,16 +6,17 @@
 #pragma once
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 
 /// Averages gradients over the ranks, like DistributedDataParallel without a hook.
-CommHook all_reduce_hook(ProcessGroup group);
+LOCKSTEP_API CommHook all_reduce_hook(ProcessGroup group);
 
 /// Every rank keeps its own gradients. Use it to measure a step without communication, or to reduce
 /// the gradients in your own code after backward.
-CommHook noop_hook();
+LOCKSTEP_API CommHook noop_hook();
 
 /// Averages gradients over the ranks in 16 bits: half of the bytes, and about 3 (float16) or 2
 /// (bfloat16) decimal digits. Each gradient is rounded once, and the mean is taken in float32 and
@@ -25,12 +26,12 @@ CommHook noop_hook();
 /// type are averaged as they are; other floating-point types are cast. Meant for networks: in
 /// shared memory the casts cost more than they save. Keeps a 16-bit copy of each bucket in memory
 /// of group.allocate().
-CommHook fp16_compress_hook(ProcessGroup group);
-CommHook bf16_compress_hook(ProcessGroup group);
+LOCKSTEP_API CommHook fp16_compress_hook(ProcessGroup group);
+LOCKSTEP_API CommHook bf16_compress_hook(ProcessGroup group);
 
 /// Runs `hook` on a copy of the bucket rounded to 16 bits (`gradients` are views of the copy), and
 /// casts its result back.
-CommHook fp16_compress_wrapper(ProcessGroup group, CommHook hook);
-CommHook bf16_compress_wrapper(ProcessGroup group, CommHook hook);
+LOCKSTEP_API CommHook fp16_compress_wrapper(ProcessGroup group, CommHook hook);
+LOCKSTEP_API CommHook bf16_compress_wrapper(ProcessGroup group, CommHook hook);
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
@@ -24,10 +25,10 @@ namespace lockstep {
 /// Averages over `group` for the first `start_local_sgd_iter` steps, then over `subgroup`; without
 /// a subgroup every rank keeps its own gradients. To resume training at step s, pass max(0,
 /// start_local_sgd_iter - s). ConfigError for a negative start.
-CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> subgroup,
-                             std::int64_t start_local_sgd_iter);
+LOCKSTEP_API CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> subgroup,
+                                          std::int64_t start_local_sgd_iter);
 
-struct PeriodicModelAveragerOptions {
+struct LOCKSTEP_API PeriodicModelAveragerOptions {
   std::int64_t period = 1;        ///< steps between averages
   std::int64_t warmup_steps = 0;  ///< as start_local_sgd_iter: until then replicas are equal
   std::int64_t first_step = 0;    ///< the step at which training resumes
@@ -35,7 +36,7 @@ struct PeriodicModelAveragerOptions {
 
 /// Averages the parameters over the ranks of `group` in step warmup_steps, counted from 0, and in
 /// every period-th step after it. Holds the tensors. Not thread-safe.
-class PeriodicModelAverager {
+class LOCKSTEP_API PeriodicModelAverager {
  public:
   /// `parameters` are the same on all ranks, in the same order; those that require no gradient are
   /// skipped, because training does not change them. ConfigError for a period below 1 or negative

@@ -21,12 +21,13 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 
 /// Names, meanings and defaults are those of PyTorch's PowerSGDState. All ranks must give the same.
-struct PowerSgdOptions {
+struct LOCKSTEP_API PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;  ///< of P and Q; at most a matrix's dimensions
   /// Number of initial steps that use the plain mean. (PyTorch requires at least 2; here buckets
   /// may be rebuilt at any time.)
@@ -43,7 +44,7 @@ struct PowerSgdOptions {
   bool batch_tensors_with_same_shape = false;
 };
 
-struct PowerSgdStatistics {
+struct LOCKSTEP_API PowerSgdStatistics {
   std::int64_t iterations = 0;  ///< steps, including those before start_power_sgd_iter
   /// Elements of the gradients since then, before compression and as passed to all-reduces.
   std::int64_t elements_before_compression = 0;
@@ -57,7 +58,7 @@ struct PowerSgdStatistics {
 /// processors of one kind do. When any rank's gradient is not finite, or P or Q overflows, the
 /// result is NaN on all ranks, which a loss scaler detects; the bucket's errors are reset, and so
 /// is a Q that overflowed. Copies share one state. Not thread-safe.
-class PowerSgd {
+class LOCKSTEP_API PowerSgd {
  public:
   /// The type of StateDict.
   using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;

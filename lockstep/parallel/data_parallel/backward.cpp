@@ -136,7 +136,7 @@ void DataParallelBackward::named_by_replicas(const Function& function) const {
   } catch (const std::exception& error) {
     throw Error(text(first_line(error)));
   } catch (...) {
-    throw Error(text("an exception that is no std::exception"));
+    throw Error(text(kForeignException));
   }
 }
 

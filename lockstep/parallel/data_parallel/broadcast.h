@@ -7,13 +7,15 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep::data_parallel {
 
 /// Sends tensors from the first device to replicas: one copy for each dtype and device, or tensor
 /// by tensor if they share the memory. The replicas keep their tensor objects; their storage
 /// becomes a part of a block owned by the broadcast. Sending therefore raises no version counter
 /// and does not invalidate a graph that has saved a tensor.
-class Broadcast {
+class LOCKSTEP_API Broadcast {
  public:
   struct Target {
     torch::Device device;

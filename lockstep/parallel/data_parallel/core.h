@@ -9,13 +9,14 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/step.h>
 
 namespace lockstep {
 
-struct DataParallelOptions {
+struct LOCKSTEP_API DataParallelOptions {
   /// The share of the batch for each device, as one positive weight per device: {2, 1} gives the
   /// first device two thirds. Empty: equal parts.
   std::vector<double> weights = {};
@@ -23,7 +24,7 @@ struct DataParallelOptions {
 
 /// Refers to the module, which must outlive all calls of begin(). Not thread-safe. The threads of
 /// the replicas live as long as the core, or any result of a forward, needs them.
-class DataParallelCore {
+class LOCKSTEP_API DataParallelCore {
  public:
   /// ConfigError for devices that cannot hold replicas, for invalid weights, and for a module that
   /// cannot be cloned or is on another device.

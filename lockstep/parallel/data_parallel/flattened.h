@@ -9,13 +9,14 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/data/datasets/batch_structure.h>
 
 namespace lockstep::data_parallel {
 
 /// A visitor for for_each_tensor() that collects tensors.
-struct Flattened {
+struct LOCKSTEP_API Flattened {
   std::vector<torch::Tensor> tensors{};  ///< in the order of for_each_tensor()
   std::vector<std::string> keys{};       ///< keys of the maps, if they can be printed
 

@@ -7,12 +7,14 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep::data_parallel {
 
 /// A module and all its descendants, in the order of Module::apply: a module before its children. A
 /// module that is registered twice is listed twice, and so are tied parameters. Modules are
 /// referenced, tensors are held.
-struct ModuleParts {
+struct LOCKSTEP_API ModuleParts {
   std::vector<torch::nn::Module*> modules{};
   std::vector<torch::Tensor> parameters{};  ///< the defined ones
   std::vector<torch::Tensor> buffers{};     ///< the defined ones
@@ -21,14 +23,15 @@ struct ModuleParts {
   bool same_as(const ModuleParts& other) const;
 };
 
-ModuleParts parts_of(torch::nn::Module& module);
+LOCKSTEP_API ModuleParts parts_of(torch::nn::Module& module);
 
 /// ConfigError unless `parts`, those of `module`, are on `device`, the first of a DataParallel.
-void require_place(const torch::nn::Module& module, const ModuleParts& parts, torch::Device device);
+LOCKSTEP_API void require_place(const torch::nn::Module& module, const ModuleParts& parts,
+                                torch::Device device);
 
 /// The name of parts_of(module).parameters[index], for messages.
-std::string parameter_name(const torch::nn::Module& module, std::size_t index);
+LOCKSTEP_API std::string parameter_name(const torch::nn::Module& module, std::size_t index);
 /// The name of parts_of(module).buffers[index].
-std::string buffer_name(const torch::nn::Module& module, std::size_t index);
+LOCKSTEP_API std::string buffer_name(const torch::nn::Module& module, std::size_t index);
 
 }  // namespace lockstep::data_parallel

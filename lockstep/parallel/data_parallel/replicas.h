@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/data_parallel/broadcast.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
 
@@ -21,7 +22,7 @@ namespace lockstep::data_parallel {
 ///
 /// Refers to the module, which must outlive all calls of follow(). Not thread-safe, but different
 /// replicas may be used by different threads.
-class Replicas {
+class LOCKSTEP_API Replicas {
  public:
   /// A replica's parameter and the one of parameters() that it represents. Each parameter of the
   /// replica occurs once. Several may represent the same one if the module ties parameters, because

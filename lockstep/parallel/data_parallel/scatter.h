@@ -7,12 +7,14 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep::data_parallel {
 
 /// The tensors of a batch in parts, one for each replica: rows of the first dimension. A tensor
 /// without dimensions, or an undefined one, goes to every replica. On the batch's own device a part
 /// is a view. Parts of tensors that require gradients are leaves of the replica's own graph.
-class Scatter {
+class LOCKSTEP_API Scatter {
  public:
   /// ConfigError if no tensor has a first dimension, if the first dimensions differ, or if they are
   /// 0.

@@ -8,6 +8,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/flattened.h>
 #include <lockstep/parallel/data_parallel/gather.h>
@@ -19,7 +20,7 @@ namespace lockstep::data_parallel {
 /// Made for one batch; call run(), then gather() or mean(), which throw ConfigError if a backward
 /// would lose a gradient. Refers to the replicas and must not outlive the call of forward() or
 /// loss() that made it.
-class Step {
+class LOCKSTEP_API Step {
  public:
   /// `batch` holds the tensors of all arguments. ConfigError if it cannot be split.
   Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,

@@ -7,11 +7,12 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
 namespace lockstep {
 
-struct NamedParameter {
+struct LOCKSTEP_API NamedParameter {
   std::string name{};
   torch::Tensor tensor{};
 };
@@ -32,22 +33,23 @@ enum class ParameterMemory {
 
 /// Collective. Makes a zeroed bucket for the gradients of `members`, in that order. ConfigError for
 /// a parameter that is not on the device of the group's memory.
-GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup& group,
-                       ParameterMemory memory);
+LOCKSTEP_API GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup& group,
+                                    ParameterMemory memory);
 
 /// Collective. Moves the bucket's parameters, with their values, to new memory of the kind
 /// `memory`, which must not be kAsIs, in the layout of its gradients.
-void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
+LOCKSTEP_API void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
 
 /// Moves parameters out of shared memory into this rank's own, with their values. Without their
 /// bucket no rule says which rank writes them, and another group of ranks would not see the same
 /// kind of memory on all of them. If this rank cannot allocate memory, they stay.
-void leave_shared_memory(GradBucket& bucket) noexcept;
+LOCKSTEP_API void leave_shared_memory(GradBucket& bucket) noexcept;
 
 /// ConfigError if `memory` requires moving `parameters` and they cannot be moved.
-void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemory memory);
+LOCKSTEP_API void check_movable(const std::vector<NamedParameter>& parameters,
+                                ParameterMemory memory);
 
 /// Collective. ConfigError unless `group` supports this kind of memory.
-void check_parameter_memory(ProcessGroup& group, ParameterMemory memory);
+LOCKSTEP_API void check_parameter_memory(ProcessGroup& group, ParameterMemory memory);
 
 }  // namespace lockstep

@@ -7,15 +7,16 @@
 #include <vector>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
+#include <lockstep/core/trace/span.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
-#include <lockstep/trace/span.h>
 
 namespace lockstep {
 
 /// Times are medians over the measured steps of this rank, in milliseconds since the first gradient
 /// of a backward. On a device they are when the device did the work.
-struct BucketStatistics {
+struct LOCKSTEP_API BucketStatistics {
   std::size_t index = 0;  ///< in the order of reduction
   std::size_t parameters = 0;
   std::int64_t bytes = 0;  ///< of gradients; 0 for sparse ones, whose size varies
@@ -25,7 +26,7 @@ struct BucketStatistics {
   double end_ms = 0;    ///< this rank saw its reduction complete
 };
 
-struct RankStatistics {
+struct LOCKSTEP_API RankStatistics {
   int rank = 0;
   /// From the end of one reduction to the last gradient of the next backward, the rank's local
   /// work. Median, in milliseconds.
@@ -35,7 +36,7 @@ struct RankStatistics {
   double wait_ms = 0;
 };
 
-struct DdpStatistics {
+struct LOCKSTEP_API DdpStatistics {
   std::int64_t steps = 0;     ///< backwards that communicated, since construction
   std::int64_t measured = 0;  ///< number measured: the latest since the last rebuild; at most 127
   bool rebuilt = false;       ///< the buckets follow the order in which gradients arrived
@@ -50,22 +51,23 @@ struct DdpStatistics {
 };
 
 /// Collective over `group`.
-DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times,
-                        ProcessGroup& group);
+LOCKSTEP_API DdpStatistics summarize(const std::vector<GradBucket>& buckets,
+                                     const StepRecorder& times, ProcessGroup& group);
 
 /// A human-readable table of several lines, each ending in a newline.
-std::string to_table(const DdpStatistics& statistics);
+LOCKSTEP_API std::string to_table(const DdpStatistics& statistics);
 
 /// The measured steps of this rank: its computation, its backward, and for each bucket the time
 /// queued and the time in progress. Reductions match those of the other ranks in the group;
 /// `group_name` tells groups apart (see Span::collective).
-std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
-                            const std::string& group_name);
+LOCKSTEP_API std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets,
+                                         const StepRecorder& times, const std::string& group_name);
 
 /// Collective over `group`. Rank 0 writes the measured steps of all ranks as a trace for Perfetto
 /// and chrome://tracing (ddp_spans(), write_trace_of_ranks()). DataError, on all ranks, if the file
 /// cannot be written.
-void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
-                     const StepRecorder& times, ProcessGroup& group);
+LOCKSTEP_API void write_ddp_trace(const std::filesystem::path& path,
+                                  const std::vector<GradBucket>& buckets, const StepRecorder& times,
+                                  ProcessGroup& group);
 
 }  // namespace lockstep

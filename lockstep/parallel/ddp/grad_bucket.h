@@ -9,12 +9,13 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/call/work.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
 /// The gradients that DistributedDataParallel reduces in one operation. All tensors share memory
 /// with the gradients and parameters they describe.
-struct GradBucket {
+struct LOCKSTEP_API GradBucket {
   std::size_t index = 0;  ///< in the order of reduction, the same on all ranks
   bool is_last = false;
   /// The number of rebuilds of the buckets. When it changes, a hook must drop its state for bucket

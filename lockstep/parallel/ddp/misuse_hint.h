@@ -1,4 +1,5 @@
-// Adds a hint about the likely cause to the group's errors in DistributedDataParallel.
+// Adds a hint about the likely cause to the errors that a process group throws inside
+// DistributedDataParallel.
 #pragma once
 
 #include <string>
@@ -8,13 +9,14 @@
 namespace lockstep {
 
 inline std::string misuse_hint(const char* where) {
-  return str("; DistributedDataParallel was ", where,
-             ": do all ranks make the same steps? Ranks with different numbers of batches need "
-             "Join, and no_sync(), "
-             "hooks and statistics() are for all ranks alike");
+  return str(
+      "; DistributedDataParallel was ", where,
+      ". All ranks must make the same steps and call no_sync(), hooks and statistics() at the "
+      "same points; ranks with different numbers of batches need Join");
 }
 
-/// Calls `function`, and adds the hint to a CommError or TimeoutError.
+/// Calls `function`. If it throws a CommError or TimeoutError, adds the hint to the message.
+/// `where` says what DistributedDataParallel was doing.
 template <class Function>
 void with_hint(const char* where, Function&& function) {
   try {

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ namespace lockstep {
 /// without copies sends them all. The module keeps its tensor objects; only their storage changes.
 /// A buffer whose storage is replaced later is moved again at the next broadcast. A buffer that
 /// changes its type, shape or device is a ConfigError, and the group is aborted.
-class ModuleBuffers {
+class LOCKSTEP_API ModuleBuffers {
  public:
   /// Collective.
   ModuleBuffers(const torch::nn::Module& module, ProcessGroup group);

@@ -40,7 +40,7 @@ void Reducer::State::ending_group_on_error(Function&& function) {
     throw;
   } catch (...) {  // autograd propagates only std::exception
     const Error error(
-        str("rank ", group_.rank(), ": a communication hook threw what is no std::exception"));
+        str("rank ", group_.rank(), ": a communication hook threw ", kForeignException));
     group_.abort(error.what());
     throw error;
   }

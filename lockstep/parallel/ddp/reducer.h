@@ -17,6 +17,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/bucket_assignment.h>
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
@@ -24,7 +25,7 @@
 
 namespace lockstep {
 
-struct ReducerOptions {
+struct LOCKSTEP_API ReducerOptions {
   BucketCaps caps{};
   bool find_unused_parameters = false;
   bool static_graph = false;
@@ -35,7 +36,7 @@ struct ReducerOptions {
 /// thread-safe: one backward at a time. Errors leave backward() as exceptions and abort the group,
 /// so that no other rank waits: CommError from the group, ConfigError for misuse (see the options
 /// of DistributedDataParallel), and exceptions of a communication hook.
-class Reducer {
+class LOCKSTEP_API Reducer {
  public:
   /// Collective. `parameters` are those that require gradients, in the order of registration, which
   /// must be the same on all ranks; `sparse[i]` says whether parameter i has sparse gradients.
@@ -84,6 +85,6 @@ class Reducer {
 
 /// ConfigError if a parameter has a post-accumulate-grad hook that is not a reducer's: a tensor can
 /// have only one.
-void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
+LOCKSTEP_API void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep

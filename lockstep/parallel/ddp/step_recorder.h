@@ -8,11 +8,12 @@
 #include <torch/types.h>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/base/stream_clock.h>
 
 namespace lockstep {
 
-struct BucketTimes {
+struct LOCKSTEP_API BucketTimes {
   Clock::time_point ready{};  ///< its last gradient arrived
   Clock::time_point start{};  ///< its reduction began, after those of earlier buckets
   /// When this rank noticed the completion. On a device: when the computing stream could continue
@@ -21,7 +22,7 @@ struct BucketTimes {
 };
 
 /// The times of one backward that communicated.
-struct StepTimes {
+struct LOCKSTEP_API StepTimes {
   Clock::time_point begin{};     ///< end of the previous reduction; from here the rank works alone
   Clock::time_point backward{};  ///< the first gradient
   Clock::time_point computed{};  ///< the last gradient
@@ -33,7 +34,7 @@ struct StepTimes {
 /// times are those at which the device did the work, not those at which the host queued it:
 /// settle() makes them known, and recording does not wait for them. A step that is captured into a
 /// graph (is_capturing()) has the host's times. Not thread-safe.
-class StepRecorder {
+class LOCKSTEP_API StepRecorder {
  public:
   static constexpr std::size_t kSteps = 128;
 

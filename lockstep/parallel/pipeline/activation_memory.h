@@ -24,13 +24,15 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 using Tensors = std::vector<torch::Tensor>;
 
 /// The peak bytes of activations in a step, measured whenever a forward or the first part of a
 /// split backward has ended.
-struct ActivationBytes {
+struct LOCKSTEP_API ActivationBytes {
   std::vector<std::int64_t> stages{};
   std::vector<std::int64_t> workers{};  ///< for each worker, the peak over the sum of its stages
 };
@@ -40,7 +42,7 @@ namespace pipeline {
 /// Thread-safe, except for begin(). Allocators that do not report to LibTorch's profiler are not
 /// counted. While a thread is watched, a profiler started around it does not see the thread's
 /// memory.
-class ActivationMemory {
+class LOCKSTEP_API ActivationMemory {
  public:
   /// `worker_of[s]` is the worker of stage s.
   explicit ActivationMemory(std::vector<int> worker_of);

@@ -14,6 +14,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 enum class BalanceBy {
@@ -24,7 +26,7 @@ enum class BalanceBy {
   kBytes,
 };
 
-struct Balance {
+struct LOCKSTEP_API Balance {
   BalanceBy by = BalanceBy::kTime;
   std::vector<int> sizes{};         ///< the number of layers of each stage, for split()
   std::vector<double> costs{};      ///< the total cost of each stage's layers, in seconds or bytes
@@ -40,12 +42,13 @@ struct Balance {
 /// gradients, buffers and the default random generators are unchanged. Measuring by time needs
 /// memory for the activations of `sample` and for one gradient per parameter. ConfigError if there
 /// are fewer layers than stages.
-Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
-                BalanceBy by = BalanceBy::kTime);
+LOCKSTEP_API Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
+                             BalanceBy by = BalanceBy::kTime);
 
 /// Cuts `net` into one Sequential for each of `sizes`, with that many layers. They share the
 /// modules of `net`, and the layers keep their names, so parameters have the same names as in
 /// `net`. ConfigError unless the sizes add up to the number of layers.
-std::vector<torch::nn::Sequential> split(torch::nn::Sequential net, const std::vector<int>& sizes);
+LOCKSTEP_API std::vector<torch::nn::Sequential> split(torch::nn::Sequential net,
+                                                      const std::vector<int>& sizes);
 
 }  // namespace lockstep

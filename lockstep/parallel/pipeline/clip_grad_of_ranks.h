@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -15,7 +16,7 @@ using Tensors = std::vector<torch::Tensor>;
 /// Each rank gives the parameters that only it holds. `norm_type` is positive; infinity selects the
 /// largest absolute element. The result equals torch.nn.utils.clip_grad_norm_ on all parameters
 /// together, up to the order of additions. Does not coalesce sparse gradients.
-torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, ProcessGroup& group,
-                              double norm_type = 2);
+LOCKSTEP_API torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
+                                           ProcessGroup& group, double norm_type = 2);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 //     optimizer.step();
 //   }
 //
-// Does on ranks what Pipeline does on threads, with the same tables and stages. The gradients are
-// bitwise the same if the default generators of all ranks are seeded alike.
+// Does with ranks what Pipeline does with threads, using the same tables and stages. The gradients
+// are bitwise equal to Pipeline's if the default generators of all ranks have the same seed.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/clip_grad_of_ranks.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
@@ -32,25 +33,26 @@
 namespace lockstep {
 
 /// Rank r is worker r of the table and computes on the caller's thread. The pipeline shares the
-/// modules passed to it and moves them to the device. All ranks construct it with the same options
-/// and make the same calls in the same order. Not thread-safe.
+/// modules passed to it and moves them to the device. All ranks must construct it with the same
+/// options and make the same calls in the same order. Not thread-safe.
 ///
 /// Messages use the group's backend, except that a group over NCCL sends them over Gloo, through
 /// host memory: some schedules are free of deadlocks only if a send does not wait for its receive,
-/// and NCCL's sends do wait.
+/// and NCCL's sends may wait.
 ///
 /// When a rank fails, or its process dies, each other rank ends the step after its current action,
 /// and the group is aborted. The failed rank throws its own error (see StepFailure), the others a
 /// CommError that names that rank.
-class DistributedPipeline {
+class LOCKSTEP_API DistributedPipeline {
  public:
-  /// Collective. `stages` are the stages of this rank, in their order in the model; see Pipeline's
-  /// constructor for which stages a worker has. ConfigError, on every rank, if they do not fit
-  /// together or the options differ. The ranks exchange which stages have a whole backward, because
-  /// all ranks need the same table. Weights shared by stages of one rank are tied as in Pipeline.
-  /// Stages of different ranks have separate tensors: if these represent one weight, the caller
-  /// must add up their gradients, as the Trainer's strategies do. A rank that cannot use its
-  /// device, or cannot move its stages there, aborts the group on all ranks.
+  /// Collective. `stages` are the stages of this rank, in their order in the model; Pipeline's
+  /// constructor documents which stages each worker has. Throws ConfigError, on every rank, if the
+  /// stages do not fit together or the options differ. All ranks need the same table; therefore
+  /// each tells the others which of its stages do not split their backward. Weights shared by
+  /// stages of one rank are tied as in Pipeline. Stages of different ranks have separate tensors:
+  /// if these represent one weight, the caller must add up their gradients, as the Trainer's
+  /// strategies do. A rank that cannot use its device, or cannot move its stages there, aborts the
+  /// group on all ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();
@@ -59,10 +61,10 @@ class DistributedPipeline {
 
   /// Collective. Like Pipeline::step(). `x` is used on the rank of the first stage, `y` and
   /// `criterion` on the rank of the last one. The last rank gets the loss of the batch, the others
-  /// an undefined tensor. A batch must have at least as many samples as micro-batches unless all
-  /// ranks pass its size as `samples`. With `samples`, a smaller batch is split into single
-  /// samples, and `y` may be undefined if the criterion does not read it. ConfigError, on the rank
-  /// that has `x` or `y`, if `samples` is not the size of the batch.
+  /// an undefined tensor. A batch must have at least as many samples as there are micro-batches,
+  /// unless all ranks pass its size as `samples`. With `samples`, a smaller batch is split into
+  /// single samples, and `y` may be undefined if the criterion does not read it. Throws
+  /// ConfigError, on the rank that has `x` or `y`, if `samples` is not the size of the batch.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y,
                      std::optional<std::int64_t> samples = std::nullopt) {
@@ -76,37 +78,37 @@ class DistributedPipeline {
   }
 
   /// Collective. Like Pipeline::forward(). The rank of the last stage gets the outputs, the others
-  /// an empty list. `samples` as in step().
+  /// an empty list. `samples` has the same meaning as in step().
   Tensors forward(const Tensors& x, std::optional<std::int64_t> samples = std::nullopt);
 
   void train(bool on = true);
   void eval() { train(false); }
 
-  /// Aborts the pipeline and its group on all ranks, like ProcessGroup::abort(). For a rank that
-  /// fails between steps while its peers may already wait for its messages. Over NCCL, aborting
-  /// only the group would not reach them.
+  /// Aborts the pipeline and its group on all ranks, like ProcessGroup::abort(). Call it on a rank
+  /// that fails between steps, when its peers may already be waiting for its messages. Over NCCL,
+  /// aborting only the group would not reach them.
   void abort(const std::string& reason);
 
   /// The parameters of this rank's stages, without duplicates.
   Tensors parameters() const;
   const pipeline::Table& table() const;
-  /// The actions of this rank in the last step; the rows of the other workers are empty. Its
-  /// bubble() and replay() are therefore meaningless; write_trace() covers all ranks. On a GPU the
-  /// times are those of the device, for which the call waits. The reference is valid until the next
-  /// step.
+  /// The actions of this rank in the last step; the rows of the other workers are empty. The
+  /// timeline's bubble() and replay() are therefore meaningless; write_trace() covers all ranks. On
+  /// a GPU, the call waits for the step to finish on the device, whose times it returns. The
+  /// reference is valid until the next step.
   const pipeline::Timeline& timeline() const;
-  /// As Pipeline's.
+  /// Like Pipeline::step_times().
   std::shared_ptr<const pipeline::StepTimes> step_times() const;
-  /// Collective. Writes the last step of all ranks to one file for Perfetto or chrome://tracing, on
-  /// rank 0, with a row for each rank. Times are those of each host's monotonic clock, which starts
-  /// when the host boots. DataError, on all ranks, if the file cannot be written.
+  /// Collective. Rank 0 writes the last step of all ranks to one file for Perfetto or
+  /// chrome://tracing, with a row for each rank. Times are converted to rank 0's monotonic clock.
+  /// Throws DataError, on all ranks, if the file cannot be written.
   void write_trace(const std::filesystem::path& path);
-  /// For each stage of this rank, the largest number of micro-batches whose activations it held at
-  /// once in the last step.
+  /// For each stage of this rank, the largest number of micro-batches whose activations the stage
+  /// held at the same time in the last step.
   std::vector<int> peak_activations() const;
-  /// The peak bytes of activations in the last step, for each stage of this rank and for the rank
-  /// as the only worker. Inputs received from another rank count. ConfigError without
-  /// PipelineOptions::measure_memory.
+  /// The peak bytes of activations in the last step, for each stage of this rank and, as the only
+  /// element of `workers`, for the rank. Inputs received from another rank are included. Throws
+  /// ConfigError without PipelineOptions::measure_memory.
   ActivationBytes peak_activation_bytes() const;
 
  private:

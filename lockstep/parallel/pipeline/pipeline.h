@@ -36,6 +36,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/activation_memory.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 #include <lockstep/parallel/pipeline/schedule/replay.h>
@@ -79,7 +80,7 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 /// that names the worker, the stage and the action. If the original error is a Lockstep type, the
 /// new error has that type; the original is nested in it. The gradients are then incomplete and
 /// must be zeroed. The pipeline remains usable.
-class Pipeline {
+class LOCKSTEP_API Pipeline {
  public:
   /// Stage s of the model is `stages[s]`. There is one worker for each of `devices`; a CPU may
   /// occur several times. The schedule determines the stages of worker w of p: stage w for gpipe,

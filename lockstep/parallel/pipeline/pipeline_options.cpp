@@ -1,7 +1,6 @@
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 
 #include <algorithm>
-#include <array>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -11,38 +10,18 @@
 namespace lockstep {
 
 std::string_view schedule_name(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::kGPipe:
-      return "gpipe";
-    case Schedule::k1F1B:
-      return "1f1b";
-    case Schedule::kInterleaved:
-      return "interleaved";
-    case Schedule::kZbH1:
-      return "zb-h1";
-    case Schedule::kZbV:
-      return "zbv";
-  }
-  throw ConfigError("Pipeline: unknown schedule");
+  const std::vector<std::string>& names = pipeline::schedule_names();
+  const auto place = static_cast<std::size_t>(schedule);
+  if (place >= names.size()) throw ConfigError("Pipeline: unknown schedule");
+  return names[place];
 }
 
-namespace {
-
-constexpr std::array kAllSchedules = {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
-                                      Schedule::kZbH1, Schedule::kZbV};
-
-}  // namespace
-
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const Schedule schedule : kAllSchedules) names.emplace_back(schedule_name(schedule));
-  return names;
-}
+const std::vector<std::string>& schedule_names() { return pipeline::schedule_names(); }
 
 Schedule schedule_named(std::string_view name) {
-  OptionCheck("Pipeline").one_of("schedule", name, schedule_names());
-  return *std::find_if(kAllSchedules.begin(), kAllSchedules.end(),
-                       [&](Schedule schedule) { return schedule_name(schedule) == name; });
+  const std::vector<std::string>& names = schedule_names();
+  OptionCheck("Pipeline").one_of("schedule", name, names);
+  return static_cast<Schedule>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
 int stages_per_worker(Schedule schedule) {

@@ -10,6 +10,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep {
@@ -29,19 +30,19 @@ using ReduceStage = std::function<void(int stage, const Tensors& parameters)>;
 enum class Schedule { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV };
 
 /// "gpipe", "1f1b", "interleaved", "zb-h1" or "zbv".
-std::string_view schedule_name(Schedule schedule);
+LOCKSTEP_API std::string_view schedule_name(Schedule schedule);
 /// The names of all schedules.
-std::vector<std::string> schedule_names();
+LOCKSTEP_API const std::vector<std::string>& schedule_names();
 /// The inverse of schedule_name(); ConfigError for an unknown name.
-Schedule schedule_named(std::string_view name);
+LOCKSTEP_API Schedule schedule_named(std::string_view name);
 
 /// The number of stages of each worker: two for zbv and interleaved, one for the other schedules.
 /// (interleaved can have more; then the caller determines the number of workers.)
-int stages_per_worker(Schedule schedule);
+LOCKSTEP_API int stages_per_worker(Schedule schedule);
 
 /// The number of workers for `stages` stages, by stages_per_worker(). ConfigError if there are too
 /// few stages, or an odd number where each worker has two.
-int workers_for(Schedule schedule, int stages);
+LOCKSTEP_API int workers_for(Schedule schedule, int stages);
 
 /// How a criterion combines the losses of the samples of its batch.
 enum class LossReduction {
@@ -49,7 +50,7 @@ enum class LossReduction {
   kSum,   ///< the sum
 };
 
-struct PipelineOptions {
+struct LOCKSTEP_API PipelineOptions {
   /// Number of parts into which a batch is cut, along dimension 0. Their sizes differ by at most
   /// one sample, larger ones first.
   int micro_batches = 4;
@@ -91,13 +92,14 @@ struct PipelineOptions {
 namespace pipeline {
 
 /// Returns `options`, with the number of micro-batches of the user-defined table if there is one.
-PipelineOptions with_numbers_of_table(PipelineOptions options);
+LOCKSTEP_API PipelineOptions with_numbers_of_table(PipelineOptions options);
 
 /// Makes and checks the table that `options` ask for, with messages and, if requested, reductions,
 /// for `stages` stages on `workers` workers. ConfigError if these do not fit the schedule, if
 /// options are invalid, and if check() rejects a user-defined table or it has other numbers of
 /// stages or workers.
-Table make_table(const PipelineOptions& options, int stages, int workers, int micro_batches);
+LOCKSTEP_API Table make_table(const PipelineOptions& options, int stages, int workers,
+                              int micro_batches);
 
 }  // namespace pipeline
 }  // namespace lockstep

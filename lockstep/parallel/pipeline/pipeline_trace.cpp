@@ -1,7 +1,7 @@
 #include <lockstep/parallel/pipeline/pipeline_trace.h>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/trace/chrome_trace.h>
+#include <lockstep/core/trace/chrome_trace.h>
 
 namespace lockstep::pipeline {
 

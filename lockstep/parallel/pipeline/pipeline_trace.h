@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/trace/span.h>
 #include <lockstep/parallel/pipeline/schedule/replay.h>
-#include <lockstep/trace/span.h>
 
 namespace lockstep::pipeline {
 

@@ -19,30 +19,31 @@
 namespace lockstep::pipeline {
 
 /// One rank's endpoint for messages over a process group. A small header with shapes, strides and
-/// types precedes the tensors of each message, so these may change at any time. A tensor's memory
-/// is sent as is, whatever the order of its dimensions, and arrives with the same strides; a tensor
-/// with gaps or repeated elements arrives contiguous.
+/// types precedes the tensors of each message, so that all of these may differ between messages. A
+/// dense tensor is sent as it lies in memory, whatever the order of its dimensions, and arrives
+/// with the same strides; a tensor with gaps or overlapping elements arrives contiguous.
 ///
-/// Messages go over the group itself unless it is over NCCL; then they go over Gloo, in a group of
-/// the same ranks, through host memory. An NCCL send may wait for its receive and for all earlier
-/// messages of its rank. Meanwhile it blocks operations that wait for the whole GPU, such as
-/// loading a kernel or freeing memory. A table accepted by check() is free of deadlocks only if
-/// sends do not wait.
+/// The group itself carries the messages, except over NCCL: then a Gloo group of the same ranks
+/// carries them, through host memory. The reason is that an NCCL send may wait for its receive and
+/// for all earlier messages of its rank, and that meanwhile it blocks operations that wait for the
+/// whole GPU, such as loading a kernel or freeing memory. A table that check() accepts is free of
+/// deadlocks only if sends do not wait.
 ///
-/// Sends are asynchronous. Over shared memory the sender writes a message into a ring buffer: 512
-/// KiB between two ranks, and with more ranks 1 MiB divided by their number, rounded up to a power
-/// of two. If a message does not fit, a thread of the channel writes the rest piece by piece, so
-/// that the receiver of a long message does not wait for the sender's current action. The thread
-/// polls every 0.1 ms while data is left, and otherwise sleeps. The order of messages does not
-/// change.
+/// Sends are asynchronous. Over shared memory, the sender writes a message into the ring buffer of
+/// its pair of ranks, which has 512 KiB in a group of two. In a larger group it has 1 MiB divided
+/// by the number of ranks, rounded up to a power of two, but at least 16 KiB. If a message does not
+/// fit, a thread of the channel writes the rest piece by piece, so that the receiver of a long
+/// message does not wait for the end of the sender's current action. The thread polls every 0.1 ms
+/// while data is left, and otherwise sleeps. Messages between two ranks arrive in the order of
+/// their send() calls.
 ///
-/// May be used by one thread at a time.
+/// Not thread-safe: one thread at a time may use it.
 class RankChannel final : public MessageChannel {
  public:
   /// Collective over `group`. Received tensors are placed on `device`.
   RankChannel(ProcessGroup group, torch::Device device);
-  /// As above, with messages in a separate group over `backend`, or in `group` itself if it is
-  /// empty.
+  /// Likewise, with an explicit `backend`: a separate group over it carries the messages, or
+  /// `group` itself if `backend` is empty.
   RankChannel(ProcessGroup group, torch::Device device, const std::optional<std::string>& backend);
   ~RankChannel() override;
   RankChannel(const RankChannel&) = delete;
@@ -51,16 +52,16 @@ class RankChannel final : public MessageChannel {
   /// The backend that carries the messages: "shm", "gloo", "hierarchical", or "single".
   const std::string& backend() const { return messages_.backend(); }
 
-  /// Does not wait for the receive. A tensor on a GPU is copied to host memory first, which waits
-  /// for the current stream. send(), receive() and finish() also throw the errors of earlier sends,
-  /// such as the CommError that names a dead rank.
+  /// Does not wait for the receiver. A tensor on a GPU is first copied to host memory, which waits
+  /// for the work on the current stream. send(), receive() and finish() also throw the error of an
+  /// earlier send, such as the CommError that names a dead rank.
   void send(int to, StageMessage message) override;
   StageMessage receive(int from) override;
 
-  /// Makes progress on pending sends without waiting. Throws the errors of earlier sends.
+  /// Makes progress on pending sends without waiting. Throws the error of an earlier send.
   void advance();
-  /// Aborts the group and the message group on all ranks, like ProcessGroup::abort(): a rank may be
-  /// waiting in either.
+  /// Aborts both the group and the group that carries the messages on all ranks, like
+  /// ProcessGroup::abort(), because a rank may be waiting in either.
   void abort(const std::string& reason);
   /// Waits until all sends have completed.
   void finish();
@@ -75,7 +76,7 @@ class RankChannel final : public MessageChannel {
   void receive_into(int peer, const torch::Tensor& tensor);
   void start_writing();
   void write_what_is_left();
-  void move_on();  // requires the lock
+  void move_on();  // the caller must hold mutex_
 
   ProcessGroup group_;
   ProcessGroup messages_;  // of the same ranks
@@ -84,13 +85,13 @@ class RankChannel final : public MessageChannel {
   std::mutex mutex_;  // guards the members below
   std::condition_variable left_;
   std::deque<Pending> pending_;
-  std::exception_ptr error_;  // from a send that has ended
+  std::exception_ptr error_;  // first error of a completed send, not yet thrown
   bool stops_ = false;
   std::thread writer_;  // over shared memory; started by the first message that does not fit
 };
 
-/// The backend for messages between the ranks of a group over `backend`; empty if the group itself
-/// carries them.
+/// The backend of the separate group that carries messages between the ranks of a group over
+/// `backend`; empty if that group carries them itself.
 std::optional<std::string> message_backend(const std::string& backend);
 
 }  // namespace lockstep::pipeline

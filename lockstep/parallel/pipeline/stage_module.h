@@ -13,6 +13,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 
 namespace lockstep {
 
@@ -90,7 +91,7 @@ bool says_whole_backward([[maybe_unused]] const std::shared_ptr<Impl>& module) {
 /// A module that is mostly one custom autograd function, whose gradients cannot be computed in
 /// parts, declares this with a function `bool has_whole_backward() const`. Schedules that split
 /// backwards then leave this stage's backward whole, and the pipeline's table shows it.
-class StageModule {
+class LOCKSTEP_API StageModule {
  public:
   using Forward = std::function<Tensors(const Tensors& inputs)>;
 

@@ -24,8 +24,8 @@ struct LineChart {
   bool whole_numbers = false;  ///< whether the y axis has marks at whole numbers only
 };
 
-/// The chart, `width` pixels wide, legible on light and dark screens. Each point has a title with
-/// its values. Colours repeat after the eighth curve. Empty if no curve has a point.
+/// The chart, `width` pixels wide, legible on light and dark backgrounds. Each point has a title
+/// with its values. Colours repeat after the eighth curve. Empty if no curve has a point.
 std::string svg_of(const LineChart& chart, double width);
 
 }  // namespace lockstep::html

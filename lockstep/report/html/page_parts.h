@@ -40,7 +40,7 @@ std::string paragraph(const std::string& text);
 /// A heading with what stands below it. Empty without content.
 std::string section(const std::string& id, const std::string& title, const std::string& content);
 
-/// The style element of the page, for light and dark screens.
+/// The style element of the page, for light and dark color schemes.
 std::string style();
 
 }  // namespace lockstep::html

@@ -6,24 +6,25 @@
 #include <string>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_module.h>
 
 namespace lockstep {
 
-struct HttpCredentials {
+struct LOCKSTEP_API HttpCredentials {
   std::string username{};  ///< empty: no basic authentication
   std::string password{};
   std::string token{};  ///< if not empty, sent instead as a bearer token
 };
 
-struct HttpAnswer {
+struct LOCKSTEP_API HttpAnswer {
   long status = 0;
   std::string text{};  ///< at most the first 64 KiB
 };
 
 /// A persistent connection to servers, through the module lockstep_http, which links libcurl. For
 /// one thread at a time.
-class HttpClient {
+class LOCKSTEP_API HttpClient {
  public:
   /// ConfigError if the module cannot be loaded, with the places searched.
   explicit HttpClient(HttpCredentials credentials = {});
@@ -49,6 +50,6 @@ class HttpClient {
 };
 
 /// `text` percent-encoded for the query of a URL.
-std::string percent_encoded(const std::string& text);
+LOCKSTEP_API std::string percent_encoded(const std::string& text);
 
 }  // namespace lockstep

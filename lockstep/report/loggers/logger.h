@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/core/export.h>
 #include <lockstep/formats/logged_values.h>
 
 namespace lockstep {
@@ -27,7 +28,7 @@ namespace lockstep {
 /// DataError if a file cannot be written. After that nothing may be logged, and finish() may throw
 /// again; values already written stay readable. The destructor closes files without waiting for
 /// other processes; without finish() the run counts as aborted if the format supports that.
-class Logger {
+class LOCKSTEP_API Logger {
  public:
   virtual ~Logger() = default;
 

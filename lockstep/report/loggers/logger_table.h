@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/logger.h>
 #include <lockstep/report/loggers/mlflow_client.h>
 #include <lockstep/report/loggers/run_folder.h>
@@ -13,7 +14,7 @@
 namespace lockstep {
 
 /// Settings common to all loggers of a run.
-struct LoggerSetup {
+struct LOCKSTEP_API LoggerSetup {
   /// Parent of the run's own folder, into which the loggers write.
   std::filesystem::path directory{};
   std::string run_name = "run";      ///< prefix of that folder's name; the recipe's name
@@ -22,16 +23,16 @@ struct LoggerSetup {
 };
 
 /// "csv", "jsonl", "tensorboard", "wandb", "mlflow".
-const std::vector<std::string>& logger_names();
+LOCKSTEP_API const std::vector<std::string>& logger_names();
 
 /// ConfigError, beginning with `what`, for an unknown name (with the known ones) or a repeated one.
-void check_loggers(const std::string& what, const std::vector<std::string>& names);
+LOCKSTEP_API void check_loggers(const std::string& what, const std::vector<std::string>& names);
 
 /// Makes the loggers of one run, which share a name and, below `setup.directory`, a folder
 /// RUN_NAME-DATE_TIME-ID. W&B's folder is wandb/offline-run-DATE_TIME-ID, where `wandb sync` looks
 /// for it. Throws as check_loggers(); DataError if a folder or file cannot be created; ConfigError
 /// if MLflow's address is invalid or the HTTP module is missing.
-std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>& names,
-                                                  const LoggerSetup& setup);
+LOCKSTEP_API std::vector<std::unique_ptr<Logger>> make_loggers(
+    const std::vector<std::string>& names, const LoggerSetup& setup);
 
 }  // namespace lockstep

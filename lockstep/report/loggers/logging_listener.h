@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/logger.h>
 #include <lockstep/train/task/listener.h>
 
@@ -28,7 +29,7 @@ namespace lockstep {
 ///   run/seconds_to_first_step
 /// Steps are counted over the whole run: a resumed run continues the count. For one thread at a
 /// time; an error of a logger ends the run.
-class LoggingListener final : public Listener {
+class LOCKSTEP_API LoggingListener final : public Listener {
  public:
   /// `more` are hyper-parameters that the Trainer does not report, such as the optimizer's.
   explicit LoggingListener(std::vector<std::unique_ptr<Logger>> loggers,
@@ -60,6 +61,6 @@ class LoggingListener final : public Listener {
 };
 
 /// The hyper-parameters of a run that are known before its first step.
-std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info);
+LOCKSTEP_API std::vector<HyperParameter> hyper_parameters_of(const RunInfo& info);
 
 }  // namespace lockstep

@@ -9,12 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_client.h>
 
 namespace lockstep {
 
 /// The server that runs are sent to.
-struct MlflowServer {
+struct LOCKSTEP_API MlflowServer {
   std::string tracking_uri{};           ///< http://HOST:PORT or https://...
   std::string experiment = "lockstep";  ///< created if it does not exist
   HttpCredentials credentials{};
@@ -22,22 +23,22 @@ struct MlflowServer {
 
 /// ConfigError, beginning with `what`, unless `uri` begins with http:// or https://. MLflow's other
 /// kinds of address are folders and databases, which only its own client can write.
-void check_mlflow_uri(const std::string& what, const std::string& uri);
+LOCKSTEP_API void check_mlflow_uri(const std::string& what, const std::string& uri);
 
-struct MlflowMetric {
+struct LOCKSTEP_API MlflowMetric {
   std::string key{};
   double value = 0;
   std::int64_t time_ms = 0;  ///< since 1970
   std::int64_t step = 0;
 };
 
-struct MlflowParameter {
+struct LOCKSTEP_API MlflowParameter {
   std::string key{};
   std::string value{};
 };
 
 /// A text of the run; only the last one for each key is kept.
-struct MlflowTag {
+struct LOCKSTEP_API MlflowTag {
   static constexpr std::size_t kMostBytes = 5000;  ///< of the value, accepted by every server
 
   std::string key{};
@@ -46,7 +47,7 @@ struct MlflowTag {
 
 /// The contents of one request: at most 1000 metrics, 100 parameters and 100 tags, and at most 1000
 /// entries in total.
-struct MlflowBatch {
+struct LOCKSTEP_API MlflowBatch {
   static constexpr std::size_t kMostMetrics = 900;
   static constexpr std::size_t kMostParameters = 100;
   static constexpr std::size_t kMostTags = 100;
@@ -59,21 +60,22 @@ struct MlflowBatch {
 };
 
 /// `name` as an MLflow key, which allows letters, digits and "_-. :/"; others become "_".
-std::string mlflow_key(std::string_view name);
+LOCKSTEP_API std::string mlflow_key(std::string_view name);
 
 /// The body of runs/log-batch, with names converted by mlflow_key(); an empty `run_id` is left out.
 /// Non-finite numbers are the words NaN, Infinity and -Infinity, as in MLflow's own client.
-std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
+LOCKSTEP_API std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
 
 /// The body of runs/update that ends a run; an empty `run_id` is left out.
-std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id);
+LOCKSTEP_API std::string update_run_json(bool success, std::int64_t end_time_ms,
+                                         const std::string& run_id);
 
 /// A run on a server. The first call of send() or end_run() creates it, and its experiment if
 /// necessary; after a failure the next call retries. For one thread at a time.
 ///
 /// CommError if no answer came within `timeout` or the server is temporarily unable to answer (408,
 /// 429, 5xx): retry. DataError, with the server's message, if it refuses: do not retry.
-class MlflowClient {
+class LOCKSTEP_API MlflowClient {
  public:
   /// ConfigError if the address is invalid or the HTTP module is missing.
   MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms);

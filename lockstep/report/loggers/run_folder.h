@@ -4,23 +4,25 @@
 #include <filesystem>
 #include <string>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// A unique name of a run: its starting time, and eight random letters and digits.
-struct RunName {
+struct LOCKSTEP_API RunName {
   std::string date_time{};  ///< local time, "20261124_183000"
   std::string id{};         ///< "k3v9x0ab"
 };
 
 /// A name for a run that begins now. Runs that begin in the same second, on any hosts, get
 /// different ids. Uses the system's random numbers, never LibTorch's generator.
-RunName new_run_name();
+LOCKSTEP_API RunName new_run_name();
 
 /// DIRECTORY/PREFIX-DATE_TIME-ID.
-std::filesystem::path run_folder(const std::filesystem::path& directory, const std::string& prefix,
-                                 const RunName& name);
+LOCKSTEP_API std::filesystem::path run_folder(const std::filesystem::path& directory,
+                                              const std::string& prefix, const RunName& name);
 
 /// Creates `folder` and its parents if missing. DataError, naming it, on failure.
-void make_folder(const std::filesystem::path& folder);
+LOCKSTEP_API void make_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep

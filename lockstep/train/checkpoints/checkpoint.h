@@ -19,12 +19,13 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
 namespace lockstep {
 
 /// The position and the settings of a run, kept in the file's metadata.
-struct CheckpointInfo {
+struct LOCKSTEP_API CheckpointInfo {
   std::string recipe{};
   std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
   std::int64_t step = 0;   ///< optimizer steps already done in that epoch
@@ -47,8 +48,9 @@ inline constexpr std::string_view kTrainingPrefix = "optimizer.";
 /// anything is written, if two tensors would have one name in it. The states of two optimizers fit
 /// into one file if the names of their parameters differ, as in a module that holds both nets:
 /// "generator.conv.weight" and "critic.conv.weight" (docs/training_loop.md).
-void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
-                     const StateDict& training, const CheckpointInfo& info);
+LOCKSTEP_API void save_checkpoint(const std::filesystem::path& path,
+                                  const torch::nn::Module& module, const StateDict& training,
+                                  const CheckpointInfo& info);
 
 /// Whether load_checkpoint() compares the files of a folder with their manifest, which requires
 /// reading them completely.
@@ -70,8 +72,9 @@ enum class FolderCheck {
 /// in the log. So are parameters that were saved with non-finite values: a diverged run resumes as
 /// it was, for its user to judge. The copied tensors are always compared with the checksums in
 /// their file, whatever `check` says.
-CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Module& module,
-                               const StateDict& training, const std::string& recipe,
-                               FolderCheck check = FolderCheck::kVerify);
+LOCKSTEP_API CheckpointInfo load_checkpoint(const std::filesystem::path& path,
+                                            torch::nn::Module& module, const StateDict& training,
+                                            const std::string& recipe,
+                                            FolderCheck check = FolderCheck::kVerify);
 
 }  // namespace lockstep

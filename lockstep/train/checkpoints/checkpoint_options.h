@@ -5,13 +5,14 @@
 #include <filesystem>
 #include <string>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/plateau.h>
 
 namespace lockstep {
 
 /// Names and meanings follow Lightning's ModelCheckpoint where it has the option. Checkpoints are
 /// written at the end of every epoch and of the run, and when the options say so.
-struct CheckpointOptions {
+struct LOCKSTEP_API CheckpointOptions {
   /// Folder of the run's checkpoints, created if missing; if empty, no checkpoints are written.
   /// Only one run at a time may write to it.
   std::filesystem::path directory{};
@@ -45,6 +46,6 @@ struct CheckpointOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const CheckpointOptions& options);
+LOCKSTEP_API void validate(const CheckpointOptions& options);
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
 namespace lockstep {
@@ -30,7 +31,7 @@ inline constexpr std::string_view kAverageState = "ema.";
 ///
 /// Holds the module's parameters, each once, and a copy of their memory. Ranks with equal
 /// parameters that update in the same steps have bitwise equal averages. Not thread-safe.
-class ModelEma {
+class LOCKSTEP_API ModelEma {
  public:
   /// Construct it once the module is on its device. ConfigError unless `decay` is from 0 to 1.
   ModelEma(const torch::nn::Module& module, double decay);
@@ -60,7 +61,7 @@ class ModelEma {
 /// that ranks that share the memory of their parameters do not disturb each other. No optimizer
 /// step or backward may run meanwhile. Does nothing for a null pointer and for an average without
 /// updates.
-class AveragedWeights {
+class LOCKSTEP_API AveragedWeights {
  public:
   explicit AveragedWeights(ModelEma* ema);
   ~AveragedWeights();

@@ -14,12 +14,13 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
 namespace lockstep {
 
 /// What load_pretrained() did with the last layer.
-struct PretrainedWeights {
+struct LOCKSTEP_API PretrainedWeights {
   std::string origin{};
   std::string last_layer{};            ///< its name in the module: "fc"
   std::int64_t outputs = 0;            ///< of the last layer in the module; 0 if it was loaded
@@ -39,7 +40,7 @@ struct PretrainedWeights {
 ///
 /// `origin` begins the messages. CheckpointError names the first other tensor that is missing,
 /// unexpected or of another shape or type; the module is then unchanged.
-PretrainedWeights load_pretrained(torch::nn::Module& module, const StateDict& state,
-                                  const std::string& origin);
+LOCKSTEP_API PretrainedWeights load_pretrained(torch::nn::Module& module, const StateDict& state,
+                                               const std::string& origin);
 
 }  // namespace lockstep

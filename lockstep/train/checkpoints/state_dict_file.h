@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
 namespace lockstep {
@@ -26,13 +27,14 @@ namespace lockstep {
 /// beginning with the path, if it is damaged, holds anything but plain values and dense tensors, or
 /// has no name that begins with `prefix`. Files without checksums are loaded with a warning in the
 /// log.
-StateDict load_state_dict_file(const std::filesystem::path& path, const std::string& prefix = "");
+LOCKSTEP_API StateDict load_state_dict_file(const std::filesystem::path& path,
+                                            const std::string& prefix = "");
 
 /// Writes a file in which torch.load(weights_only=True) finds `state` as an OrderedDict. Tensors
 /// keep their device; tensors of one type that share memory (tied weights) share it in the file and
 /// in Python. Atomic: readers see the old file or the new one. CheckpointError if the file cannot
 /// be written, if two tensors have one name, or if a tensor is not dense or has a type without a
 /// name in safetensors, such as complex numbers.
-void save_torch_file(const std::filesystem::path& path, const StateDict& state);
+LOCKSTEP_API void save_torch_file(const std::filesystem::path& path, const StateDict& state);
 
 }  // namespace lockstep

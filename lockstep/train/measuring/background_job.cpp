@@ -34,7 +34,7 @@ BackgroundJob::~BackgroundJob() {
   } catch (const std::exception& error) {
     log_warning("in the background: ", first_line(error));
   } catch (...) {
-    log_warning("in the background: an exception that is no std::exception");
+    log_warning(std::string("in the background: ") + kForeignException);
   }
 }
 

@@ -14,8 +14,8 @@
 
 #include <torch/csrc/profiler/stubs/base.h>
 
-#include <lockstep/trace/span.h>
-#include <lockstep/trace/span_observer.h>
+#include <lockstep/core/trace/span.h>
+#include <lockstep/core/trace/span_observer.h>
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // The phases of a step, as seconds and as spans of a trace.
 #pragma once
 
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_timer.h>
 
 namespace lockstep {

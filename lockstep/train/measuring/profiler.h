@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 enum class Profiler {
@@ -16,7 +18,7 @@ enum class Profiler {
   kTrace,
 };
 
-struct ProfilerOptions {
+struct LOCKSTEP_API ProfilerOptions {
   Profiler kind = Profiler::kNone;
   /// kTrace: file of the trace in Chrome's format, for https://ui.perfetto.dev. Rank 0 writes it
   /// once `trace_steps` have been recorded or the run ends. An existing file is removed first.
@@ -27,11 +29,11 @@ struct ProfilerOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const ProfilerOptions& options);
+LOCKSTEP_API void validate(const ProfilerOptions& options);
 
 /// "none", "simple", "trace".
-const std::vector<std::string>& profiler_names();
+LOCKSTEP_API const std::vector<std::string>& profiler_names();
 /// The profiler of that name; ConfigError for another word.
-Profiler parse_profiler(const std::string& name);
+LOCKSTEP_API Profiler parse_profiler(const std::string& name);
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
-#include <lockstep/trace/span_recorder.h>
 #include <lockstep/train/measuring/gpu_trace.h>
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/clock.h>
-#include <lockstep/trace/span.h>
+#include <lockstep/core/trace/span.h>
 #include <lockstep/train/measuring/trace_options.h>
 
 namespace lockstep {

@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <filesystem>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Records spans of all threads of all ranks on one clock: phases of the step, buckets, pipeline
 /// actions, the loader's threads, evaluations and checkpoints. Costs less than 1 % of a step. A
 /// process has one recording at a time: ranks that are threads of one process would end each
 /// other's.
-struct TraceOptions {
+struct LOCKSTEP_API TraceOptions {
   /// File in Chrome's format for https://ui.perfetto.dev (see write_chrome_trace()), which rank 0
   /// writes when the run ends. If empty, nothing is recorded. An existing file is removed first.
   std::filesystem::path file{};
@@ -18,6 +20,6 @@ struct TraceOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const TraceOptions& options);
+LOCKSTEP_API void validate(const TraceOptions& options);
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 class AutocastTypeScope;
@@ -20,13 +22,13 @@ enum class Precision {
 };
 
 /// "32", "16" or "bf16".
-std::string to_string(Precision precision);
-const std::vector<std::string>& precision_names();
+LOCKSTEP_API std::string to_string(Precision precision);
+LOCKSTEP_API const std::vector<std::string>& precision_names();
 /// The inverse; ConfigError for another word.
-Precision parse_precision(const std::string& name);
+LOCKSTEP_API Precision parse_precision(const std::string& name);
 
 /// Enables autocast on this thread for its lifetime; does nothing with k32.
-class AutocastScope {
+class LOCKSTEP_API AutocastScope {
  public:
   AutocastScope(Precision precision, torch::DeviceType device);
   ~AutocastScope();

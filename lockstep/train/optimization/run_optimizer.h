@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
@@ -14,7 +15,7 @@ namespace lockstep {
 
 /// Not thread-safe. All calls except lr(), set_lr() and set_momentum() may be collective: all ranks
 /// make them in one order.
-class RunOptimizer {
+class LOCKSTEP_API RunOptimizer {
  public:
   virtual ~RunOptimizer() = default;
 
@@ -55,21 +56,21 @@ class RunOptimizer {
 };
 
 /// An optimizer whose state is replicated on every rank.
-std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,
-                                                        const OptimizerOptions& options,
-                                                        ProcessGroup group);
+LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
+    const torch::nn::Module& module, const OptimizerOptions& options, ProcessGroup group);
 /// As above, but steps only `parameters`, which must all require a gradient, and names their state
 /// by the given names.
-std::unique_ptr<RunOptimizer> make_replicated_optimizer(const NamedTensors& parameters,
-                                                        const OptimizerOptions& options,
-                                                        ProcessGroup group);
+LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
+    const NamedTensors& parameters, const OptimizerOptions& options, ProcessGroup group);
 
 /// An optimizer whose state is sharded over the ranks; see ZeroRedundancyOptimizer for `core`.
-std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
-                                                     const OptimizerOptions& options);
+LOCKSTEP_API std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core,
+                                                                  const torch::nn::Module& module,
+                                                                  const OptimizerOptions& options);
 /// As above, but names the parameters' state as `parameters` does instead of the module.
-std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch::nn::Module& module,
-                                                     const NamedTensors& parameters,
-                                                     const OptimizerOptions& options);
+LOCKSTEP_API std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core,
+                                                                  const torch::nn::Module& module,
+                                                                  const NamedTensors& parameters,
+                                                                  const OptimizerOptions& options);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/plateau.h>
 
 namespace lockstep {
@@ -23,7 +24,7 @@ enum class ScheduleKind {
 /// The curve of a one-cycle schedule.
 enum class Anneal { kCosine, kLinear };
 
-struct ScheduleOptions {
+struct LOCKSTEP_API ScheduleOptions {
   ScheduleKind kind = ScheduleKind::kConstant;
   double warmup_epochs = 0;          ///< linear warmup to the schedule's rate, for any kind
   double step_epochs = 1;            ///< kStep
@@ -44,7 +45,7 @@ struct ScheduleOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const ScheduleOptions& options);
+LOCKSTEP_API void validate(const ScheduleOptions& options);
 
 /// The factor applied to the base learning rate in optimizer step `step`, counted from 0 over all
 /// epochs, in a run of `total_steps` with `steps_per_epoch`. `total_steps` is the length of the
@@ -56,21 +57,23 @@ void validate(const ScheduleOptions& options);
 /// gamma ^ (number of milestones reached), with epochs counted from the run's start. One-cycle is
 /// OneCycleLR over the total_steps - w steps. A plateau is 1: the Trainer uses PlateauSchedule's
 /// rate instead of the base rate.
-double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
-                            std::int64_t steps_per_epoch, std::int64_t total_steps);
+LOCKSTEP_API double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
+                                         std::int64_t steps_per_epoch, std::int64_t total_steps);
 
 /// The momentum of optimizer step `step`, as OneCycleLR sets it, for Optimizer::set_momentum(). It
 /// is max_momentum during the warm-up. Nothing if the schedule leaves the momentum alone.
-std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::int64_t step,
-                                         std::int64_t steps_per_epoch, std::int64_t total_steps);
+LOCKSTEP_API std::optional<double> scheduled_momentum(const ScheduleOptions& options,
+                                                      std::int64_t step,
+                                                      std::int64_t steps_per_epoch,
+                                                      std::int64_t total_steps);
 
 /// The names of the kinds: "constant", "step", "multi-step", "cosine", "one-cycle", "plateau".
-const std::vector<std::string>& learning_rate_schedule_names();
+LOCKSTEP_API const std::vector<std::string>& learning_rate_schedule_names();
 
 /// The kind of that name; ConfigError for another word.
-ScheduleKind parse_schedule(const std::string& name);
+LOCKSTEP_API ScheduleKind parse_schedule(const std::string& name);
 
 /// Describes the schedule of a run of `max_epochs`, for comparison: "cosine to 0 over 10 epochs".
-std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs);
+LOCKSTEP_API std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs);
 
 }  // namespace lockstep

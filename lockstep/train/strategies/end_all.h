@@ -1,4 +1,4 @@
-// Aborts the groups of a failing rank, so that no other rank waits for it.
+// Aborts the process groups of a rank that fails, so that no other rank waits for it.
 #pragma once
 
 #include <exception>
@@ -10,11 +10,12 @@
 
 namespace lockstep {
 
-/// Aborts every group in which other ranks may wait for this one. Does not block.
+/// A function that aborts every group in which other ranks may wait for this rank. It must not
+/// block.
 using EndAll = std::function<void(const std::string& reason)>;
 
-/// Returns the result of `function`. If it throws, calls `end_all` with the first line of the error
-/// and rethrows.
+/// Returns the result of `function`. If `function` throws, calls `end_all` with the first line of
+/// the error message and rethrows the error.
 template <class Function>
 auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
     -> std::invoke_result_t<const Function&> {
@@ -24,7 +25,7 @@ auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
     end_all(first_line(error));
     throw;
   } catch (...) {
-    end_all("an exception that is no std::exception");
+    end_all(kForeignException);
     throw;
   }
 }

@@ -12,6 +12,7 @@
 #include <torch/nn/module.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/optim/grad_scaler.h>
@@ -26,14 +27,14 @@ namespace lockstep {
 
 /// The share of the data that a rank trains and evaluates on. Ranks with an equal `rank` here load
 /// identical batches.
-struct DataShare {
+struct LOCKSTEP_API DataShare {
   int rank = 0;
   int size = 1;        ///< number of shares
   bool counts = true;  ///< whether this rank adds the share's samples to the sums; one per share
 };
 
 /// Settings common to all steps of a run.
-struct StepSettings {
+struct LOCKSTEP_API StepSettings {
   torch::Device device = torch::kCPU;  ///< where the batches are
   Precision precision = Precision::k32;
   const GradScaler* scaler = nullptr;  ///< scales the losses; null: they are not scaled
@@ -41,14 +42,14 @@ struct StepSettings {
 };
 
 /// Which part of an optimizer step a batch is.
-struct StepPart {
+struct LOCKSTEP_API StepPart {
   double weight = 1;    ///< factor of its loss
   bool is_last = true;  ///< gradients are reduced with the last part and accumulate before it
 };
 
 /// Not thread-safe. The destructor does not communicate. All ranks make identical calls in one
 /// order.
-class Strategy {
+class LOCKSTEP_API Strategy {
  public:
   virtual ~Strategy() = default;
   /// One of strategy_names().
@@ -145,12 +146,12 @@ enum class DpLoss {
 };
 
 /// "gathered" or "on-each".
-std::string to_string(DpLoss loss);
+LOCKSTEP_API std::string to_string(DpLoss loss);
 /// The inverse; ConfigError for another word.
-DpLoss parse_dp_loss(const std::string& name);
+LOCKSTEP_API DpLoss parse_dp_loss(const std::string& name);
 
 /// Options of individual strategies; the others ignore them.
-struct StrategyOptions {
+struct LOCKSTEP_API StrategyOptions {
   /// dp: devices of the replicas, GPUs of one type or CPUs, which may be repeated. The first one is
   /// TrainerOptions::device. Empty: the run's device, or for a CPU one replica per processor, at
   /// most 8.
@@ -194,10 +195,10 @@ struct StrategyOptions {
 /// their gradients stage by stage while the pipelines still run, or, for stages that share a
 /// parameter, after they have ended. ConfigError for another name, and for options that do not fit.
 /// Collective if a pipeline is on ranks.
-std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
-                                        const StrategyOptions& options = {});
+LOCKSTEP_API std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
+                                                     const StrategyOptions& options = {});
 
 /// The names that make_strategy() knows.
-const std::vector<std::string>& strategy_names();
+LOCKSTEP_API const std::vector<std::string>& strategy_names();
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// `loss` times the part's weight and, if the run scales its losses, the scale. Returns `loss`
-/// itself if there is nothing to multiply by.
+/// Multiplies `loss` by the weight of its part of the batch and, if `scaler` is not null, by the
+/// loss scale. Returns `loss` itself if the weight is 1 and there is no scaler.
 inline torch::Tensor weighted_loss(const torch::Tensor& loss, const StepPart& part,
                                    const GradScaler* scaler) {
   const torch::Tensor weighted = part.weight == 1 ? loss : loss * part.weight;

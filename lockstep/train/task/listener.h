@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/core/gpu_usage.h>
 #include <lockstep/formats/logged_values.h>
 #include <lockstep/train/task/model_summary.h>
@@ -24,7 +25,7 @@ namespace lockstep {
 /// over its workers. Communication counts exposed time only: the part that backward did not hide,
 /// the broadcast of buffers before forward, a pipeline's waits for messages, and the collectives of
 /// a sharded optimizer.
-struct PhaseSeconds {
+struct LOCKSTEP_API PhaseSeconds {
   double data = 0;
   double forward = 0;
   double backward = 0;
@@ -37,7 +38,7 @@ struct PhaseSeconds {
 
 /// Seconds on rank 0 until the first step can begin, in this order. The Trainer's caller measures
 /// the first two itself if it wants them reported.
-struct SetupSeconds {
+struct LOCKSTEP_API SetupSeconds {
   double group = 0;            ///< the ranks find each other (init_process_group())
   double loader = 0;           ///< the data set is opened, and the loaders are made
   double model = 0;            ///< the model, its parallel form and the optimizer are made
@@ -51,21 +52,21 @@ enum class MetricUnit {
 };
 
 /// A value of an evaluation other than its loss.
-struct MetricValue {
+struct LOCKSTEP_API MetricValue {
   std::string name{};  ///< "accuracy", "psnr"
   double value = 0;    ///< NaN if it has no samples
   MetricUnit unit = MetricUnit::kNumber;
 };
 
 /// A result of more than one number, such as a confusion matrix.
-struct MetricTable {
+struct LOCKSTEP_API MetricTable {
   std::string name{};
   std::vector<std::string> labels{};  ///< of rows and columns alike; may be empty
   std::vector<std::vector<double>> rows{};
 };
 
 /// The results of an evaluation over the samples of all ranks, as added by the task.
-struct Evaluation {
+struct LOCKSTEP_API Evaluation {
   double loss = 0;
   bool has_loss = true;               ///< whether the task has added a loss
   std::vector<MetricValue> values{};  ///< in the order in which the task added them
@@ -85,7 +86,7 @@ struct Evaluation {
 };
 
 /// Properties of a run that are known before the first step.
-struct RunInfo {
+struct LOCKSTEP_API RunInfo {
   std::string recipe{};
   std::string strategy{};   ///< "single", "dp", "ddp", "zero1", "pipeline", "hybrid"
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
@@ -130,7 +131,7 @@ struct RunInfo {
 
 /// Sent after an optimizer step (TrainerOptions::log_every_n_steps). `loss` is rank 0's own loss,
 /// which costs no communication.
-struct StepReport {
+struct LOCKSTEP_API StepReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< within the epoch, from 1
   std::int64_t steps_per_epoch = 0;
@@ -143,7 +144,7 @@ struct StepReport {
 };
 
 /// An evaluation in the middle of an epoch (TrainerOptions::val_check_interval).
-struct EvaluationReport {
+struct LOCKSTEP_API EvaluationReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< optimizer steps done in the epoch
   std::int64_t steps_per_epoch = 0;
@@ -151,7 +152,7 @@ struct EvaluationReport {
 };
 
 /// A picture of the module's output (Task::picture()): RGB pixels, row by row.
-struct RunPicture {
+struct LOCKSTEP_API RunPicture {
   std::string name{};  ///< "reconstructions"
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -159,21 +160,21 @@ struct RunPicture {
 };
 
 /// A picture of the module's output at the end of an epoch.
-struct PictureReport {
+struct LOCKSTEP_API PictureReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t steps_per_epoch = 0;
   RunPicture picture{};
 };
 
 /// The distribution of a tensor's values.
-struct RunHistogram {
+struct LOCKSTEP_API RunHistogram {
   std::string name{};  ///< "parameters/conv1.weight", "gradients/conv1.weight"
   Histogram histogram{};
 };
 
 /// Histograms of the parameters after a step, and of the gradients that it used: reduced over all
 /// ranks, unscaled and clipped (TrainerOptions::log_histograms_every_n_steps).
-struct HistogramReport {
+struct LOCKSTEP_API HistogramReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t step = 0;   ///< within the epoch, from 1
   std::int64_t steps_per_epoch = 0;
@@ -181,13 +182,13 @@ struct HistogramReport {
 };
 
 /// A part of a run's work on rank 0.
-struct ProfiledAction {
+struct LOCKSTEP_API ProfiledAction {
   std::string name{};  ///< a phase (see PhaseSeconds), "evaluation", "checkpoint" or "other"
   std::int64_t calls = 0;
   double seconds = 0;  ///< total over all calls
 };
 
-struct EpochReport {
+struct LOCKSTEP_API EpochReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t steps = 0;  ///< optimizer steps that this run made in the epoch
   double seconds = 0;      ///< of training, without the evaluation
@@ -213,7 +214,7 @@ struct EpochReport {
 };
 
 /// The whole run: what `--json` writes.
-struct RunReport {
+struct LOCKSTEP_API RunReport {
   RunInfo info{};
   /// The resumed run had nothing left to train and was only evaluated.
   bool already_complete = false;
@@ -233,7 +234,7 @@ struct RunReport {
 };
 
 /// Receives the events of a run. Every method does nothing by default.
-class Listener {
+class LOCKSTEP_API Listener {
  public:
   virtual ~Listener() = default;
   virtual void on_run_begin(const RunInfo&) {}
@@ -259,7 +260,7 @@ class Listener {
 ///
 ///   options.listeners = {&listener};                                        // must outlive fit()
 ///   options.listeners.push_back(std::make_unique<SummaryTable>(std::cout));
-class ListenerHandle {
+class LOCKSTEP_API ListenerHandle {
  public:
   ListenerHandle(Listener* listener) : listener_(listener, [](Listener*) {}) {}
   template <std::derived_from<Listener> Kind>

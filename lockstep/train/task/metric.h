@@ -12,6 +12,7 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/listener.h>
 
 namespace lockstep {
@@ -19,7 +20,7 @@ namespace lockstep {
 /// The Trainer calls reset(), then update() for each batch of this rank, adds up state() over the
 /// ranks, and reads values() and tables() on each rank. On ranks without a batch it skips update().
 /// Not thread-safe.
-class Metric {
+class LOCKSTEP_API Metric {
  public:
   virtual ~Metric() = default;
   /// The metric's name in messages; equal on all ranks.

@@ -16,6 +16,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/listener.h>
 #include <lockstep/train/task/metric.h>
 
@@ -24,7 +25,7 @@ namespace lockstep {
 /// Adds up named values, weighted by samples, in float64. A value type; not thread-safe. Tensors on
 /// a GPU are added up there, so that adding does not wait for it. All ranks that add anything add
 /// equal names, with equal order of first use; a rank may also add nothing at all.
-class Metrics {
+class LOCKSTEP_API Metrics {
  public:
   Metrics() = default;
   /// Resets `metrics`, shares them, and reduces them with its own sums.

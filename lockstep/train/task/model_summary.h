@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The sizes of a module's output, batch dimension first.
@@ -12,7 +14,7 @@ using OutputShape = std::vector<std::int64_t>;
 
 /// A module of the model. Counts are numbers of scalars in the module and its descendants; a tensor
 /// that occurs several times counts once.
-struct ModuleSummary {
+struct LOCKSTEP_API ModuleSummary {
   std::string name{};          ///< "layer1.0.conv1"; empty for the model itself
   std::string type{};          ///< its class without namespaces: "Conv2d"
   int depth = 0;               ///< 0 for the model itself
@@ -23,7 +25,7 @@ struct ModuleSummary {
   OutputShape output_shape{};
 };
 
-struct ModelSummary {
+struct LOCKSTEP_API ModelSummary {
   std::vector<ModuleSummary> modules{};  ///< the model, then its parts in pre-order
   std::int64_t trainable = 0;            ///< of the whole model, including parts not in `modules`
   std::int64_t frozen = 0;

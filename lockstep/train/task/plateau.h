@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// Which of two values is the better one.
@@ -13,9 +15,9 @@ enum class MetricGoal {
 };
 
 /// "min" or "max".
-std::string to_string(MetricGoal goal);
+LOCKSTEP_API std::string to_string(MetricGoal goal);
 /// The inverse; ConfigError for another word.
-MetricGoal parse_metric_goal(const std::string& name);
+LOCKSTEP_API MetricGoal parse_metric_goal(const std::string& name);
 
 /// How PlateauOptions::threshold is applied.
 enum class ThresholdMode {
@@ -24,7 +26,7 @@ enum class ThresholdMode {
 };
 
 /// torch.optim.lr_scheduler.ReduceLROnPlateau's arguments and defaults, and the value to watch.
-struct PlateauOptions {
+struct LOCKSTEP_API PlateauOptions {
   /// A value of the evaluations ("loss", "accuracy"), or "train_loss", the mean of an epoch.
   std::string monitor = "loss";
   MetricGoal mode = MetricGoal::kMin;
@@ -38,11 +40,11 @@ struct PlateauOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const PlateauOptions& options);
+LOCKSTEP_API void validate(const PlateauOptions& options);
 
 /// A learning rate that falls when a value no longer improves, as PyTorch's ReduceLROnPlateau.
 /// Ranks that step it with equal values agree. NaN is no improvement. Not thread-safe.
-class PlateauSchedule {
+class LOCKSTEP_API PlateauSchedule {
  public:
   /// `lr` is the initial learning rate.
   PlateauSchedule(const PlateauOptions& options, double lr);
@@ -67,7 +69,7 @@ class PlateauSchedule {
 };
 
 /// Ends a run whose value no longer improves, as Lightning's EarlyStopping.
-struct EarlyStoppingOptions {
+struct LOCKSTEP_API EarlyStoppingOptions {
   std::string monitor = "loss";  ///< as PlateauOptions::monitor
   MetricGoal mode = MetricGoal::kMin;
   std::int64_t patience = 3;  ///< consecutive evaluations without improvement that end the run
@@ -76,10 +78,10 @@ struct EarlyStoppingOptions {
 };
 
 /// ConfigError for invalid options.
-void validate(const EarlyStoppingOptions& options);
+LOCKSTEP_API void validate(const EarlyStoppingOptions& options);
 
 /// Decides when a run ends. Ranks that step it with equal values agree. Not thread-safe.
-class EarlyStopping {
+class LOCKSTEP_API EarlyStopping {
  public:
   explicit EarlyStopping(const EarlyStoppingOptions& options);
 

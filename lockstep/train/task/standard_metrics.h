@@ -18,13 +18,14 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/metric.h>
 
 namespace lockstep {
 
 /// The share of samples whose class is among the `k` highest outputs. Outputs are [N, classes],
 /// targets [N] whole numbers.
-class TopKAccuracy final : public Metric {
+class LOCKSTEP_API TopKAccuracy final : public Metric {
  public:
   /// ConfigError unless `k` is at least 1. An empty name becomes "top5_accuracy" for k = 5.
   explicit TopKAccuracy(std::int64_t k, std::string name = "");
@@ -44,7 +45,7 @@ class TopKAccuracy final : public Metric {
 /// Counts samples by their class and the class with the highest output. Outputs are [N, classes],
 /// targets [N] whole numbers below `num_classes`. Gives the table `name`, with true classes in rows
 /// and predicted classes in columns, and the value `name`_accuracy.
-class ConfusionMatrix final : public Metric {
+class LOCKSTEP_API ConfusionMatrix final : public Metric {
  public:
   /// ConfigError unless `num_classes` is at least 1 and `class_names` is empty or has one per
   /// class.
@@ -68,7 +69,7 @@ class ConfusionMatrix final : public Metric {
 };
 
 /// The mean of the squared differences over all elements. Outputs and targets have equal shapes.
-class MeanSquaredError : public Metric {
+class LOCKSTEP_API MeanSquaredError : public Metric {
  public:
   explicit MeanSquaredError(std::string name = "mse") : name_(std::move(name)) {
     MeanSquaredError::reset();
@@ -90,7 +91,7 @@ class MeanSquaredError : public Metric {
 
 /// Peak signal-to-noise ratio in decibels, 10 log10(range^2 / mse), from the mean squared error
 /// over all images together; infinite if the error is zero.
-class Psnr final : public MeanSquaredError {
+class LOCKSTEP_API Psnr final : public MeanSquaredError {
  public:
   /// `data_range` is the largest possible difference between two values. ConfigError unless
   /// positive.

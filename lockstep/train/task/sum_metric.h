@@ -17,12 +17,13 @@
 
 #include <torch/types.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/metric.h>
 
 namespace lockstep {
 
 /// Sums are kept in float64 on the device of the outputs. Follows the contract of metric.h.
-class SumMetric final : public Metric {
+class LOCKSTEP_API SumMetric final : public Metric {
  public:
   /// The sums of a batch, on the output's device, [num_sums]. Sums of whole numbers and sums in
   /// float64 are exact; a sum in float32 is rounded before it is added.

@@ -8,6 +8,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/train/task/model_summary.h>
 
 namespace lockstep {
@@ -28,7 +29,7 @@ using SummaryForward = std::function<torch::Tensor()>;
 ///   - the model, if `forward` returns its output.
 /// Not thread-safe: nothing else may use the module meanwhile. Throws the errors of `forward`.
 /// ConfigError for a depth below -1.
-ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
-                       const SummaryForward& forward = {});
+LOCKSTEP_API ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
+                                    const SummaryForward& forward = {});
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include <lockstep/core/export.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/parallel/pipeline/stage_module.h>
 #include <lockstep/train/task/listener.h>
@@ -17,7 +18,7 @@
 namespace lockstep {
 
 /// The Trainer calls a task from one thread. Steps run on the device of the batch's tensors.
-class Task {
+class LOCKSTEP_API Task {
  public:
   virtual ~Task() = default;
   virtual torch::nn::Module& module() = 0;
@@ -41,7 +42,7 @@ class Task {
 /// evaluation_step().
 ///
 /// The const functions are called from several threads at once, with different modules.
-class OutputTask : public Task {
+class LOCKSTEP_API OutputTask : public Task {
  public:
   /// The output of `module`, which is the task's own or a copy of it, for a batch's images.
   virtual torch::Tensor forward(torch::nn::Module& module, const torch::Tensor& images) const = 0;
@@ -71,7 +72,7 @@ enum class ClassificationLoss {
 /// Classifies images: any module whose forward takes a float [N, C, H, W] and returns [N, classes].
 ///
 ///   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
-class ClassificationTask : public OutputTask {
+class LOCKSTEP_API ClassificationTask : public OutputTask {
  public:
   /// Divides the task's module into stages.
   using Cut = std::function<std::vector<pipeline::StageModule>(int stages)>;

@@ -72,7 +72,7 @@ Sheet read_sheet(const std::filesystem::path& path) {
   Sheet sheet{header.width, header.height, {}};
   sheet.pixels.resize(static_cast<std::size_t>(sheet.width) *
                       static_cast<std::size_t>(sheet.height) * 3);
-  decoder.decode({0, 0, sheet.width, sheet.height}, sheet.pixels);
+  decoder.decode({0, 0, sheet.height, sheet.width}, sheet.pixels);
   return sheet;
 }
 

@@ -20,8 +20,9 @@ namespace lockstep::testing_support {
 /// Starts collectives of a backend, with the numbers that ProcessGroup would assign.
 class Caller {
  public:
-  Caller(std::shared_ptr<Backend> backend, int rank, int size)
-      : backend(std::move(backend)), rank(rank), size(size) {}
+  /// check_reductions() and check_moves() communicate tensors of `device`.
+  Caller(std::shared_ptr<Backend> backend, int rank, int size, torch::Device device = torch::kCPU)
+      : backend(std::move(backend)), rank(rank), size(size), device(device) {}
 
   std::shared_ptr<Work> start(CallKind kind, torch::Tensor input, torch::Tensor output,
                               ReduceOp op = ReduceOp::kSum, int root = -1) {
@@ -53,9 +54,16 @@ class Caller {
   }
   void barrier() { start(CallKind::kBarrier, {}, {})->wait(); }
 
+  /// The tensor itself if it is on `device`, else a copy there.
+  torch::Tensor on_device(const torch::Tensor& tensor) const { return tensor.to(device); }
+  torch::Tensor empty(std::int64_t count, torch::ScalarType type) const {
+    return torch::empty({count}, torch::TensorOptions().dtype(type).device(device));
+  }
+
   const std::shared_ptr<Backend> backend;
   const int rank;
   const int size;
+  const torch::Device device;
   std::uint64_t number = 0;
 };
 
@@ -105,9 +113,11 @@ inline torch::Tensor reduced(int size, std::int64_t count, torch::ScalarType typ
   return (op.kind == Kind::kAverage ? sum / size : sum).to(type);
 }
 
+/// Compares the values on the CPU, whichever devices hold the tensors.
 inline void expect_equal(const torch::Tensor& got, const torch::Tensor& expected,
                          const std::string& what) {
-  if (!torch::allclose(got.to(torch::kFloat64), expected.to(torch::kFloat64), 1e-2, 1e-6)) {
+  const auto values = [](const torch::Tensor& tensor) { return tensor.cpu().to(torch::kFloat64); };
+  if (!torch::allclose(values(got), values(expected), 1e-2, 1e-6)) {
     throw Error(lockstep::str(what, ": got ", got.flatten().slice(0, 0, 8), ", expected ",
                               expected.flatten().slice(0, 0, 8)));
   }
@@ -137,12 +147,12 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
       if (!why_not_reducible(data_type_of(type), op).empty()) continue;
       const std::string what =
           lockstep::str(" of ", count, " ", type_name(type), ", ", reduce_op_name(op.kind));
-      auto tensor = values_of(rank, count, type);
+      auto tensor = caller.on_device(values_of(rank, count, type));
       caller.all_reduce(tensor, op);
       expect_equal(tensor, reduced(size, count, type, op), "all_reduce" + what);
 
       for (int root = 0; root < size; ++root) {
-        const auto input = values_of(rank, count, type);
+        const auto input = caller.on_device(values_of(rank, count, type));
         auto output =
             rank == root ? (root % 2 == 0 ? input : torch::empty_like(input)) : torch::Tensor();
         caller.start(CallKind::kReduce, input, output, op, root)->wait();
@@ -153,9 +163,9 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
         }
       }
 
-      auto piece = torch::empty({count}, type);
-      caller.start(CallKind::kReduceScatter, values_of(rank, count * size, type), piece, op)
-          ->wait();
+      const auto values = caller.on_device(values_of(rank, count * size, type));
+      auto piece = caller.empty(count, type);
+      caller.start(CallKind::kReduceScatter, values, piece, op)->wait();
       expect_equal(piece,
                    reduced(size, count * size, type, op).slice(0, rank * count, (rank + 1) * count),
                    "reduce_scatter" + what);
@@ -171,13 +181,13 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   std::vector<torch::Tensor> all;
   for (int each = 0; each < size; ++each) all.push_back(values_of(each, count, type) * (each + 1));
   const auto together = torch::cat(all);
-  const auto& mine = all[static_cast<std::size_t>(rank)];
+  const auto mine = caller.on_device(all[static_cast<std::size_t>(rank)]);
 
-  auto gathered = torch::empty({count * size}, type);
+  auto gathered = caller.empty(count * size, type);
   caller.start(CallKind::kAllGather, mine, gathered)->wait();
   expect_equal(gathered, together, "all_gather" + what);
 
-  auto in_place = torch::zeros({count * size}, type);
+  auto in_place = caller.on_device(torch::zeros({count * size}, type));
   in_place.slice(0, rank * count, (rank + 1) * count).copy_(mine);
   caller.start(CallKind::kAllGather, in_place.slice(0, rank * count, (rank + 1) * count), in_place)
       ->wait();
@@ -188,15 +198,13 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
     caller.start(CallKind::kBroadcast, {}, tensor, ReduceOp::kSum, root)->wait();
     expect_equal(tensor, all[static_cast<std::size_t>(root)], "broadcast" + what);
 
-    auto output = rank == root ? torch::empty({count * size}, type) : torch::Tensor();
+    auto output = rank == root ? caller.empty(count * size, type) : torch::Tensor();
     caller.start(CallKind::kGather, mine, output, ReduceOp::kSum, root)->wait();
     if (rank == root) expect_equal(output, together, "gather" + what);
 
-    auto piece = torch::empty({count}, type);
-    caller
-        .start(CallKind::kScatter, rank == root ? together * (root + 1) : torch::Tensor(), piece,
-               ReduceOp::kSum, root)
-        ->wait();
+    const auto scattered = rank == root ? caller.on_device(together * (root + 1)) : torch::Tensor();
+    auto piece = caller.empty(count, type);
+    caller.start(CallKind::kScatter, scattered, piece, ReduceOp::kSum, root)->wait();
     expect_equal(piece, mine * (root + 1), "scatter" + what);
   }
 
@@ -206,7 +214,7 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
     sent.push_back(mine * (each + 1));
     received.push_back(all[static_cast<std::size_t>(each)] * (rank + 1));
   }
-  auto exchanged = torch::empty({count * size}, type);
+  auto exchanged = caller.empty(count * size, type);
   caller.start(CallKind::kAllToAll, torch::cat(sent), exchanged)->wait();
   expect_equal(exchanged, torch::cat(received), "all_to_all" + what);
 
@@ -227,13 +235,13 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
     total_out += split(each, rank);
     expected.push_back(torch::full({split(each, rank)}, each + 1).to(type));
   }
-  uneven.input = torch::full({total_in}, rank + 1).to(type);
-  uneven.output = torch::zeros({total_out}, type);
+  uneven.input = caller.on_device(torch::full({total_in}, rank + 1).to(type));
+  uneven.output = caller.on_device(torch::zeros({total_out}, type));
   caller.start(uneven)->wait();
   expect_equal(uneven.output, torch::cat(expected), "uneven all_to_all" + what);
 }
 
-/// Checks messages around a ring, between all pairs, and from any source.
+/// Checks messages of CPU tensors between all pairs, and from any source.
 inline void check_messages(Caller& caller, std::int64_t count, bool any_source) {
   Backend& backend = *caller.backend;
   const int rank = caller.rank;

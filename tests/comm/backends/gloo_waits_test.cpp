@@ -11,8 +11,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/backends/c10d/message_slot.h>
+#include <lockstep/comm/backends/gloo/message_slot.h>
+#include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/group/connect.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
@@ -359,7 +359,7 @@ TEST_P(SizeMismatch, IsAnErrorOfBothRanks) {
 }
 
 TEST(MessageSlot, IsSharedByMessagesOfOneSizeOnly) {
-  using c10d_adapter::message_slot;
+  using gloo::message_slot;
   std::map<int, std::uint64_t> travelling;
   const auto check = [&](std::uint64_t bytes) {
     const auto slot = message_slot(65'535, bytes);

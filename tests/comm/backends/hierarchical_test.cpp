@@ -10,7 +10,6 @@
 #include <lockstep/comm/backends/shm/handshake.h>
 #include <lockstep/comm/backends/shm/shm_backend.h>
 #include <lockstep/comm/backends/single/single_backend.h>
-#include <lockstep/comm/backends/through_device/through_device.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/gloo_groups.h>
@@ -39,9 +38,6 @@ const RankLocations kTwoByTwo{{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 // Hosts with two, one and two ranks. The ranks of a host are not consecutive.
 const RankLocations kMixed{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {2, 1}};
 const RankLocations kOneHost{{0, 0}, {0, 1}, {0, 2}};
-
-// Shared memory inside the hosts, and a device transport between them, as with NCCL.
-const std::string kLeadersThroughADevice = "shm, leaders through a device";
 
 std::vector<int> ranks_of(const RankLocations& locations,
                           const std::function<bool(const RankLocation&)>& are_meant) {
@@ -86,9 +82,6 @@ Caller join(const c10::intrusive_ptr<c10d::Store>& store, const std::string& loc
   if (me.local_rank == 0 && leaders.size() > 1) {
     parts.leaders =
         connect_gloo(store, "leaders", me.host, static_cast<int>(leaders.size()), timeout);
-    if (local_kind == kLeadersThroughADevice) {
-      parts.leaders = through_device::make(parts.leaders, {.rank = me.host, .timeout = timeout});
-    }
   }
   const int size = static_cast<int>(locations.size());
   parts.flat = connect_gloo(store, "flat", rank, size, timeout);
@@ -113,13 +106,12 @@ struct Case {
 };
 
 class Hierarchical : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, Hierarchical,
-    testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo}, Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
-                    Case{"MixedShm", "shm", kMixed},
-                    Case{"MixedThroughADevice", kLeadersThroughADevice, kMixed},
-                    Case{"OneHost", "shm", kOneHost}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, Hierarchical,
+                         testing::Values(Case{"TwoByTwoShm", "shm", kTwoByTwo},
+                                         Case{"TwoByTwoGloo", "gloo", kTwoByTwo},
+                                         Case{"MixedShm", "shm", kMixed},
+                                         Case{"OneHost", "shm", kOneHost}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(Hierarchical, Reduces) {
   const auto errors = run(GetParam().local, GetParam().locations, [](Caller& caller) {

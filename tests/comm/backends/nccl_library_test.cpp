@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <tests/comm/backends/backend_oracle.h>
 
 namespace lockstep {
@@ -54,9 +54,8 @@ class NcclLibrary : public testing::Test {
  protected:
   NcclLibrary()
       : library_(c10::make_intrusive<MemoryLibrary>()),
-        caller_(c10d_adapter::make(
-                    library_, c10::make_intrusive<c10d::HashStore>(),
-                    {.library = c10d_adapter::Library::kNccl, .timeout = std::chrono::seconds(30)}),
+        caller_(nccl::adapt(library_, c10::make_intrusive<c10d::HashStore>(),
+                            {.timeout = std::chrono::seconds(30)}),
                 /*rank=*/1, /*size=*/2) {}
 
   void reduce_scatter(const Tensor& input, const Tensor& output, ReduceOp op) {

@@ -11,8 +11,7 @@
 #include <torch/cuda.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/backends/through_device/through_device.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/backend_oracle.h>
@@ -100,10 +99,9 @@ class StandIn final : public c10d::Backend {
 
 Caller caller_of(std::shared_ptr<Journal> journal) {
   c10d_adapter::AdapterOptions options;
-  options.library = c10d_adapter::Library::kNccl;
   options.timeout = seconds(30);
-  return Caller(c10d_adapter::make(c10::make_intrusive<StandIn>(std::move(journal)),
-                                   c10::make_intrusive<c10d::HashStore>(), options),
+  return Caller(nccl::adapt(c10::make_intrusive<StandIn>(std::move(journal)),
+                            c10::make_intrusive<c10d::HashStore>(), options),
                 0, 1);
 }
 
@@ -183,13 +181,12 @@ class OnOneGpu : public testing::Test {
   }
 };
 
-TEST_F(OnOneGpu, NcclDoesAllCollectivesThroughHostMemory) {
+TEST_F(OnOneGpu, NcclDoesAllCollectives) {
   if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
   const torch::Device gpu(torch::kCUDA, 0);
   WorkerEnvironment alone;
   auto backend = nccl::connect(c10::make_intrusive<c10d::HashStore>(), alone, gpu, seconds(60));
-  Caller caller(through_device::make(std::move(backend), {.device = gpu, .timeout = seconds(60)}),
-                0, 1);
+  Caller caller(std::move(backend), /*rank=*/0, /*size=*/1, gpu);
   for (const std::int64_t count : {1, 1000}) {
     check_reductions(caller, count);
     for (const auto type : {torch::kFloat32, torch::kInt16, torch::kUInt8}) {

@@ -144,7 +144,7 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
     engine->wait(post_barrier(*engine, 1), kTimeout);
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("the ranks do not call the same: "));
+    EXPECT_THAT(error, HasSubstr("the ranks call different operations: "));
     EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
     EXPECT_THAT(error, HasSubstr("rank 1 called all_reduce[float32, 4] as number 0"));
   }

@@ -7,7 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/group_work.h>
 #include <tests/comm/backends/backend_oracle.h>
@@ -26,10 +26,8 @@ namespace far_device = testing_support::far_device;
 struct DeviceRank {
   DeviceRank()
       : library(c10::make_intrusive<StreamLibrary>(0, 2)),
-        caller(c10d_adapter::make(library, c10::make_intrusive<c10d::HashStore>(),
-                                  {.library = c10d_adapter::Library::kNccl,
-                                   .timeout = std::chrono::seconds(600),
-                                   .device = far_device::device()}),
+        caller(nccl::adapt(library, c10::make_intrusive<c10d::HashStore>(),
+                           {.timeout = std::chrono::seconds(600), .device = far_device::device()}),
                0, 2) {}
 
   // The result is a copy that the first wait queues.

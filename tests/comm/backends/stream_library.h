@@ -13,8 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/backends/c10d/device_queries.h>
+#include <lockstep/comm/backends/nccl/device_queries.h>
 
 namespace lockstep::testing_support {
 
@@ -130,7 +129,7 @@ class StreamLibrary final : public c10d::Backend {
 };
 
 /// A device whose current stream counts as captured while `capturing` is set.
-class CapturedDevice final : public c10d_adapter::DeviceQueries {
+class CapturedDevice final : public nccl::DeviceQueries {
  public:
   bool is_capturing() override { return capturing; }
   bool has_ended(c10d::Work& work) override {

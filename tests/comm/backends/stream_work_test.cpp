@@ -1,6 +1,6 @@
 // Operations that continue in a stream after wait(), like NCCL's: how and when their ends are
 // reported. The library and its device are simulated, without a GPU.
-#include <lockstep/comm/backends/c10d/stream_work.h>
+#include <lockstep/comm/backends/nccl/stream_work.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,9 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <lockstep/comm/backends/c10d/closing_threads.h>
 #include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/comm/backends/nccl/closing_threads.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/comm/group/group_impl.h>
 #include <lockstep/core/clock.h>
@@ -30,6 +31,7 @@ namespace lockstep {
 namespace {
 
 using c10d_adapter::AdapterOptions;
+using nccl::DeviceQueries;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
@@ -54,14 +56,18 @@ bool comes_true(const std::function<bool()>& condition) {
 // store. LivePeer simulates one that is alive.
 struct StreamRank {
   explicit StreamRank(int rank = 0, AdapterOptions options = {},
-                      StorePointer store = c10::make_intrusive<c10d::HashStore>(), int size = 2)
+                      StorePointer store = c10::make_intrusive<c10d::HashStore>(), int size = 2,
+                      std::shared_ptr<DeviceQueries> device = std::make_shared<DeviceQueries>())
       : store(std::move(store)),
         library(c10::make_intrusive<StreamLibrary>(rank, size)),
-        caller(c10d_adapter::make(library, this->store, with_defaults(std::move(options))), rank,
-               size) {}
+        caller(
+            nccl::adapt(library, this->store, with_defaults(std::move(options)), std::move(device)),
+            rank, size) {}
+  StreamRank(AdapterOptions options, std::shared_ptr<DeviceQueries> device)
+      : StreamRank(0, std::move(options), c10::make_intrusive<c10d::HashStore>(), 2,
+                   std::move(device)) {}
 
   static AdapterOptions with_defaults(AdapterOptions options) {
-    options.library = c10d_adapter::Library::kNccl;
     if (options.timeout.count() == 0) options.timeout = seconds(600);
     return options;
   }
@@ -170,7 +176,7 @@ TEST(StreamWork, IsCompletedOnceTheDeviceHasEndedIt) {
 
 TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
   const auto device = std::make_shared<CapturedDevice>();
-  StreamRank rank(0, {.device_queries = device});
+  StreamRank rank({}, device);
   device->capturing = true;
   const auto captured = rank.start();
   EXPECT_FALSE(captured->is_completed());
@@ -195,7 +201,7 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
 
 TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
   // Queries by the group's own thread are legal and are not counted.
-  struct CallersOnly final : c10d_adapter::DeviceQueries {
+  struct CallersOnly final : DeviceQueries {
     bool is_capturing() override { return capturing; }
     bool has_ended(c10d::Work& work) override {
       if (std::this_thread::get_id() == caller) ++questions;
@@ -206,7 +212,7 @@ TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
     std::atomic<int> questions = 0;
   };
   const auto device = std::make_shared<CallersOnly>();
-  StreamRank rank(0, {.device_queries = device});
+  StreamRank rank({}, device);
   const auto work = rank.start();
   work->wait();
   device->capturing = true;
@@ -218,7 +224,7 @@ TEST(StreamWork, AThreadThatCapturesDoesNotAskForWhatBeganBefore) {
 
 TEST(StreamWork, AThreadThatCapturesMayNotWaitForWhatBeganBefore) {
   const auto device = std::make_shared<CapturedDevice>();
-  StreamRank rank(0, {.device_queries = device});
+  StreamRank rank({}, device);
   const auto work = rank.start();
   const auto barrier = rank.caller.start(CallKind::kBarrier, {}, {});
   device->capturing = true;
@@ -435,7 +441,7 @@ TEST(StreamWorkDeadline, OfAnOperationBeginsWhenThoseBeforeItHaveEnded) {
 }
 
 // Simulates a lock of the driver that blocks each query.
-struct HeldUpDevice final : c10d_adapter::DeviceQueries {
+struct HeldUpDevice final : DeviceQueries {
   bool has_ended(c10d::Work& work) override {
     released.wait();
     return work.isCompleted();
@@ -445,8 +451,7 @@ struct HeldUpDevice final : c10d_adapter::DeviceQueries {
 
 TEST(StreamWorkDeadline, DoesNotEndWhatHasEndedWhileTheQuestionIsHeldUp) {
   const auto device = std::make_shared<HeldUpDevice>();
-  StreamRank rank(0,
-                  {.timeout = seconds(1), .host_timeout = seconds(60), .device_queries = device});
+  StreamRank rank({.timeout = seconds(1), .host_timeout = seconds(60)}, device);
   const LivePeer peer(rank);
   const auto work = rank.start();
   work->wait();
@@ -460,7 +465,7 @@ TEST(StreamWorkDeadline, DoesNotEndWhatHasEndedWhileTheQuestionIsHeldUp) {
 
 TEST(StreamWorkDeadline, EndsWhatADeviceThatDoesNotAnswerHolds) {
   const auto device = std::make_shared<HeldUpDevice>();
-  StreamRank rank(0, {.timeout = seconds(1), .host_timeout = seconds(1), .device_queries = device});
+  StreamRank rank({.timeout = seconds(1), .host_timeout = seconds(1)}, device);
   const LivePeer peer(rank);
   rank.start()->wait();
   EXPECT_TRUE(comes_true([&] { return !rank.end().empty(); }));
@@ -585,7 +590,7 @@ TEST(StreamWorkFailure, WritesTheStuckOperationAndTellsWhereAtTheNextCall) {
 TEST(StreamWork, OfAGroupGoesOnAfterAWaitThatACaptureMayNotMake) {
   const testing_support::TemporaryDirectory folder;
   const auto device = std::make_shared<CapturedDevice>();
-  StreamRank rank(0, {.device_queries = device});
+  StreamRank rank({}, device);
   ProcessGroup group = group_of(rank, folder.path() / "dumps");
   const auto work = group.async_all_reduce(torch::ones({4}));
   device->capturing = true;
@@ -707,7 +712,7 @@ TEST(ClosingThreads, EndBeforeTheyAreDestroyed) {
   std::atomic<bool> ended = false;
   std::thread later;
   {
-    c10d_adapter::ClosingThreads threads;
+    nccl::ClosingThreads threads;
     threads.run(
         [&] {
           may_end.wait();

@@ -33,7 +33,7 @@ struct FixedBox {
   const char* name;
   std::int64_t height;
   std::int64_t width;
-  std::function<Box(PhiloxStream&)> draw;
+  std::function<ImageRegion(PhiloxStream&)> draw;
 };
 
 TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
@@ -44,14 +44,14 @@ TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
       {"RandomCrop", 8, 7, [](auto& random) { return choose(RandomCrop{{8, 7}}, 12, 10, random); }},
       {"RandomResizedCrop", 5, 6, [&](auto& random) { return choose(wide, 12, 10, random); }},
       {"RandomErasing", 6, 5,
-       [&](auto& random) { return choose(high, 12, 10, random).value_or(Box{}); }},
+       [&](auto& random) { return choose(high, 12, 10, random).value_or(ImageRegion{}); }},
   };
   for (const FixedBox& c : cases) {
     SCOPED_TRACE(c.name);
     const std::int64_t rows = 12 - c.height + 1;
     const std::int64_t columns = 10 - c.width + 1;
     std::vector<int> counts(static_cast<std::size_t>(rows * columns));
-    for (const Box& box : draws(c.draw)) {
+    for (const ImageRegion& box : draws(c.draw)) {
       ASSERT_EQ(box.height, c.height);
       ASSERT_EQ(box.width, c.width);
       ASSERT_TRUE(0 <= box.top && box.top < rows) << box.top;
@@ -76,7 +76,7 @@ TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
       return 0 <= position && position < length && first == begin && count == end - begin;
     };
     std::vector<int> counts(12 * 10);
-    for (const Box& box :
+    for (const ImageRegion& box :
          draws([&](auto& random) { return choose(Cutout{size}, 12, 10, random); })) {
       const std::int64_t y = center(box.top, box.height);
       const std::int64_t x = center(box.left, box.width);
@@ -98,7 +98,7 @@ struct Shapes {
   std::vector<double> log_ratios;  // width / height
   std::vector<int> places = std::vector<int>(6 * 6);
 
-  void add(const Box& box) {
+  void add(const ImageRegion& box) {
     areas.push_back(static_cast<double>(box.height * box.width) /
                     static_cast<double>(kHeight * kWidth));
     log_ratios.push_back(
@@ -112,7 +112,7 @@ struct Shapes {
 TEST(AugmentationChoices, AreaRatioAndPlaceOfACropAreUniform) {
   const RandomResizedCrop crop{.size = 8, .scale = {0.1, 0.4}, .ratio = {0.75, 1.5}};
   Shapes shapes;
-  for (const Box& box :
+  for (const ImageRegion& box :
        draws([&](auto& random) { return choose(crop, kHeight, kWidth, random); })) {
     shapes.add(box);
   }
@@ -122,11 +122,11 @@ TEST(AugmentationChoices, AreaRatioAndPlaceOfACropAreUniform) {
 }
 
 TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
-  for (const Box& box : draws([](auto& random) {
+  for (const ImageRegion& box : draws([](auto& random) {
          return choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10, 1000,
                        random);
        })) {
-    EXPECT_EQ(box, (Box{0, 495, 10, 10}));
+    EXPECT_EQ(box, (ImageRegion{0, 495, 10, 10}));
   }
 }
 

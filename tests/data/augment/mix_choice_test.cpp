@@ -61,7 +61,7 @@ TEST(MixChoice, CutMixCutsTheAreaThatLambdaLeaves) {
     const BatchKey key{.seed = 5, .batch = batch};
     const MixChoice choice = choose(CutMix{1000}, kHeight, kWidth, key);
     ASSERT_TRUE(choice.box);
-    const Box& box = *choice.box;
+    const ImageRegion& box = *choice.box;
     const double drawn = choose(MixUp{1000}, kHeight, kWidth, key).lambda;
     const auto reach = [&](std::int64_t size) {
       return static_cast<std::int64_t>(0.5 * std::sqrt(1 - drawn) * static_cast<double>(size));

@@ -28,10 +28,10 @@ const MixChoice kChoices[] = {
     {0.3, {}},
     {0, {}},
     {1, {}},
-    {0.75, Box{1, 2, 5, 3}},
-    {1, Box{4, 4, 0, 3}},
-    {0, Box{0, 0, 7, 9}},
-    {0.5, Box{6, 8, 1, 1}},
+    {0.75, ImageRegion{1, 2, 5, 3}},
+    {1, ImageRegion{4, 4, 0, 3}},
+    {0, ImageRegion{0, 0, 7, 9}},
+    {0.5, ImageRegion{6, 8, 1, 1}},
 };
 
 TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
@@ -62,7 +62,7 @@ TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
 
 TEST(MixImages, CutMixTakesBytesToo) {
   torch::Tensor images = torch::arange(2 * 3 * 4 * 4).reshape({2, 3, 4, 4}).to(torch::kUInt8);
-  const MixChoice choice{0.5, Box{1, 1, 2, 4 - 1}};
+  const MixChoice choice{0.5, ImageRegion{1, 1, 2, 4 - 1}};
   const torch::Tensor expected = torchvision_mix(images, choice);
   mix_images(images, choice);
   EXPECT_TRUE(torch::equal(images, expected));
@@ -81,9 +81,9 @@ TEST(MixImages, RefusesWhatItCannotMix) {
        {0.5, {}},
        "MixUp needs images of floating point, got Byte"},
       {torch::zeros({2, 3, 8, 6}),
-       {0.5, Box{1, 3, 2, 4}},
+       {0.5, ImageRegion{1, 3, 2, 4}},
        "rows 1 to 3 and columns 3 to 7 are not inside of images of 8x6"},
-      {torch::zeros({2, 3, 8, 6}), {0.5, Box{-1, 0, 2, 4}}, "rows -1 to 1"},
+      {torch::zeros({2, 3, 8, 6}), {0.5, ImageRegion{-1, 0, 2, 4}}, "rows -1 to 1"},
   };
   for (const auto& bad : cases) {
     torch::Tensor images = bad.images;

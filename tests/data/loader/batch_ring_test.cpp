@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
-#include <lockstep/trace/span_recorder.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {

@@ -54,16 +54,16 @@ bool accepts(const Parse& parse) {
 constexpr std::int64_t kMaximumImagePixels = (1 << 20) / 3;
 
 ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eighths) {
-  const auto below = [&](int bound) {
-    return static_cast<int>(random.below(static_cast<std::uint32_t>(bound)));
+  const auto below = [&](std::int64_t bound) {
+    return std::int64_t{random.below(static_cast<std::uint32_t>(bound))};
   };
-  const int width = jpeg_side(header.width, eighths);
-  const int height = jpeg_side(header.height, eighths);
+  const std::int64_t width = jpeg_side(header.width, eighths);
+  const std::int64_t height = jpeg_side(header.height, eighths);
   ImageRegion region;
   region.width = 1 + below(width);
   region.height = 1 + below(height);
-  region.x = below(width - region.width + 1);
-  region.y = below(height - region.height + 1);
+  region.left = below(width - region.width + 1);
+  region.top = below(height - region.height + 1);
   return region;
 }
 
@@ -73,8 +73,8 @@ void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
   const ImageHeader header = decoder.open(bytes, "fuzz");
   PhiloxStream random(bytes.size(), 0, 0);
   const int eighths = header.type == ImageType::kPng ? 8 : 1 << random.below(4);
-  const ImageRegion all = {0, 0, jpeg_side(header.width, eighths),
-                           jpeg_side(header.height, eighths)};
+  const ImageRegion all = {0, 0, jpeg_side(header.height, eighths),
+                           jpeg_side(header.width, eighths)};
   // The buffer has exactly the required size, so that a sanitizer detects an access one byte beyond
   // it.
   std::vector<std::uint8_t> image(rgb_bytes(all));
@@ -84,12 +84,12 @@ void decode_image(ImageDecoder& decoder, std::span<const std::byte> bytes) {
   const ImageRegion region = region_of(random, header, eighths);
   std::vector<std::uint8_t> part(rgb_bytes(region));
   decoder.decode(region, eighths, part);
-  const std::ptrdiff_t row_bytes = 3 * std::ptrdiff_t{region.width};
-  for (int y = 0; y < region.height; ++y) {
-    const auto row = image.begin() + 3 * (std::ptrdiff_t{region.y + y} * all.width + region.x);
+  const std::int64_t row_bytes = 3 * region.width;
+  for (std::int64_t y = 0; y < region.height; ++y) {
+    const auto row = image.begin() + 3 * ((region.top + y) * all.width + region.left);
     LOCKSTEP_CHECK(std::equal(row, row + row_bytes, part.begin() + y * row_bytes), "row ", y,
-                   " of a region of ", region.width, "x", region.height, " at (", region.x, ", ",
-                   region.y, "), ", eighths, "/8, is another than in the whole image");
+                   " of a region of ", region.width, "x", region.height, " at (", region.left, ", ",
+                   region.top, "), ", eighths, "/8, is another than in the whole image");
   }
 }
 

@@ -360,7 +360,9 @@ TEST(DdpHook, MayThrowAnything) {
     ddp.forward(torch::ones({1, 2})).sum().backward();
   });
   for (const auto& error : errors)
-    EXPECT_THAT(error, HasSubstr("a communication hook threw what is no std::exception"));
+    EXPECT_THAT(
+        error,
+        HasSubstr("a communication hook threw an exception not derived from std::exception"));
 }
 
 TEST(DdpHook, RunsInAGroupOfOne) {

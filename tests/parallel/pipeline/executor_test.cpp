@@ -333,7 +333,8 @@ TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
   EXPECT_THROW(failing_with(ConfigError("wrong")), ConfigError);
   EXPECT_THROW(failing_with(CheckpointError("torn")), CheckpointError);
   EXPECT_THROW(failing_with(InternalError("broken")), InternalError);
-  EXPECT_THAT(message_of<Error>([&] { failing_with(3); }), HasSubstr("no std::exception"));
+  EXPECT_THAT(message_of<Error>([&] { failing_with(3); }),
+              HasSubstr("not derived from std::exception"));
   EXPECT_NO_THROW(failing_with(StepAborted("another worker")));
   try {
     failing_with(std::out_of_range("beyond"));

@@ -49,7 +49,8 @@ void note_event(const char* what, const std::filesystem::path& path) {
 }  // namespace lockstep
 
 // Replaces the C library's functions, to simulate failing disks.
-extern "C" int symlink(const char* target, const char* link) noexcept {
+extern "C" [[gnu::visibility("default")]] int symlink(const char* target,
+                                                      const char* link) noexcept {
   lockstep::note_event("link", link);
   if (!lockstep::refuses_links) {
     return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
@@ -58,14 +59,14 @@ extern "C" int symlink(const char* target, const char* link) noexcept {
   return -1;
 }
 
-extern "C" int rename(const char* from, const char* to) noexcept {
+extern "C" [[gnu::visibility("default")]] int rename(const char* from, const char* to) noexcept {
   const bool removes = std::filesystem::path(to).filename().string().starts_with(".tmp-removed-");
   if (removes && lockstep::dies_at_removal) kill(getpid(), SIGKILL);
   lockstep::note_event("name", to);
   return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
-extern "C" int fsync(int fd) {
+extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
   std::error_code error;
   lockstep::note_event("flush",
                        std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));

@@ -1,53 +1,76 @@
-// Adapts a backend of PyTorch's own library (c10d::Backend: Gloo, NCCL) to lockstep::Backend.
+// The adapter of PyTorch's own libraries (c10d::Backend: Gloo, NCCL) to lockstep::Backend.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/types.h>
 
 #include <lockstep/comm/backends/backend.h>
-#include <lockstep/comm/backends/c10d/device_queries.h>
-#include <lockstep/comm/diagnostics/watchdog.h>
-#include <lockstep/comm/rendezvous/worker_environment.h>
-#include <lockstep/comm/waiting/progress.h>
+#include <lockstep/comm/backends/c10d/context.h>
+#include <lockstep/comm/backends/c10d/reduction.h>
 
 namespace lockstep::c10d_adapter {
 
-enum class Library { kGloo, kNccl };
+/// What the libraries have in common: the collectives. A derived class, in its library's folder,
+/// turns their operations into Works and sends messages.
+class C10dBackend : public Backend {
+ public:
+  const std::string& name() const final { return context_.name(); }
+  Watchdog* watchdog() final { return &context_.watchdog(); }
+  c10d::Backend* library() final { return &context_.library(); }
+  std::shared_ptr<Work> start(const Collective& call) final;
+  torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) final;
+  void check() final { context_.watchdog().throw_if_ended(); }
+  void abort(const std::string& reason) final { context_.abort(reason); }
 
-struct AdapterOptions {
-  Library library = Library::kGloo;
-  std::chrono::milliseconds timeout{0};
-  torch::Device device = torch::kCPU;  ///< holds the tensors
-  std::vector<int> world_ranks{};      ///< the members, for messages; empty for the first group
-  int store_rank = 0;                  ///< the rank that serves the store; -1: none of this group
-  /// Called when this rank leaves the group while the store is alive. Deletes this rank's keys.
-  std::function<void()> forget_keys{};
-  /// Tags the library's next collective, so that it matches only the same call on other ranks.
-  /// Empty if the library has no tags.
-  std::function<void(std::uint32_t tag)> tag_next{};
-  /// Advances this rank's other operations while it waits here. Null if there are none.
-  std::shared_ptr<Progress> progress{};
-  std::string own_address{};  ///< as in WatchdogOptions
-  /// As in WatchdogOptions. Over NCCL, which has no connection whose state could be queried, a peer
-  /// that has been silent for this time counts as dead. Zero: peers are waited for.
-  std::chrono::milliseconds host_timeout{0};
-  /// Queries the device whose streams run the library's operations. Not used over Gloo.
-  std::shared_ptr<DeviceQueries> device_queries = std::make_shared<DeviceQueries>();
+ protected:
+  using Finish = std::function<void()>;
+
+  /// The derived class keeps `context` alive. `reductions` must live as long as this object.
+  C10dBackend(Context& context, const LibraryReductions& reductions)
+      : context_(context), reductions_(reductions) {}
+
+  /// Starts an operation of the library by calling `function`. `finish` turns the library's result
+  /// into the result of the call; may be empty.
+  virtual std::shared_ptr<Work> collective(const Collective& call,
+                                           const std::function<WorkHandle()>& function,
+                                           Finish finish) = 0;
+  virtual std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output,
+                                           Finish finish);
+
+ private:
+  torch::Tensor library_memory(at::IntArrayRef shape, const torch::TensorOptions& options);
+  std::chrono::milliseconds timeout() const { return context_.options().timeout; }
+  std::vector<at::Tensor> pieces_of(const torch::Tensor& tensor);
+  torch::Tensor scratch(const torch::Tensor& like, std::int64_t pieces);
+  bool library_does(const Collective& call) const;
+  LibraryReduction prepared(const Collective& call, const torch::Tensor& tensor, bool in_place);
+  Finish combining(const Collective& call, torch::Tensor destination, torch::Tensor pieces);
+
+  std::shared_ptr<Work> barrier(const Collective& call);
+  std::shared_ptr<Work> broadcast(const Collective& call);
+  std::shared_ptr<Work> all_reduce(const Collective& call);
+  std::shared_ptr<Work> reduce(const Collective& call);
+  std::shared_ptr<Work> reduce_scatter(const Collective& call);
+  std::shared_ptr<Work> gather(const Collective& call, const torch::Tensor& output, Finish finish);
+  std::shared_ptr<Work> scatter(const Collective& call);
+  std::shared_ptr<Work> all_gather(const Collective& call, const torch::Tensor& input,
+                                   const torch::Tensor& output, Finish finish);
+
+  Context& context_;
+  const LibraryReductions& reductions_;
 };
 
-/// The rank that serves the store, in a group with these members.
-int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
-/// The number of this rank in error messages, in a group with these members.
-int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
+/// The tensor as bytes. Data that is only moved is sent in this form, so it need not be of a type
+/// that the library supports.
+at::Tensor bytes_of(const torch::Tensor& tensor);
 
-/// `store` must belong to this group alone. See Watchdog for its use.
-std::shared_ptr<Backend> make(c10::intrusive_ptr<c10d::Backend> backend,
-                              c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
+/// A send or a receive, for messages and for the watchdog. `peer` is -1 for any rank.
+Call message_call(CallKind kind, const torch::Tensor& tensor, int peer, const MessageTag& tag);
 
 }  // namespace lockstep::c10d_adapter

@@ -2,19 +2,21 @@
 // end.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/backends/c10d/waiters.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
-#include <lockstep/comm/waiting/progress.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
 
@@ -37,55 +39,25 @@ struct Call {
   std::string text() const { return describe_numbered(description, number); }
 };
 
-class InFlight;
-
-/// Safe to use from several threads.
+/// Derived classes know how their library ends a group, in abort() and when this rank leaves. Safe
+/// to use from several threads.
 class Context {
  public:
-  Context(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
-          AdapterOptions options);
-  ~Context();
+  virtual ~Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   c10d::Backend& library() { return *backend_; }
   const std::string& name() const { return name_; }
   const AdapterOptions& options() const { return options_; }
-  bool is_gloo() const { return options_.library == Library::kGloo; }
   int rank() const { return backend_->getRank(); }
   int size() const { return backend_->getSize(); }
   Watchdog& watchdog() { return *watchdog_; }
-  Waiters& waiters() { return waiters_; }
-  /// The operations in the device's streams. Must not be called over Gloo.
-  InFlight& in_flight() { return *in_flight_; }
-  DeviceQueries& device() { return *options_.device_queries; }
-  /// The progress of all operations of this rank, in every group.
-  Progress& progress() { return *progress_; }
-  const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
-  /// Whether the library's group was aborted, or over Gloo, its connections were closed. An
-  /// interrupted operation is then not waited for again.
-  bool is_broken() const { return broken_; }
 
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
 
   /// Calls `function`, which starts an operation of the library. A failure ends the group.
   WorkHandle start(const Call& call, const std::function<WorkHandle()>& function);
-  /// Must be called when the operation has ended.
-  void release(const WorkHandle& work);
-
-  /// Exists while a wait in Gloo may reach `deadline`. Gloo then closes all connections, and a
-  /// closed connection no longer means that the peer has died.
-  class MayClose {
-   public:
-    MayClose(Context& context, Clock::time_point deadline);
-    ~MayClose();
-    MayClose(const MayClose&) = delete;
-    MayClose& operator=(const MayClose&) = delete;
-
-   private:
-    Context& context_;
-    std::multiset<Clock::time_point>::iterator place_;
-  };
 
   /// Explains why an operation failed in the library with `text`. Ends the group and throws the
   /// reason once it is known (a peer died or left, or a rank ended the group). At `deadline` it
@@ -93,9 +65,6 @@ class Context {
   void explain(const Call& call, const std::string& text, const Deadline& deadline);
   /// Ends the group and throws if a peer has been gone for so long that `call` cannot complete.
   void check_departed(const Call& call);
-  /// Ends the group and throws if `call`, which has been the first in its stream since `since`, has
-  /// passed the group's timeout, or if a peer that it needs has died or left.
-  void check_in_flight(const Call& call, Clock::time_point since);
   /// `call` failed in the library with the error `text`. Ends the group, and throws the reason once
   /// it is known.
   [[noreturn]] void fail(const Call& call, const std::string& text);
@@ -104,37 +73,39 @@ class Context {
   [[noreturn]] void end_group(const std::string& reason, bool late = false);
   /// Ends the group, and every wait of this rank; the first reason wins.
   void abort(const std::string& reason, bool late = false);
-  /// If the group has ended, fails all operations in flight and aborts the library's group. May be
-  /// called on any thread; later calls have no effect. A no-op over Gloo.
-  void carry_out_end();
+
+ protected:
+  /// `name` is the backend's.
+  Context(std::string name, c10::intrusive_ptr<c10d::Backend> backend,
+          c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
+
+  /// What `options` say about the watchdog.
+  WatchdogOptions watchdog_options() const;
+  /// Makes the watchdog, whose thread may call the callbacks of `options` before this returns. Must
+  /// be the last step of the constructor.
+  void watch(WatchdogOptions options);
+  /// Waits until watch() has stored the watchdog.
+  void wait_for_watchdog();
+  /// The error with which the group has ended; null if it has not.
+  std::exception_ptr end() const;
 
  private:
-  bool disconnected(int rank);
-  bool is_closed(int rank);
-  void nudge();
-  void break_connections();
-  void wait_for_watchdog();
-  void judge_in_flight();
-  std::exception_ptr end() const;
-  void leave_gloo();
-  void leave_streams();
-  bool all_ended();
-  void forget_ended();
-  void hold(const WorkHandle& work);
-
   const c10::intrusive_ptr<c10d::Store> store_;
   const AdapterOptions options_;
   const std::string name_;
-  const std::shared_ptr<Progress> progress_;
-  std::atomic<bool> broken_ = false;
-  std::vector<WorkHandle> probes_;              // by rank; used by the watchdog's thread
-  std::mutex mutex_;                            // guards the members below
-  std::multiset<Clock::time_point> deadlines_;  // at which Gloo closes the connections
-  std::vector<WorkHandle> outstanding_;         // operations that Gloo may still run
+  std::mutex mutex_;  // held while watchdog_ is made
+
+ protected:
   c10::intrusive_ptr<c10d::Backend> backend_;
-  Waiters waiters_;
-  std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<Watchdog> watchdog_;
+
+ private:
+  /// Called with each operation that the library has started.
+  virtual void hold(const WorkHandle& /*work*/) {}
+  /// Ends all waits of this rank in the library. Called when the group has ended.
+  virtual void interrupt() = 0;
+  /// What the library's text about a failure adds to a reason that is known; may be empty.
+  virtual std::string addition(const std::string& text) const = 0;
 };
 
 }  // namespace lockstep::c10d_adapter

@@ -29,10 +29,10 @@ Kind as_bytes(Kind kind) {
   }
 }
 
-c10d::ReduceOp library_op(Library library, Kind kind) {
+c10d::ReduceOp library_op(const LibraryReductions& library, Kind kind) {
   switch (kind) {
     case Kind::kAverage:
-      return library == Library::kNccl ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+      return library.averages ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
     case Kind::kSum:
     case Kind::kPreMultipliedSum:
       return c10d::ReduceOp::SUM;
@@ -99,10 +99,10 @@ void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, i
 
 }  // namespace
 
-bool library_reduces(Library library, DataType type, ReduceOp op) {
+bool library_reduces(const LibraryReductions& library, DataType type, ReduceOp op) {
   if (type == DataType::kInt16 || type == DataType::kByte) return false;
   if (type == DataType::kBool) {
-    return library == Library::kGloo || as_bytes(op.kind) != Kind::kBitwiseXor;
+    return library.bitwise || as_bytes(op.kind) != Kind::kBitwiseXor;
   }
   switch (op.kind) {
     case Kind::kMin:
@@ -111,14 +111,14 @@ bool library_reduces(Library library, DataType type, ReduceOp op) {
     case Kind::kBitwiseAnd:
     case Kind::kBitwiseOr:
     case Kind::kBitwiseXor:
-      return library == Library::kGloo;
+      return library.bitwise;
     default:
       return true;
   }
 }
 
-LibraryReduction prepare(Library library, const CallDescription& call, torch::Tensor tensor,
-                         bool in_place, int size) {
+LibraryReduction prepare(const LibraryReductions& library, const CallDescription& call,
+                         torch::Tensor tensor, bool in_place, int size) {
   const torch::NoGradGuard no_grad;
   Kind kind = call.op.kind;
   tensor = tensor.detach();
@@ -126,14 +126,14 @@ LibraryReduction prepare(Library library, const CallDescription& call, torch::Te
     tensor = tensor.view(torch::kUInt8);
     kind = as_bytes(kind);
   }
-  if (is_half(call.type) && library == Library::kGloo) {
+  if (is_half(call.type) && !library.precise_halves) {
     tensor = tensor.to(torch::kFloat32);
   } else if (!in_place) {
     tensor = tensor.clone();
   }
   if (kind == Kind::kPreMultipliedSum) tensor.mul_(call.op.factor);
   LibraryReduction reduction{tensor, library_op(library, kind), {}};
-  const bool divide = kind == Kind::kAverage && library == Library::kGloo;
+  const bool divide = kind == Kind::kAverage && !library.averages;
   reduction.finish = [tensor, divide, size](torch::Tensor destination) mutable {
     const torch::NoGradGuard no_grad;
     if (divide) tensor.div_(size);

@@ -11,14 +11,21 @@
 #include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
 #include <lockstep/comm/call/description.h>
 
 namespace lockstep::c10d_adapter {
 
+/// What the libraries differ in.
+struct LibraryReductions {
+  bool averages = false;        ///< divides a sum by the number of ranks itself
+  bool bitwise = false;         ///< has bitwise and, or, xor
+  bool precise_halves = false;  ///< does not round 16-bit floating-point values in between
+  bool scatters = false;        ///< its reduce_scatter sends each rank only the rank's own piece
+};
+
 /// Whether the library supports this reduction of a tensor from prepare(). If not, gather the
 /// values and combine() them.
-bool library_reduces(Library library, DataType type, ReduceOp op);
+bool library_reduces(const LibraryReductions& library, DataType type, ReduceOp op);
 
 /// The library's part of a reduction.
 struct LibraryReduction {
@@ -29,8 +36,8 @@ struct LibraryReduction {
 };
 
 /// `tensor` holds this rank's values. It is overwritten if `in_place`, else copied.
-LibraryReduction prepare(Library library, const CallDescription& call, torch::Tensor tensor,
-                         bool in_place, int size);
+LibraryReduction prepare(const LibraryReductions& library, const CallDescription& call,
+                         torch::Tensor tensor, bool in_place, int size);
 
 /// Reduces the `size` pieces that `pieces`, [size n], holds one after the other, in their order.
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,

@@ -9,8 +9,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
-#include <lockstep/comm/backends/c10d/group_store.h>
+#include <lockstep/comm/backends/c10d/adapter_options.h>
+#include <lockstep/comm/backends/gloo/gloo_backend.h>
+#include <lockstep/comm/backends/gloo/group_store.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
@@ -31,14 +32,14 @@ constexpr const char* kCountKey = "connected, then left";
 // and by one when it leaves, and no rank leaves before the end of the rendezvous, when all have
 // connected. A count above `size` therefore means that all have connected, and the last rank to
 // leave sees twice `size`.
-void forget_addresses(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
+void forget_addresses(GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   const std::int64_t count = store.add(kCountKey, 1);
   if (count > size) addresses.forget();
   if (count == 2 * size) store.deleteKey(kCountKey);
 }
 
 // Called when a rank could not connect. No peer needs its address, and it counts as having left.
-void give_up(c10d_adapter::GroupStore& addresses, c10d::Store& store, std::int64_t size) {
+void give_up(GroupStore& addresses, c10d::Store& store, std::int64_t size) {
   try {
     addresses.forget();
     if (store.add(kCountKey, 2) == 2 * size) store.deleteKey(kCountKey);
@@ -59,7 +60,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
   const auto progress = meanwhile.progress;
   // Gloo keeps the store after it is connected, but the callbacks are then reset to do nothing.
   const auto connecting = std::make_shared<Meanwhile>(std::move(meanwhile));
-  auto addresses = c10::make_intrusive<c10d_adapter::GroupStore>(
+  auto addresses = c10::make_intrusive<GroupStore>(
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), [connecting] {
         if (connecting->progress) connecting->progress->advance(nullptr);
         if (connecting->check) connecting->check();
@@ -77,21 +78,19 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     TaggedGloo* const tagged = group.get();  // the backend holds it
     *connecting = {};
     store->add(kCountKey, 1);
-    return c10d_adapter::make(std::move(group),
-                              c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
-                              {.library = c10d_adapter::Library::kGloo,
-                               .timeout = timeout,
-                               .device = device,
-                               .world_ranks = world_ranks,
-                               .store_rank = c10d_adapter::store_rank(environment, world_ranks),
-                               .forget_keys =
-                                   [addresses, store, size = environment.world_size] {
-                                     forget_addresses(*addresses, *store, size);
-                                   },
-                               .tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); },
-                               .progress = progress,
-                               .own_address = interface_address,
-                               .host_timeout = host_timeout});
+    return adapt(
+        std::move(group), c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
+        {.timeout = timeout,
+         .device = device,
+         .world_ranks = world_ranks,
+         .store_rank = c10d_adapter::store_rank(environment, world_ranks),
+         .forget_keys =
+             [addresses, store, size = environment.world_size] {
+               forget_addresses(*addresses, *store, size);
+             },
+         .own_address = interface_address,
+         .host_timeout = host_timeout},
+        {.tag_next = [tagged](std::uint32_t tag) { tagged->tag_next(tag); }, .progress = progress});
   } catch (const TimeoutError& error) {
     give_up(*addresses, *store, environment.world_size);
     throw TimeoutError(where() + error.what());

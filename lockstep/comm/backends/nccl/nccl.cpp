@@ -12,8 +12,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include <lockstep/comm/backends/c10d/c10d_backend.h>
+#include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/backends/c10d/library_error.h>
+#include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
@@ -24,7 +25,7 @@ namespace {
 // if Lockstep's watchdog did not end the operation.
 constexpr std::chrono::minutes kLibraryDelay{2};
 
-class CudaQueries final : public c10d_adapter::DeviceQueries {
+class CudaQueries final : public DeviceQueries {
  public:
   explicit CudaQueries(torch::Device device) : device_(device) {}
 
@@ -118,15 +119,13 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
     // peer's batch.
     group->eagerConnectSingleDevice(device);
     options->split_from.reset();  // so that the group does not keep its parent alive
-    return c10d_adapter::make(std::move(group),
-                              c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
-                              {.library = c10d_adapter::Library::kNccl,
-                               .timeout = timeout,
-                               .device = device,
-                               .world_ranks = world_ranks,
-                               .store_rank = c10d_adapter::store_rank(environment, world_ranks),
-                               .host_timeout = host_timeout,
-                               .device_queries = std::make_shared<CudaQueries>(device)});
+    return adapt(std::move(group), c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
+                 {.timeout = timeout,
+                  .device = device,
+                  .world_ranks = world_ranks,
+                  .store_rank = c10d_adapter::store_rank(environment, world_ranks),
+                  .host_timeout = host_timeout},
+                 std::make_shared<CudaQueries>(device));
   } catch (const std::exception& error) {
     throw CommError(lockstep::str("rank ", c10d_adapter::world_rank(environment, world_ranks),
                                   ": cannot connect the ranks over NCCL on ", device, ": ",

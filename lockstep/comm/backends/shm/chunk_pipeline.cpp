@@ -292,12 +292,12 @@ std::string ChunkPipeline::disagreement(std::uint32_t sequence, int peer) const 
     const ChunkDescription& own = mine.chunks[chunk % kRing];
     const ChunkDescription& other = theirs.chunks[chunk % kRing];
     if (!is_kept || own == other) continue;
-    return str("the ranks do not call the same: ", end_.name(rank_), " called ",
+    return str("the ranks call different operations: ", end_.name(rank_), " called ",
                describe(own, " as number ", ""), ", ", end_.name(peer), " called ",
                describe(other, " as number ", ""));
   }
-  return str("the ranks do not call the same: ", end_.name(rank_), " and ", end_.name(peer),
-             " called different things before ",
+  return str("the ranks call different operations: ", end_.name(rank_), " and ", end_.name(peer),
+             " called different operations before ",
              describe(mine.chunks[sequence % kRing], " as number ", ""));
 }
 

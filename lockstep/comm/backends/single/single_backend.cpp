@@ -3,18 +3,12 @@
 #include <mutex>
 #include <utility>
 
+#include <lockstep/comm/call/completed_work.h>
 #include <lockstep/comm/kernels/plain_memory.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::single {
 namespace {
-
-class CompletedWork final : public Work {
- public:
-  void wait(std::optional<std::chrono::milliseconds>) override {}
-  bool is_completed() override { return true; }
-  std::exception_ptr error() const override { return nullptr; }
-};
 
 class SingleBackend final : public Backend {
  public:

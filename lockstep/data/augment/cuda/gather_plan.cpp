@@ -39,7 +39,7 @@ class Map {
     fill_with(0, rows_.size < crop.size.height || columns_.size < crop.size.width);
     rows_.pad_to(crop.size.height);
     columns_.pad_to(crop.size.width);
-    cut(center_box(crop.size, rows_.size, columns_.size));
+    cut(center_region(crop.size, rows_.size, columns_.size));
   }
   void operator()(const RandomHorizontalFlip& flip) {
     move();
@@ -88,12 +88,12 @@ class Map {
     if (fill_ && *fill_ != fill) refuse("pads with another value than the one before");
     fill_ = fill;
   }
-  void cut(const Box& box) {
+  void cut(const ImageRegion& box) {
     move();
     rows_.crop(box.top, box.height);
     columns_.crop(box.left, box.width);
   }
-  void erase(const std::optional<Box>& box, double value) {
+  void erase(const std::optional<ImageRegion>& box, double value) {
     if (++places_ > kMostErasures) refuse("is one erased area too many");
     if (!box) return;
     erased_[count_++] = {.top = static_cast<std::int32_t>(box->top),

@@ -29,7 +29,7 @@ class Window {
   void operator()(const CenterCrop& crop) {
     rows_.pad_to(crop.size.height);
     columns_.pad_to(crop.size.width);
-    cut(center_box(crop.size, rows_.size, columns_.size));
+    cut(center_region(crop.size, rows_.size, columns_.size));
   }
   void operator()(const RandomResizedCrop& crop) {
     cut(choose(crop, rows_.size, columns_.size, random_));
@@ -61,7 +61,7 @@ class Window {
   }
 
  private:
-  void cut(const Box& box) {
+  void cut(const ImageRegion& box) {
     rows_.crop(box.top, box.height);
     columns_.crop(box.left, box.width);
   }
@@ -125,12 +125,12 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
       continue;
     }
     const auto& erasing = std::get<Erasing>(step);
-    Box box;  // empty: nothing is erased
+    ImageRegion box;  // empty: nothing is erased
     if (const auto* cutout = std::get_if<Cutout>(&erasing.op)) {
       box = lockstep::choose(*cutout, shape.height, shape.width, random);
     } else {
       box = lockstep::choose(std::get<RandomErasing>(erasing.op), shape.height, shape.width, random)
-                .value_or(Box{});
+                .value_or(ImageRegion{});
     }
     put(erasing.anchor, static_cast<float>(box.top), static_cast<float>(box.left));
     put(erasing.shape, static_cast<float>(box.height), static_cast<float>(box.width));

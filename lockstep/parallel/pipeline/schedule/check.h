@@ -3,11 +3,12 @@
 
 #include <vector>
 
+#include <lockstep/core/export.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::pipeline {
 
-struct TableFacts {
+struct LOCKSTEP_API TableFacts {
   /// For each worker, the peak number of activations that it holds, where each stage and
   /// micro-batch counts from its forward to the end of its backward.
   std::vector<int> peak_activations{};
@@ -25,6 +26,6 @@ struct TableFacts {
 ///     sends;
 ///   * no workers wait for each other in a cycle. A send does not wait for its receive, and
 ///     messages are ordered only between two workers, separately for each direction.
-TableFacts check(const Table& table);
+LOCKSTEP_API TableFacts check(const Table& table);
 
 }  // namespace lockstep::pipeline

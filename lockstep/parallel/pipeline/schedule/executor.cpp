@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/pipeline/schedule/mailboxes.h>
-#include <lockstep/trace/span_recorder.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -43,7 +43,7 @@ template <class Type>
   } catch (const std::exception& caught) {
     rethrow_as<Error>(where, caught);
   } catch (...) {
-    std::throw_with_nested(Error(where + ": an exception that is no std::exception"));
+    std::throw_with_nested(Error(where + ": " + kForeignException));
   }
 }
 

@@ -172,14 +172,44 @@ Table zero_bubble_v(int workers, int micro_batches) {
   return table;
 }
 
+namespace {
+
+struct NamedSchedule {
+  const char* name;
+  Table (*make)(int workers, int micro_batches, int stages_per_worker);
+};
+
+constexpr NamedSchedule kSchedules[] = {
+    {"gpipe", [](int workers, int micro_batches, int) { return gpipe(workers, micro_batches); }},
+    {"1f1b", [](int workers, int micro_batches,
+                int) { return one_forward_one_backward(workers, micro_batches); }},
+    {"interleaved",
+     [](int workers, int micro_batches, int stages_per_worker) {
+       return interleaved(workers, stages_per_worker, micro_batches);
+     }},
+    {"zb-h1",
+     [](int workers, int micro_batches, int) { return zero_bubble_h1(workers, micro_batches); }},
+    {"zbv",
+     [](int workers, int micro_batches, int) { return zero_bubble_v(workers, micro_batches); }},
+};
+
+}  // namespace
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const NamedSchedule& each : kSchedules) all.emplace_back(each.name);
+    return all;
+  }();
+  return names;
+}
+
 Table schedule_of(std::string_view name, int workers, int micro_batches, int stages_per_worker) {
-  if (name == "gpipe") return gpipe(workers, micro_batches);
-  if (name == "1f1b") return one_forward_one_backward(workers, micro_batches);
-  if (name == "interleaved") return interleaved(workers, stages_per_worker, micro_batches);
-  if (name == "zb-h1") return zero_bubble_h1(workers, micro_batches);
-  if (name == "zbv") return zero_bubble_v(workers, micro_batches);
-  throw ConfigError(str("there is no schedule \"", name,
-                        "\" of a pipeline; expected gpipe, 1f1b, interleaved, zb-h1 or zbv"));
+  for (const NamedSchedule& each : kSchedules) {
+    if (name == each.name) return each.make(workers, micro_batches, stages_per_worker);
+  }
+  throw ConfigError(str("there is no schedule \"", name, "\" of a pipeline; expected one of ",
+                        join(schedule_names())));
 }
 
 }  // namespace lockstep::pipeline

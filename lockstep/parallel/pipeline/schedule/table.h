@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/core/export.h>
+
 namespace lockstep::pipeline {
 
 enum class Kind {
@@ -43,22 +45,22 @@ constexpr bool is_compute(Kind kind) {
 }
 
 /// "F", "SEND_F", ...; a string literal.
-const char* kind_name(Kind kind);
+LOCKSTEP_API const char* kind_name(Kind kind);
 /// "forward", "backward", "message" or "reduction", for traces; a string literal.
-const char* kind_category(Kind kind);
+LOCKSTEP_API const char* kind_category(Kind kind);
 
-struct Action {
+struct LOCKSTEP_API Action {
   Kind kind = Kind::kForward;
   int stage = 0;
   int micro_batch = 0;  ///< -1 for kReduce, which covers all micro-batches
   friend auto operator<=>(const Action&, const Action&) = default;
 };
 
-std::string text(const Action& action);
+LOCKSTEP_API std::string text(const Action& action);
 /// Parses an action such as "2F0". ConfigError for anything else.
-Action action_of(std::string_view text);
+LOCKSTEP_API Action action_of(std::string_view text);
 
-struct Table {
+struct LOCKSTEP_API Table {
   std::string name{};
   int micro_batches = 0;
   std::vector<int> worker_of{};                ///< for each stage, the worker that holds it
@@ -69,35 +71,35 @@ struct Table {
 };
 
 /// One line per worker with its actions separated by commas, PyTorch's format for tables.
-std::string csv(const Table& table);
+LOCKSTEP_API std::string csv(const Table& table);
 /// Parses the format of csv(). A stage belongs to the worker whose line names it. Empty cells are
 /// skipped. An empty line is a worker without actions; empty lines at the end are ignored.
 /// ConfigError for a cell that is not an action, and for a stage that appears in two lines.
-Table table_of(std::string_view csv, std::string name);
+LOCKSTEP_API Table table_of(std::string_view csv, std::string name);
 
 /// The receive that matches `send`, a kSendForward or kSendBackward.
-Action receive_of(const Action& send);
+LOCKSTEP_API Action receive_of(const Action& send);
 
 /// Returns `table` with the messages that its stages need. Each worker sends as soon as a result is
 /// available, and receives just before it uses a message, from each other worker in the order of
 /// that worker's sends. A send must not wait for its receive: otherwise workers could deadlock.
 /// Neighbouring stages on one worker need no message. LOCKSTEP_CHECK: `table` has no messages yet.
-Table with_messages(const Table& table);
+LOCKSTEP_API Table with_messages(const Table& table);
 
 /// Returns `table` with a reduction of each stage's gradients right after its last micro-batch.
 /// Call it before with_messages(), so that no message waits for a reduction (LOCKSTEP_CHECK).
-Table with_reductions(const Table& table);
+LOCKSTEP_API Table with_reductions(const Table& table);
 
 /// Whether the table already has the messages between its workers.
-bool has_messages(const Table& table);
+LOCKSTEP_API bool has_messages(const Table& table);
 /// Whether the table already has reductions.
-bool has_reductions(const Table& table);
+LOCKSTEP_API bool has_reductions(const Table& table);
 
 /// The forwards of `table` in their order, without messages: the actions of an evaluation.
-Table forwards_of(const Table& table);
+LOCKSTEP_API Table forwards_of(const Table& table);
 
 /// Returns `table` with a whole backward for `stage`, for layers whose backward cannot be split: B
 /// replaces I, and W is removed.
-Table with_whole_backward(const Table& table, int stage);
+LOCKSTEP_API Table with_whole_backward(const Table& table, int stage);
 
 }  // namespace lockstep::pipeline

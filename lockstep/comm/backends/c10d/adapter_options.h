@@ -1,0 +1,33 @@
+// What the adapters of PyTorch's libraries are given when a group is made.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <lockstep/comm/rendezvous/worker_environment.h>
+
+namespace lockstep::c10d_adapter {
+
+struct AdapterOptions {
+  std::chrono::milliseconds timeout{0};
+  torch::Device device = torch::kCPU;  ///< holds the tensors
+  std::vector<int> world_ranks{};      ///< the members, for messages; empty for the first group
+  int store_rank = 0;                  ///< the rank that serves the store; -1: none of this group
+  /// Called when this rank leaves the group while the store is alive. Deletes this rank's keys.
+  std::function<void()> forget_keys{};
+  std::string own_address{};  ///< as in WatchdogOptions
+  /// As in WatchdogOptions. With a library that has no connection whose state could be queried, a
+  /// peer that has been silent for this time counts as dead. Zero: peers are waited for.
+  std::chrono::milliseconds host_timeout{0};
+};
+
+/// The rank that serves the store, in a group with these members.
+int store_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
+/// The number of this rank in error messages, in a group with these members.
+int world_rank(const WorkerEnvironment& environment, const std::vector<int>& world_ranks);
+
+}  // namespace lockstep::c10d_adapter

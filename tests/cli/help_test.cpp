@@ -1,0 +1,124 @@
+// The lists of names in --help: each is the table that the program checks its option against.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <lockstep/bench/collectives/collective.h>
+#include <lockstep/bench/step/settings.h>
+#include <lockstep/bench/strategies/ways.h>
+#include <lockstep/comm/call/algorithm.h>
+#include <lockstep/comm/call/backend_names.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/data/loader/loader_options.h>
+#include <lockstep/optim/options.h>
+#include <lockstep/parallel/pipeline/pipeline_options.h>
+#include <lockstep/simulate/simulation.h>
+#include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/strategies/strategy.h>
+#include <tests/cli/program_run.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsSubsetOf;
+using Names = std::vector<std::string>;
+
+struct ListedOption {
+  std::vector<std::string> command;
+  std::string option;
+  Names names;
+  std::vector<std::string> required{};  // what the command needs to get as far as its options
+};
+
+std::vector<ListedOption> listed_options() {
+  return {
+      {{"train"}, "--strategy", strategy_names(), {"mnist"}},
+      {{"train"}, "--backend", backend_names(), {"mnist"}},
+      {{"train"}, "--optimizer", optimizer_names(), {"mnist"}},
+      {{"train"}, "--precision", precision_names(), {"mnist"}},
+      {{"train"}, "--matmul-precision", matmul_precision_names(), {"mnist"}},
+      {{"train"}, "--loader", loader_engine_names(), {"mnist"}},
+      {{"train"}, "--schedule", schedule_names(), {"mnist"}},
+      {{"bench", "comm"}, "--backend", backend_names()},
+      {{"bench", "comm"}, "--algorithm", algorithm_names()},
+      {{"bench", "comm"}, "--collective", bench_call_names()},
+      {{"bench", "step"}, "--strategy", strategy_names()},
+      {{"bench", "step"}, "--backend", host_backend_names()},
+      {{"bench", "step"}, "--precision", step_precision_names()},
+      {{"bench", "step"}, "--optimizer", optimizer_names()},
+      {{"bench", "table"}, "--strategies", strategy_names(), {"mnist"}},
+      {{"bench", "table"}, "--loaders", loader_engine_names(), {"mnist"}},
+      {{"bench", "table"}, "--backend", backend_names(), {"mnist"}},
+      {{"bench", "table"}, "--precision", precision_names(), {"mnist"}},
+      {{"bench", "loader"}, "--loader", loader_engine_names()},
+      {{"bench", "loader"}, "--precision", precision_names()},
+      {{"data", "preview"}, "--loader", loader_engine_names(), {"mnist", "--out", "sheet.png"}},
+      {{"explain", "pipeline"}, "--schedule", schedule_names()},
+      {{"simulate"}, "--strategy", simulated_strategy_names(), {"run"}},
+  };
+}
+
+ProgramResult run_command(const ListedOption& listed, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {LOCKSTEP_PROGRAM};
+  words.insert(words.end(), listed.command.begin(), listed.command.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run_to_end(words);
+}
+
+// The help of one option, in one line however CLI11 breaks it. Empty if there is none.
+std::string help_of(const std::string& help, const std::string& option) {
+  std::istringstream lines(help);
+  std::vector<std::string> found;
+  bool is_own = false;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream in(line);
+    const std::vector<std::string> words(std::istream_iterator<std::string>(in), {});
+    if (!words.empty() && words[0].starts_with("-")) {
+      is_own = words[0] == option || words[0].starts_with(option + ",");
+    }
+    if (is_own) found.insert(found.end(), words.begin(), words.end());
+  }
+  return join(found, " ");
+}
+
+TEST(Help, ListsWhatAnOptionTakes) {
+  for (const ListedOption& listed : listed_options()) {
+    const ProgramResult help = run_command(listed, {"--help"});
+    EXPECT_EQ(help.exit_code, 0) << help.err;
+    EXPECT_THAT(help_of(help.out, listed.option), HasSubstr(join(listed.names)))
+        << join(listed.command, " ") << ' ' << listed.option;
+  }
+}
+
+TEST(Help, ListsTheNamesThatARefusalLists) {
+  for (const ListedOption& listed : listed_options()) {
+    std::vector<std::string> arguments = listed.required;
+    arguments.insert(arguments.end(), {listed.option, "?"});
+    const ProgramResult result = run_command(listed, arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr(join(listed.names)))
+        << join(listed.command, " ") << ' ' << listed.option;
+  }
+}
+
+// Programs without LibTorch have tables of their own for what they can do.
+TEST(Help, OfAComparisonOrAPredictionNamesWhatTrainKnows) {
+  EXPECT_THAT(step_strategy_names(), IsSubsetOf(strategy_names()));
+  EXPECT_THAT(step_precision_names(), IsSubsetOf(precision_names()));
+  EXPECT_THAT(simulated_strategy_names(), IsSubsetOf(strategy_names()));
+  std::set<std::string> strategies;
+  for (const StrategyWay& way : strategy_ways({.threads = 8, .batch = 64, .micro_batches = 8})) {
+    strategies.insert(way.strategy);
+  }
+  EXPECT_THAT(strategies, testing::UnorderedElementsAreArray(strategy_names()));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support

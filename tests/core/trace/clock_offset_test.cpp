@@ -1,0 +1,60 @@
+#include <lockstep/core/trace/clock_offset.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/core/error.h>
+
+namespace lockstep {
+namespace {
+
+// Barriers of two ranks whose clocks differ by `apart` ns. Messages take longer in one direction.
+struct TwoRanks {
+  std::vector<BarrierTimes> first;
+  std::vector<BarrierTimes> second;
+};
+
+TwoRanks barriers(std::int64_t apart,
+                  const std::vector<std::pair<std::int64_t, std::int64_t>>& ways) {
+  TwoRanks ranks;
+  std::int64_t now = 1'000'000;
+  for (const auto& [there, back] : ways) {
+    ranks.first.push_back({.entered_ns = now, .left_ns = now + there + back});
+    ranks.second.push_back(
+        {.entered_ns = now + there - apart, .left_ns = now + there + 10 - apart});
+    now += 100'000;
+  }
+  return ranks;
+}
+
+TEST(ClockOffset, LiesWithinItsUncertainty) {
+  const std::int64_t offsets[] = {5'000'000'000, -5'000'000'000, 123'456};
+  for (const std::int64_t apart : offsets) {
+    const TwoRanks ranks =
+        barriers(apart, {{9'000, 2'000}, {500, 4'000}, {3'000, 700}, {8'000, 8'000}});
+    const ClockOffset offset = clock_offset(ranks.first, ranks.second);
+    EXPECT_LE(std::abs(offset.nanoseconds - apart), offset.uncertainty_nanoseconds);
+    EXPECT_LE(offset.uncertainty_nanoseconds, 700);  // the fastest take 500 there, 700 back
+  }
+}
+
+TEST(ClockOffset, IsZeroOfOneClock) {
+  const TwoRanks ranks = barriers(0, {{9'000, 2'000}, {500, 4'000}});
+  EXPECT_EQ(clock_offset(ranks.first, ranks.second).nanoseconds, 0);
+  EXPECT_EQ(clock_offset(ranks.first, ranks.first).nanoseconds, 0);
+  EXPECT_EQ(clock_offset({}, {}).nanoseconds, 0);
+}
+
+TEST(ClockOffset, TravelsAsText) {
+  const std::vector<BarrierTimes> times = {{1, 2}, {-3, 4'000'000'000'000}};
+  const std::vector<BarrierTimes> back = barrier_times_from(to_text(times));
+  ASSERT_EQ(back.size(), 2U);
+  EXPECT_EQ(back[1].entered_ns, -3);
+  EXPECT_EQ(back[1].left_ns, 4'000'000'000'000);
+  EXPECT_THROW(barrier_times_from("1 x"), DataError);
+}
+
+}  // namespace
+}  // namespace lockstep

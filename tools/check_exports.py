@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Checks that the installed headers mark what liblockstep.so must export with LOCKSTEP_API (lockstep/core/export.h).
+
+Usage: check_exports.py [ROOT]     (default: the project that this file belongs to)
+
+A mark is needed by every class, function and variable that a header declares at namespace scope in namespace lockstep,
+where clang-format puts it at the beginning of a line; also by a class without functions, which may get one. Templates,
+inline functions, constants, enumerations, aliases and classes that are only named need none. A header with marks includes
+<lockstep/core/export.h> itself.
+
+Only a program that is linked to the shared library would notice that a mark is missing.
+
+Prints a line for each violation and exits with 1 if there is one.
+"""
+import pathlib
+import re
+import sys
+
+sys.dont_write_bytecode = True
+from public_headers import public_headers  # noqa: E402
+
+MARK = "LOCKSTEP_API"
+MARKS = "lockstep/core/export.h"
+NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
+END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
+DECLARATION = re.compile(r"^(?:\w|\[\[|::)")
+NEEDS_NONE = re.compile(r'(?:inline|constexpr|using|enum|typedef|public|private|protected)\b|extern "C"|[A-Z_]+\(|(?:class|struct|union) \w+;')
+
+
+def declarations(text):
+    """Yields (line number, line) for each declaration that needs a mark."""
+    spaces, template = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := NAMESPACE.match(line):
+            spaces.append(match[1])
+        elif END.match(line) and spaces:
+            spaces.pop()
+        elif spaces and spaces[0].startswith("lockstep") and DECLARATION.match(line):
+            if line.startswith("template"):
+                template = True
+            elif template:  # what the line before is the head of
+                template = False
+            elif not NEEDS_NONE.match(line):
+                yield number, line
+
+
+def violations(name, text):
+    """Yields what is wrong with a header."""
+    needed = list(declarations(text))
+    for number, line in needed:
+        if not re.search(rf"\b{MARK}\b", line):
+            yield f"{name}:{number}: liblockstep.so does not export this without {MARK}: {line}"
+    if needed and f"#include <{MARKS}>" not in text:
+        yield f"{name}: does not include <{MARKS}>"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    headers = {name: (root / name).read_text(encoding="utf-8") for name in sorted(public_headers(root))}
+    failed = [line for name, text in headers.items() for line in violations(name, text)]
+    for line in failed:
+        print(line)
+    if failed:
+        raise SystemExit(f"error: {len(failed)} thing{'s' if len(failed) > 1 else ''} that the shared library would lack")
+    marked = sum(len(list(declarations(text))) for text in headers.values())
+    if not marked:
+        raise SystemExit(f"error: nothing to export under {root}")
+    print(f"exports: {marked} declarations are marked")
+
+
+if __name__ == "__main__":
+    main()
