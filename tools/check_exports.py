@@ -38,7 +38,7 @@ def declarations(text):
         elif spaces and spaces[0].startswith("lockstep") and DECLARATION.match(line):
             if line.startswith("template"):
                 template = True
-            elif template:  # what the line before is the head of
+            elif template:  # the declaration that belongs to the template<...> of the line before
                 template = False
             elif not NEEDS_NONE.match(line):
                 yield number, line
