@@ -40,7 +40,7 @@ WORKERS, MICRO_BATCHES = 2, 8
 WIDTH, LAYERS, SAMPLES = 1024, 4, 256  # layers per worker, samples per micro-batch
 WAITS = {4: 8, 8: 16}  # workers: micro-batches
 # The time that each worker waits in its stage, or in its stages together. A thread may wake a millisecond late in
-# each of 8 to 16 consecutive actions, so that the waits are much longer than that.
+# each of 8 to 16 consecutive actions, so the waits are chosen much longer than that.
 WAIT_US = 48000
 MEMORY_SCHEDULES, MEMORY_WORKERS, MEMORY_MICRO_BATCHES = ("gpipe", "1f1b", "zbv"), (2, 4), 16
 ACTIVATIONS = ("gelu", "relu")

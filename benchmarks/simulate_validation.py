@@ -122,7 +122,7 @@ def run_ranks(wire, words, options):
 # --- Predictions
 
 def faster(rows, others):
-    """For each size, the smaller times. Ranks, sizes and algorithms are the same in both."""
+    """Returns `rows` with the smaller of each time in both lists, whose ranks, sizes and algorithms are the same."""
     times = ("median_us", "min_us", "beside_us", "taken_us")
     return [{**row, **{key: min(row[key], other[key]) for key in times}} for row, other in zip(rows, others, strict=True)]
 

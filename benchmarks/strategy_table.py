@@ -103,7 +103,7 @@ class Figures:
         return (statistics.median(values), min(values), max(values)) if values else None
 
     def speed(self, model, way, other):
-        """How many times as fast as `other` `way` is, in each round."""
+        """Returns, for each round, how many times as fast as `other` `way` is."""
         if not (self.measured(model, way) and self.measured(model, other)):
             return None
         values = [theirs["step_ms"] / own["step_ms"]
@@ -125,7 +125,7 @@ def mebibytes(name):
 
 
 def fullest_device(row):
-    """Returns the MiB of the device that holds the most; None if the row does not contain it."""
+    """Returns the memory, in MiB, of the device that uses the most; None if the row does not have it."""
     return None if row.get("device_bytes") is None else row["device_bytes"] / MIB
 
 

@@ -10,12 +10,15 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
     a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
   * Every header that a guide, README.md or an example includes or links to is installed: it is in
     lockstep/public_headers.txt, or a header listed there includes it.
+  * Everything that users choose by a name, such as a backend, is in the guide that NAMES has for it.
 
 Prints a line for each violation and exits with 1 if there is one.
 """
 import pathlib
 import re
 import sys
+
+from public_headers import LIST, public_headers
 
 TABLE = "docs/environment.md"
 GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.cpp"],
@@ -29,7 +32,12 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
           "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
-PUBLIC_HEADERS = "lockstep/public_headers.txt"
+# (sources, a name in them, its guide)
+NAMES = [("lockstep/cli/commands.h", r"\badd_(\w+)_command\(", "README.md"),
+         ("lockstep/comm/call/backend_names.cpp", r'"(\w+)"', "docs/communication.md"),
+         ("lockstep/data/augment/operator_name.h", r'"(\w+)"', "docs/loading_data.md"),
+         ("lockstep/data/datasets/known_data.cpp", r'\{"([\w-]+)",', "docs/loading_data.md"),
+         ("lockstep/recipes/*.cpp", r'\.name = "([\w-]+)",\n', "docs/recipes.md")]
 INCLUDE = re.compile(r"#\s*include <(lockstep/[^>]+)>")
 LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
@@ -106,15 +114,13 @@ def wrong_code(root):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 
-def public_headers(root):
-    """Returns the headers that are installed."""
-    found, open_names = set(), re.findall(r"^lockstep/.*", (root / PUBLIC_HEADERS).read_text(encoding="utf-8"), re.MULTILINE)
-    while open_names:
-        name = open_names.pop()
-        if name not in found:
-            found.add(name)
-            open_names += INCLUDE.findall((root / name).read_text(encoding="utf-8"))
-    return found
+def wrong_names(root):
+    for sources, pattern, guide in NAMES:
+        for path in sorted(root.glob(sources)):
+            text = (root / guide).read_text(encoding="utf-8")
+            for name in re.findall(pattern, path.read_text(encoding="utf-8")):
+                if not re.search(rf"`{re.escape(name)}[` ]", text):
+                    yield f"{path.relative_to(root)}: {guide} does not have `{name}`"
 
 
 def wrong_headers(root):
@@ -124,13 +130,13 @@ def wrong_headers(root):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for name in [*INCLUDE.findall(line), *LINK.findall(line)]:
                 if name not in public:
-                    yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {PUBLIC_HEADERS}"
+                    yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {LIST}"
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     failed = 0
-    for text in [*wrong_variables(root), *wrong_code(root), *wrong_headers(root)]:
+    for text in [*wrong_variables(root), *wrong_code(root), *wrong_names(root), *wrong_headers(root)]:
         print(text)
         failed += 1
     if failed:

@@ -17,7 +17,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from check_documentation import public_headers  # noqa: E402
+from public_headers import public_headers  # noqa: E402
 
 MARK = "LOCKSTEP_API"
 MARKS = "lockstep/core/export.h"
@@ -38,7 +38,7 @@ def declarations(text):
         elif spaces and spaces[0].startswith("lockstep") and DECLARATION.match(line):
             if line.startswith("template"):
                 template = True
-            elif template:  # what the line before is the head of
+            elif template:  # the declaration that belongs to the template<...> of the line before
                 template = False
             elif not NEEDS_NONE.match(line):
                 yield number, line

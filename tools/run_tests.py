@@ -25,7 +25,7 @@ WHOLE_SYSTEMS = re.compile(
     r"Deadline|Death|Failure|MlflowLogger|Timing))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
-# A line of ctest's final list: a test, and how it failed. Words that are not in WITHOUT_CRASH report a crash.
+# A line of ctest's final list: a test, and how it failed. Any word that is not in WITHOUT_CRASH stands for a crash.
 FAILURE = re.compile(r"\s+\d+ - (.+?) \((\w[^)]*)\)")
 COUNT = re.compile(r"\d+% tests passed, (\d+) tests failed out of \d+")
 WITHOUT_CRASH = {"Failed", "Timeout"}

@@ -200,7 +200,7 @@ class Training:
 
 def parse_arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("recipe", choices=("mnist", "cifar10", "classify", "autoencoder", "resnet50-split"))
+    parser.add_argument("recipe", choices=tuple(OPTIMIZERS))
     parser.add_argument("--strategy", choices=("single", "dp", "ddp"), default="single")
     parser.add_argument("--loader", choices=("dataloader", "dali"), default="dataloader")
     parser.add_argument("--data", type=pathlib.Path)

@@ -12,10 +12,8 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
-#include <lockstep/data/datasets/cifar10.h>
-#include <lockstep/data/datasets/cifar100.h>
 #include <lockstep/data/datasets/image_folder.h>
-#include <lockstep/data/datasets/mnist.h>
+#include <lockstep/data/datasets/known_data.h>
 #include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/report/download_bar.h>
@@ -47,7 +45,8 @@ void add_data_choice_options(CLI::App& command, DataChoice& to) {
   command
       .add_option("SOURCE", to.source,
                   "Data to read: a folder with a subfolder of images for each class, a file made "
-                  "by `lockstep data pack`, or mnist, cifar10, cifar100")
+                  "by `lockstep data pack`, or " +
+                      join(known_data_names()))
       ->required();
   command.add_option("--split", to.split,
                      "Part of a known data set: train or test (default train)");
@@ -66,9 +65,7 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto folder = find_or_download_data(
       {.name = choice.source, .directory = choice.directory, .progress = std::ref(bar)});
-  const Split part = split == "train" ? Split::kTrain : Split::kTest;
-  if (choice.source == "cifar10") return load_cifar10(folder, part);
-  return choice.source == "mnist" ? load_mnist(folder, part) : load_cifar100(folder, part);
+  return load_known_data(choice.source, folder, split == "train" ? Split::kTrain : Split::kTest);
 }
 
 }  // namespace lockstep

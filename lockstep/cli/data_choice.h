@@ -14,7 +14,7 @@ class App;
 namespace lockstep {
 
 struct DataChoice {
-  std::string source;                    ///< mnist, cifar10, cifar100, a folder, or a pack
+  std::string source;                    ///< one of known_data_names(), a folder, or a pack
   std::optional<std::string> split;      ///< train (default) or test; for a known data set
   std::optional<std::string> directory;  ///< --data; for a known data set
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files

@@ -20,20 +20,17 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from public_headers import public_headers, reached_from
+
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 ALL, TYPES = "torch/torch.h", "torch/types.h"  # precompiled headers of LibTorch
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
 CALL_STYLE = "tests/install/call_style.cpp"
 
 
-def public_headers(source):
-    """The headers that `cmake --install` installs: those in lockstep/public_headers.txt, and the headers that they
-    include."""
-    lines = (source / "lockstep/public_headers.txt").read_text().splitlines()
-    return sorted(reached_from(source, [line for line in lines if line.startswith("lockstep/")]))
-
-
 def includes(source, name):
+    """Returns all headers that a file includes, ours and others."""
     text = (source / name).read_text()
     return re.findall(r'^#include [<"]([^>"]+)[>"]', text, re.M)
 
@@ -58,7 +55,7 @@ def code_of(text):
 def without_libtorch(source):
     """Yields `file:line: what` for each header that names something in LibTorch but includes none of its headers."""
     known = {}
-    for name in public_headers(source):
+    for name in sorted(public_headers(source)):
         if uses_libtorch(source, name, known):
             continue
         for number, line in enumerate(code_of((source / name).read_text()).splitlines(), 1):
@@ -71,22 +68,11 @@ def missing_in_call_style(source):
     """Yields `file:line: what` for each options aggregate that call_style.cpp includes but does not use."""
     style = source / CALL_STYLE
     written = set(re.findall(r"(\w+)\{\.", code_of(style.read_text())))
-    for name in sorted(reached_from(source, includes(source, CALL_STYLE)) & set(public_headers(source))):
+    for name in sorted(reached_from(source, [CALL_STYLE]) & public_headers(source)):
         for number, line in enumerate(code_of((source / name).read_text()).splitlines(), 1):
             found = re.match(r"struct (?:LOCKSTEP_API )?(\w*Options)\b(?!;)", line)
             if found and found[1] not in written:
                 yield f"{name}:{number}: {found[1]} is missing in {CALL_STYLE}"
-
-
-def reached_from(source, names):
-    """Returns `names` and all our headers that they include, directly or through others."""
-    found, open_names = set(), list(names)
-    while open_names:
-        name = open_names.pop()
-        if name not in found and (source / name).is_file():
-            found.add(name)
-            open_names += includes(source, name)
-    return found
 
 
 def needs_types_only(source, name):
@@ -133,7 +119,7 @@ def units(compiler, source):
     known = {}
     reached = reached_from(source, ENTRANCES)
     shared = {ALL: [], None: []}
-    for name in public_headers(source):
+    for name in sorted(public_headers(source)):
         libtorch = uses_libtorch(source, name, known)
         if name in reached and (not libtorch or (compiler.clang and needs_types_only(source, name))):
             yield name, compiler.unit(name, [name, name]), TYPES if libtorch else None  # included twice, to test its guard

@@ -1,4 +1,4 @@
-"""Every call of torch.distributed, with what Gloo gives for the same where it has it, else with its definition."""
+"""Compares every call of torch.distributed with Gloo, or with the definition of the call where Gloo lacks it."""
 from support import *
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -7,7 +7,7 @@ Op = dist.ReduceOp
 
 
 def numbers(rank, shape=(5, 3), dtype=torch.float32, salt=0):
-    """Small whole numbers: every order of additions gives the same bits."""
+    """Returns small whole numbers, whose sum does not depend on the order of additions."""
     generator = torch.Generator().manual_seed(100 * salt + rank)
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
@@ -41,7 +41,7 @@ def all_reduce_complex(group, rank, world):
 
 
 def all_reduce_sparse(group, rank, world):
-    """Different numbers of elements on each rank, none on rank 1; some rows are in several, one twice."""
+    """Rank 1 has no elements. Each other rank has row 2 twice and the row of its own number once."""
     rows = [] if rank == 1 else [2, rank, 2]
     tensor = torch.sparse_coo_tensor(torch.tensor([rows], dtype=torch.int64), numbers(rank, (len(rows), 3)), (5, 3))
     dist.all_reduce(tensor, group=group)
@@ -199,7 +199,7 @@ AS_GLOO = [all_reduce, all_reduce_complex, all_reduce_sparse, all_reduce_coalesc
 
 
 def with_gloo(rank, world):
-    """Runs all of AS_GLOO in both."""
+    """Runs all calls of AS_GLOO over both backends."""
     ours, gloo = dist.new_group(backend="lockstep"), dist.new_group(backend="gloo")
     for case in AS_GLOO:
         check_equal(case.__name__, case(ours, rank, world), case(gloo, rank, world))
@@ -214,7 +214,7 @@ def with_gloo(rank, world):
 
 
 def by_definition(rank, world):
-    """What Gloo lacks, or has wrong."""
+    """Calls that Gloo lacks, or whose results are wrong over Gloo."""
     everybody = range(world)
     total = sum(numbers(r) for r in everybody)
     check_equal("average", all_reduce(None, rank, world, op=Op.AVG), [total * (1 / world)])
@@ -284,7 +284,7 @@ def objects(rank, world):
 
 
 def groups_at_once(rank, world):
-    """Overlapping groups, whose operations are waited for in another order on each rank."""
+    """Ranks of overlapping groups wait for their operations in different orders."""
     pairs = [(0, 1), (1, 2), (0, 2)]
     groups = [dist.new_group(pair) for pair in pairs]
     for _ in range(20):

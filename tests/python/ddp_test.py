@@ -1,4 +1,4 @@
-"""DistributedDataParallel as a user writes it gives the weights that it gives on Gloo."""
+"""Checks that a user's DistributedDataParallel ends with the same weights over our backend and over Gloo."""
 from support import *
 
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ class SmallNet(nn.Module):
 
 
 class SparseNet(nn.Module):
-    """An embedding whose gradient is sparse, with other rows on each rank."""
+    """An embedding whose gradient is sparse and has different rows on each rank."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What goes wrong is an exception of one line that says what, on every rank, soon."""
+"""Checks that each failure soon becomes an exception on every rank, whose single line says what failed."""
 from support import *
 
 import signal
@@ -33,7 +33,7 @@ def desynchronised(rank, world):
 
 
 def late(rank, world, how):
-    """Rank 1 does not come before rank 0 has given up."""
+    """Rank 1 joins only after rank 0 has given up."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         store.wait(["given up"])
@@ -47,7 +47,7 @@ def late(rank, world, how):
 
 
 def own_deadline(rank, world):
-    """A wait with a deadline of its own fails alone; the operation goes on."""
+    """A wait with its own deadline fails, and the operation continues."""
     store = dist.distributed_c10d._get_default_store()
     tensor = torch.ones(4)
     if rank == 1:
@@ -62,7 +62,10 @@ def own_deadline(rank, world):
 
 
 def monitored(rank, world, wait_all_ranks):
-    """Rank 1 comes once, and not again. PyTorch's own function is for Gloo alone; the group's is for all."""
+    """Rank 1 calls only the first barrier.
+
+    dist.monitored_barrier() supports Gloo alone, but the group's own method supports every backend.
+    """
     group = dist.group.WORLD
     store = dist.distributed_c10d._get_default_store()
     group.monitored_barrier(datetime.timedelta(seconds=20), wait_all_ranks)
@@ -79,7 +82,7 @@ def monitored(rank, world, wait_all_ranks):
 
 
 def monitored_over_gloo(rank, world, meeting):
-    """Gloo carries fewer tags than shared memory. Only a TCPStore tells the way between hosts.
+    """Gloo supports fewer tags than shared memory. Between hosts the store must be a TCPStore.
 
     Rank 0 hosts it: a store's thread in the process that forks the ranks may hold a lock of the C library
     at that moment, and a child would wait for it for ever.
@@ -100,7 +103,7 @@ def monitored_over_gloo(rank, world, meeting):
 
 
 def monitored_while_one_dies(rank, world):
-    """Rank 1 is only late: the error says that rank 2 has died."""
+    """Rank 1 is late but alive; the error must say that rank 2 has died."""
     group = dist.group.WORLD
     store = dist.distributed_c10d._get_default_store()
     group.monitored_barrier(datetime.timedelta(seconds=20))

@@ -1,4 +1,4 @@
-"""Works and futures: whoever waits, and in whatever way, the operation completes."""
+"""Checks that an operation completes whichever thread waits for its work or its future."""
 from support import *
 
 import subprocess
@@ -7,7 +7,7 @@ import lockstep_c10d
 
 
 def started_by_all(rank):
-    """For tests in which rank 1 comes late: tells it that rank 0 has started (0), or waits for that (1)."""
+    """Makes rank 1 late: rank 0 reports that it has started its operation, and rank 1 waits for that report."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         store.set("started", "1")
@@ -16,7 +16,7 @@ def started_by_all(rank):
 
 
 def nobody_waits(rank, world):
-    """The future completes though no thread of ours waits for anything in the group."""
+    """The future completes although no thread of this process waits for an operation of the group."""
     tensor = torch.full((1000,), 1.0)
     if rank == 1:
         started_by_all(rank)
@@ -31,7 +31,7 @@ def nobody_waits(rank, world):
 
 
 def callbacks(rank, world):
-    """Callbacks run Python, in whichever thread completes the future, while others hold Python's lock."""
+    """Callbacks run Python code in the thread that completes the future, while other threads hold Python's lock."""
     seen = []
     futures = []
     if rank == 1:
@@ -77,7 +77,7 @@ def in_another_order(rank, world):
 
 
 def messages_and_collectives(rank, world):
-    """A message that comes last is waited for first, by its future."""
+    """The future of the message that arrives last is waited for first."""
     received = torch.zeros(4)
     if rank == 0:
         message = dist.irecv(received, src=1).get_future()
@@ -93,7 +93,7 @@ def messages_and_collectives(rank, world):
 
 
 def collectives_and_messages(rank, world):
-    """A thread that waits for a collective does not hold up a message that comes before it."""
+    """A thread that waits for a collective does not delay a message that arrives earlier."""
     if rank == 0:
         collective = dist.all_reduce(torch.ones(4), async_op=True).get_future()
         started_by_all(rank)
@@ -109,7 +109,7 @@ def collectives_and_messages(rank, world):
 
 
 def wait_after_future(rank, world):
-    """Both ways on one work."""
+    """Waits for one operation through its work and through its future."""
     for _ in range(100):
         tensor = torch.ones(10)
         work = dist.all_reduce(tensor, async_op=True)
@@ -190,7 +190,7 @@ class Futures(Ranks):
         self.run_ranks(wait_after_future, 2)
 
     def run_scripts(self, script, name, *arguments):
-        """Starts the program on two ranks, each a process of its own, which must end well."""
+        """Runs the program as two ranks, each in its own process. Both must exit with status 0."""
         command = [sys.executable, "-c", script, str(pathlib.Path(lockstep_c10d.__file__).parents[1])]
         ranks = [subprocess.Popen([*command, *arguments, f"file://{self.folder}/{name}", str(rank)],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]

@@ -1,4 +1,4 @@
-"""What the tests of the Python package share: ranks as forked processes of one test.
+"""Shared by the tests of the Python package: runs the ranks of a test as forked processes.
 
 Usage: NAME_test.py FOLDER_OF_THE_PACKAGE [unittest's arguments]
 """
@@ -59,7 +59,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(left, set(), "left in /dev/shm")
 
     def start(self, function, world, *arguments, backend="lockstep", timeout=30):
-        """Forks the ranks: [(process, pipe)]. Without a backend `function` makes the group itself."""
+        """Forks the ranks and returns [(process, pipe)]. Without a backend, `function` must make the group itself."""
         handle, name = tempfile.mkstemp(dir=self.folder)
         os.close(handle)
         os.unlink(name)  # the store creates the file itself
@@ -76,7 +76,7 @@ class Ranks(unittest.TestCase):
         return ranks
 
     def result(self, rank, seconds=60):
-        """What `function` returned in this process; AssertionError with its traceback where it raised."""
+        """Returns what `function` returned in the process. If it raised, raises an AssertionError with its traceback."""
         process, pipe = rank
         if not pipe.poll(seconds):
             raise AssertionError(f"a rank has not ended after {seconds} s")
@@ -90,7 +90,7 @@ class Ranks(unittest.TestCase):
         return value
 
     def run_ranks(self, function, world, *arguments, **options):
-        """Runs `function(rank, world, *arguments)` on all ranks; returns what each returned."""
+        """Runs `function(rank, world, *arguments)` on all ranks and returns the list of their results."""
         ranks = self.start(function, world, *arguments, **options)
         results = [self.result(rank) for rank in ranks]
         for process, _ in ranks:
@@ -109,7 +109,7 @@ class Ranks(unittest.TestCase):
 
 @contextlib.contextmanager
 def raises(kind, *texts):
-    """Expects an error of this type, of one line that contains all texts. For ranks, which have no TestCase."""
+    """Expects an error of this type with a one-line message that contains all texts. For ranks, which have no TestCase."""
     try:
         yield
     except kind as error:

@@ -1,4 +1,4 @@
-"""The real torchrun starts all ranks again when one fails, and the next attempt trains."""
+"""Checks under torchrun that all ranks are restarted when one fails, and that the next attempt trains."""
 from support import *
 
 import subprocess

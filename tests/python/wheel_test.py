@@ -1,4 +1,4 @@
-"""PyTorch's own tests of torch.distributed, from the installed wheel, with our backend in Gloo's place.
+"""Runs PyTorch's own tests of torch.distributed from the installed wheel, with our backend in place of Gloo.
 
 Usage: wheel_test.py FOLDER_OF_THE_PACKAGE WORLD_SIZE [--gloo] [--all] [-v] [TEST...]
 
@@ -24,7 +24,7 @@ DIFFERENCES = {
 
 
 class Renamed:
-    """A profiler's event under the name that a test on Gloo expects."""
+    """A profiler's event, renamed as a test for Gloo expects it."""
 
     def __init__(self, event, name):
         self.event, self.name = event, name
@@ -45,7 +45,7 @@ def parsed():
 
 
 def put_in_gloos_place(package, distributed_test):
-    """PyTorch makes our backend wherever it would make Gloo's; the profiler's events have our name."""
+    """Makes PyTorch create our backend wherever it would create Gloo's. Profiler events then have our backend's name."""
     sys.path.insert(0, package)
     import lockstep_c10d
     from torch._C._distributed_c10d import Backend, Logger

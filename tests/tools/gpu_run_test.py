@@ -139,7 +139,7 @@ class TestPrograms(Folder):
         tests = self.run_all(hangs, self.program("last"), seconds=16)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(tests["hangs", "Suite.Passes"].result, "hung")
-        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the hanging program left it half of the time
+        self.assertEqual(tests["last", "Suite.Passes"].result, "passed")  # the program that hangs left it half of the time
 
     def test_what_a_test_leaves_of_its_line_hides_no_result(self):
         output = ("[ RUN      ] Suite.Passes\nhalf a line[ RUN      ] Suite.Skips\nand halfSuite.Skips was killed by signal 9\n"

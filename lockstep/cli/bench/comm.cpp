@@ -19,9 +19,9 @@ namespace {
 
 void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
-      .add_option("--collective", to.collective,
-                  "Collectives to time: " + join(bench_call_names()) +
-                      ", several with commas, or all")
+      .add_option(
+          "--collective", to.collective,
+          "Collectives to time: " + join(bench_call_names()) + ", several with commas, or all")
       ->capture_default_str();
   command
       .add_option(

@@ -29,6 +29,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/core/trace/chrome_trace.h>
 #include <lockstep/core/trace/span_recorder.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
@@ -263,14 +264,15 @@ void add_bench_loader_command(CLI::App& bench) {
   const auto to = std::make_shared<BenchLoaderArguments>();
   command
       ->add_option("--dataset", to->dataset,
-                   "Data to load: mnist, cifar10, cifar100, a folder with a subfolder of images "
-                   "for each class, or a file made by `lockstep data pack`")
+                   "Data to load: " + join(known_data_names()) +
+                       ", a folder with a subfolder of images for each class, or a file made by "
+                       "`lockstep data pack`")
       ->capture_default_str();
   command->add_option(
       "--operators", to->operators,
       "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
       "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
-      "recipe crop-flip for cifar100 and random-resized-crop for other data");
+      "recipe crop-flip for a known data set and random-resized-crop for other data");
   command
       ->add_option("--size", to->size,
                    "Side of the cropped images, in pixels (random-resized-crop only)")

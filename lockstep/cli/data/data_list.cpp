@@ -1,4 +1,5 @@
 // lockstep data list
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -52,9 +53,11 @@ std::string text_of(const FoundData& found) {
 
 void list_data(const std::string& json_file) {
   auto json = nlohmann::ordered_json::array();
+  std::size_t longest = 0;
+  for (const std::string& name : known_data_names()) longest = std::max(longest, name.size());
   for (const std::string& name : known_data_names()) {
     const FoundData found = find(name);
-    std::cout << name << std::string(10 - name.size(), ' ') << text_of(found) << '\n';
+    std::cout << name << std::string(longest + 2 - name.size(), ' ') << text_of(found) << '\n';
     const auto cache = cache_of(name);
     json.push_back({{"name", name}, {"present", found.folder.has_value()}});
     json.back()["folder"] = found.folder ? nlohmann::ordered_json(*found.folder) : nullptr;

@@ -23,6 +23,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/data/augment/operator_name.h>
+#include <lockstep/data/files/data_source.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 
@@ -109,8 +110,9 @@ void add_number(CLI::App& command, const char* name, Value& to, const char* help
 void add_data_options(CLI::App& command, PreviewArguments& to) {
   command
       .add_option("SOURCE", to.choice.source,
-                  "Data to show: mnist, cifar10, cifar100, a folder with a subfolder of images for "
-                  "each class, or a file made by `lockstep data pack`")
+                  "Data to show: " + join(known_data_names()) +
+                      ", a folder with a subfolder of images for each class, or a file made by "
+                      "`lockstep data pack`")
       ->required();
   command.add_option("--out", to.out, "PNG file to write (its folder must exist)")
       ->required()
@@ -119,7 +121,7 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
       "--operators", to.choice.operators,
       "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
       "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
-      "recipe crop-flip for cifar100 and random-resized-crop for other data");
+      "recipe crop-flip for a known data set and random-resized-crop for other data");
   add_number(command, "--size", to.choice.size,
              "Side of the cropped images, in pixels (random-resized-crop only)");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");

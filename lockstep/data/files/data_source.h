@@ -18,7 +18,7 @@ struct LOCKSTEP_API DataRequest {
   DownloadProgress progress{};  ///< may be empty
 };
 
-/// The data sets that can be found and downloaded: mnist, cifar10, cifar100.
+/// The data sets that can be found and downloaded, such as mnist.
 LOCKSTEP_API const std::vector<std::string>& known_data_names();
 
 /// The folder that holds the data set's files: `directory`, else $LOCKSTEP_DATA, else the user's

@@ -6,16 +6,13 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
+#include <lockstep/data/augment/operator_name.h>
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kFloat16 = 8;  // DALIDataType
 constexpr float kByte = 255;
-
-[[noreturn]] void refuse(const char* what) {
-  throw ConfigError(str("Loader: the dali engine cannot execute ", what, "; use --loader native"));
-}
 
 std::vector<float> filled(float value) { return {value}; }
 
@@ -93,10 +90,11 @@ class DaliPlanCompiler {
       add_erase(late.erasing, std::move(values));
     }
   }
-  void operator()(const RandomRotation&) { refuse("RandomRotation"); }
-  void operator()(const ColorJitter&) { refuse("ColorJitter"); }
-  void operator()(const Grayscale&) { refuse("Grayscale"); }
-  void operator()(const RandomGrayscale&) { refuse("RandomGrayscale"); }
+  template <class Other>
+  void operator()(const Other& other) {
+    throw ConfigError(str("Loader: the dali engine cannot execute ", operator_name(other),
+                          "; use --loader native"));
+  }
 
  private:
   using Arguments = std::vector<std::pair<std::string, DaliValue>>;

@@ -1,11 +1,13 @@
 #include <array>
 #include <optional>
 
+#include <lockstep/core/error.h>
 #include <lockstep/core/philox.h>
 #include <lockstep/data/augment/axis.h>
 #include <lockstep/data/augment/check_augmentation.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/dali/plan.h>
+#include <lockstep/data/augment/operator_name.h>
 
 namespace lockstep {
 namespace {
@@ -41,7 +43,9 @@ class Window {
     if (choose(flip, random_)) rows_.flip();
   }
   template <class Other>
-  void operator()(const Other&) {}
+  void operator()(const Other& other) {
+    throw InternalError(str("dali plan: ", operator_name(other), " does not change the geometry"));
+  }
 
   std::array<std::int32_t, 2> start() const { return {first(rows_), first(columns_)}; }
   std::array<std::int32_t, 2> shape() const {
