@@ -1,11 +1,13 @@
 // What a transport can do and how, for code that chooses between ways to use it.
 #pragma once
 
+#include <lockstep/core/export.h>
+
 namespace lockstep {
 
 /// The defaults are those of a transport that works in host memory and has threads of its own. What
 /// depends on a call or on a group's device is a function of Backend or ProcessGroup.
-struct BackendTraits {
+struct LOCKSTEP_API BackendTraits {
   enum class Memory {
     kAny,     ///< a group of one: any device
     kHost,    ///< CPU; tensors on a device are copied through pinned memory

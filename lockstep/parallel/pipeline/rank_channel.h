@@ -90,8 +90,8 @@ class RankChannel final : public MessageChannel {
   std::thread writer_;  // over shared memory; started by the first message that does not fit
 };
 
-/// The backend of the separate group that carries messages between the ranks of a group whose backend
-/// has these traits; empty if that group carries them itself.
+/// The backend of the separate group that carries messages between the ranks of a group whose
+/// backend has these traits; empty if that group carries them itself.
 std::optional<std::string> message_backend(const BackendTraits& traits);
 
 }  // namespace lockstep::pipeline
