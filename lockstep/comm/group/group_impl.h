@@ -57,6 +57,8 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   /// requested backend. `color` distinguishes groups that are made at the same time.
   ProcessGroup make_child(const std::string& name, const std::vector<int>& members, int color,
                           const std::optional<std::string>& wanted = std::nullopt);
+  Membership membership_of_child(const std::string& name, const std::vector<int>& members,
+                                 int color, const std::optional<std::string>& wanted);
   /// Whether all ranks of this group must take part when a group that asks for `wanted` is made,
   /// because its communicator may be split from this group's.
   bool splits(const std::optional<std::string>& wanted) const;

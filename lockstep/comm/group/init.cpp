@@ -54,6 +54,39 @@ class Claim {
   bool joined_ = false;
 };
 
+// Meets the other ranks, unless there are none.
+Membership membership_of(const WorkerEnvironment& environment, const ProcessGroupOptions& options) {
+  const int size = environment.world_size;
+  const PeerInfo own = own_peer_info(options, environment.rank, "world");
+  std::vector<PeerInfo> peers = {own};
+  std::optional<Meeting> meeting;
+  if (size > 1) {
+    require_open_files(kOpenFiles + kOpenFilesPerRank * size,
+                       lockstep::str("init_process_group: a group of ", size, " ranks"));
+    meeting = rendezvous(environment, options.timeout, host_timeout(options));
+    peers = exchange_peer_infos(meeting->exchange, own);
+    tell_of_shared_devices(peers, environment.rank);
+  }
+  std::vector<int> world_ranks(static_cast<std::size_t>(size));
+  std::iota(world_ranks.begin(), world_ranks.end(), 0);
+  ProcessGroupOptions of_job = options;
+  of_job.flight_recorder_directory =
+      flight_recorder_directory(options.flight_recorder_directory, job_name(peers));
+  return {.name = own.label,
+          .rank = environment.rank,
+          .size = size,
+          .local_rank = environment.local_rank,
+          .local_size = environment.local_world_size,
+          .world_ranks = std::move(world_ranks),
+          .peers = std::move(peers),
+          .exchange = meeting ? std::optional(std::move(meeting->exchange)) : std::nullopt,
+          .own_address = meeting ? std::move(meeting->own_address) : "",
+          .foreign_store = environment.agent_store,
+          .options = std::move(of_job),
+          .progress = std::make_shared<Progress>(),
+          .recorder = std::make_shared<FlightRecorder>(environment.rank, size)};
+}
+
 }  // namespace
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
@@ -61,34 +94,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
-  const PeerInfo own = own_peer_info(options, environment.rank, "world");
-  Membership membership{.name = own.label,
-                        .rank = environment.rank,
-                        .size = environment.world_size,
-                        .local_rank = environment.local_rank,
-                        .local_size = environment.local_world_size,
-                        .peers = {own},
-                        .options = options,
-                        .progress = std::make_shared<Progress>()};
-  membership.world_ranks.resize(static_cast<std::size_t>(environment.world_size));
-  std::iota(membership.world_ranks.begin(), membership.world_ranks.end(), 0);
-  membership.recorder = std::make_shared<FlightRecorder>(environment.rank, environment.world_size);
-  membership.foreign_store = environment.agent_store;
   std::optional<Claim> claim;
   if (!options.environment) claim.emplace(environment);
-  if (environment.world_size > 1) {
-    require_open_files(
-        kOpenFiles + kOpenFilesPerRank * environment.world_size,
-        lockstep::str("init_process_group: a group of ", environment.world_size, " ranks"));
-    Meeting meeting = rendezvous(environment, options.timeout, host_timeout(options));
-    membership.exchange = std::move(meeting.exchange);
-    membership.own_address = std::move(meeting.own_address);
-    membership.peers = exchange_peer_infos(*membership.exchange, own);
-    tell_of_shared_devices(membership.peers, environment.rank);
-  }
-  membership.options.flight_recorder_directory =
-      flight_recorder_directory(options.flight_recorder_directory, job_name(membership.peers));
-  ProcessGroup group = connect(std::move(membership));
+  ProcessGroup group = connect(membership_of(environment, options));
   if (claim) claim->joined();
   return group;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <lockstep/core/error.h>
+
 namespace lockstep {
 
 std::vector<int> Membership::named(const std::vector<int>& members) const {
@@ -10,13 +12,13 @@ std::vector<int> Membership::named(const std::vector<int>& members) const {
   return names;
 }
 
-void Membership::find_local_place() {
+LocalPlace local_place(const std::vector<PeerInfo>& peers, int rank) {
   for (const auto& host : ranks_by_host(peers)) {
     const auto place = std::find(host.begin(), host.end(), rank);
     if (place == host.end()) continue;
-    local_rank = static_cast<int>(place - host.begin());
-    local_size = static_cast<int>(host.size());
+    return {static_cast<int>(place - host.begin()), static_cast<int>(host.size())};
   }
+  throw InternalError(lockstep::str("rank ", rank, " is on no host"));
 }
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+/// Made by one function for each origin of a group: init_process_group() (init.cpp), join_store()
+/// (join_store.cpp), and another group (subgroups.cpp).
 struct Membership {
   std::string name;  ///< "world", "world/3.0": equal on all members, unique to this group
   int rank = 0;
@@ -42,8 +44,13 @@ struct Membership {
   int world_rank() const { return world_ranks[static_cast<std::size_t>(rank)]; }
   /// The ranks of these members in the first group.
   std::vector<int> named(const std::vector<int>& members) const;
-  /// Sets local_rank and local_size from the peers.
-  void find_local_place();
 };
+
+/// A rank's number among the members on its host, and their count.
+struct LocalPlace {
+  int rank = 0;
+  int size = 1;
+};
+LocalPlace local_place(const std::vector<PeerInfo>& peers, int rank);
 
 }  // namespace lockstep

@@ -23,44 +23,54 @@ bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const 
          !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
 }
 
+Membership ProcessGroup::Impl::membership_of_child(const std::string& name,
+                                                   const std::vector<int>& members, int color,
+                                                   const std::optional<std::string>& wanted) {
+  const auto own = std::find(members.begin(), members.end(), membership.rank);
+  const int rank = static_cast<int>(own - members.begin());
+  const int size = static_cast<int>(members.size());
+  const std::vector<int> world_ranks = membership.named(members);
+  std::vector<PeerInfo> peers;
+  for (const int member : members) {
+    peers.push_back(membership.peers[static_cast<std::size_t>(member)]);
+  }
+  ProcessGroupOptions options = membership.options;
+  if (wanted) {
+    options.backend = *wanted;
+  } else if (options.backend == "hierarchical") {
+    options.backend = "auto";  // its members may share a host, or each have its own
+  }
+  std::optional<TextExchange> exchange;
+  if (size > 1) {
+    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
+                                                        membership.exchange->store_pointer());
+    exchange.emplace(std::move(store), rank, size, options.timeout, world_ranks);
+  }
+  const LocalPlace local = local_place(peers, rank);
+  const bool from_parent = splits(wanted) && becomes_nccl(options.backend, peers);
+  return {.name = membership.name + "/" + name,
+          .rank = rank,
+          .size = size,
+          .local_rank = local.rank,
+          .local_size = local.size,
+          .world_ranks = world_ranks,
+          .peers = std::move(peers),
+          .exchange = std::move(exchange),
+          .own_address = membership.own_address,
+          .foreign_store = membership.foreign_store,
+          .options = std::move(options),
+          .progress = membership.progress,
+          .recorder = membership.recorder,
+          .parent = from_parent ? backend : nullptr,
+          .color = color,
+          .check = [parent = backend] { parent->throw_if_ended(); }};
+}
+
 ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
                                             const std::vector<int>& members, int color,
                                             const std::optional<std::string>& wanted) {
-  Membership child;
-  child.name = membership.name + "/" + name;
-  child.rank = static_cast<int>(std::find(members.begin(), members.end(), membership.rank) -
-                                members.begin());
-  child.size = static_cast<int>(members.size());
-  child.world_ranks = membership.named(members);
-  for (const int member : members) {
-    child.peers.push_back(membership.peers[static_cast<std::size_t>(member)]);
-  }
-  child.find_local_place();
-  child.own_address = membership.own_address;
-  child.foreign_store = membership.foreign_store;
-  child.options = membership.options;
-  if (wanted) {
-    child.options.backend = *wanted;
-  } else if (child.options.backend == "hierarchical") {
-    child.options.backend = "auto";  // its members may share a host, or each have its own
-  }
-  child.progress = membership.progress;
-  child.recorder = membership.recorder;
-  child.check = [parent = backend] { parent->throw_if_ended(); };
-  if (splits(wanted)) {
-    if (becomes_nccl(child.options.backend, child.peers)) {
-      child.parent = backend;
-      child.color = color;
-    } else {
-      nccl::leave_split(*backend, membership.options.device);
-    }
-  }
-  if (child.size > 1) {
-    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
-                                                        membership.exchange->store_pointer());
-    child.exchange.emplace(std::move(store), child.rank, child.size, child.options.timeout,
-                           child.world_ranks);
-  }
+  Membership child = membership_of_child(name, members, color, wanted);
+  if (splits(wanted) && !child.parent) nccl::leave_split(*backend, membership.options.device);
   return connect(std::move(child));
 }
 
