@@ -1,10 +1,10 @@
-# What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the
-# public headers, the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
-# rooms. A user's project needs find_package(lockstep) and this prefix and LibTorch's in CMAKE_PREFIX_PATH; one without CMake
-# asks pkg-config.
+# What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the public headers,
+# the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the rooms. A user's
+# project needs find_package(lockstep), with this prefix and LibTorch's in CMAKE_PREFIX_PATH. A project without CMake uses
+# pkg-config.
 #
-# What differs between the two kinds is in the components `static` and `shared`. The one that was not chosen is installed
-# only by its name, as a test does.
+# The files that differ between the two kinds are in the components `static` and `shared`. `cmake --install` leaves out the
+# kind that was not chosen, unless its component is named, as a test does.
 include(CMakePackageConfigHelpers)
 set(_static_component COMPONENT static)
 set(_shared_component COMPONENT shared)
@@ -31,7 +31,7 @@ install(CODE "set(SOURCE_DIR [==[${PROJECT_SOURCE_DIR}]==])\nset(INCLUDE_DIR [==
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 
 set(LOCKSTEP_LIBTORCH_LINK ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
-# Programs link what the static libraries need.
+# A program that links the static libraries must also link the libraries that these need.
 set(LOCKSTEP_FIND_STATIC "find_dependency(Threads)\nfind_dependency(OpenSSL COMPONENTS Crypto)")
 set(LOCKSTEP_FIND_SHARED "")
 foreach(_kind Static Shared)

@@ -18,8 +18,8 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/package_paths.cmake ${PROJECT_BINARY_DI
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# dpkg-shlibdeps finds the libraries that the program and the shared library load. Those that programs of users link to
-# if ours are static are in packages for development.
+# dpkg-shlibdeps finds the libraries that the program and the shared library load. With our static libraries, a user's
+# program also links to libraries from the development packages below.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${LOCKSTEP_TORCH_LIBRARY_DIR})
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++")

@@ -1,8 +1,8 @@
 # lockstep.pc, for projects without CMake: g++ -std=c++20 main.cpp $(pkg-config --cflags --libs lockstep)
 #
-# The rooms are static libraries, listed with those that use others first; behind them come LibTorch and what else the
-# rooms are linked to. With the shared library come only it and LibTorch. The file finds its own prefix, while LibTorch
-# stays where it was when Lockstep was built.
+# The rooms are static libraries. Each is listed before those that it uses; LibTorch and the other libraries that the rooms
+# need follow. With LOCKSTEP_SHARED, only the shared library and LibTorch are listed. The file finds its own prefix, and
+# expects LibTorch where it was when Lockstep was built.
 set(_rooms_libs "")
 set(_other_libs "")
 foreach(room ${_installed_rooms})
@@ -40,7 +40,7 @@ cmake_path(GET LOCKSTEP_TORCH_LIBRARY_DIR PARENT_PATH LOCKSTEP_PC_TORCH_ROOT)
 set(_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH LOCKSTEP_PC_PREFIX /prefix/${_pc_dir} /prefix)
 string(REGEX REPLACE "/$" "" LOCKSTEP_PC_PREFIX "${LOCKSTEP_PC_PREFIX}")
-# The run path leads to the modules, or to the shared library, which finds them by itself.
+# The run path leads to the modules (static) or to the shared library, which finds the modules by itself.
 list(JOIN _rooms_libs " " LOCKSTEP_PC_OURS)
 list(JOIN _other_libs " " LOCKSTEP_PC_OTHERS)
 set(LOCKSTEP_PC_RPATH "\${libdir}/lockstep")

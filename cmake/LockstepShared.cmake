@@ -1,10 +1,10 @@
 # lockstep_shared: the rooms that are installed, as one library liblockstep.so.
 #
 # It is linked from the objects of the static libraries, so that no source is compiled twice. It exports what is marked
-# with LOCKSTEP_API (lockstep/core/export.h): hidden visibility removes our other names, and the version script removes
-# those of static libraries of others and the instances of templates of LibTorch and the standard library.
+# with LOCKSTEP_API (lockstep/core/export.h): hidden visibility removes our other names, and the version script removes the
+# names of third-party static libraries and the instances of templates of LibTorch and the standard library.
 #
-# Built by default where it is installed or tested.
+# It is built by default if it is to be installed or tested.
 get_property(_shared_rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
 list(TRANSFORM _shared_rooms REPLACE ".+" "$<TARGET_OBJECTS:\\0>" OUTPUT_VARIABLE _shared_objects)
 add_library(lockstep_shared SHARED ${_shared_objects})
@@ -28,5 +28,5 @@ target_include_directories(lockstep_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(lockstep_shared INTERFACE cxx_std_20)
 
-# Every object is linked above. The rooms bring what they are linked to, and the kernels, which nvcc compiles.
+# All C++ objects are linked above. The rooms add the libraries that they need, and the kernels that nvcc compiles.
 target_link_libraries(lockstep_shared PRIVATE ${_shared_rooms} PUBLIC ${LOCKSTEP_TORCH_TARGET})

@@ -3,12 +3,12 @@
 
 Usage: check_exports.py [ROOT]     (default: the project that this file belongs to)
 
-A mark is needed by every class, function and variable that a header declares at namespace scope in namespace lockstep,
-where clang-format puts it at the beginning of a line; also by a class without functions, which may get one. Templates,
-inline functions, constants, enumerations, aliases and classes that are only named need none. A header with marks includes
-<lockstep/core/export.h> itself.
+Every class, function and variable that a header declares at namespace scope in namespace lockstep needs a mark, even a
+class without functions, because it may get one later. clang-format puts such a declaration at the beginning of a line,
+which is how this script finds it. Templates, inline functions, constants, enumerations, aliases and forward declarations
+need no mark. A header with marks includes <lockstep/core/export.h> itself.
 
-Only a program that is linked to the shared library would notice that a mark is missing.
+Without this check, a missing mark would be noticed only when a program that needs it is linked to the shared library.
 
 Prints a line for each violation and exits with 1 if there is one.
 """

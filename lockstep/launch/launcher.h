@@ -76,11 +76,11 @@ struct LOCKSTEP_API LaunchResult {
 /// environment variables and ends without running static destructors. On one host rank 0 inherits
 /// the listening socket of the meeting point as LOCKSTEP_LISTEN_FD. All ranks inherit
 /// LOCKSTEP_SECRET, the caller's or a random one, so that no other user of the host can join
-/// (comm/secret.h). Returns when all ranks have ended. When the first rank fails, or SIGINT,
-/// SIGTERM or SIGHUP reaches the caller (which is passed on), the others end within `grace` and 2.5
-/// seconds. Failures that only follow from another rank's failure are not reported. A rank cannot
-/// outlive its launcher, even if SIGKILL ends the launcher. `join_timeout` limits how long ranks
-/// may take to meet.
+/// (comm/rendezvous/secret.h). Returns when all ranks have ended. When the first rank fails, or
+/// SIGINT, SIGTERM or SIGHUP reaches the caller (which passes it on), the others end within `grace`
+/// plus 2.5 seconds. Failures that only follow from another rank's failure are not reported. A rank
+/// cannot outlive its launcher, even if SIGKILL ends the launcher. `join_timeout` limits how long
+/// ranks may take to meet.
 ///
 /// Call from the main thread while no other thread exists: threads do not survive a fork, and an
 /// earlier OpenMP region makes the ranks hang. Throws a ConfigError for invalid options, a busy

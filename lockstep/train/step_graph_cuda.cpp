@@ -95,8 +95,8 @@ class CudaStepGraph final : public StepGraph {
     give_up([&] { pinned->release_pool(pool); });
   }
 
-  // The end of any later capture has this effect. Newer versions of LibTorch (after 2.11) do not
-  // need it.
+  // Captures a small graph, because the end of any later capture makes the generator usable again.
+  // Versions of LibTorch after 2.11 do not need this.
   void release_generator() noexcept {
     give_up([&] {
       const torch::Tensor number = torch::zeros({}, device_);
@@ -113,7 +113,7 @@ class CudaStepGraph final : public StepGraph {
     });
   }
 
-  // LibTorch may have done this part before it failed, and then throws.
+  // LibTorch may have done this part before it failed. To do it again then throws.
   template <class Function>
   static void give_up(const Function& function) noexcept {
     try {

@@ -1,4 +1,4 @@
-// The lists of names in --help: each is the table that the program checks its option against.
+// Each list of names in --help is the table against which the program checks the option.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

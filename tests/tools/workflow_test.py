@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the GitHub workflows with zizmor: their schema, and what would let a pull request harm the project.
+"""Checks the GitHub workflows with zizmor: their schema, and whether a pull request could harm the project.
 
 Usage: workflow_test.py     (skipped unless `tools/bootstrap.sh oracles` has installed zizmor)
 
-No workflow can run here, so that this test is all that notices a misspelt key.
+Workflows run only on GitHub, so before a push only this test notices a misspelt key.
 """
 import pathlib
 import subprocess

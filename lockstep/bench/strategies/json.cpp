@@ -1,4 +1,4 @@
-// The rows of strategy_rows.h as JSON.
+// The rows of bench/strategies/rows.h as JSON.
 #include <lockstep/bench/strategies/rows.h>
 
 #include <lockstep/bench/json_text.h>

@@ -1,4 +1,4 @@
-// The rows of strategy_rows.h as a table.
+// The rows of bench/strategies/rows.h as a table.
 #include <lockstep/bench/strategies/rows.h>
 
 #include <algorithm>

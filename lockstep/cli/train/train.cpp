@@ -158,7 +158,7 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
   command.add_flag(
       "--cuda-graph", to.cuda_graph,
       "Capture a training step in a CUDA graph and replay it for all later steps (GPUs "
-      "with single and ddp only)");
+      "only, with single or ddp)");
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
                    "Use only LibTorch's operations (mnist only; by default, convolution, max-pool "
                    "and ReLU run as one kernel on CPUs)");

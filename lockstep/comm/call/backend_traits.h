@@ -17,19 +17,19 @@ struct LOCKSTEP_API BackendTraits {
 
   /// Operations have ended when their call returns.
   bool completes_at_once = false;
-  /// Operations proceed while no thread of this rank is in a call into a group.
+  /// Operations make progress even while no thread of this rank is inside a call of a group.
   bool progresses_alone = true;
   /// Messages do not wait for messages of this rank to or from other ranks. Without this, neither
   /// the algorithms over messages nor pipelines can use the transport.
   bool messages_overlap = true;
   /// A message takes thousands of times as long as in shared memory, whatever its size.
   bool slow_messages = false;
-  /// all_reduce sends 16-bit floats as float32, and more bytes than all_to_all and all_gather,
-  /// which together average them as well.
+  /// all_reduce sends 16-bit floats as float32. An all_to_all followed by an all_gather averages
+  /// them with fewer bytes.
   bool widens_halves = false;
   /// Memory from allocate() is communicated without a copy.
   bool uses_own_memory = true;
-  /// Groups can be split from a group over it, faster than they would connect.
+  /// A group over this transport can be split, which is faster than to connect new groups.
   bool splits = false;
 };
 

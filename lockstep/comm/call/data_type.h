@@ -24,7 +24,7 @@ enum class DataType : std::uint8_t {
 };
 
 LOCKSTEP_API std::size_t element_size(DataType type);
-LOCKSTEP_API const char* data_type_name(DataType type);  ///< PyTorch's: "float32", "bfloat16", ...
+LOCKSTEP_API const char* data_type_name(DataType type);  ///< PyTorch's name, such as "float32"
 LOCKSTEP_API bool is_floating_point(DataType type);
 
 }  // namespace lockstep

@@ -17,9 +17,9 @@ struct LOCKSTEP_API ProcessGroupOptions {
   /// "auto" selects NCCL if every rank's `device` is a GPU of its own, shared memory if all ranks
   /// are proven to be on one host, "hierarchical" for several hosts if at least one has several
   /// ranks, and otherwise Gloo. "hierarchical" is shared memory inside each host and Gloo between
-  /// the hosts, whatever the ranks' devices are. The other values are "shm", "gloo", "nccl" and
-  /// "hierarchical". A group of one is "single" unless "nccl" is requested, which then runs its
-  /// kernels on that one GPU.
+  /// the hosts, whatever the ranks' devices are. The other values are "shm", "gloo" and "nccl".
+  /// A group of one is "single" unless "nccl" is requested, which then runs its kernels on that one
+  /// GPU.
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait without its own timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);

@@ -24,11 +24,12 @@ struct PeerInfo {
   pid_t process = 0;
 };
 
-/// What this rank tells.
+/// This rank's PeerInfo.
 PeerInfo own_peer_info(const ProcessGroupOptions& options, int world_rank,
                        const std::string& label);
 
-/// Collective. What each rank tells, in rank order. Throws ConfigError if the requests differ.
+/// Collective. Returns the PeerInfo of every rank, in rank order. Throws ConfigError if the
+/// requests differ.
 std::vector<PeerInfo> exchange_peer_infos(TextExchange& exchange, const PeerInfo& own);
 
 /// "20261122T011201Z-4711": the UTC time at which rank 0 joined, and its process id. Unique among

@@ -16,10 +16,10 @@ namespace lockstep {
 
 /// Writes one file. Each rank's times are shifted by its ClockOffset, which the file states under
 /// "otherData". The span of a collective is divided at the time when the last rank begins it:
-/// before that time the rank waits for that rank (category "arrival"), after it data travel. A flow
-/// leads from the last rank's span to the span of every other rank. The span of a received message
-/// is divided at the time when the sender's span begins, and the flow leads from the sender. Throws
-/// a DataError if the file cannot be written.
+/// before that time the rank waits for the last one (category "arrival"); after it, data are sent.
+/// A flow leads from the last rank's span to the span of every other rank. The span of a received
+/// message is divided at the time when the sender's span begins, and the flow leads from the
+/// sender. Throws a DataError if the file cannot be written.
 LOCKSTEP_API void write_chrome_trace(const std::filesystem::path& path,
                                      const std::vector<RankTrace>& ranks);
 

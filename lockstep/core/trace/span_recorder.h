@@ -27,8 +27,8 @@ extern LOCKSTEP_API std::atomic<bool> is_recording;
 
 inline bool is_recording() { return trace_internal::is_recording.load(std::memory_order_relaxed); }
 
-/// Discards the previous recording and starts a new one. Thread-safe, as all functions of this
-/// file.
+/// Discards the previous recording and starts a new one. Thread-safe, as are all functions of
+/// this file.
 LOCKSTEP_API void start_recording(std::size_t spans_per_thread = 8192);
 
 /// Ends the recording. Returns the spans that end after `from`, with one track per thread, the

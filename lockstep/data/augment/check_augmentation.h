@@ -14,7 +14,7 @@ namespace lockstep {
 /// invalid: see AugmentationPlan.
 ImageShape check_augmentation(const Augmentation& operators, const ImageShape& input);
 
-/// ConfigError, as check_augmentation() throws it, when the crop is larger than an image.
+/// Throws the ConfigError of check_augmentation() if the crop is larger than an image.
 void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width);
 
 /// Throws a DataError if image number `sample` does not have the shape that its data set declares,

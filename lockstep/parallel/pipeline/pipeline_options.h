@@ -26,7 +26,7 @@ using PipelineLoss =
 using ReduceStage = std::function<void(int stage, const Tensors& parameters)>;
 
 /// PyTorch's names are ScheduleGPipe, Schedule1F1B, ScheduleInterleaved1F1B, ScheduleZBVZeroBubble.
-/// See pipeline/schedules.h for what each schedule does and costs.
+/// See pipeline/schedule/schedules.h for what each schedule does and costs.
 enum class Schedule { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV };
 
 /// "gpipe", "1f1b", "interleaved", "zb-h1" or "zbv".

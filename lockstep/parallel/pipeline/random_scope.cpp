@@ -13,8 +13,8 @@
 namespace lockstep::pipeline {
 namespace {
 
-// A separate mutex, because every operation that draws takes the generator's own. Two names of one
-// device would be two turns.
+// A separate mutex, because every operation that draws locks the generator's own. The index is
+// required because two names of one device, such as "cuda" and "cuda:0", would get two mutexes.
 std::mutex& turn_of(torch::Device device) {
   LOCKSTEP_CHECK(device.is_cpu() || device.has_index(), device, ": the device has no index");
   static std::mutex mutex;

@@ -102,9 +102,9 @@ class LOCKSTEP_API Strategy {
   /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
   /// without a graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
-  /// Where step() does not wait for its devices' timings: waits for them and separates exposed
+  /// If step() does not wait for its devices' timings, waits for them and separates exposed
   /// communication from the rest of backward in `phases`, to which all step() calls since the last
-  /// call have added.
+  /// settle_phases() have added.
   virtual void settle_phases(PhaseSeconds& /*phases*/) {}
 
   /// Calls train(on) of the replicas or stages made from the task's module. The caller has set the

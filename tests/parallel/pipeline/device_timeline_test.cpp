@@ -22,7 +22,7 @@ using pipeline::Timeline;
 class DeviceTimeline : public testing::Test {
  protected:
   DeviceTimeline() { far_device::install(); }
-  // On the simulated device's first two devices, or with the first stage on a CPU.
+  // The second stage is on a simulated device; `first` is the device of the first stage.
   static Pipeline two_stages(torch::Device first) {
     return Pipeline(
         {pipeline::StageModule(torch::nn::Sequential(torch::nn::Linear(6, 5), torch::nn::Tanh())),
@@ -36,7 +36,7 @@ class DeviceTimeline : public testing::Test {
   }
 };
 
-// Nothing takes negative time or as long as the host's clock has run.
+// Times count from the step's first action, and no action takes negative time.
 void expect_plausible(const Timeline& timeline) {
   double begin = timeline.end;
   for (const auto& worker : timeline.workers) {
@@ -64,7 +64,7 @@ TEST_F(DeviceTimeline, IsThatOfTheDevicesInWhichTheStepRan) {
     const c10::StreamGuard second(far_device::new_stream(1));
     step(pipe);
   }
-  // The caller's streams are now others than the step's.
+  // The caller's current streams are no longer those in which the step ran.
   expect_plausible(pipe.timeline());
   for (const auto& worker : pipe.timeline().workers) expect_whole_milliseconds(worker);
 }

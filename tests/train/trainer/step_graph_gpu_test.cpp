@@ -150,8 +150,8 @@ TEST(StepGraphOnGpu, ReplaysOptimizersSteps) {
   }
 }
 
-// Whether LibTorch's allocator hands out again what another stream has used. While it considers a
-// capture under way, it keeps such memory.
+// Whether LibTorch's allocator reuses freed memory that another stream has used. It does
+// not while it considers a capture under way.
 bool reuses_memory_of_streams() {
   constexpr std::int64_t kFloats = 100'000'000;  // the allocator has no other block of this size
   const c10::impl::VirtualGuardImpl impl(kGpu.type());

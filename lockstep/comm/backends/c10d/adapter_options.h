@@ -21,7 +21,7 @@ struct AdapterOptions {
   std::function<void()> forget_keys{};
   std::string own_address{};  ///< as in WatchdogOptions
   /// As in WatchdogOptions. With a library that has no connection whose state could be queried, a
-  /// peer that has been silent for this time counts as dead. Zero: peers are waited for.
+  /// peer that has been silent for this time counts as dead. Zero: no peer ever does.
   std::chrono::milliseconds host_timeout{0};
 };
 

@@ -55,7 +55,7 @@ std::shared_ptr<Work> C10dBackend::start(const Collective& call) {
     case CallKind::kRecv:
       break;
   }
-  throw InternalError(lockstep::str(call_name(kind), " is no collective"));
+  throw InternalError(lockstep::str(call_name(kind), " is not a collective"));
 }
 
 torch::Tensor C10dBackend::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
@@ -77,7 +77,7 @@ torch::Tensor C10dBackend::library_memory(at::IntArrayRef shape,
     const auto count = c10::multiply_integers(shape);
     return context_.library().allocateTensor(count, options).zero_().view(shape);
   } catch (const std::exception& error) {
-    log_info("allocate: ", name(), " gives no memory of its own (", first_line(error),
+    log_info("allocate: ", name(), " cannot allocate memory of its own (", first_line(error),
              "); using plain memory, which it copies");
     return {};
   }

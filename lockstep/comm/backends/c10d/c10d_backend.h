@@ -16,8 +16,8 @@
 
 namespace lockstep::c10d_adapter {
 
-/// What the libraries have in common: the collectives. A derived class, in its library's folder,
-/// turns their operations into Works and sends messages.
+/// The collectives, which the libraries have in common. A derived class, in its library's folder,
+/// turns the library's operations into Works and sends messages.
 class C10dBackend : public Backend {
  public:
   const std::string& name() const final { return context_.name(); }

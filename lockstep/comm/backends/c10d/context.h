@@ -75,11 +75,11 @@ class Context {
   void abort(const std::string& reason, bool late = false);
 
  protected:
-  /// `name` is the backend's.
+  /// `name` is the backend's name.
   Context(std::string name, c10::intrusive_ptr<c10d::Backend> backend,
           c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
 
-  /// What `options` say about the watchdog.
+  /// The part of options() that the watchdog needs.
   WatchdogOptions watchdog_options() const;
   /// Makes the watchdog, whose thread may call the callbacks of `options` before this returns. Must
   /// be the last step of the constructor.

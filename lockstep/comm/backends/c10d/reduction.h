@@ -15,7 +15,7 @@
 
 namespace lockstep::c10d_adapter {
 
-/// What the libraries differ in.
+/// What a library's reductions can do.
 struct LibraryReductions {
   bool averages = false;        ///< divides a sum by the number of ranks itself
   bool bitwise = false;         ///< has bitwise and, or, xor

@@ -59,7 +59,7 @@ struct Parcel {
     std::uint64_t size = 0;
     std::memcpy(&size, end(), sizeof(size));
     if (size != tensor.nbytes()) {
-      throw CommError(lockstep::str("a message of ", size, " bytes came, got room for ",
+      throw CommError(lockstep::str("a message of ", size, " bytes came, but there is room for ",
                                     tensor.nbytes(), "; both sides must give the same size"));
     }
     std::memcpy(tensor.mutable_data_ptr(), bytes.const_data_ptr(), size);

@@ -30,9 +30,9 @@ struct Piece {
   bool down_started = false;
 };
 
-/// A collective in stages. On all ranks, it starts its local stages before the next one does, and
-/// all its `up` stages before its `down` stages. The order on the local group therefore does not
-/// depend on timing.
+/// A collective in stages. On all ranks, it starts its local stages before the next collective
+/// starts any, and all its `up` stages before its `down` stages. The order on the local group
+/// therefore does not depend on timing.
 struct StagedCollective {
   CallDescription description;
   std::uint64_t number = 0;

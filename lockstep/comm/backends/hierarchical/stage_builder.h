@@ -40,7 +40,7 @@ class StageBuilder {
 
   /// Whether the collective has stages. If not, it must run on the flat group.
   static bool has_stages(const Collective& call);
-  /// Creates the stages of a collective that has some.
+  /// Creates the stages of a collective for which has_stages() is true.
   std::shared_ptr<StagedCollective> build(const Collective& call);
 
  private:

@@ -46,9 +46,9 @@ class ChunkPipeline {
 
   /// Whether run_tiny() accepts the request, which must have no place in symmetric memory.
   bool can_run_tiny(const CollectiveRequest& request);
-  /// Posts a chunk and performs all of its stages at once. Looks at most `looks` times for the
-  /// peers' arrival, after which the chunk completes in the regular stages: then returns false.
-  /// `meanwhile` is called when peers can see the arrival.
+  /// Posts a chunk and performs all of its stages at once. Checks at most `looks` times whether the
+  /// peers have arrived. If they have not, returns false, and the chunk completes in the regular
+  /// stages. `meanwhile` is called when peers can see the arrival.
   bool run_tiny(const CollectiveRequest& request, int looks,
                 const std::function<void()>& meanwhile);
 
@@ -67,8 +67,8 @@ class ChunkPipeline {
   /// The oldest chunk that is not complete, for error messages.
   std::string oldest() const;
 
-  /// Wakes the peers that sleep on words published since the last call. Advancing does not, because
-  /// the check for sleepers takes as long as a look at a peer.
+  /// Wakes the peers that sleep on words published since the last call. advance() does not,
+  /// because checking for sleepers takes as long as polling a peer.
   void wake_sleepers();
   bool has_sleepers_to_wake() const { return !published_.empty(); }
 

@@ -53,9 +53,9 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void watch(const std::vector<pid_t>& pids) { state_.end.watch(pids); }
 
   /// Starts a collective. `input` and `output` have the layout described at Collective
-  /// (comm/collective.h), and are null if the rank has no input or output. For broadcast, reduce
-  /// and all_reduce both are the same memory. The engine accesses them, and holds their owner
-  /// `keep_alive`, until the call is complete.
+  /// (comm/call/collective.h), and are null if the rank has no input or output. For broadcast,
+  /// reduce and all_reduce both are the same memory. The engine accesses them, and holds their
+  /// owner `keep_alive`, until the call is complete.
   Ticket post(const CallDescription& call, std::uint64_t number, const std::byte* input,
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 

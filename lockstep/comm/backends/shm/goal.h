@@ -18,8 +18,8 @@ struct Goal {
 
 /// Why a wait for `goal` should end with an error: a peer is gone, or the deadline, `timeout` after
 /// the wait began, has passed. The text says what this rank waited for, for whom, and what the
-/// others called last; it is empty while there is hope. `late` tells whether it is the deadline.
-/// Requires the engine's lock.
+/// others called last. It is empty while the goal can still be reached. Sets `late` to whether the
+/// reason is the deadline. Requires the engine's lock.
 std::string reason_to_give_up(const EngineState& state, const Goal& goal, const Deadline& deadline,
                               std::chrono::milliseconds timeout, bool& late);
 

@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kLivenessInterval{20};
 
 }  // namespace
 
-// A caller that only tests must also learn of a death.
+// A caller that only calls test() must also notice that a peer has died.
 bool Waiter::test(const Goal& goal) {
   if (reached(goal)) return true;
   const auto now = Clock::now();
@@ -21,7 +21,7 @@ bool Waiter::test(const Goal& goal) {
   const auto next = (now + kLivenessInterval).time_since_epoch().count();
   if (due != 0 && next_doubt_.compare_exchange_strong(due, next)) {
     give_up_if_hopeless(goal, Deadline(std::chrono::hours(1)), std::chrono::hours(1));
-    // This goal may be the only one that is tested, so it does not matter which rank died.
+    // The caller may test no other goal, so this call reports the death of any rank.
     state_.throw_if_ended();
     return reached(goal);
   }
@@ -65,9 +65,9 @@ void Waiter::wait(const Goal& goal, std::chrono::milliseconds timeout) {
     if (!moved && patience.pause()) continue;
     moved = moved || others_moved();
     if (!moved && sleep(goal, interval(), words, moved)) return;
-    // A long operation is a sequence of many short waits, each of which may be patient.
+    // A long operation is a sequence of many short waits, each of which polls before it sleeps.
     if (moved) patience.reset();
-    // Such an operation may never sleep, and must still notice a death.
+    // A thread that never sleeps must still notice that a peer has died.
     if (Clock::now() < next_doubt) continue;
     next_doubt = Clock::now() + interval();
     if (!reached(goal)) give_up_if_hopeless(goal, deadline, timeout);

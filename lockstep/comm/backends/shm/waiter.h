@@ -1,4 +1,5 @@
-// The engine's waits: a thread looks for a while, then sleeps, and gives up when there is no hope.
+// The engine's waits: a thread polls for a while, then sleeps, and gives up once the operation can
+// no longer complete.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@ namespace lockstep::shm {
 /// May be used from several threads.
 class Waiter {
  public:
-  /// `owner` is the engine among the operations of the process (EngineOptions::progress).
+  /// `owner` is the engine, as it is registered in EngineOptions::progress.
   Waiter(EngineState& state, const Progressing& owner) : state_(state), owner_(owner) {}
 
   /// Advances all operations. Returns whether the goal has been reached. Throws like wait().
@@ -39,7 +40,7 @@ class Waiter {
 
   EngineState& state_;
   const Progressing& owner_;
-  std::atomic<Clock::rep> next_doubt_ = 0;  // when a test checks next whether the peers are alive
+  std::atomic<Clock::rep> next_doubt_ = 0;  // when test() next checks that the peers are alive
 };
 
 }  // namespace lockstep::shm
