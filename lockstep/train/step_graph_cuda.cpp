@@ -79,20 +79,31 @@ class CudaStepGraph final : public StepGraph {
     try {
       function();
     } catch (...) {
-      give_up_pool(pool_);
+      give_up_pool(pool_, graph_);
       release_generator();
       throw;
     }
   }
 
-  void give_up_pool(c10::MempoolId_t pool) noexcept {
+  void give_up_pool(c10::MempoolId_t pool, at::cuda::CUDAGraph& graph) noexcept {
     namespace device_allocator = c10::cuda::CUDACachingAllocator;
     const c10::DeviceIndex index = stream_.device_index();
-    give_up([&] { device_allocator::endAllocateToPool(index, pool); });
-    give_up([&] { device_allocator::releasePool(index, pool); });
     at::HostAllocator* const pinned = at::getHostAllocator(at::kCUDA);
+    give_up([&] { device_allocator::endAllocateToPool(index, pool); });
     give_up([&] { pinned->end_allocate_to_pool(pool); });
+    if (has_ended(graph)) return;  // the graph releases its pool itself, and a second time is fatal
+    give_up([&] { device_allocator::releasePool(index, pool); });
     give_up([&] { pinned->release_pool(pool); });
+  }
+
+  // Whether the capture has ended, even if the graph could not be instantiated afterwards.
+  static bool has_ended(at::cuda::CUDAGraph& graph) noexcept {
+    try {
+      graph.pool();
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
   }
 
   // Captures a small graph, because the end of any later capture makes the generator usable again.
@@ -107,7 +118,7 @@ class CudaStepGraph final : public StepGraph {
         number.add_(1);
         graph.capture_end();
       } catch (...) {
-        give_up_pool(pool);
+        give_up_pool(pool, graph);
         throw;
       }
     });

@@ -55,9 +55,9 @@ class Claim {
 };
 
 // Meets the other ranks, unless there are none.
-Membership membership_of(const WorkerEnvironment& environment, const ProcessGroupOptions& options) {
+Membership membership_of(const WorkerEnvironment& environment, const PeerInfo& own,
+                         const ProcessGroupOptions& options) {
   const int size = environment.world_size;
-  const PeerInfo own = own_peer_info(options, environment.rank, "world");
   std::vector<PeerInfo> peers = {own};
   std::optional<Meeting> meeting;
   if (size > 1) {
@@ -94,9 +94,10 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
+  const PeerInfo own = own_peer_info(options, environment.rank, "world");
   std::optional<Claim> claim;
   if (!options.environment) claim.emplace(environment);
-  ProcessGroup group = connect(membership_of(environment, options));
+  ProcessGroup group = connect(membership_of(environment, own, options));
   if (claim) claim->joined();
   return group;
 }

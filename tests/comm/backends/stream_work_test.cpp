@@ -184,17 +184,21 @@ TEST(StreamWork, NobodyAsksForTheEndOfWhatAGraphCaptures) {
   captured->wait(milliseconds(1));
   EXPECT_TRUE(captured->is_completed());
   rank.caller.start(CallKind::kBarrier, {}, {})->wait();
+  const auto never_waited_for = rank.start();
   device->capturing = false;
+  EXPECT_THAT([&] { never_waited_for->wait(); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr(
+                  "(operation 2) was captured in a graph, and no stream outside it can wait")));
+  EXPECT_EQ(rank.end(), "");
   EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
   captured->wait();  // a stream outside the graph must not wait for an event inside it
   EXPECT_EQ(rank.library->work(0)->stream_waits, 2);
   // Once the thread has found the end of a later operation, it has passed the captured ones.
   rank.start()->wait();
-  rank.library->work(2)->end();
-  EXPECT_TRUE(comes_true([&] { return rank.library->work(2)->questions > 0; }));
+  rank.library->work(3)->end();
+  EXPECT_TRUE(comes_true([&] { return rank.library->work(3)->questions > 0; }));
   EXPECT_TRUE(captured->is_completed());
-  EXPECT_EQ(rank.library->work(0)->questions, 0);
-  EXPECT_EQ(rank.library->work(1)->questions, 0);
+  for (const std::size_t each : {0U, 1U, 2U}) EXPECT_EQ(rank.library->work(each)->questions, 0);
   EXPECT_EQ(device->illegal_questions, 0);
   EXPECT_EQ(rank.library->work(0)->blocking_waits, 0);
 }

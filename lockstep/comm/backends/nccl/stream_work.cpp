@@ -80,6 +80,12 @@ void StreamWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 // Requires the lock. A graph must not wait for operations outside it, and a thread must not block
 // while it captures one.
 void StreamWork::check_capture(bool blocks) const {
+  if (!operation_ && !joined_ && !context_->device().is_capturing()) {
+    throw ConfigError(lockstep::str(context_->own_name(), ": wait: ", call_.text(),
+                                    " was captured in a graph, and no stream outside it can wait "
+                                    "for it; wait for it before the "
+                                    "end of the capture"));
+  }
   if (!operation_ || (joined_ && !blocks) || !context_->device().is_capturing()) return;
   throw ConfigError(lockstep::str(
       context_->own_name(), ": wait: ", call_.text(),
