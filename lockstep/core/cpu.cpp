@@ -69,6 +69,12 @@ std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int 
   return {cpus.begin() + begin, cpus.begin() + begin + length};
 }
 
+std::vector<int> cpus_of_rank(const std::vector<std::vector<int>>& near, int local_rank) {
+  const auto own = near.begin() + local_rank;
+  return cpus_of_rank(*own, static_cast<int>(std::count(near.begin(), own, *own)),
+                      static_cast<int>(std::count(near.begin(), near.end(), *own)));
+}
+
 bool pin_to_cpus(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -16,6 +16,10 @@ std::vector<int> available_cpus();
 /// processor r mod n.
 std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int local_world_size);
 
+/// For ranks that each have preferred processors, `near[r]` for local rank r: the slice of
+/// `near[local_rank]`, which ranks with equal preferences divide.
+std::vector<int> cpus_of_rank(const std::vector<std::vector<int>>& near, int local_rank);
+
 /// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false if the
 /// kernel refuses; the run then continues unpinned.
 bool pin_to_cpus(const std::vector<int>& cpus);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
@@ -44,7 +45,8 @@ struct Nvml {
   int (*by_uuid)(const char*, NvmlDevice*) = nullptr;
   int (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
-  int (*power)(NvmlDevice, unsigned*) = nullptr;  // milliwatts
+  int (*power)(NvmlDevice, unsigned*) = nullptr;                        // milliwatts
+  int (*cpu_affinity)(NvmlDevice, unsigned, unsigned long*) = nullptr;  // words, mask of processors
 };
 
 // The library stays loaded and initialised for the life of the process.
@@ -60,6 +62,7 @@ std::optional<Nvml> open_nvml() {
   find_symbol(library, "nvmlDeviceGetUtilizationRates", nvml.utilization, all_found);
   find_symbol(library, "nvmlDeviceGetMemoryInfo", nvml.memory, all_found);
   find_symbol(library, "nvmlDeviceGetPowerUsage", nvml.power, all_found);
+  find_symbol(library, "nvmlDeviceGetCpuAffinity", nvml.cpu_affinity, all_found);
   if (!all_found || nvml.init() != kSuccess) return std::nullopt;
   return nvml;
 }
@@ -104,30 +107,50 @@ std::vector<NvmlDevice> visible_devices(const Nvml& library) {
   return devices;
 }
 
+std::optional<NvmlDevice> visible_device(int index) {
+  if (!nvml() || index < 0) return std::nullopt;
+  static const std::vector<NvmlDevice> devices = visible_devices(*nvml());
+  if (static_cast<std::size_t>(index) >= devices.size()) return std::nullopt;
+  return devices[static_cast<std::size_t>(index)];
+}
+
 }  // namespace
 
 int count_visible_gpus() { return nvml() ? static_cast<int>(visible_devices(*nvml()).size()) : 0; }
 
 std::optional<GpuUsage> gpu_usage(int index) {
-  if (!nvml() || index < 0) return std::nullopt;
-  static const std::vector<NvmlDevice> devices = visible_devices(*nvml());
-  if (static_cast<std::size_t>(index) >= devices.size()) return std::nullopt;
-  NvmlDevice const device = devices[static_cast<std::size_t>(index)];
+  const std::optional<NvmlDevice> device = visible_device(index);
+  if (!device) return std::nullopt;
   NvmlUtilization rates;
   NvmlMemory memory;
   unsigned milliwatts = 0;
-  if (nvml()->utilization(device, &rates) != kSuccess ||
-      nvml()->memory(device, &memory) != kSuccess) {
+  if (nvml()->utilization(*device, &rates) != kSuccess ||
+      nvml()->memory(*device, &memory) != kSuccess) {
     return std::nullopt;
   }
   // Some GPUs do not report their power, which is then 0.
-  if (nvml()->power(device, &milliwatts) != kSuccess) milliwatts = 0;
+  if (nvml()->power(*device, &milliwatts) != kSuccess) milliwatts = 0;
   constexpr double kPercent = 0.01;
   constexpr double kMilli = 0.001;
   return GpuUsage{.utilisation = kPercent * rates.gpu,
                   .memory_utilisation = kPercent * rates.memory,
                   .memory_bytes = static_cast<std::int64_t>(memory.used),
                   .power_watts = kMilli * milliwatts};
+}
+
+std::vector<int> cpus_near_gpu(int index) {
+  constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
+  const std::optional<NvmlDevice> device = visible_device(index);
+  std::array<unsigned long, 4096 / kWordBits> mask{};
+  if (!device ||
+      nvml()->cpu_affinity(*device, static_cast<unsigned>(mask.size()), mask.data()) != kSuccess) {
+    return {};
+  }
+  std::vector<int> cpus;
+  for (std::size_t cpu = 0; cpu < kWordBits * mask.size(); ++cpu) {
+    if ((mask[cpu / kWordBits] >> cpu % kWordBits & 1) != 0) cpus.push_back(static_cast<int>(cpu));
+  }
+  return cpus;
 }
 
 }  // namespace lockstep

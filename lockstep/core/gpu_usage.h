@@ -1,10 +1,11 @@
-// The usage of this process's GPUs, from the driver's own library, NVML (libnvidia-ml.so.1), which
-// nvidia-smi also reads. The library is loaded on first use, and needs no CUDA context, so a
-// program may query it before it forks.
+// This process's GPUs as the driver's own library, NVML (libnvidia-ml.so.1), describes them: their
+// usage and their nearest processors. nvidia-smi reads the same library. It is loaded on first use,
+// and needs no CUDA context, so a program may query it before it forks.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <lockstep/core/export.h>
 
@@ -28,5 +29,9 @@ LOCKSTEP_API int count_visible_gpus();
 /// the GPU (a MIG instance, for example), or does not report usage. Assumes that CUDA orders
 /// devices by PCI bus (CUDA_DEVICE_ORDER), which holds if all GPUs are of one kind.
 LOCKSTEP_API std::optional<GpuUsage> gpu_usage(int index);
+
+/// The processors that are nearest to CUDA's device `index`, in ascending order: those of its NUMA
+/// node (nvmlDeviceGetCpuAffinity). Empty if they are not known. Assumes the order of gpu_usage().
+LOCKSTEP_API std::vector<int> cpus_near_gpu(int index);
 
 }  // namespace lockstep

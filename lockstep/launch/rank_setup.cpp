@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/cpu.h>
+#include <lockstep/core/gpu_usage.h>
 #include <lockstep/core/log.h>
 
 namespace lockstep {
@@ -48,9 +51,26 @@ int share_under_scheduler(int visible, int local_world_size) {
   return has_own_processors(visible, local_world_size) ? visible : visible / local_world_size;
 }
 
+// A rank that computes on a GPU of another socket would copy its batches over the link between the
+// sockets.
+std::vector<int> processors_of(const WorkerEnvironment& worker, const std::vector<int>& visible,
+                               const std::vector<int>& gpus) {
+  std::vector<std::vector<int>> near;
+  for (const int gpu : gpus) {
+    const std::vector<int> nearest = cpus_near_gpu(gpu);
+    std::vector<int> usable;
+    std::set_intersection(visible.begin(), visible.end(), nearest.begin(), nearest.end(),
+                          std::back_inserter(usable));
+    if (!usable.empty()) near.push_back(std::move(usable));
+  }
+  const bool all_are_known = static_cast<int>(near.size()) == worker.local_world_size;
+  if (all_are_known) return cpus_of_rank(near, worker.local_rank);
+  return cpus_of_rank(visible, worker.local_rank, worker.local_world_size);
+}
+
 }  // namespace
 
-int prepare_rank(const WorkerEnvironment& worker, int threads) {
+int prepare_rank(const WorkerEnvironment& worker, int threads, const std::vector<int>& gpus) {
   if (worker.world_size > 1) set_log_rank(worker.rank);
   keep_freed_memory();
   const std::vector<int> visible = available_cpus();
@@ -58,7 +78,7 @@ int prepare_rank(const WorkerEnvironment& worker, int threads) {
   if (bound_by_scheduler(worker)) {
     share = share_under_scheduler(share, worker.local_world_size);
   } else if (worker.local_world_size > 1) {
-    const std::vector<int> mine = cpus_of_rank(visible, worker.local_rank, worker.local_world_size);
+    const std::vector<int> mine = processors_of(worker, visible, gpus);
     share = static_cast<int>(mine.size());
     if (!pin_to_cpus(mine)) log_debug("cannot pin this rank to processors ", join(mine));
   }

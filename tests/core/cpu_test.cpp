@@ -50,6 +50,13 @@ TEST(CpusOfRank, CoverAllWithoutOverlap) {
   }
 }
 
+TEST(CpusOfRank, AreAmongThoseThatTheRankPrefers) {
+  const std::vector<Cpus> near = {{0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 2, 3}};
+  EXPECT_EQ(cpus_of_rank(near, 0), (Cpus{0, 1}));
+  EXPECT_EQ(cpus_of_rank(near, 1), (Cpus{4, 5, 6, 7}));
+  EXPECT_EQ(cpus_of_rank(near, 2), (Cpus{2, 3}));
+}
+
 TEST(PinToCpus, RestrictsTheCallingThread) {
   const Cpus available = available_cpus();
   ASSERT_FALSE(available.empty());

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -57,8 +58,17 @@ TEST_F(GpuUsageTest, CountsAsCudaDoes) {
   expect_in_process(NVML_FOLDER, "0,7", shows(1));
 }
 
+TEST_F(GpuUsageTest, KnowsTheNearestProcessors) {
+  expect_in_process(NVML_FOLDER, "1,0", [] {
+    return cpus_near_gpu(0) == std::vector<int>{1, 64} && cpus_near_gpu(1) == std::vector<int>{0} &&
+           cpus_near_gpu(2).empty();
+  });
+}
+
 TEST_F(GpuUsageTest, FindsNothingWithoutTheDriver) {
-  const auto finds_nothing = [] { return count_visible_gpus() == 0 && !gpu_usage(0); };
+  const auto finds_nothing = [] {
+    return count_visible_gpus() == 0 && !gpu_usage(0) && cpus_near_gpu(0).empty();
+  };
   setenv("LOCKSTEP_TEST_NVML_FAILS", "1", 1);
   expect_in_process(NVML_FOLDER, nullptr, finds_nothing);
   unsetenv("LOCKSTEP_TEST_NVML_FAILS");

@@ -1,5 +1,6 @@
 // A stand-in for the functions of NVML that Lockstep uses, for machines without a GPU. It reports
-// two GPUs, the second of which does not report its power. With LOCKSTEP_TEST_NVML_FAILS, it finds
+// two GPUs, the second of which does not report its power. The first is near processor 0, the other
+// near processors 1 and 64. With LOCKSTEP_TEST_NVML_FAILS, it finds
 // no driver.
 #include <cstdlib>
 #include <cstring>
@@ -61,6 +62,13 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
 int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
   if (device != &gpus[0]) return kNotSupported;
   *milliwatts = 350500;
+  return kDone;
+}
+
+int nvmlDeviceGetCpuAffinity(void* device, unsigned words, unsigned long* mask) {
+  std::memset(mask, 0, words * sizeof(unsigned long));
+  mask[0] = device == &gpus[0] ? 1 : 2;
+  if (device == &gpus[1] && words > 1) mask[1] = 1;
   return kDone;
 }
 

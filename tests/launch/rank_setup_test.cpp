@@ -11,6 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/launch/launcher.h>
+#include <tests/support/scoped_environment.h>
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,30 @@ TEST(RankSetup, PinsNeighboursToDisjointProcessors) {
              "threads are not the processors");
     });
   }
+}
+
+// The stand-in for the driver's library has GPU 0 near processor 0, and GPU 1 near processor 1.
+TEST(RankSetup, PinsARankNearItsGpu) {
+  const std::vector<int> all = available_cpus();
+  for (const int cpu : {0, 1}) {
+    if (!std::binary_search(all.begin(), all.end(), cpu)) GTEST_SKIP() << "needs processor " << cpu;
+  }
+  testing_support::ScopedEnvironment environment;
+  environment.set("LOCKSTEP_MODULE_DIR", NVML_FOLDER);
+  environment.set("CUDA_VISIBLE_DEVICES", std::nullopt);
+  const auto processors = [](int local_rank, const std::vector<int>& gpus) {
+    WorkerEnvironment worker;
+    worker.local_rank = local_rank;
+    worker.local_world_size = static_cast<int>(gpus.size());
+    prepare_rank(worker, 1, gpus);
+    return available_cpus();
+  };
+  in_a_process([&] { expect(processors(0, {1, 0}) == std::vector<int>{1}, "far from GPU 1"); });
+  in_a_process([&] { expect(processors(1, {1, 0}) == std::vector<int>{0}, "far from GPU 0"); });
+  // Both ranks share the only processor near GPU 0.
+  in_a_process([&] { expect(processors(1, {0, 0}) == std::vector<int>{0}, "far from GPU 0"); });
+  // The place of GPU 7 is not known.
+  in_a_process([&] { expect(processors(1, {0, 7}) == cpus_of_rank(all, 1, 2), "no plain share"); });
 }
 
 TEST(RankSetup, LeavesASingleProcessUnpinned) {

@@ -52,6 +52,19 @@ torch::Device choose_device(const std::string& accelerator, const WorkerEnvironm
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
 }
 
+// The GPU of each rank on this host; empty if the ranks compute on CPUs or on several devices each.
+std::vector<int> gpus_of_ranks(const TrainSettings& settings, const WorkerEnvironment& worker) {
+  std::vector<int> gpus;
+  if (settings.on_several_devices) return gpus;
+  const int count = static_cast<int>(torch::cuda::device_count());
+  for (int rank = 0; rank < worker.local_world_size; ++rank) {
+    const auto gpu = choose_gpu(settings.accelerator, count, rank, worker.local_world_size);
+    if (!gpu) return {};
+    gpus.push_back(*gpu);
+  }
+  return gpus;
+}
+
 // The devices of a process that computes on several. On CPUs without --devices the strategy chooses
 // their number.
 std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
@@ -176,7 +189,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   silence_libtorch();
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int processors = processors_of_host(worker);
-  const int threads = prepare_rank(worker, settings.threads);
+  const int threads = prepare_rank(worker, settings.threads, gpus_of_ranks(settings, worker));
   at::set_num_threads(threads);
   StrategyOptions strategy_options = settings.strategy_options;
   if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
