@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -254,6 +255,23 @@ TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
     plan.resize(numbers, 1);
     EXPECT_THAT(message_of<DataError>([&] { plan.choose(c.image, {.sample = 7}, 0, numbers); }),
                 HasSubstr(c.message));
+  }
+}
+
+// Without the option, the decoder of a GPU repeats the colours of neighbouring pixels, and its
+// images differ from those of a CPU.
+TEST(DaliPlan, DecodesAsOnACpu) {
+  const Augmentation cropped = {RandomResizedCrop{32}, kNormalize};
+  const Augmentation whole = {Resize{72, true}, CenterCrop{64}, kNormalize};
+  for (const Augmentation& operators : {cropped, whole}) {
+    const DaliPlan plan(operators, kOwnSizes, {.encoded = true});
+    const DaliOperator& decoder = plan.operators().front();
+    EXPECT_THAT(decoder.schema, testing::StartsWith("decoders__"));
+    const std::map<std::string, DaliValue> arguments(decoder.arguments.begin(),
+                                                     decoder.arguments.end());
+    ASSERT_TRUE(arguments.contains("jpeg_fancy_upsampling")) << decoder.schema;
+    EXPECT_TRUE(std::get<bool>(arguments.at("jpeg_fancy_upsampling")));
+    EXPECT_FALSE(std::get<bool>(arguments.at("adjust_orientation")));
   }
 }
 

@@ -146,10 +146,16 @@ class DaliPlanCompiler {
     plan_.operators_.push_back({std::move(schema), std::move(arguments)});
   }
 
-  // EXIF's orientation is ignored, as in our decoder and torchvision's ImageFolder.
-  void decode() {
-    if (encoded_) add("decoders__Image", {{"adjust_orientation", false}});
+  // Decodes as our own decoder and torchvision's ImageFolder do: EXIF's orientation is ignored, and
+  // a GPU's decoder interpolates colours between pixels, as libjpeg-turbo does.
+  void add_decoder(std::string schema, Arguments arguments) {
+    arguments.emplace_back("adjust_orientation", false);
+    arguments.emplace_back("jpeg_fancy_upsampling", true);
+    add(std::move(schema), std::move(arguments));
     encoded_ = false;
+  }
+  void decode() {
+    if (encoded_) add_decoder("decoders__Image", {});
   }
 
   void slice() {
@@ -159,10 +165,7 @@ class DaliPlanCompiler {
                            {"shape", DaliFed{held_.shape}},
                            {"axis_names", std::string("HW")}};
     if (encoded_ && !pads_) {
-      arguments.emplace_back("adjust_orientation", false);
-      add("decoders__ImageSlice", std::move(arguments));
-      encoded_ = false;
-      return;
+      return add_decoder("decoders__ImageSlice", std::move(arguments));
     }
     decode();
     if (pads_) {
