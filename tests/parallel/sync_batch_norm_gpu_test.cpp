@@ -20,7 +20,7 @@ namespace lockstep {
 namespace {
 
 using testing_support::kGpu;
-using testing_support::kNoGpu;
+using testing_support::kNoGpuFound;
 using testing_support::no_errors;
 using torch::Tensor;
 
@@ -137,7 +137,7 @@ TEST(SyncBatchNormOnGpu, OfTwoRanksIsThatOfTheWholeBatch) {
       }
     }
   });
-  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  if (errors == kNoGpuFound) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 

@@ -15,7 +15,7 @@
 namespace lockstep::testing_support {
 
 /// What run_two_ranks_on_a_gpu() returns for both ranks on a machine without a GPU.
-inline const std::vector<std::string> kNoGpu(2, "no GPU");
+inline const std::vector<std::string> kNoGpuFound(2, "no GPU");
 
 /// Calls `body` with each rank's group. The ranks are processes, because two ranks' backward passes
 /// on one GPU would share that GPU's autograd thread. The caller's process must not have used CUDA,
@@ -26,7 +26,7 @@ inline std::vector<std::string> run_two_ranks_on_a_gpu(
   auto errors = run_processes(
       2,
       [&](int rank) {
-        if (!torch::cuda::is_available()) throw Error(kNoGpu[0]);
+        if (!torch::cuda::is_available()) throw Error(kNoGpuFound[0]);
         body(init_process_group({.timeout = std::chrono::seconds(60),
                                  .device = kGpu,
                                  .environment = environment_of(rank, 2, fd)}));

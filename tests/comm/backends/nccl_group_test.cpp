@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 using testing_support::kGpu;
-using testing_support::kNoGpu;
+using testing_support::kNoGpuFound;
 using testing_support::no_errors;
 
 ProcessGroupOptions over_nccl() {
@@ -108,7 +108,7 @@ TEST(TwoRanksOnOneGpu, ReduceThroughHostMemory) {
     if (!torch::equal(bucket, torch::full_like(bucket, 1.5))) throw Error("wrong mean");
     if (!torch::equal(more, torch::full_like(more, 1))) throw Error("wrong broadcast");
   });
-  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  if (errors == kNoGpuFound) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 

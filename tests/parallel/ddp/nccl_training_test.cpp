@@ -28,7 +28,7 @@ using testing_support::batch_of;
 using testing_support::ddp_options;
 using testing_support::expect_gradients;
 using testing_support::kGpu;
-using testing_support::kNoGpu;
+using testing_support::kNoGpuFound;
 using testing_support::loss_of;
 using testing_support::make_zero_net;
 using testing_support::mean_of_ranks;
@@ -126,7 +126,7 @@ TEST(TrainingOnOneGpu, TwoRanksAgreeWithOneProcess) {
     }
     require_same(*sharded.net, *plain, 1e-4, "after three steps");
   });
-  if (errors == kNoGpu) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
+  if (errors == kNoGpuFound) GTEST_SKIP() << "needs a GPU, and a CUDA build of LibTorch";
   EXPECT_EQ(errors, no_errors(2));
 }
 
