@@ -343,6 +343,27 @@ class WholeRun(Folder):
         self.assertIn("cifar10 bf16", [each["name"] for each in found["benchmarks"]])
         self.assertIn("did not come to its end", (self.root / "report/report.md").read_text())
 
+    def test_an_earlier_report_stays_until_a_run_can_begin_and_is_then_replaced(self):
+        self.make_programs([GPU])
+        report = self.root / "report"
+        report.mkdir()
+        for name in ("report.md", "report.json", "log.txt"):
+            (report / name).write_text("earlier")
+        refused = subprocess.run([*self.command, "--python", "/bin/false"], capture_output=True, env=self.environment)
+        self.assertEqual(refused.returncode, 1)
+        self.assertEqual({(report / name).read_text() for name in ("report.md", "report.json", "log.txt")}, {"earlier"})
+        executable(self.kit / "bin/optimizer_step", f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+        process = subprocess.Popen([*self.command, "--seconds", "500"], stdout=subprocess.PIPE, text=True, env=self.environment)
+        self.addCleanup(process.kill)
+        while (report / "report.md").read_text() == "earlier":
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("ended; the report on what has run is", said)
+        self.assertIn("did not come to its end", (report / "report.md").read_text())
+
     def test_a_time_in_which_nothing_can_run_is_refused(self):
         for seconds in ("0", "-1", "3", "nan"):
             status, found, _ = self.run_kit([GPU], f"--seconds={seconds}")

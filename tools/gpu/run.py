@@ -10,8 +10,9 @@ limit, the most important come first, and a failure does not stop the others. Wi
 only the benchmarks of the processors run, in a short form, and everything ends within two minutes.
 
 Writes report.json, report.md and log.txt to --output, and updates the report after each test program and each
-benchmark, so that a run that ends early, for example by SIGTERM, leaves the report on what has run. Exits with 1 if a
-test or a benchmark failed, with 143 after SIGTERM, otherwise with 0.
+benchmark, so that a run that ends early, by SIGTERM or Ctrl-C, leaves the report on what has run. An earlier report there
+is replaced once a kit and a Python have been found. Exits with 1 if a test or a benchmark failed, with 143 after SIGTERM
+and 130 after Ctrl-C, otherwise with 0.
 """
 import argparse
 import datetime
@@ -40,11 +41,13 @@ LEAST_SECONDS = 20
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     inside = (ROOT / "kit.json").exists()
-    parser.add_argument("--kit", type=pathlib.Path, default=ROOT if inside else ROOT / "build/gpu-kit")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu-report"))
+    parser.add_argument("--kit", type=pathlib.Path, default=ROOT if inside else ROOT / "build/gpu-kit",
+                        help="the folder that `make gpu-kit` makes (default: this one, or build/gpu-kit of the checkout)")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu-report"),
+                        help="the folder for the report (default: gpu-report in the current folder)")
     parser.add_argument("--python", help="with torch for CUDA (default: the first that has it)")
     parser.add_argument("--seconds", type=float, help=f"of all (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
-    parser.add_argument("--only", default="tests,benchmarks")
+    parser.add_argument("--only", default="tests,benchmarks", help="tests, benchmarks, or both with a comma (default)")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if not set(options.only) <= {"tests", "benchmarks"}:
@@ -58,18 +61,23 @@ def find_kit(options, output):
     if not (options.kit / "kit.json").exists():
         raise KitProblem(f"{options.kit} holds no kit.json; `make gpu-kit` makes a kit where one can be built")
     python, torch = find_python(options.python)
+    if output.exists() and not output.is_dir():
+        raise KitProblem(f"--output {output} is no folder")
+    output.mkdir(parents=True, exist_ok=True)
     found = Kit(options.kit.resolve(), python, torch, output)
     found.check_version()
     return found
 
 
-def end_at_sigterm():
-    """Makes SIGTERM raise an exception like an error, so that no started program survives."""
+def end_at_signals():
+    """Makes SIGTERM and Ctrl-C raise an exception like an error, so that no started program survives."""
     def end(number, _):
-        signal.signal(number, signal.SIG_IGN)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    signal.signal(signal.SIGTERM, end)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, end)
 
 
 def run_tests(kit, seconds, log, tell):
@@ -120,11 +128,9 @@ def run_all(kit, only, budget, log, progress):
 
 def main():
     begun, options = processes.Budget(0), parse_arguments()
-    end_at_sigterm()
+    end_at_signals()
     output = options.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
     log = output / "log.txt"
-    log.write_text("")
     try:
         kit = find_kit(options, output)
     except KitProblem as problem:
@@ -133,9 +139,14 @@ def main():
     budget = processes.Budget(seconds - begun.used() - END_SECONDS)
     print(f"{len(kit.gpus)} GPU{'s' * (len(kit.gpus) != 1)}, {kit.cores} cores, torch {kit.torch['torch']}; "
           f"at most {seconds:.0f} s", flush=True)
+    log.write_text("")
     progress = Progress(output, kit, begun)
+    progress.write()  # in place of an earlier run's report
     try:
         run_all(kit, options.only, budget, log, progress)
+    except SystemExit:
+        print(f"ended; the report on what has run is {output}/report.md", flush=True)
+        raise
     finally:
         shutil.rmtree(output / "data", ignore_errors=True)
     progress.write(is_complete=True)
