@@ -11,14 +11,13 @@ RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
 # Unoptimised, in few translation units and with no tests but those of GPUs: the check asks whether it compiles and
 # links. By clang++, which precompiles LibTorch's headers in a third of g++'s time and shows that our sources suit both.
-CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_GPU_KIT=ON -DLOCKSTEP_PYTHON_PACKAGE=OFF \
-             -DLOCKSTEP_UNITY_FILES=0
+CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_GPU_KIT=ON -DLOCKSTEP_PYTHON_PACKAGE=OFF
 CUDA_TORCH = "$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 PYTHON = .deps/venv/bin/python
 # Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
-# work on single files, more for a build from nothing. The rooms of the asan tree always compile each file by
-# itself, in which a missing #include shows.
-UNITY_FILES ?= 1
+# work on single files, 0 (all of the room's) for a build from nothing. The rooms of the asan tree always compile
+# each file by itself, in which a missing #include shows.
+UNITY_FILES ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-exhaustive build bench table format clean bootstrap layers sanitizers \
@@ -136,7 +135,7 @@ gpu:  ## run the tests and benchmarks of GPUs, from build/gpu-kit, and write gpu
 
 gpu-kit: bootstrap  ## build what `make gpu` runs, as a folder for other machines
 	tools/bootstrap.sh cuda
-	cmake --preset gpu --fresh -DLOCKSTEP_UNITY_FILES=0 -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
+	cmake --preset gpu --fresh -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
 	  $$(grep DALI .deps/cmake-args)
 	cmake --build build/gpu -j $(JOBS)
 	python3 tools/gpu/make_kit.py --build build/gpu --torch $(CUDA_TORCH) --kit build/gpu-kit

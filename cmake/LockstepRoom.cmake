@@ -1,14 +1,15 @@
-# lockstep_room(NAME [INTERNAL] [TORCH header] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
+# lockstep_room(NAME [INTERNAL] [COLD] [TORCH] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
 #
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
-# TORCH the room sees LibTorch, of which it shares that precompiled header; without it the room cannot
-# include a LibTorch header even by accident, because the include path is not there.
+# TORCH the room sees LibTorch, as a precompiled header; without it the room cannot include a LibTorch
+# header even by accident, because the include path is not there.
 # LOCKSTEP_UNITY_FILES of its files are one translation unit, which is compiled once for all that they
 # include: names in unnamed namespaces must be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
+# COLD: nothing in the room runs for each sample or each step, so that it is compiled quickly (-O1).
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
-  cmake_parse_arguments(arg "INTERNAL" "TORCH" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL;COLD;TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
@@ -16,6 +17,7 @@ function(lockstep_room name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
+  set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_COLD "${arg_COLD}")
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
   if(NOT LOCKSTEP_SANITIZE MATCHES address)  # there each file by itself, in which a missing #include shows
@@ -23,24 +25,31 @@ function(lockstep_room name)
   endif()
   if(arg_TORCH)
     target_link_libraries(lockstep_${name} PUBLIC ${LOCKSTEP_TORCH_TARGET})
-    lockstep_use_torch_pch(lockstep_${name} ${arg_TORCH})
+    lockstep_use_torch_pch(lockstep_${name})
   endif()
   if(NOT arg_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
   endif()
 endfunction()
 
+# lockstep_unite_files(TARGET [FILES]): units of LOCKSTEP_UNITY_FILES or, where that leaves the number open, of FILES.
 function(lockstep_unite_files target)
-  if(NOT LOCKSTEP_UNITY_FILES EQUAL 1)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LOCKSTEP_UNITY_FILES})
+  set(files ${LOCKSTEP_UNITY_FILES})
+  if(ARGC GREATER 1 AND files EQUAL 0)
+    set(files ${ARGV1})
+  endif()
+  if(NOT files EQUAL 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()
 
-# lockstep_program(NAME TORCH header SOURCES file... LIBRARIES target...): an executable that uses LibTorch.
+# lockstep_program(NAME [COLD] SOURCES file... LIBRARIES target...): an executable that uses LibTorch. It is built last,
+# when one large unit would leave the other processors idle.
 function(lockstep_program name)
-  cmake_parse_arguments(arg "" "TORCH" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES LOCKSTEP_COLD "${arg_COLD}")
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LIBRARIES})
-  lockstep_unite_files(${name})
-  lockstep_use_torch_pch(${name} ${arg_TORCH})
+  lockstep_unite_files(${name} 20)
+  lockstep_use_torch_pch(${name})
 endfunction()

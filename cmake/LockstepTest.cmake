@@ -1,4 +1,4 @@
-# lockstep_test(NAME [TORCH header] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
+# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
 # One GoogleTest program tests_NAME per room and tier, whose entries in ctest have that one label (default:
 # NAME): every TEST, or with TORCH every test suite, in which each test has a process of its own as well
@@ -19,12 +19,12 @@ if(LOCKSTEP_WITH_TORCH)
 endif()
 
 function(lockstep_test name)
-  cmake_parse_arguments(arg "" "TORCH;LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
-  set_target_properties(tests_${name} PROPERTIES LOCKSTEP_TEST ON)
+  set_target_properties(tests_${name} PROPERTIES LOCKSTEP_COLD ON)
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(tests_${name} PRIVATE lockstep_flags ${arg_LIBRARIES} GTest::gmock)
-  lockstep_unite_files(tests_${name})
+  lockstep_unite_files(tests_${name} 12)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 180)
   endif()
@@ -34,7 +34,7 @@ function(lockstep_test name)
   set(environment "LOCKSTEP_FLIGHT_RECORDER=${PROJECT_BINARY_DIR}/flight")
   set(prefix "${_lockstep_test_prefix}${name}.")
   if(arg_TORCH)
-    lockstep_use_torch_pch(tests_${name} ${arg_TORCH})
+    lockstep_use_torch_pch(tests_${name})
     target_link_libraries(tests_${name} PRIVATE lockstep_suite_main)
     set(entries ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_suites.cmake)
     add_custom_command(TARGET tests_${name} POST_BUILD
