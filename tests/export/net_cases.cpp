@@ -1,3 +1,5 @@
+#include <torch/nn.h>
+
 #include <lockstep/models/autoencoder.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <tests/export/onnx_reader.h>

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/export/onnx_export.h>
 #include <tests/export/onnx_reader.h>
 

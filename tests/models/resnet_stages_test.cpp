@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 

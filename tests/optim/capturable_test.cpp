@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/optim/optimizer.h>

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/optimizer.h>

@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/other_programs.h>
 #include <lockstep/report/advice/advice.h>

@@ -16,6 +16,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>

@@ -1,4 +1,6 @@
 // Activations, softmax, and dropout in eval mode.
+#include <torch/nn.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

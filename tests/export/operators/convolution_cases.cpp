@@ -1,4 +1,6 @@
 // Convolutions and transposed convolutions in one to three dimensions.
+#include <torch/nn.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

@@ -1,4 +1,6 @@
 // Indexing, and sliding windows over images.
+#include <torch/nn.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

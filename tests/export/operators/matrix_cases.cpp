@@ -1,4 +1,6 @@
 // Matrix products and distances.
+#include <torch/nn.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

@@ -1,4 +1,6 @@
 // Normalisation over batch statistics, channels, groups and layers.
+#include <torch/nn.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {

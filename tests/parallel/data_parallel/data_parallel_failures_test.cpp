@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <tests/parallel/data_parallel/data_parallel_nets.h>

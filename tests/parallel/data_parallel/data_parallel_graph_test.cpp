@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/gradient_sum.h>

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/optim/optimizer.h>
 #include <tests/parallel/autocast_here.h>
 #include <tests/parallel/data_parallel/data_parallel_nets.h>

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <thread>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/default_hooks.h>

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>

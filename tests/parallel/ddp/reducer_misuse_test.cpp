@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/distributed_data_parallel.h>

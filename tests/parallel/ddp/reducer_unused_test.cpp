@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/parallel/layers.h>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <torch/nn.h>
 
 #include <csignal>
 #include <functional>

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>
 #include <lockstep/parallel/pipeline/pipeline.h>

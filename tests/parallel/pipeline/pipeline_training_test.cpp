@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
 #include <functional>

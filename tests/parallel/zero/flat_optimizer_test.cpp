@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <tests/support/groups.h>

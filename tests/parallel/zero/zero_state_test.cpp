@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/optim/optimizer.h>
 #include <tests/parallel/zero/zero_cases.h>

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>

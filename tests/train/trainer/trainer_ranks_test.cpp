@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/nn.h>
+
 #include <lockstep/core/error.h>
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
