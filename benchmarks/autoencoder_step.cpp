@@ -16,9 +16,9 @@
 #include <ATen/Parallel.h>
 #include <torch/nn.h>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/models/autoencoder.h>

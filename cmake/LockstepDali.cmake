@@ -8,8 +8,8 @@ elseif(NOT EXISTS ${LOCKSTEP_DALI_ROOT}/include/dali/dali.h)
   message(WARNING "LOCKSTEP_DALI_ROOT=${LOCKSTEP_DALI_ROOT} holds no include/dali/dali.h: the loader has no dali engine")
 else()
   add_library(lockstep_dali MODULE augment/dali/module.cpp)
-  set_target_properties(lockstep_dali PROPERTIES PREFIX "" SUFFIX ".so"
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  lockstep_module(lockstep_dali)
+  set_target_properties(lockstep_dali PROPERTIES
     BUILD_RPATH ${LOCKSTEP_DALI_ROOT} INSTALL_RPATH ${LOCKSTEP_DALI_ROOT})
   target_compile_features(lockstep_dali PRIVATE cxx_std_20)
   target_include_directories(lockstep_dali PRIVATE ${PROJECT_SOURCE_DIR})
@@ -19,7 +19,6 @@ else()
   # Nothing here calls libdali_operators: its operators make themselves known when it is loaded.
   target_link_libraries(lockstep_dali PRIVATE lockstep_flags -Wl,--no-as-needed
     dali dali_operators dali_kernels dali_core)
-  install(TARGETS lockstep_dali LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
   # Whoever uses the data room in this build finds the module beside its program.
   add_dependencies(lockstep_data_plain lockstep_dali)
 endif()

@@ -35,7 +35,7 @@ ROOMS = {
 }
 # The folders inside rooms, from the lowest up.
 FOLDERS = {
-    "core": [".", "trace"],
+    "core": [".", "measuring", "trace"],
     "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
              "backends/shm", "backends/c10d", "backends/gloo", "backends/nccl", "backends/hierarchical", "group"],
     "data": ["files", "images", "samplers", "augment", "augment/cuda", "augment/dali", "augment/dali/cuda_handles", "datasets",

@@ -17,7 +17,7 @@ void begin_calls(int rank, int ranks) {
 }
 void end_calls(void) {}
 
-void call_collective(const Operation* op) {
+void call_collective(const CollectiveCall* op) {
   const int part = op->elements / op->ranks;
   switch (op->collective) {
     case kAllReduce:

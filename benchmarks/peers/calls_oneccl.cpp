@@ -31,7 +31,7 @@ void begin_calls(int rank, int ranks) {
 
 void end_calls() { communicator.reset(); }
 
-void call_collective(const Operation* op) {
+void call_collective(const CollectiveCall* op) {
   const std::size_t elements = op->elements, part = elements / op->ranks;
   switch (op->collective) {
     case kAllReduce:

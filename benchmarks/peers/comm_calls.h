@@ -21,7 +21,7 @@ typedef struct {
   int elements;  // number of elements in the larger buffer
   float* whole;
   float* other;  // same size
-} Operation;
+} CollectiveCall;
 
 extern const char* const kBackend;
 extern const int kThreadLevel;  // argument of MPI_Init_thread()
@@ -32,7 +32,7 @@ void end_calls(void);
 
 // all_reduce, broadcast and send_recv (rank 0 to rank 1) work on `whole` only. The others read
 // `whole` and write `other`.
-void call_collective(const Operation* op);
+void call_collective(const CollectiveCall* op);
 
 #ifdef __cplusplus
 }

@@ -101,13 +101,13 @@ static void meet(Board* board) {
   }
 }
 
-static void fill_sent(const Operation* op, int call) {
+static void fill_sent(const CollectiveCall* op, int call) {
   const int count = op->collective == kAllGather ? op->elements / ranks : op->elements;
   for (int i = 0; i < count; ++i) op->whole[i] = (float)(call + rank);
 }
 
 // Every rank sends its rank plus the number of the call. The last received element shows the sum.
-static void check(const Operation* op, int call) {
+static void check(const CollectiveCall* op, int call) {
   const int sum = ranks * call + ranks * (ranks - 1) / 2, last = op->elements - 1;
   float got = op->other[last], want = (float)(call + ranks - 1);
   if (op->collective == kAllReduce) got = op->whole[last], want = (float)sum;
@@ -120,7 +120,8 @@ static void check(const Operation* op, int call) {
 }
 
 // Returns the number of timed calls, whose durations on this rank are in `times`.
-static int measure(const Operation* op, Board* board, int calls, double seconds, double* times) {
+static int measure(const CollectiveCall* op, Board* board, int calls, double seconds,
+                   double* times) {
   atomic_long* stop = &board->lines[ranks].value;
   if (rank == 0) atomic_store(stop, calls);
   const double deadline = now_us() + seconds * 1e6;
@@ -144,7 +145,7 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static void print_row(const Operation* op, double* times, int calls, bool first) {
+static void print_row(const CollectiveCall* op, double* times, int calls, bool first) {
   qsort(times, (size_t)calls, sizeof(double), ascending);
   const double median = (times[(calls - 1) / 2] + times[calls / 2]) / 2;
   const double bytes = 4.0 * op->elements, bandwidth = bytes / median / 1e3;
@@ -158,8 +159,9 @@ static void print_row(const Operation* op, double* times, int calls, bool first)
       "\"ranks\": %d, \"dtype\": \"float32\", \"bytes\": %.0f, \"in_place\": %s, "
       "\"symmetric\": false, \"median_us\": %.3f, \"min_us\": %.3f, \"max_us\": %.3f, "
       "\"algbw_gbps\": %.4f, \"busbw_gbps\": %.4f}",
-      first ? "" : ",", kCollectives[op->collective], kBackend, ranks, bytes, in_place ? "true" : "false",
-      median, times[0], times[calls - 1], bandwidth, bandwidth * factor);
+      first ? "" : ",", kCollectives[op->collective], kBackend, ranks, bytes,
+      in_place ? "true" : "false", median, times[0], times[calls - 1], bandwidth,
+      bandwidth * factor);
   fflush(stdout);
 }
 
@@ -168,7 +170,8 @@ static void run(Collective collective, long bytes, Board* board, int most_calls,
   const bool whole =
       collective == kAllReduce || collective == kBroadcast || collective == kSendRecv;
   const long parts = bytes / 4 / ranks > 1 ? bytes / 4 / ranks : 1;
-  Operation op = {collective, rank, ranks, (int)(whole ? bytes / 4 : parts * ranks), NULL, NULL};
+  CollectiveCall op = {collective, rank, ranks, (int)(whole ? bytes / 4 : parts * ranks),
+                       NULL,       NULL};
   op.whole = calloc((size_t)op.elements, sizeof(float));
   op.other = calloc((size_t)op.elements, sizeof(float));
   double* times = calloc((size_t)most_calls, sizeof(double));

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/measuring/quantile.h>
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeout) {
-  if (group.backend() == "shm" || group.local_size() != group.size()) return group;
+  if (group.shares_memory() || group.local_size() != group.size()) return group;
   WorkerEnvironment meeting{.rank = group.rank(),
                             .world_size = group.size(),
                             .local_rank = group.rank(),
@@ -16,6 +16,7 @@ ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeo
   if (group.rank() == 0) meeting.listen_fd = listen_on(meeting.master_addr, 0);
   const int port = meeting.listen_fd ? bound_port(*meeting.listen_fd) : 0;
   meeting.master_port = static_cast<std::uint16_t>(agree(group, port));
+  // Asked for by name: no other transport has such a barrier.
   return init_process_group({.backend = "shm", .timeout = timeout, .environment = meeting});
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {

@@ -26,12 +26,8 @@ constexpr std::string_view kUnfinished = ".tmp-";
 constexpr std::string_view kRemoved = "removed-";
 constexpr std::string_view kSetAside = "replaced-";
 
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 fs::path unfinished(const fs::path& path, std::string_view what = "") {
-  return parent_of(path) /
+  return folder_of(path) /
          (std::string(kUnfinished) + std::string(what) + path.filename().string());
 }
 
@@ -109,7 +105,7 @@ void AtomicFolder::commit() {
     old = change_places(temporary_, path_);
   }
   temporary_.clear();
-  flush_names(parent_of(path_));
+  flush_names(folder_of(path_));
   if (old.empty()) return;
   std::error_code error;
   fs::remove_all(old, error);
@@ -162,7 +158,7 @@ void replace_link(const fs::path& link, const fs::path& target) {
     unlink(temporary.c_str());
     refuse_folder("make the link", link, errno_text(failure));
   }
-  flush_names(parent_of(link));
+  flush_names(folder_of(link));
 }
 
 }  // namespace lockstep

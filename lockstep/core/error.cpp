@@ -13,15 +13,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r";
-
 // The first line that is not blank, trimmed.
 std::string_view first_text(std::string_view text) {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    line.remove_prefix(std::min(line.size(), line.find_first_not_of(kBlanks)));
-    line = line.substr(0, line.find_last_not_of(kBlanks) + 1);
+    line = trimmed(line);
     if (!line.empty()) return line;
   }
   return {};

@@ -14,33 +14,17 @@
 #include <utility>
 
 #include <lockstep/core/atomic_file.h>
+#include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep {
 namespace {
 
-// Closes the descriptor at the end of the scope; release() gives up ownership.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 // Removes the files `prefix`PID-NUMBER of processes that no longer exist.
 void remove_abandoned(const std::filesystem::path& prefix) {
   const std::string name_prefix = prefix.filename().string();
   std::error_code error;
-  std::filesystem::directory_iterator entry(prefix.has_parent_path() ? prefix.parent_path() : ".",
-                                            error);
+  std::filesystem::directory_iterator entry(folder_of(prefix), error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(name_prefix)) continue;
@@ -76,6 +60,10 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
 
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};

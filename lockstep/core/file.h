@@ -45,6 +45,9 @@ class MappedFile {
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content);
 
+/// The folder that contains `path`: "." if `path` is only a name.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
 /// The name of this host. It marks files in a folder that hosts share.
 std::string host_name();
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -30,6 +31,27 @@ inline std::string noun_for(std::int64_t count, const std::string& noun) {
 /// "1 stage", "2 stages".
 inline std::string amount_of(std::int64_t count, const std::string& noun) {
   return str(count, ' ', noun_for(count, noun));
+}
+
+/// `text` without the blanks at its beginning and end: spaces, tabs and carriage returns.
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+}
+
+/// Two lower-case hexadecimal digits for each byte of `bytes`, which are any characters.
+template <class Bytes>
+std::string hex_text(const Bytes& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const auto byte : bytes) {
+    static_assert(sizeof(byte) == 1);
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
 }
 
 /// Joins `parts` with `separator`.

@@ -19,13 +19,7 @@ std::string random_secret() {
   if (got != static_cast<ssize_t>(bytes.size())) {
     throw Error(str("no random numbers for the secret of the job: ", errno_text(errno)));
   }
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
+  return hex_text(bytes);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 
+#include <lockstep/core/file.h>
+
 namespace lockstep {
 
 /// The files of a run: its folder, or only its record.
@@ -17,7 +19,7 @@ inline RunPlace place_of_run(const std::filesystem::path& input) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(input, ignored)) return {input / "run.json", input};
   if (input.filename() != "run.json") return {input, {}};
-  return {input, input.has_parent_path() ? input.parent_path() : "."};
+  return {input, folder_of(input)};
 }
 
 }  // namespace lockstep

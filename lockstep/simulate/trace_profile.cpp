@@ -12,6 +12,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
+#include <lockstep/core/measuring/quantile.h>
 
 namespace lockstep {
 namespace {
@@ -194,15 +195,6 @@ std::optional<TracedStep> step_of(const RankEvents& rank, std::size_t index) {
   return step;
 }
 
-double quantile_of(std::vector<double> values, double fraction) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const double place = fraction * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 using StepsOfRanks = std::vector<std::vector<TracedStep>>;
 
 // The median over the steps that have the value, then the mean over the ranks.
@@ -214,7 +206,7 @@ double typical(const StepsOfRanks& ranks, const Value& value, double fraction = 
     for (const TracedStep& step : steps) {
       if (const std::optional<double> found = value(step)) values.push_back(*found);
     }
-    sum += quantile_of(std::move(values), fraction);
+    sum += quantile(std::move(values), fraction);
   }
   return sum / static_cast<double>(ranks.size());
 }
@@ -245,7 +237,7 @@ double straggler_seconds(const StepsOfRanks& ranks) {
     }
     behind.push_back(slowest - sum / static_cast<double>(ranks.size()));
   }
-  return quantile_of(std::move(behind), 0.5);
+  return median(std::move(behind));
 }
 
 StepsOfRanks steps_of(const std::map<int, RankEvents>& ranks) {

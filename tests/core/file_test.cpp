@@ -38,6 +38,12 @@ using testing_support::message_of;
 using testing_support::read_text;
 using testing_support::TemporaryDirectory;
 
+TEST(FolderOf, ANameAloneIsTheCurrentOne) {
+  EXPECT_EQ(folder_of("run.json"), ".");
+  EXPECT_EQ(folder_of("runs/run.json"), "runs");
+  EXPECT_EQ(folder_of("/run.json"), "/");
+}
+
 TEST(MappedFile, ShowsTheWholeFileAndSurvivesMoving) {
   const TemporaryDirectory directory;
   directory.write("file", "content");

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <vector>
+
 namespace lockstep {
 namespace {
 
@@ -10,6 +14,19 @@ TEST(Strings, AreMadeOfValues) {
   EXPECT_EQ(str(), "");
   EXPECT_EQ(join(std::vector<int>{1, 2}), "1, 2");
   EXPECT_EQ(join(std::vector<std::string>{"a"}, ","), "a");
+}
+
+TEST(Strings, AreTrimmed) {
+  EXPECT_EQ(trimmed("\t a b \r"), "a b");
+  EXPECT_EQ(trimmed("word"), "word");
+  EXPECT_EQ(trimmed(" \t\r"), "");
+  EXPECT_EQ(trimmed(""), "");
+}
+
+TEST(Strings, OfBytesAreHexadecimal) {
+  EXPECT_EQ(hex_text(std::string("\x00\x0a\xff\x7f", 4)), "000aff7f");
+  EXPECT_EQ(hex_text(std::array<unsigned char, 2>{0x12, 0xf0}), "12f0");
+  EXPECT_EQ(hex_text(std::string()), "");
 }
 
 TEST(Strings, CountNouns) {

@@ -41,6 +41,13 @@ exported=$(wc -l <"$work/exported.txt")
 internal='lockstep::module_file('
 nm -C --defined-only "$build/rooms/core/liblockstep_core.a" | grep -F "$internal" || fail "there is no $internal...)"
 if c++filt <"$work/exported.txt" | grep -F "$internal"; then fail "liblockstep.so exports an internal name"; fi
+# The modules export C functions only.
+for module in "$build"/lockstep_*.so; do
+  [[ -f $module ]] || continue
+  names=$(nm -D --defined-only "$module" | sed 's/.* //')
+  grep -q '^lockstep_' <<<"$names" || fail "$module exports none of its functions"
+  if grep -v '^lockstep_' <<<"$names" | c++filt | grep .; then fail "$module exports these"; fi
+done
 echo "liblockstep.so: $(stat -L -c %s "$library") bytes, $exported exported names"
 
 arguments=("${@//@prefix@/$work/prefix}")

@@ -13,7 +13,7 @@
 #include <torch/nn.h>
 
 #include <lockstep/core/cpu.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/report/advice/advice.h>
 #include <lockstep/report/run_record.h>
 #include <tests/support/processor_time.h>

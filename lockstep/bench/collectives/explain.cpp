@@ -9,11 +9,11 @@
 #include <lockstep/bench/collectives/trace_svg.h>
 #include <lockstep/bench/collectives/trace_text.h>
 #include <lockstep/bench/group.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/comm/algorithms/choice.h>
 #include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>

@@ -14,7 +14,6 @@
 #include <lockstep/bench/collectives/explain.h>
 #include <lockstep/bench/collectives/rows.h>
 #include <lockstep/bench/group.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/sizes.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/comm/group/process_group.h>
@@ -22,6 +21,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/core/memory.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/sizes.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 

@@ -9,13 +9,13 @@
 #include <c10/util/Logging.h>
 
 #include <lockstep/bench/group.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/step/rows.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/rank_setup.h>
 #include <lockstep/report/json_report.h>

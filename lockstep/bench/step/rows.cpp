@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/bench/quantile.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep {

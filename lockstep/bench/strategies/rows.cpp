@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <lockstep/bench/quantile.h>
+#include <lockstep/core/measuring/quantile.h>
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
+#include <lockstep/core/measuring/quantile.h>
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,6 @@
 #include <lockstep/bench/json_text.h>
 #include <lockstep/bench/options.h>
 #include <lockstep/bench/other_programs_note.h>
-#include <lockstep/bench/quantile.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/cli/bench/bench.h>
@@ -25,6 +24,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/core/trace/chrome_trace.h>

@@ -12,7 +12,7 @@
 #include <lockstep/bench/strategies/rows.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/command_failure.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>

@@ -30,7 +30,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/gpu_usage.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>

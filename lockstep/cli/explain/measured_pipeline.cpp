@@ -12,10 +12,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/cli/explain/waiting_stage.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 

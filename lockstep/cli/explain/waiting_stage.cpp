@@ -12,8 +12,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 
-#include <lockstep/bench/quantile.h>
 #include <lockstep/core/clock.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 
 namespace lockstep {

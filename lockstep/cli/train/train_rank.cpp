@@ -45,13 +45,6 @@ void silence_libtorch() {
          /*overwrite=*/0);  // above all levels: silences its profiler
 }
 
-torch::Device choose_device(const std::string& accelerator, const WorkerEnvironment& worker) {
-  const auto gpu = choose_gpu(accelerator, static_cast<int>(torch::cuda::device_count()),
-                              worker.local_rank, worker.local_world_size);
-  if (!gpu) return torch::kCPU;
-  return {torch::kCUDA, static_cast<torch::DeviceIndex>(*gpu)};
-}
-
 // The GPU of each rank on this host; empty if the ranks compute on CPUs or on several devices each.
 std::vector<int> gpus_of_ranks(const TrainSettings& settings, const WorkerEnvironment& worker) {
   std::vector<int> gpus;
@@ -78,12 +71,13 @@ std::vector<torch::Device> choose_devices(const TrainSettings& settings) {
                                     torch::Device(torch::kCPU));
 }
 
-// The device of the batches.
-torch::Device choose_first_device(const TrainSettings& settings,
-                                  const std::vector<torch::Device>& devices,
-                                  const WorkerEnvironment& worker) {
-  if (!settings.on_several_devices) return choose_device(settings.accelerator, worker);
-  return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
+// The device of the batches: the first of several devices, or that of this rank in gpus_of_ranks().
+torch::Device choose_first_device(const std::vector<torch::Device>& devices,
+                                  const std::vector<int>& gpus, int local_rank) {
+  if (!devices.empty()) return devices.front();
+  if (gpus.empty()) return torch::kCPU;
+  const int gpu = gpus.at(static_cast<std::size_t>(local_rank));
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(gpu)};
 }
 
 // Informs the user of a strategy for several devices that these are not GPUs.
@@ -189,11 +183,13 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   silence_libtorch();
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
   const int processors = processors_of_host(worker);
-  const int threads = prepare_rank(worker, settings.threads, gpus_of_ranks(settings, worker));
+  const std::vector<int> gpus = gpus_of_ranks(settings, worker);
+  const int threads = prepare_rank(worker, settings.threads, gpus);
   at::set_num_threads(threads);
   StrategyOptions strategy_options = settings.strategy_options;
   if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
-  const torch::Device device = choose_first_device(settings, strategy_options.devices, worker);
+  const torch::Device device =
+      choose_first_device(strategy_options.devices, gpus, worker.local_rank);
   SetupSeconds setup;
   ProcessGroup group = [&] {
     const SecondsScope scope(setup.group);

@@ -8,6 +8,7 @@
 #include <lockstep/comm/algorithms/combine.h>
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/call/description.h>
+#include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/diagnostics/watchdog.h>
 #include <lockstep/core/clock.h>
@@ -88,36 +89,33 @@ class ScheduleWork final : public Work,
     const Waiting waiting(*this);
     std::optional<Deadline> deadline;
     if (timeout) deadline.emplace(*timeout);
-    while (!finished_.load(std::memory_order_acquire)) {
+    while (!outcome_.has_ended()) {
       const std::shared_ptr<Work> transfer = next_to_wait_for();
       if (transfer == nullptr) continue;
       std::optional<std::chrono::milliseconds> left;
       if (deadline) left = std::chrono::ceil<std::chrono::milliseconds>(deadline->remaining());
       wait_for(transfer, left);
     }
-    if (error_) std::rethrow_exception(error_);
+    outcome_.rethrow();
   }
 
   bool is_completed() override {
     advance();
-    return finished_.load(std::memory_order_acquire);
+    return outcome_.has_ended();
   }
 
-  std::exception_ptr error() const override {
-    return finished_.load(std::memory_order_acquire) ? error_ : nullptr;
-  }
+  std::exception_ptr error() const override { return outcome_.error(); }
 
   // May also be called from within a transfer's own progress, on the same thread; then it is a
   // no-op.
   bool advance() noexcept override {
-    if (finished_.load(std::memory_order_acquire)) return false;
+    if (outcome_.has_ended()) return false;
     const Turn turn(*this);
     return turn && move();
   }
 
   bool needs_a_hand() override {
-    return waiting_.load(std::memory_order_relaxed) == 0 &&
-           !finished_.load(std::memory_order_acquire);
+    return waiting_.load(std::memory_order_relaxed) == 0 && !outcome_.has_ended();
   }
 
  private:
@@ -183,12 +181,12 @@ class ScheduleWork final : public Work,
   bool move() noexcept {
     bool moved = false;
     guarded([&] {
-      while (!finished_.load(std::memory_order_relaxed) && transfers_are_complete(moved)) {
+      while (!outcome_.has_ended() && transfers_are_complete(moved)) {
         moved = true;
         next_step();
       }
     });
-    return moved || finished_.load(std::memory_order_relaxed);
+    return moved || outcome_.has_ended();
   }
 
   bool transfers_are_complete(bool& moved) {
@@ -298,14 +296,14 @@ class ScheduleWork final : public Work,
     end();
   }
 
-  void end() {
+  void end(std::exception_ptr error = nullptr) {
     if (trace_ != nullptr) trace_->end_ns = now_ns();
     transfers_.clear();
     working_.reset();
     scratch_.reset();
     flat_.reset();
     if (watchdog_ != nullptr) watchdog_->completed(ticket_);
-    finished_.store(true, std::memory_order_release);
+    outcome_.end(std::move(error));
     self_.reset();
   }
 
@@ -330,14 +328,13 @@ class ScheduleWork final : public Work,
     try {
       std::rethrow_exception(error);
     } catch (const TimeoutError& timeout) {
-      error_ = std::make_exception_ptr(TimeoutError(where() + timeout.what()));
+      error = std::make_exception_ptr(TimeoutError(where() + timeout.what()));
     } catch (const CommError& broken) {
-      error_ = std::make_exception_ptr(CommError(where() + broken.what()));
+      error = std::make_exception_ptr(CommError(where() + broken.what()));
     } catch (const std::exception& ours) {
-      error_ = error;
       give_up(ours);
     }
-    end();
+    end(std::move(error));
   }
 
   // The failure is local rather than in a transfer, so without an abort the peers would wait for
@@ -363,7 +360,7 @@ class ScheduleWork final : public Work,
     for (auto transfer = transfers_.rbegin(); transfer != transfers_.rend(); ++transfer) {
       if (transfer->open) return transfer->work;
     }
-    if (!finished_.load(std::memory_order_relaxed)) guarded([&] { next_step(); });
+    if (!outcome_.has_ended()) guarded([&] { next_step(); });
     return nullptr;
   }
 
@@ -410,8 +407,7 @@ class ScheduleWork final : public Work,
   std::size_t step_ = 0;
   std::vector<Transfer> transfers_;
   std::shared_ptr<ScheduleWork> self_;
-  std::exception_ptr error_;
-  std::atomic<bool> finished_ = false;
+  Outcome outcome_;  // ended by the thread with the turn; any thread may ask
   std::atomic<int> waiting_ = 0;
 };
 

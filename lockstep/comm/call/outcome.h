@@ -1,31 +1,35 @@
 // How an asynchronous operation ended.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <utility>
 
 namespace lockstep {
 
-/// Only the first end counts. Not thread-safe: a Work that several threads use guards its outcome.
+/// Only the first end counts. One thread at a time may call end(). The others may call the const
+/// functions meanwhile, which take no lock; a thread that sees the end sees what was written before
+/// it.
 class Outcome {
  public:
   /// Ends the operation, successfully if `error` is null. Returns false if it had already ended.
   bool end(std::exception_ptr error = nullptr) {
-    if (std::exchange(has_ended_, true)) return false;
+    if (has_ended_.load(std::memory_order_relaxed)) return false;
     error_ = std::move(error);
+    has_ended_.store(true, std::memory_order_release);
     return true;
   }
-  bool has_ended() const { return has_ended_; }
+  bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
   /// Null while the operation runs, and after success.
-  const std::exception_ptr& error() const { return error_; }
+  std::exception_ptr error() const { return has_ended() ? error_ : nullptr; }
   /// Throws the error, if there is one.
   void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
+    if (const auto ended_with = error()) std::rethrow_exception(ended_with);
   }
 
  private:
-  bool has_ended_ = false;
-  std::exception_ptr error_;
+  std::atomic<bool> has_ended_ = false;
+  std::exception_ptr error_;  // not written after the end
 };
 
 }  // namespace lockstep

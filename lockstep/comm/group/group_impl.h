@@ -53,12 +53,17 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
 
   /// Counts the calls of new_group and split.
   std::uint64_t next_child();
-  /// Collective over `members`, ranks of this group that include this one. `wanted` is the
-  /// requested backend. `color` distinguishes groups that are made at the same time.
-  ProcessGroup make_child(const std::string& name, const std::vector<int>& members, int color,
-                          const std::optional<std::string>& wanted = std::nullopt);
-  Membership membership_of_child(const std::string& name, const std::vector<int>& members,
-                                 int color, const std::optional<std::string>& wanted);
+  /// A group that new_group or split makes.
+  struct Child {
+    std::string name;
+    std::vector<int> members;           ///< ranks of this group that include this one
+    int color = 0;                      ///< distinguishes groups that are made at the same time
+    std::optional<std::string> wanted;  ///< the requested backend
+    bool splits = false;                ///< splits(wanted)
+  };
+  /// Collective over the members.
+  ProcessGroup make_child(const Child& child);
+  Membership membership_of_child(const Child& child);
   /// Whether all ranks of this group must take part when a group that asks for `wanted` is made,
   /// because its communicator may be split from this group's.
   bool splits(const std::optional<std::string>& wanted) const;

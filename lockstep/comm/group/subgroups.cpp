@@ -23,9 +23,8 @@ bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const 
          !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
 }
 
-Membership ProcessGroup::Impl::membership_of_child(const std::string& name,
-                                                   const std::vector<int>& members, int color,
-                                                   const std::optional<std::string>& wanted) {
+Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
+  const std::vector<int>& members = child.members;
   const auto own = std::find(members.begin(), members.end(), membership.rank);
   const int rank = static_cast<int>(own - members.begin());
   const int size = static_cast<int>(members.size());
@@ -35,20 +34,20 @@ Membership ProcessGroup::Impl::membership_of_child(const std::string& name,
     peers.push_back(membership.peers[static_cast<std::size_t>(member)]);
   }
   ProcessGroupOptions options = membership.options;
-  if (wanted) {
-    options.backend = *wanted;
+  if (child.wanted) {
+    options.backend = *child.wanted;
   } else if (options.backend == "hierarchical") {
     options.backend = "auto";  // its members may share a host, or each have its own
   }
   std::optional<TextExchange> exchange;
   if (size > 1) {
-    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name,
+    auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + child.name,
                                                         membership.exchange->store_pointer());
     exchange.emplace(std::move(store), rank, size, options.timeout, world_ranks);
   }
   const LocalPlace local = local_place(peers, rank);
-  const bool from_parent = splits(wanted) && becomes_nccl(options.backend, peers);
-  return {.name = membership.name + "/" + name,
+  const bool from_parent = child.splits && becomes_nccl(options.backend, peers);
+  return {.name = membership.name + "/" + child.name,
           .rank = rank,
           .size = size,
           .local_rank = local.rank,
@@ -62,16 +61,16 @@ Membership ProcessGroup::Impl::membership_of_child(const std::string& name,
           .progress = membership.progress,
           .recorder = membership.recorder,
           .parent = from_parent ? backend : nullptr,
-          .color = color,
+          .color = child.color,
           .check = [parent = backend] { parent->throw_if_ended(); }};
 }
 
-ProcessGroup ProcessGroup::Impl::make_child(const std::string& name,
-                                            const std::vector<int>& members, int color,
-                                            const std::optional<std::string>& wanted) {
-  Membership child = membership_of_child(name, members, color, wanted);
-  if (splits(wanted) && !child.parent) nccl::leave_split(*backend, membership.options.device);
-  return connect(std::move(child));
+ProcessGroup ProcessGroup::Impl::make_child(const Child& child) {
+  Membership its_membership = membership_of_child(child);
+  if (child.splits && !its_membership.parent) {
+    nccl::leave_split(*backend, membership.options.device);
+  }
+  return connect(std::move(its_membership));
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
@@ -99,7 +98,9 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const std::string name = lockstep::str(impl_->next_child());
   const bool splits = impl_->splits(backend);
   if (splits) barrier();  // none of this group's operations may be running then
-  if (seen.contains(rank())) return impl_->make_child(name, ranks, /*color=*/0, backend);
+  if (seen.contains(rank())) {
+    return impl_->make_child({name, ranks, /*color=*/0, backend, splits});
+  }
   if (splits) nccl::leave_split(*impl_->backend, impl_->membership.options.device);
   return std::nullopt;
 }
@@ -123,7 +124,7 @@ std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
   }
   std::vector<int> members;
   for (const auto& [its_key, rank] : places) members.push_back(rank);
-  return impl_->make_child(name, members, color);
+  return impl_->make_child({name, std::move(members), color, /*wanted=*/std::nullopt, splits});
 }
 
 }  // namespace lockstep

@@ -21,13 +21,7 @@ c10::intrusive_ptr<c10d::Store> SecretStore::clone() {
 }
 
 std::string SecretStore::hidden(const std::string& name) const {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char byte : hmac_sha256(name_key_, name)) {
-    text += kDigits[static_cast<unsigned char>(byte) >> 4];
-    text += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
+  return hex_text(hmac_sha256(name_key_, name));
 }
 
 std::vector<std::string> SecretStore::hidden(const std::vector<std::string>& names) const {

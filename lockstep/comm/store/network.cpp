@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
+#include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
@@ -64,22 +65,11 @@ std::string to_text(const sockaddr* address, socklen_t length) {
   return text;
 }
 
-class Socket {
- public:
-  Socket(int family, int type) : fd_(socket(family, type | SOCK_CLOEXEC, 0)) {
-    if (fd_ < 0) throw CommError(str("cannot make a socket: ", errno_text(errno)));
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
+Descriptor make_socket(int family, int type) {
+  Descriptor made(socket(family, type | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) throw CommError(str("cannot make a socket: ", errno_text(errno)));
+  return made;
+}
 
 // Returns 0, ETIMEDOUT at the deadline, or the reason why this process cannot wait. A signal does
 // not end the wait.
@@ -97,7 +87,7 @@ int wait_until_writable(int fd, const Deadline& deadline) {
 
 // Makes one attempt. Returns 0 and a connected socket, or the reason of the failure.
 int try_connect(const Address& address, const Deadline& deadline, int& connected) {
-  Socket connection(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
+  Descriptor connection = make_socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK);
   int error = 0;
   if (connect(connection.get(), address.get(), address.length) != 0) {
     if (errno != EINPROGRESS) return errno;
@@ -151,7 +141,7 @@ std::string own_loopback() {
   const auto can_bind = [](const char* host) {
     try {
       const Address address = resolve(host, 0);
-      const Socket probe(address.family(), SOCK_STREAM);
+      const Descriptor probe = make_socket(address.family(), SOCK_STREAM);
       return bind(probe.get(), address.get(), address.length) == 0;
     } catch (const CommError&) {
       return false;  // the kernel does not support this family
@@ -188,7 +178,7 @@ bool is_reached_from_outside(const std::string& host, bool several_hosts) {
 
 int listen_on(const std::string& host, std::uint16_t port) {
   const Address address = resolve(host, port);
-  Socket listener(address.family(), SOCK_STREAM);
+  Descriptor listener = make_socket(address.family(), SOCK_STREAM);
   const int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(listener.get(), address.get(), address.length) != 0 ||
@@ -201,7 +191,7 @@ int listen_on(const std::string& host, std::uint16_t port) {
 
 int hold_port(const std::string& host) {
   const Address address = resolve(host, 0);
-  Socket holder(address.family(), SOCK_STREAM);
+  Descriptor holder = make_socket(address.family(), SOCK_STREAM);
   if (bind(holder.get(), address.get(), address.length) != 0) {
     throw CommError(str("cannot hold a port of ", host, ": ", errno_text(errno)));
   }
@@ -231,7 +221,7 @@ bool is_own_end(int fd) {
 std::string local_address_towards(const std::string& host, std::uint16_t port) {
   const Address address = resolve(host, port);
   // Connecting a datagram socket sends nothing; the kernel only chooses the route.
-  const Socket probe(address.family(), SOCK_DGRAM);
+  const Descriptor probe = make_socket(address.family(), SOCK_DGRAM);
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);
   if (connect(probe.get(), address.get(), address.length) != 0 ||

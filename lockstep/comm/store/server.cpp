@@ -19,6 +19,7 @@
 #include <lockstep/comm/store/protocol.h>
 #include <lockstep/comm/store/reader.h>
 #include <lockstep/comm/store/table.h>
+#include <lockstep/core/descriptor.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::tcp_store {
@@ -33,19 +34,6 @@ int checked(int result, const char* what) {
   if (result < 0) throw CommError(str("cannot serve a store: ", what, ": ", errno_text(errno)));
   return result;
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct Client {
   Descriptor socket;

@@ -89,12 +89,7 @@ class Md5 {
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned length = 0;
     EVP_DigestFinal_ex(context_.get(), digest.data(), &length);
-    std::string text;
-    for (unsigned i = 0; i < length; ++i) {
-      text += "0123456789abcdef"[digest[i] >> 4];
-      text += "0123456789abcdef"[digest[i] & 15];
-    }
-    return text;
+    return hex_text(std::span(digest).first(length));
   }
 
  private:

@@ -229,7 +229,7 @@ bool is_data_file(std::string_view name, std::string_view model) {
 
 // Also removes incomplete files left by a killed process.
 void remove_former_data(const std::filesystem::path& path, const std::filesystem::path& kept) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path folder = folder_of(path);
   std::error_code ignored;
   std::set<std::filesystem::path> former;
   std::set<std::filesystem::path> incomplete;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
 
 namespace lockstep {
@@ -12,13 +13,6 @@ namespace {
 
 double milliseconds(Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // The time in [begin, end] during which any bucket was in progress. Buckets start in order.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -22,12 +23,7 @@ std::string sha256_hex(std::string_view bytes) {
   LOCKSTEP_CHECK(
       EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr) == 1,
       "OpenSSL cannot compute SHA-256");
-  std::string text;
-  for (unsigned i = 0; i < length; ++i) {
-    text += "0123456789abcdef"[digest[i] >> 4];
-    text += "0123456789abcdef"[digest[i] & 15];
-  }
-  return text;
+  return hex_text(std::span(digest).first(length));
 }
 
 // The part of a media file's path that comes from the logged name. A slash makes a folder, as in

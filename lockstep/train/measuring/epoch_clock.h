@@ -6,7 +6,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 
 namespace lockstep {
 

@@ -18,7 +18,7 @@ void validate(const TraceOptions& options) {
 
 RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file_(options.file) {
   if (writes) {
-    make_writable_directory(file_.has_parent_path() ? file_.parent_path() : ".");
+    make_writable_directory(folder_of(file_));
     std::error_code ignored;
     std::filesystem::remove(file_, ignored);  // an old file must not pass for the new one
   }

@@ -12,18 +12,12 @@
 
 namespace lockstep {
 namespace {
-
 namespace profiler = torch::profiler::impl;
-
-std::filesystem::path folder_of_trace(const std::filesystem::path& file) {
-  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-}
-
 }  // namespace
 
 StepTrace::StepTrace(const ProfilerOptions& options, bool on_gpu)
     : file_(options.trace_file), first_(1), end_(1 + options.trace_steps), on_gpu_(on_gpu) {
-  make_writable_directory(folder_of_trace(file_));
+  make_writable_directory(folder_of(file_));
   std::error_code ignored;
   std::filesystem::remove(file_, ignored);  // an old file must not pass for the new one
 }

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/cpu.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
 

@@ -139,6 +139,30 @@ TEST(TraceOfRanks, AllRanksHearThatOneHasNoEvents) {
   }
 }
 
+TEST(DdpStatistics, TheMedianOfTwoStepsIsTheirMean) {
+  StepRecorder recorder;
+  for (int step = 0; step < 2; ++step) {
+    recorder.begin(1);
+    recorder.ready(0);
+    recorder.start(0);
+    recorder.end(0);
+    recorder.computed();
+    recorder.reduced();
+  }
+  const auto steps = recorder.last();
+  ASSERT_EQ(steps.size(), 2U);
+  const auto both =
+      (steps[0].computed - steps[0].backward) + (steps[1].computed - steps[1].backward);
+  const GradBucket bucket{.parameters = {torch::zeros({1})}};
+  double backward_ms = 0;
+  const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
+    backward_ms = summarize({bucket}, recorder, group).backward_ms;
+  });
+  EXPECT_EQ(errors, no_errors(1));
+  using FloatMilliseconds = std::chrono::duration<double, std::milli>;
+  EXPECT_DOUBLE_EQ(backward_ms, FloatMilliseconds(both).count() / 2);
+}
+
 TEST(StepRecorder, KeepsTheLastSteps) {
   StepRecorder recorder;
   for (int step = 0; step < 300; ++step) {

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 #include <tests/support/captured_log.h>
 #include <tests/train/trainer/trainer_runs.h>

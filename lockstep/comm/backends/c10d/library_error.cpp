@@ -23,18 +23,12 @@ std::string without_path(const std::string& line) {
   return line;
 }
 
-std::string trimmed(const std::string& line) {
-  const auto first = line.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return "";
-  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-}
-
 std::string in_one_line(const std::string& text) {
   std::istringstream in(text);
   std::string all;
   for (std::string line; std::getline(in, line);) {
-    line = trimmed(line);
-    if (!line.empty()) all += (all.empty() ? "" : " ") + line;
+    const std::string_view words = trimmed(line);
+    if (!words.empty()) all.append(all.empty() ? "" : " ").append(words);
   }
   return all.substr(0, kLongestCause);
 }

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include <lockstep/comm/backends/hierarchical/pipeline.h>
 #include <lockstep/comm/backends/hierarchical/stage_builder.h>
+#include <lockstep/comm/backends/hierarchical/stage_queue.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::hierarchical {
@@ -28,8 +28,8 @@ class HierarchicalBackend final : public Backend {
   explicit HierarchicalBackend(Parts parts)
       : parts_(std::move(parts)),
         builder_(std::make_shared<StageBuilder>(parts_)),
-        pipeline_(std::make_shared<Pipeline>(parts_)) {
-    if (parts_.progress) parts_.progress->add(pipeline_);
+        queue_(std::make_shared<StageQueue>(parts_)) {
+    if (parts_.progress) parts_.progress->add(queue_);
   }
 
   const std::string& name() const override {
@@ -52,7 +52,7 @@ class HierarchicalBackend final : public Backend {
     collective->finish = [builder = builder_, finish = std::move(collective->finish)] {
       if (finish) finish();
     };
-    return pipeline_->start(std::move(collective));
+    return queue_->start(std::move(collective));
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
@@ -74,12 +74,12 @@ class HierarchicalBackend final : public Backend {
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    pipeline_->start_all_local(parts_.timeout);
+    queue_->start_all_local(parts_.timeout);
     return parts_.local->allocate(shape, dtype);
   }
 
-  void abort(const std::string& reason) override { pipeline_->abort(reason); }
-  void check() override { pipeline_->check(); }
+  void abort(const std::string& reason) override { queue_->abort(reason); }
+  void check() override { queue_->check(); }
 
  private:
   const RankLocation& location(int rank) const {
@@ -89,7 +89,7 @@ class HierarchicalBackend final : public Backend {
 
   const Parts parts_;
   const std::shared_ptr<StageBuilder> builder_;
-  const std::shared_ptr<Pipeline> pipeline_;
+  const std::shared_ptr<StageQueue> queue_;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/comm/backends/hierarchical/hierarchical.h>
-#include <lockstep/comm/backends/hierarchical/pipeline.h>
+#include <lockstep/comm/backends/hierarchical/stage_queue.h>
 
 namespace lockstep::hierarchical {
 

@@ -70,14 +70,7 @@ c10d::ProcessGroupNCCL& group_of(Backend& backend) {
 bool is_available() { return true; }
 
 std::string device_identity(torch::Device device) {
-  const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid;
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char byte : uuid.bytes) {
-    text += kDigits[static_cast<unsigned char>(byte) >> 4];
-    text += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
+  return hex_text(at::cuda::getDeviceProperties(device.index())->uuid.bytes);
 }
 
 bool is_captured(torch::Device device) {

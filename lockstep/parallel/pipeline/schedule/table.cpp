@@ -29,13 +29,6 @@ constexpr std::array<std::pair<Kind, std::string_view>, 9> kNames{{
 constexpr int kMostStages = 100'000;
 constexpr int kMostMicroBatches = 1'000'000;
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const auto first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-}
-
 // Removes the number at the beginning of `text` and returns it; -1 if there is none.
 int take_number(std::string_view& text) {
   int number = -1;

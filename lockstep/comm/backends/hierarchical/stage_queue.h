@@ -46,9 +46,9 @@ struct StagedCollective {
 };
 
 /// One rank's collectives under way. Thread-safe.
-class Pipeline : public Progressing, public std::enable_shared_from_this<Pipeline> {
+class StageQueue : public Progressing, public std::enable_shared_from_this<StageQueue> {
  public:
-  explicit Pipeline(const Parts& parts);
+  explicit StageQueue(const Parts& parts);
 
   WorkPtr start(std::shared_ptr<StagedCollective> collective);
   /// Waits until every collective has started all its stages on the local group. The caller may

@@ -1,4 +1,4 @@
-#include <lockstep/comm/backends/hierarchical/pipeline.h>
+#include <lockstep/comm/backends/hierarchical/stage_queue.h>
 
 #include <algorithm>
 #include <thread>
@@ -37,25 +37,25 @@ std::string text_of(const std::exception_ptr& error) {
 
 class HierarchicalWork final : public Work {
  public:
-  HierarchicalWork(std::shared_ptr<Pipeline> pipeline, std::shared_ptr<StagedCollective> collective,
+  HierarchicalWork(std::shared_ptr<StageQueue> queue, std::shared_ptr<StagedCollective> collective,
                    std::chrono::milliseconds timeout)
-      : pipeline_(std::move(pipeline)), collective_(std::move(collective)), timeout_(timeout) {}
+      : queue_(std::move(queue)), collective_(std::move(collective)), timeout_(timeout) {}
 
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
-    pipeline_->wait(*collective_, timeout.value_or(timeout_));
+    queue_->wait(*collective_, timeout.value_or(timeout_));
   }
-  bool is_completed() override { return pipeline_->test(*collective_); }
-  std::exception_ptr error() const override { return pipeline_->error_of(*collective_); }
+  bool is_completed() override { return queue_->test(*collective_); }
+  std::exception_ptr error() const override { return queue_->error_of(*collective_); }
 
  private:
-  const std::shared_ptr<Pipeline> pipeline_;
+  const std::shared_ptr<StageQueue> queue_;
   const std::shared_ptr<StagedCollective> collective_;
   const std::chrono::milliseconds timeout_;
 };
 
 }  // namespace
 
-Pipeline::Pipeline(const Parts& parts)
+StageQueue::StageQueue(const Parts& parts)
     : local_(parts.local),
       leaders_(parts.leaders),
       flat_(parts.flat),
@@ -64,7 +64,7 @@ Pipeline::Pipeline(const Parts& parts)
       rank_(parts.rank),
       timeout_(parts.timeout) {}
 
-WorkPtr Pipeline::start(std::shared_ptr<StagedCollective> collective) {
+WorkPtr StageQueue::start(std::shared_ptr<StagedCollective> collective) {
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   if (watchdog_) {
@@ -77,18 +77,18 @@ WorkPtr Pipeline::start(std::shared_ptr<StagedCollective> collective) {
 
 // --- Moving --------------------------------------------------------------------------------------
 
-bool Pipeline::advance() noexcept {
+bool StageQueue::advance() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock && move_all();
 }
 
-bool Pipeline::needs_a_hand() {
+bool StageQueue::needs_a_hand() {
   const std::scoped_lock lock(mutex_);
   move_all();
   return !collectives_.empty();
 }
 
-bool Pipeline::move_all() {
+bool StageQueue::move_all() {
   // Starting a stage may advance all groups, including this one, which calls this function again.
   if (failure_ || std::exchange(moving_, true)) return false;
   bool moved = false;
@@ -116,7 +116,7 @@ bool Pipeline::move_all() {
 
 // Throws if the flat group has failed or a rank has left. After a failed stage, this often gives
 // the actual reason.
-void Pipeline::check_network() {
+void StageQueue::check_network() {
   flat_->check();
   if (!watchdog_ || collectives_.empty()) return;
   const StagedCollective& first = *collectives_.front();
@@ -127,7 +127,7 @@ void Pipeline::check_network() {
   }
 }
 
-bool Pipeline::move(StagedCollective& collective, bool may_start_local, bool may_start_across) {
+bool StageQueue::move(StagedCollective& collective, bool may_start_local, bool may_start_across) {
   try {
     if (!collective.ups_started) {
       if (!may_start_local) return false;
@@ -146,7 +146,7 @@ bool Pipeline::move(StagedCollective& collective, bool may_start_local, bool may
 
 // Starts the across and down stages whose predecessors are complete. On each group, stages start in
 // the order of the collectives and their pieces.
-bool Pipeline::start_stages(StagedCollective& collective, bool may_start_across) {
+bool StageQueue::start_stages(StagedCollective& collective, bool may_start_across) {
   bool moved = false;
   bool across_in_order = may_start_across;
   bool down_in_order = true;
@@ -169,7 +169,7 @@ bool Pipeline::start_stages(StagedCollective& collective, bool may_start_across)
   return moved;
 }
 
-bool Pipeline::finish_if_complete(StagedCollective& collective) {
+bool StageQueue::finish_if_complete(StagedCollective& collective) {
   for (const Piece& piece : collective.pieces) {
     if (!piece.down_started || !is_complete(piece.down_work)) return false;
   }
@@ -181,8 +181,8 @@ bool Pipeline::finish_if_complete(StagedCollective& collective) {
 // --- Waiting -------------------------------------------------------------------------------------
 
 template <class Condition>
-void Pipeline::move_until(const Condition& condition, std::chrono::milliseconds timeout,
-                          const std::function<void()>& expired) {
+void StageQueue::move_until(const Condition& condition, std::chrono::milliseconds timeout,
+                            const std::function<void()>& expired) {
   const Deadline deadline(timeout);
   auto last_moved = Clock::now();
   for (;;) {
@@ -204,13 +204,13 @@ void Pipeline::move_until(const Condition& condition, std::chrono::milliseconds 
   }
 }
 
-void Pipeline::wait(StagedCollective& collective, std::chrono::milliseconds timeout) {
+void StageQueue::wait(StagedCollective& collective, std::chrono::milliseconds timeout) {
   move_until([&] { return collective.outcome.has_ended(); }, timeout,
              [&] { time_out(collective, timeout); });
   if (const auto error = error_of(collective)) std::rethrow_exception(error);
 }
 
-void Pipeline::start_all_local(std::chrono::milliseconds timeout) {
+void StageQueue::start_all_local(std::chrono::milliseconds timeout) {
   const auto all_started = [&] {
     return std::all_of(collectives_.begin(), collectives_.end(),
                        [](const auto& collective) { return collective->all_local_started; });
@@ -223,20 +223,20 @@ void Pipeline::start_all_local(std::chrono::milliseconds timeout) {
   check();
 }
 
-bool Pipeline::test(StagedCollective& collective) {
+bool StageQueue::test(StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
   move_all();
   return collective.outcome.has_ended();
 }
 
-std::exception_ptr Pipeline::error_of(const StagedCollective& collective) {
+std::exception_ptr StageQueue::error_of(const StagedCollective& collective) {
   const std::scoped_lock lock(mutex_);
   return collective.outcome.error();
 }
 
 // --- Ending --------------------------------------------------------------------------------------
 
-void Pipeline::end(StagedCollective& collective, std::exception_ptr error) {
+void StageQueue::end(StagedCollective& collective, std::exception_ptr error) {
   if (!collective.outcome.end(std::move(error))) return;
   collective.pieces.clear();  // also releases the memory that they hold
   collective.finish = nullptr;
@@ -244,7 +244,7 @@ void Pipeline::end(StagedCollective& collective, std::exception_ptr error) {
 }
 
 // Aborts all groups, so that no rank waits on any of them for a rank that has failed.
-void Pipeline::fail(const std::exception_ptr& error) {
+void StageQueue::fail(const std::exception_ptr& error) {
   const std::string reason = text_of(error);
   failure_ = error;
   flat_->abort(reason);
@@ -256,7 +256,7 @@ void Pipeline::fail(const std::exception_ptr& error) {
   collectives_.clear();
 }
 
-void Pipeline::time_out(const StagedCollective& collective, std::chrono::milliseconds timeout) {
+void StageQueue::time_out(const StagedCollective& collective, std::chrono::milliseconds timeout) {
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
   const auto number = collective.number;
@@ -277,7 +277,7 @@ void Pipeline::time_out(const StagedCollective& collective, std::chrono::millise
   }
 }
 
-void Pipeline::abort(const std::string& reason) {
+void StageQueue::abort(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
   flat_->abort(reason);
@@ -289,7 +289,7 @@ void Pipeline::abort(const std::string& reason) {
   }
 }
 
-void Pipeline::check() {
+void StageQueue::check() {
   const std::scoped_lock lock(mutex_);
   move_all();
   if (failure_) std::rethrow_exception(failure_);

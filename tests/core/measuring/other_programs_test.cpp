@@ -1,5 +1,5 @@
 // Tests of the measured use of the processors by other programs.
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 
 #include <sys/wait.h>
 #include <unistd.h>

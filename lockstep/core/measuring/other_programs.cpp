@@ -1,4 +1,4 @@
-#include <lockstep/core/other_programs.h>
+#include <lockstep/core/measuring/other_programs.h>
 
 #include <unistd.h>
 

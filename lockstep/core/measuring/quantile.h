@@ -8,8 +8,10 @@
 
 namespace lockstep {
 
-/// A quantile of at least one value, in any order; linear between neighbours, as numpy.quantile.
+/// A quantile of values in any order; linear between neighbours, as numpy.quantile. 0 without
+/// values.
 inline double quantile(std::vector<double> values, double fraction) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const double place = fraction * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
