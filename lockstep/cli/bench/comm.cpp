@@ -20,14 +20,14 @@ namespace {
 
 void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
-      .add_option(
-          "--collective", to.collective,
-          "Collectives to time: " + join(bench_call_names()) + ", several with commas, or all")
+      .add_option("--collective", to.collective,
+                  "Collectives to time: " + join(bench_call_names()) +
+                      ", several separated by commas, or all")
       ->capture_default_str();
   command
-      .add_option(
-          "--algorithm", to.algorithm,
-          "Algorithm of all_reduce: " + join(algorithm_names()) + ", several with commas, or all")
+      .add_option("--algorithm", to.algorithm,
+                  "Algorithm of all_reduce: " + join(algorithm_names()) +
+                      ", several separated by commas, or all")
       ->capture_default_str();
   command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();

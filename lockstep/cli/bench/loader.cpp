@@ -281,7 +281,7 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--loader,--engine", to->engines,
-                   "Loaders to time, with commas: " + join(loader_engine_names()))
+                   "Loaders to time, separated by commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->threads,

@@ -28,7 +28,7 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
       ->capture_default_str();
   command
       .add_option("--strategy", to.strategy,
-                  "Strategies to time, with commas: " + join(step_strategy_names()) +
+                  "Strategies to time, separated by commas: " + join(step_strategy_names()) +
                       ", in one set of ranks; or all (or some of " + join(strategy_names()) +
                       "), each in processes of its own")
       ->capture_default_str();

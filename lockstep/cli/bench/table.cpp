@@ -255,11 +255,12 @@ void add_bench_table_command(CLI::App& bench) {
                       "machine's number of processors, or of GPUs)");
   command
       ->add_option("--strategies", to->strategies,
-                   "Strategies of several ranks, with commas: " + join(strategy_names()) +
+                   "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
                        "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
   command
-      ->add_option("--loaders", to->loaders, "Loaders, with commas: " + join(loader_engine_names()))
+      ->add_option("--loaders", to->loaders,
+                   "Loaders, separated by commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
                       "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
