@@ -120,8 +120,7 @@ double parse_device_weight(const std::string& word) {
   if (error != std::errc() || stop != end || !(weight > 0) || weight > 1e6) {
     throw ConfigError(
         lockstep::str("train: --device-weights: expected numbers above 0 and up to 1e6, separated "
-                      "by commas, such "
-                      "as 3,1; got '",
+                      "by commas, such as 3,1; got '",
                       word, "'"));
   }
   return weight;
