@@ -6,6 +6,8 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
   * A room of lockstep/ includes only the rooms listed for it in ROOMS. A room's tests may include the room and
     whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
+  * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
+    command that a message quotes in backticks. Errors of the others name fields, as C++ users know them.
   * Every header has `#pragma once`. Our includes are spelled <lockstep/room/file.h>, and the files exist.
 
 Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
@@ -47,10 +49,15 @@ FOLDERS = {
     "bench": [".", "collectives", "step", "strategies", "table"],
     "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
 }
+# cli has the options. The messages of the others still advise its users directly.
+KNOW_THE_PROGRAM = {"formats", "data", "train", "report", "recipes", "cli"}
 MOST_SOURCES = 25  # per folder
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Adjacent string literals, which the compiler joins; a comment, so that its quotation marks do not count.
+LITERALS = re.compile(r'//[^\n]*|(?:"(?:[^"\\\n]|\\.)*"\s*)+')
+OPTION = re.compile(r"--[a-z][a-z-]*")
 ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|\b)|c10/cuda/|ATen/cuda/|"
                          r"torch/csrc/cuda/|.*ProcessGroupNCCL")
 
@@ -96,6 +103,16 @@ def full_folders(files):
             yield folder, len(stems)
 
 
+def options_in_messages(text):
+    """Yields (line number, option) for each option of the command line in a string outside quoted commands."""
+    for literals in LITERALS.finditer(text):
+        if literals[0].startswith("//"):
+            continue
+        joined = re.sub(r'"\s*"', "", literals[0].rstrip())
+        for option in OPTION.findall(re.sub(r"`[^`]*`", "", joined)):
+            yield text.count("\n", 0, literals.start()) + 1, option
+
+
 def may_see_accelerator(path):
     return (path.suffix in {".cu", ".cuh"} or path.stem.endswith("_cuda") or
             path.parts[:4] == ("lockstep", "comm", "backends", "nccl"))
@@ -103,7 +120,11 @@ def may_see_accelerator(path):
 
 def violations(root, path):
     """Yields (line number, text) for the file `path`, relative to `root`."""
-    lines = (root / path).read_text(encoding="utf-8").splitlines()
+    text = (root / path).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    if path.parts[0] == "lockstep" and path.parts[1] not in KNOW_THE_PROGRAM:
+        for number, option in options_in_messages(text):
+            yield number, f"{option} is an option of the program; name the field, or translate it in cli"
     # Highway includes NAME-inl.h once per instruction set.
     if path.suffix in {".h", ".cuh"} and not path.stem.endswith("-inl") and "#pragma once" not in lines:
         yield 1, "a header needs #pragma once"

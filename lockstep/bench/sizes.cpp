@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include <lockstep/core/error.h>
 #include <lockstep/report/text.h>
@@ -34,9 +35,7 @@ constexpr std::array<Unit, 14> kUnits = {{{"", 1},
                                           {"TB", 1e12}}};
 constexpr double kMostBytes = kTiB;
 
-}  // namespace
-
-std::int64_t parse_bytes(const std::string& option, const std::string& text) {
+std::optional<std::int64_t> bytes_in(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
@@ -48,16 +47,33 @@ std::int64_t parse_bytes(const std::string& option, const std::string& text) {
       return static_cast<std::int64_t>(bytes);
     }
   }
-  throw ConfigError(
-      str(option, " must be whole bytes from 1 to 1TiB, as in 4,64KiB,1MiB (units: B, KiB, MiB, ",
-          "GiB, TiB of 1024, kB, MB, GB, TB of 1000), got '", text, "'"));
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(const std::string& option, const char* expected, const std::string& text) {
+  throw ConfigError(str(option, ": expected ", expected,
+                        " (units: B, KiB, MiB, GiB, TiB of 1024, kB, MB, GB, TB of 1000); got '",
+                        text, "'"));
+}
+
+}  // namespace
+
+std::int64_t parse_bytes(const std::string& option, const std::string& text) {
+  const std::optional<std::int64_t> bytes = bytes_in(text);
+  if (!bytes) refuse(option, "a size from 1 byte to 1TiB, such as 64KiB", text);
+  return *bytes;
 }
 
 std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text) {
   std::vector<std::int64_t> sizes;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    sizes.push_back(parse_bytes(option, text.substr(at, comma - at)));
+    const std::string word = text.substr(at, comma - at);
+    const std::optional<std::int64_t> bytes = bytes_in(word);
+    if (!bytes) {
+      refuse(option, "sizes from 1 byte to 1TiB, separated by commas, such as 4,64KiB,1MiB", word);
+    }
+    sizes.push_back(*bytes);
     at = comma + 1;
   }
   return sizes;

@@ -2,8 +2,6 @@
 
 #include <cctype>
 
-#include <lockstep/core/error.h>
-#include <lockstep/core/file.h>
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
 
@@ -24,15 +22,6 @@ std::filesystem::path trace_file_of(const std::filesystem::path& folder, const s
   }
   while (!name.empty() && name.back() == '-') name.pop_back();
   return folder / (name + ".json");
-}
-
-void check_trace_folder(const std::string& command, const std::filesystem::path& folder) {
-  if (folder.empty()) return;
-  try {
-    make_writable_directory(folder);
-  } catch (const ConfigError& error) {
-    throw ConfigError(str(command, ": --trace: ", error.what()));
-  }
 }
 
 void trace_steps(const std::filesystem::path& file, const std::function<void()>& step,

@@ -14,10 +14,6 @@ namespace lockstep {
 /// The file of a row: "ddp, native, 2 ranks" in "traces" is traces/ddp-native-2-ranks.json.
 std::filesystem::path trace_file_of(const std::filesystem::path& folder, const std::string& row);
 
-/// Creates the folder if missing. ConfigError, naming `command`, if files cannot be created in it.
-/// Accepts an empty path, which stands for no trace.
-void check_trace_folder(const std::string& command, const std::filesystem::path& folder);
-
 /// Collective over `group`. Runs ten steps with `step` while recording this process's threads, and
 /// writes the recordings of all ranks, together with the spans that `spans` returns afterwards
 /// (write_recording()). Call it after the timed part.

@@ -19,7 +19,6 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/json_text.h>
-#include <lockstep/bench/options.h>
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>

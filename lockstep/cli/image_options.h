@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/cli/named_choices.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
@@ -16,19 +17,25 @@
 
 namespace lockstep {
 
+inline const NamedChoices<OnCorruptImage>& corrupt_image_choices() {
+  static const NamedChoices<OnCorruptImage> choices = {
+      {"stop", OnCorruptImage::kStop, "end with an error that names the file"},
+      {"skip", OnCorruptImage::kSkip, "leave the image out and count it"}};
+  return choices;
+}
+
 inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
   command
       .add_option("--on-corrupt-image", to,
-                  "What to do with an image that cannot be decoded: stop (end the command and name "
-                  "the file) or skip (leave the image out and count it)")
+                  "What to do with an image that cannot be decoded: " +
+                      choices_text(corrupt_image_choices()))
       ->capture_default_str();
 }
 
-/// ConfigError, beginning with `command`, for a word other than stop and skip.
+/// ConfigError, beginning with `command`, for an unknown word.
 inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
                                                  const std::string& word) {
-  OptionCheck(command).one_of("--on-corrupt-image", word, {"stop", "skip"});
-  return word == "skip" ? OnCorruptImage::kSkip : OnCorruptImage::kStop;
+  return chosen_value(command, "--on-corrupt-image", corrupt_image_choices(), word);
 }
 
 inline constexpr const char* kMaxImagePixelsHelp =
@@ -52,27 +59,35 @@ inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::in
       ->transform(whole_number<std::int64_t>());
 }
 
-inline constexpr const char* kDecodingHelp =
-    "How to decode JPEG files before a resize: exact (at full size) or scaled (at a half, a "
-    "quarter or an eighth of it if that is enough, which is faster; --loader native only";
+inline const NamedChoices<ImageReader::Decoding>& decoding_choices() {
+  static const NamedChoices<ImageReader::Decoding> choices = {
+      {"exact", ImageReader::Decoding::kExact, "at full size"},
+      {"scaled", ImageReader::Decoding::kScaled,
+       "at a half, a quarter or an eighth of it if that is enough, which is faster; --loader "
+       "native only"}};
+  return choices;
+}
+
+inline std::string decoding_help() {
+  return "How to decode JPEG files before a resize: " + choices_text(decoding_choices());
+}
 
 inline void add_decoding_option(CLI::App& command, std::string& to) {
-  command.add_option("--decoding", to, lockstep::str(kDecodingHelp, ")"))->capture_default_str();
+  command.add_option("--decoding", to, decoding_help())->capture_default_str();
 }
 
 /// For commands that must know whether the option was given.
 inline void add_decoding_option(CLI::App& command, std::optional<std::string>& to) {
   command.add_option("--decoding", to,
-                     lockstep::str(kDecodingHelp,
-                                   "); only for a recipe that reads --data as a folder of images "
-                                   "(default exact)"));
+                     decoding_help() +
+                         "; only for a recipe that reads --data as a folder of images (default "
+                         "exact)");
 }
 
-/// ConfigError, beginning with `command`, for a word other than exact and scaled.
+/// ConfigError, beginning with `command`, for an unknown word.
 inline ImageReader::Decoding parse_decoding_option(const std::string& command,
                                                    const std::string& word) {
-  OptionCheck(command).one_of("--decoding", word, {"exact", "scaled"});
-  return word == "scaled" ? ImageReader::Decoding::kScaled : ImageReader::Decoding::kExact;
+  return chosen_value(command, "--decoding", decoding_choices(), word);
 }
 
 /// ConfigError, beginning with `command`, for a value out of range.

@@ -11,6 +11,7 @@
 
 #include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/image_options.h>
+#include <lockstep/cli/operators_option.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/datasets/image_folder.h>
@@ -88,39 +89,49 @@ Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
   return {.mean = std::vector<double>(channels, 0.5), .std = std::vector<double>(channels, 0.25)};
 }
 
+Augmentation augmentation_of(OperatorList operators, const ImageShape& shape, int size,
+                             const Normalize& normalize) {
+  Augmentation list;
+  if (operators == OperatorList::kRandomResizedCrop) {
+    list = {RandomResizedCrop{size}, RandomHorizontalFlip{}};
+  } else if (operators != OperatorList::kNormalize) {
+    list = {Pad{4}, RandomCrop{{static_cast<int>(shape.height), static_cast<int>(shape.width)}},
+            RandomHorizontalFlip{}};
+  }
+  list.push_back(normalize);
+  // A quarter of the image's side: 8 pixels for CIFAR.
+  if (operators == OperatorList::kCropFlipCutout) {
+    list.push_back(Cutout{static_cast<int>(shape.width / 4)});
+  }
+  return list;
+}
+
 }  // namespace
 
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice) {
   const Recipe* recipe = recipe_named(choice.source);
-  const std::string operators = choice.operators.value_or(usual_operators(choice.source, recipe));
+  const std::string name = choice.operators.value_or(usual_operators(choice.source, recipe));
   const OptionCheck check(command);
-  check.one_of("--operators", operators,
-               {"recipe", "normalize", "crop-flip", "crop-flip-cutout", "random-resized-crop"});
+  const OperatorList operators = chosen_value(command, "--operators", operator_choices(), name);
   check.in_range("--size", choice.size, 1, 65536);
   check_max_image_pixels(command, choice.max_image_pixels);
   ImageDataset images = load(command, choice, recipe);
-  if (operators == "recipe" && !recipe) {
+  if (operators == OperatorList::kRecipe && !recipe) {
     throw ConfigError(command + ": --operators recipe is for the data set of a recipe; use " +
                       usual_operators(choice.source, recipe));
   }
-  if (operators == "recipe") return {std::move(images), recipe->train_augmentation, operators};
+  if (operators == OperatorList::kRecipe) {
+    return {std::move(images), recipe->train_augmentation, name};
+  }
   const ImageShape shape = images.shape();
-  if (shape.height == 0 && operators != "random-resized-crop") {
-    throw ConfigError(command + ": --operators " + operators +
+  if (shape.height == 0 && operators != OperatorList::kRandomResizedCrop) {
+    throw ConfigError(command + ": --operators " + name +
                       " needs images of one size, and those of " + images.name() +
                       " have each their own; use random-resized-crop");
   }
-  Augmentation list;
-  if (operators == "random-resized-crop") {
-    list = {RandomResizedCrop{choice.size}, RandomHorizontalFlip{}};
-  } else if (operators != "normalize") {
-    list = {Pad{4}, RandomCrop{{static_cast<int>(shape.height), static_cast<int>(shape.width)}},
-            RandomHorizontalFlip{}};
-  }
-  list.push_back(normalize_of(recipe, shape.channels));
-  // A quarter of the image's side: 8 pixels for CIFAR.
-  if (operators == "crop-flip-cutout") list.push_back(Cutout{static_cast<int>(shape.width / 4)});
-  return {std::move(images), std::move(list), operators};
+  return {std::move(images),
+          augmentation_of(operators, shape, choice.size, normalize_of(recipe, shape.channels)),
+          name};
 }
 
 }  // namespace lockstep

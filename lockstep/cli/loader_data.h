@@ -16,9 +16,9 @@ namespace lockstep {
 struct LoaderDataChoice {
   std::string source;  ///< a known data set, a folder with a subfolder for each class, or a pack
   std::string source_option;  ///< the option's name, for messages
-  /// "recipe" (for a recipe's data), "normalize", "crop-flip", "crop-flip-cutout", or
-  /// "random-resized-crop" to `size` pixels, with a flip. Absent: the recipe's operators if the
-  /// data have a recipe, crop-flip for another known data set, random-resized-crop for other data.
+  /// A name of operator_choices(); "random-resized-crop" is to `size` pixels. Absent: the recipe's
+  /// operators if the data have a recipe, crop-flip for another known data set, random-resized-crop
+  /// for other data.
   std::optional<std::string> operators;
   int size = 128;
   std::optional<std::string> directory;                            ///< --data; for a known data set

@@ -3,18 +3,30 @@
 
 #include <string>
 
-#include <lockstep/core/options.h>
+#include <CLI/CLI.hpp>
+
+#include <lockstep/cli/named_choices.h>
 #include <lockstep/data/augment/mix_choice.h>
 
 namespace lockstep {
 
-/// ConfigError, beginning with `command`, for a word other than the four.
+inline const NamedChoices<BatchMix>& mix_choices() {
+  static const NamedChoices<BatchMix> choices = {
+      {"none", BatchMix{}},
+      {"mixup", MixUp{}},
+      {"cutmix", CutMix{}},
+      {"random", RandomMix{}, "mixup or cutmix, drawn for each batch"}};
+  return choices;
+}
+
+/// `what` says what is mixed, such as "Mix the images of a batch".
+inline void add_mix_option(CLI::App& command, std::string& to, const std::string& what) {
+  command.add_option("--mix", to, what + ": " + choices_text(mix_choices()))->capture_default_str();
+}
+
+/// ConfigError, beginning with `command`, for an unknown word.
 inline BatchMix parse_mix_option(const std::string& command, const std::string& word) {
-  OptionCheck(command).one_of("--mix", word, {"none", "mixup", "cutmix", "random"});
-  if (word == "mixup") return MixUp{};
-  if (word == "cutmix") return CutMix{};
-  if (word == "random") return RandomMix{};
-  return {};
+  return chosen_value(command, "--mix", mix_choices(), word);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <lockstep/cli/output_file.h>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/report/json_report.h>
 
@@ -8,6 +7,22 @@ namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 }  // namespace
+
+void check_output_file(const std::string& command, const std::string& option,
+                       const fs::path& file) {
+  if (file.empty()) return;
+  const auto folder = file.parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !fs::exists(folder, ignored)) {
+    throw ConfigError(str(command, ": ", option, ": the folder ", folder.string(),
+                          " does not exist; create it first"));
+  }
+  if (fs::is_directory(file, ignored)) {
+    throw ConfigError(
+        str(command, ": ", option, " must be a file, got ", file.string(), ": it is a folder"));
+  }
+  JsonReport(file).on_run_begin({});
+}
 
 bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code error;

@@ -7,6 +7,11 @@
 
 namespace lockstep {
 
+/// Throws ConfigError if `file`, the value of `option` of `command`, cannot be written. Call it
+/// before the measurement. An empty `file` means no output and is accepted.
+void check_output_file(const std::string& command, const std::string& option,
+                       const std::filesystem::path& file);
+
 /// The file to write for `out`, given by `option` of `command`, with links resolved. `json` is the
 /// command's --json, or empty.
 ///

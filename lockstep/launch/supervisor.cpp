@@ -46,7 +46,7 @@ const char* hint(int signal) {
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
-      return ": a crash; run that rank under a debugger, or with --nproc-per-node 1";
+      return ": a crash; run that rank under a debugger, or the program with one rank";
     default:
       return "";
   }

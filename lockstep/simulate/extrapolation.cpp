@@ -76,7 +76,7 @@ std::optional<std::string> sizes_beyond(const StepProfile& profile, const Networ
   const auto sentence = [&](const std::string& what, const SizeRange& sizes,
                             const SizeRange& known) {
     return str(what, " of ", range_text(sizes), " are beyond the measured ", range_text(known),
-               ": their times are extrapolated (bench comm --sizes measures others)");
+               ": their times are extrapolated (`lockstep bench comm --sizes` measures others)");
   };
   const int own = network.measured->ranks;
   if (std::ranges::find(ranks, own) != ranks.end() && !measured.holds(needed)) {
@@ -125,9 +125,11 @@ std::vector<std::string> extrapolations(const StepProfile& profile, const Networ
   if (network.measured) {
     add_of_measured(profile, network, ranks, options, found);
   } else {
-    found.push_back(str("the network ", network.name,
-                        " was never measured: its latency and rate are assumed, and no interval "
-                        "was checked there (bench comm --beside-computing --json measures yours)"));
+    found.push_back(
+        str("the network ", network.name,
+            " was never measured: its latency and rate are assumed, and no interval was "
+            "checked there (`lockstep bench comm --beside-computing --json` measures "
+            "yours)"));
   }
   return found;
 }

@@ -127,8 +127,8 @@ void check_sizes(const std::filesystem::path& file, const std::string& collectiv
                  const MeasuredCollective& measured) {
   if (measured.alone.points().size() >= 2) return;
   throw DataError(str(file.string(), ": ", collective,
-                      " was measured with one size; the cost of others needs at least 2 (bench "
-                      "comm --sizes)"));
+                      " was measured with one size; the cost of others needs at least 2 "
+                      "(`lockstep bench comm --sizes`)"));
 }
 
 // A collective that was not measured is derived from the others.

@@ -138,14 +138,14 @@ const std::vector<std::string>& simulated_strategy_names() {
 
 void validate(const SimulationOptions& options, const std::string& where) {
   const OptionCheck check(where);
-  check.one_of("--strategy", options.strategy, simulated_strategy_names());
-  check.one_of("--algorithm", options.algorithm, all_reduce_names());
-  check.in_range("--ranks-per-host", options.ranks_per_host, 1, 1024);
+  check.one_of("strategy", options.strategy, simulated_strategy_names());
+  check.one_of("algorithm", options.algorithm, all_reduce_names());
+  check.in_range("ranks_per_host", options.ranks_per_host, 1, kMostRanksPerHost);
   check.positive("bytes_factor", options.bytes_factor);
   check.positive("speed", options.speed);
   if (!options.buckets) return;
-  check.positive("--bucket-cap-mb", options.buckets->cap_bytes);
-  check.positive("--bucket-cap-mb", options.buckets->first_cap_bytes);
+  check.positive("buckets.cap_bytes", options.buckets->cap_bytes);
+  check.positive("buckets.first_cap_bytes", options.buckets->first_cap_bytes);
 }
 
 std::vector<ProfileBucket> buckets_of(const StepProfile& profile,

@@ -20,6 +20,8 @@ namespace lockstep {
 /// The strategies whose steps can be predicted.
 const std::vector<std::string>& simulated_strategy_names();
 
+inline constexpr int kMostRanksPerHost = 1024;
+
 struct SimulationOptions {
   std::string strategy = "ddp";    ///< one of simulated_strategy_names()
   std::string algorithm = "auto";  ///< algorithm of the all-reduce; all_reduce_names()

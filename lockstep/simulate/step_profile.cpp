@@ -66,7 +66,7 @@ void validate(const StepProfile& profile, const std::string& where) {
   }
   if (profile.strategy != "ddp") {
     fail("strategy must be ddp, got '", profile.strategy,
-         "': the profile has the whole update; --strategy zero1 divides it by the ranks");
+         "': the profile has the whole update; strategy zero1 divides it by the ranks");
   }
   if (profile.ranks < 1) fail("ranks must be at least 1, got ", profile.ranks);
   constexpr std::int64_t kMostThreads = 1 << 20;

@@ -24,7 +24,7 @@ constexpr std::string_view kBucketTrack = "bucket ";
 constexpr const char* kNotOurs = "is not what Lockstep writes";
 constexpr const char* kRunOfZero1 =
     "the update of a zero1 run is one rank's share and has the gather in it; trace a ddp run, "
-    "--strategy zero1 predicts from it";
+    "strategy zero1 predicts from it";
 
 struct TracedSpan {
   double begin = 0;  // seconds
@@ -246,14 +246,14 @@ StepsOfRanks steps_of(const std::map<int, RankEvents>& ranks) {
     if (rank.reductions.empty())
       throw DataError(
           "it has no reductions of buckets; train on at least 2 "
-          "ranks with --strategy ddp");
+          "ranks with strategy ddp");
     auto& steps = all.emplace_back();
     for (std::size_t i = 0; i < rank.steps.size(); ++i) {
       if (auto step = step_of(rank, i)) steps.push_back(std::move(*step));
     }
     if (steps.size() >= kFewestTracedSteps) continue;
     throw DataError(str("it has ", steps.size(), " whole steps of rank ", number, "; at least ",
-                        kFewestTracedSteps, " are needed, so train longer or raise --trace-steps"));
+                        kFewestTracedSteps, " are needed, so train longer or trace more steps"));
   }
   if (all.empty()) throw DataError("it has no events");
   for (const auto& steps : all) {
@@ -289,7 +289,7 @@ StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   const int traced = static_cast<int>(steps.size());
   if (!to.strategy.empty() && traced != to.ranks) {
     throw DataError(str("it has ", amount_of(traced, "rank"), " and run.json beside it ", to.ranks,
-                        ": it is another run's; train again with --trace"));
+                        ": it is another run's; train again and trace that run"));
   }
   to.ranks = traced;
   if (to.strategy.empty()) to.strategy = "ddp";
@@ -327,7 +327,7 @@ StepProfile profile_of_record(const TraceJson& run) {
   if (profile.strategy == "zero1") throw DataError(kRunOfZero1);
   if (profile.strategy != "ddp") {
     throw DataError(str("a run of strategy ", profile.strategy,
-                        " has no buckets of gradients to simulate; train with --strategy ddp"));
+                        " has no buckets of gradients to simulate; train with strategy ddp"));
   }
   return profile;
 }

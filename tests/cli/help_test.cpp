@@ -3,14 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include <lockstep/bench/collectives/collective.h>
-#include <lockstep/bench/step/settings.h>
 #include <lockstep/bench/strategies/ways.h>
+#include <lockstep/cli/bench/step_settings.h>
+#include <lockstep/cli/bench/strategies_settings.h>
+#include <lockstep/cli/image_options.h>
+#include <lockstep/cli/mix_option.h>
+#include <lockstep/cli/operators_option.h>
 #include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/strings.h>
@@ -46,10 +51,16 @@ std::vector<ListedOption> listed_options() {
       {{"train"}, "--matmul-precision", matmul_precision_names(), {"mnist"}},
       {{"train"}, "--loader", loader_engine_names(), {"mnist"}},
       {{"train"}, "--schedule", schedule_names(), {"mnist"}},
+      {{"train"}, "--mix", choice_names(mix_choices()), {"mnist"}},
+      {{"train"}, "--decoding", choice_names(decoding_choices()), {"mnist"}},
+      {{"train"}, "--on-corrupt-image", choice_names(corrupt_image_choices()), {"mnist"}},
       {{"bench", "comm"}, "--backend", backend_names()},
       {{"bench", "comm"}, "--algorithm", algorithm_names()},
       {{"bench", "comm"}, "--collective", bench_call_names()},
       {{"bench", "step"}, "--strategy", strategy_names()},
+      {{"bench", "step"}, "--model", step_model_names()},
+      {{"bench", "step"}, "--model", strategies_model_names(), {"--strategy", "all"}},
+      {{"bench", "step"}, "--parameter-memory", parameter_memory_names()},
       {{"bench", "step"}, "--backend", host_backend_names()},
       {{"bench", "step"}, "--precision", step_precision_names()},
       {{"bench", "step"}, "--optimizer", optimizer_names()},
@@ -59,7 +70,11 @@ std::vector<ListedOption> listed_options() {
       {{"bench", "table"}, "--precision", precision_names(), {"mnist"}},
       {{"bench", "loader"}, "--loader", loader_engine_names()},
       {{"bench", "loader"}, "--precision", precision_names()},
+      {{"bench", "loader"}, "--operators", choice_names(operator_choices())},
+      {{"bench", "loader"}, "--decoding", choice_names(decoding_choices())},
+      {{"bench", "loader"}, "--on-corrupt-image", choice_names(corrupt_image_choices())},
       {{"data", "preview"}, "--loader", loader_engine_names(), {"mnist", "--out", "sheet.png"}},
+      {{"data", "preview"}, "--mix", choice_names(mix_choices()), {"mnist", "--out", "sheet.png"}},
       {{"explain", "pipeline"}, "--schedule", schedule_names()},
       {{"simulate"}, "--strategy", simulated_strategy_names(), {"run"}},
   };
@@ -88,11 +103,17 @@ std::string help_of(const std::string& help, const std::string& option) {
   return join(found, " ");
 }
 
+// A list as it is, or without what parentheses say about its names.
+std::string with_and_without_parentheses(const std::string& text) {
+  return text + "\n" + std::regex_replace(text, std::regex(R"( \([^)]*\))"), "");
+}
+
 TEST(Help, ListsWhatAnOptionTakes) {
   for (const ListedOption& listed : listed_options()) {
     const ProgramResult help = run_command(listed, {"--help"});
     EXPECT_EQ(help.exit_code, 0) << help.err;
-    EXPECT_THAT(help_of(help.out, listed.option), HasSubstr(join(listed.names)))
+    EXPECT_THAT(with_and_without_parentheses(help_of(help.out, listed.option)),
+                HasSubstr(join(listed.names)))
         << join(listed.command, " ") << ' ' << listed.option;
   }
 }

@@ -1,4 +1,4 @@
-#include <lockstep/bench/launched_world.h>
+#include <lockstep/cli/launched_world.h>
 
 #include <gtest/gtest.h>
 

@@ -56,14 +56,18 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
 TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
   train_run({"--trace", "--nproc-per-node", "1"});
   expect_one_error(simulate({in_scratch("run")}), 1,
-                   "no buckets of gradients to simulate; train with --strategy ddp", "one process");
+                   "no buckets of gradients to simulate; train with strategy ddp", "one process");
   expect_one_error(simulate({in_scratch("none")}), 1,
                    "none/run.json: give the folder of a run that", "no run");
   expect_one_error(simulate({}), 2, "RUN is required", "no argument");
   expect_one_error(simulate({in_scratch("run"), "--ranks", "4..1"}), 2,
-                   "simulate: --ranks must be numbers of ranks", "ranks");
+                   "simulate: --ranks: expected numbers of ranks", "ranks");
   expect_one_error(simulate({in_scratch("run"), "--network", "quick"}), 2,
                    "simulate: --network must be 1gbit, ", "network");
+  expect_one_error(simulate({in_scratch("run"), "--ranks-per-host", "0"}), 2,
+                   "simulate: --ranks-per-host must be from 1 to 1024, got 0", "ranks a host");
+  expect_one_error(simulate({in_scratch("run"), "--algorithm", "star"}), 2,
+                   "simulate: --algorithm must be one of auto, ring, ", "algorithm");
 }
 
 }  // namespace

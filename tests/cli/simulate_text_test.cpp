@@ -89,15 +89,16 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
   EXPECT_THAT(text(), HasSubstr("\nExtrapolated: 4 ranks of one host compute with 4 threads, and "
                                 "the host of the run has 2 processors: "));
   EXPECT_THAT(text(), EndsWith("\nExtrapolated: the network 100,1 was never measured: its latency "
-                               "and rate are assumed, and no interval was checked there (bench "
-                               "comm --beside-computing --json measures yours).\n"));
+                               "and rate are assumed, and no interval was checked there "
+                               "(`lockstep bench comm --beside-computing --json` measures "
+                               "yours).\n"));
   folder_.write("wire.json", wire_of("gloo", 2));
   arguments_.network = (folder_ / "wire.json").string();
   arguments_.ranks = "2";
   EXPECT_THAT(text(),
               EndsWith("\nExtrapolated: buckets on 2 ranks of 10 MB are beyond the "
-                       "measured 1 kB to 2 kB: their times are extrapolated (bench comm --sizes "
-                       "measures others).\n"));
+                       "measured 1 kB to 2 kB: their times are extrapolated (`lockstep bench "
+                       "comm --sizes` measures others).\n"));
   EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md).\n"));
   folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
   EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md), and 4 ms more, for which the "

@@ -198,8 +198,8 @@ TEST(LoggerTable, ListsTheKnownNames) {
     return message_of<ConfigError>([&] { check_loggers("--logger", names); });
   };
   EXPECT_EQ(refusal({"csv", "tensorbord"}),
-            "--logger must be some of csv, jsonl, tensorboard, wandb, mlflow with commas between "
-            "them, got 'tensorbord'");
+            "--logger: expected one or more of csv, jsonl, tensorboard, wandb, mlflow; got "
+            "'tensorbord'");
   EXPECT_EQ(refusal({"csv", "jsonl", "csv"}), "--logger names csv twice");
   EXPECT_EQ(refusal(logger_names()), "nothing was thrown");
 }

@@ -176,10 +176,11 @@ TEST(Simulation, RefusesOptionsThatCannotBe) {
   };
   EXPECT_EQ(refusal({}), "nothing was thrown");
   EXPECT_THAT(refusal({.strategy = "pipeline"}),
-              HasSubstr("simulate: --strategy must be one of ddp, zero1"));
+              HasSubstr("simulate: strategy must be one of ddp, zero1"));
   EXPECT_THAT(refusal({.algorithm = "star"}),
-              HasSubstr("simulate: --algorithm must be one of auto, ring, "));
-  EXPECT_THAT(refusal({.ranks_per_host = 0}), HasSubstr("--ranks-per-host must be from 1"));
+              HasSubstr("simulate: algorithm must be one of auto, ring, "));
+  EXPECT_THAT(refusal({.ranks_per_host = 0}),
+              HasSubstr("simulate: ranks_per_host must be from 1 to 1024, got 0"));
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ GOOD = {
     "lockstep/comm/backends/nccl/nccl.cpp": "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
     "lockstep/data/augment/gather.cu": "#include <cuda_runtime.h>\n",
     "lockstep/data/augment/gather_cuda.cpp": "#include <c10/cuda/CUDAStream.h>\n",
+    "lockstep/launch/advice.cpp": '// --debug\nthrow ConfigError("write it with `lockstep train --strategy "\n    "ddp --trace`");\n',
+    "lockstep/cli/train/options.cpp": 'throw ConfigError("train: --resume needs --out DIR");\n',
     "lockstep/cli/main.cpp": "#include <lockstep/comm/group/group.h>\n",
     "tests/comm/group_test.cpp": "#include <lockstep/comm/group/group.h>\n",
     "examples/01_first/main.cpp": "#include <lockstep/comm/group/group.h>\n",
@@ -34,6 +36,8 @@ BAD = [
      "lockstep/comm/call/work.cpp:1: call of comm must not include group"),
     ("lockstep/comm/work.cpp", "#include <string>\n", "lockstep/comm is not a folder"),
     ("lockstep/comm/attic/old.cpp", "#include <string>\n", "lockstep/comm/attic is not a folder"),
+    ("lockstep/core/log.cpp", '// "an option"\n#include <string>\nthrow ConfigError("log: "\n    "give --log-dir");\n',
+     "lockstep/core/log.cpp:3: --log-dir is an option of the program"),
     ("lockstep/attic/old.h", "#pragma once\n#include <string>\n", "is not a room"),
 ]
 

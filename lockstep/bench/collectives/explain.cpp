@@ -115,7 +115,8 @@ void show(const ExplainSettings& explain, const TracedRun& run) {
 void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
   if (group.local_size() != group.size()) {
     throw ConfigError(
-        "bench comm: --explain compares the clocks of one host; the ranks are on several");
+        "bench comm: an explanation compares the clocks of one host, but the ranks are on several; "
+        "start all of them on one");
   }
   const ExplainSettings& explain = *settings.explain;
   ProcessGroup start_line = make_start_line(group, settings.timeout);

@@ -82,8 +82,8 @@ class Measurement {
   std::vector<bool> memories_to_measure() const {
     const bool has_symmetric = group_.traits().uses_own_memory;
     if (!has_symmetric && !settings_.private_memory) {
-      throw ConfigError(lockstep::str("bench comm: --symmetric: backend ", group_.backend(),
-                                      " has no symmetric memory; leave the option out"));
+      throw ConfigError(lockstep::str("bench comm: backend ", group_.backend(),
+                                      " has no symmetric memory; measure private memory"));
     }
     std::vector<bool> memories;
     if (settings_.symmetric && has_symmetric) memories.push_back(true);

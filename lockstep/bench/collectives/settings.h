@@ -1,4 +1,4 @@
-// The checked options of `lockstep bench comm`, which the launcher passes to each rank.
+// What `lockstep bench comm` measures: its checked options, which each rank gets.
 #pragma once
 
 #include <chrono>
@@ -14,28 +14,6 @@
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
 namespace lockstep {
-
-/// The options as given by the user.
-struct BenchCommArguments {
-  std::string collective = "all_reduce";
-  std::string algorithm = "auto";
-  std::string backend = "auto";
-  std::optional<int> nproc_per_node;
-  std::string sizes;  ///< empty: 4 B to 256 MiB
-  std::string dtype = "float32";
-  bool symmetric = false;
-  bool private_memory = false;
-  bool beside_computing = false;
-  std::optional<int> repetitions;
-  std::optional<double> seconds;
-  std::optional<std::string> json;
-  std::optional<std::string> trace;
-  double timeout_seconds = 60;
-
-  bool explain = false;
-  std::optional<std::string> bytes;
-  std::optional<std::string> out;
-};
 
 /// `lockstep bench comm --explain`.
 struct ExplainSettings {
@@ -68,9 +46,5 @@ struct BenchCommSettings {
   /// Whether this process writes the run's output.
   bool speaks() const { return !worker || worker->rank == 0; }
 };
-
-/// Checks everything that can be checked before a rank exists. ConfigError names the option,
-/// including options that would have no effect in combination with the others.
-BenchCommSettings resolve(const BenchCommArguments& arguments);
 
 }  // namespace lockstep

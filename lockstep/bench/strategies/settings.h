@@ -1,4 +1,4 @@
-// The checked options of `lockstep bench step --strategy all`.
+// What `lockstep bench step --strategy all` measures: its checked options.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,5 @@ struct BenchStrategiesSettings : CommonStepSettings {
   std::string cut;
   std::vector<StageCuts> cuts{};  ///< for each measured number of stages
 };
-
-/// Whether --strategy asks for this comparison: true if it names anything but ddp and zero1, which
-/// are compared in one set of ranks.
-bool compares_strategies(const BenchStepArguments& arguments);
-
-/// Checks everything that can be checked before a process exists. ConfigError names the option,
-/// including options of the other mode; also thrown under a launcher.
-BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
 
 }  // namespace lockstep

@@ -178,12 +178,11 @@ bool includes_warm_up(const BenchTableNotes& notes) { return notes.epochs == 1; 
 std::vector<std::string> sentences(const Rows& rows, const BenchTableNotes& notes) {
   std::vector<std::string> lines;
   if (notes.max_steps) {
-    lines.push_back(
-        str("An epoch was cut to ", amount_of(*notes.max_steps, "step"), " (--max-steps)."));
+    lines.push_back(str("An epoch was cut to ", amount_of(*notes.max_steps, "step"), "."));
   }
   lines.emplace_back(
       includes_warm_up(notes)
-          ? "Seconds are those of the only epoch of each run (--epochs 1), warm-up included: its "
+          ? "Seconds are those of the only epoch of each run, warm-up included: its "
             "first steps are slower, and it decodes the images; more epochs leave it out."
           : "Seconds are medians of the epochs after the first of each run, with their range; the "
             "first warms up.");

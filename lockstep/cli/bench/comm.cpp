@@ -3,10 +3,11 @@
 
 #include <lockstep/bench/collectives/collective.h>
 #include <lockstep/bench/collectives/rank.h>
-#include <lockstep/bench/collectives/settings.h>
 #include <lockstep/bench/other_programs_note.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/comm_settings.h>
+#include <lockstep/cli/bench/row_options.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/comm/call/algorithm.h>
@@ -19,14 +20,14 @@ namespace {
 
 void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
-      .add_option(
-          "--collective", to.collective,
-          "Collectives to time: " + join(bench_call_names()) + ", several with commas, or all")
+      .add_option("--collective", to.collective,
+                  "Collectives to time: " + join(bench_call_names()) +
+                      ", several separated by commas, or all")
       ->capture_default_str();
   command
-      .add_option(
-          "--algorithm", to.algorithm,
-          "Algorithm of all_reduce: " + join(algorithm_names()) + ", several with commas, or all")
+      .add_option("--algorithm", to.algorithm,
+                  "Algorithm of all_reduce: " + join(algorithm_names()) +
+                      ", several separated by commas, or all")
       ->capture_default_str();
   command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
       ->capture_default_str();
@@ -56,15 +57,10 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
                      "unless --repetitions asks for more");
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
-  command
-      .add_option("--json", to.json,
-                  "Also write the rows to this JSON file (its folder must exist)")
-      ->type_name("FILE");
-  command
-      .add_option("--trace", to.trace,
-                  "After the timed calls of each row, make ten more and record when each rank "
-                  "enters and leaves them; writes one trace per row for https://ui.perfetto.dev")
-      ->type_name("FOLDER");
+  add_rows_json_option(command, to.json);
+  add_row_traces_option(command, to.trace,
+                        "After the timed calls of each row, make ten more and record when each "
+                        "rank enters and leaves them");
 }
 
 void add_explain_options(CLI::App& command, BenchCommArguments& to) {
@@ -81,7 +77,7 @@ void add_explain_options(CLI::App& command, BenchCommArguments& to) {
 
 void run(const BenchCommArguments& arguments) {
   const BenchCommSettings settings = resolve(arguments);
-  if (settings.speaks()) check_trace_folder("bench comm", settings.trace);
+  if (settings.speaks()) check_trace_folder(kBenchComm, settings.trace);
   if (settings.worker) return bench_comm_rank(settings);
   const OtherPrograms others;
   require_success(

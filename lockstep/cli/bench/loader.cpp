@@ -13,14 +13,17 @@
 
 #include <lockstep/bench/copy_bandwidth.h>
 #include <lockstep/bench/json_text.h>
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/row_options.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>
+#include <lockstep/cli/operators_option.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
@@ -84,8 +87,10 @@ std::vector<int> threads_of(const std::string& text) {
     std::istringstream stream(word);
     int number = -1;
     if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
-      throw ConfigError(
-          str(kBenchLoader, ": --threads must be numbers from 0 to 1024, got '", word, "'"));
+      throw ConfigError(str(kBenchLoader,
+                            ": --threads: expected whole numbers from 0 to 1024, separated by "
+                            "commas, such as 1,4; got '",
+                            word, "'"));
     }
     threads.push_back(number);
   }
@@ -268,11 +273,7 @@ void add_bench_loader_command(CLI::App& bench) {
                        ", a folder with a subfolder of images for each class, or a file made by "
                        "`lockstep data pack`")
       ->capture_default_str();
-  command->add_option(
-      "--operators", to->operators,
-      "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
-      "recipe crop-flip for a known data set and random-resized-crop for other data");
+  add_operators_option(*command, to->operators);
   command
       ->add_option("--size", to->size,
                    "Side of the cropped images, in pixels (random-resized-crop only)")
@@ -280,7 +281,7 @@ void add_bench_loader_command(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--loader,--engine", to->engines,
-                   "Loaders to time, with commas: " + join(loader_engine_names()))
+                   "Loaders to time, separated by commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command
       ->add_option("--threads", to->threads,
@@ -305,15 +306,10 @@ void add_bench_loader_command(CLI::App& bench) {
   add_max_image_pixels_option(*command, to->max_image_pixels);
   add_decoding_option(*command, to->decoding);
   add_corrupt_image_option(*command, to->on_corrupt_image);
-  command
-      ->add_option("--json", to->json,
-                   "Also write the rows to this JSON file (its folder must exist)")
-      ->type_name("FILE");
-  command
-      ->add_option("--trace", to->trace,
-                   "After the timed batches of each row, load twenty more and record what the "
-                   "loader's threads do; writes one trace per row for https://ui.perfetto.dev")
-      ->type_name("FOLDER");
+  add_rows_json_option(*command, to->json);
+  add_row_traces_option(*command, to->trace,
+                        "After the timed batches of each row, load twenty more and record what the "
+                        "loader's threads do");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });
 }

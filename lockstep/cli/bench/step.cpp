@@ -3,10 +3,12 @@
 
 #include <lockstep/bench/other_programs_note.h>
 #include <lockstep/bench/step/rank.h>
-#include <lockstep/bench/step/settings.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/row_options.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies.h>
+#include <lockstep/cli/bench/strategies_settings.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/comm/call/backend_names.h>
@@ -21,11 +23,12 @@ namespace {
 void add_work_options(CLI::App& command, BenchStepArguments& to) {
   command
       .add_option("--model", to.model,
-                  "Network: mnist, resnet18 (for 32x32 images) or, with --strategy all, resnet50")
+                  "Network: " + join(step_model_names()) +
+                      " (for 32x32 images); with --strategy all: " + join(strategies_model_names()))
       ->capture_default_str();
   command
       .add_option("--strategy", to.strategy,
-                  "Strategies to time, with commas: " + join(step_strategy_names()) +
+                  "Strategies to time, separated by commas: " + join(step_strategy_names()) +
                       ", in one set of ranks; or all (or some of " + join(strategy_names()) +
                       "), each in processes of its own")
       ->capture_default_str();
@@ -60,8 +63,9 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
                      "row. whole: a single bucket, reduced after the backward (ddp and zero1 only, "
                      "default 25)");
   command.add_option("--parameter-memory", to.parameter_memory,
-                     "Memory of the parameters: as-is, flat, shared or auto, or several separated "
-                     "by commas; each gets a row (ddp and zero1 only, default auto)");
+                     "Memory of the parameters: " + join(parameter_memory_names()) +
+                         ", or several separated by commas; each gets a row (ddp and zero1 only, "
+                         "default auto)");
   command.add_flag(
       "--set-to-none", to.set_to_none,
       "Before each step, set gradients to undefined instead of zero (ddp and zero1 only)");
@@ -116,15 +120,10 @@ void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
       ->transform(whole_number<int>());
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
-  command
-      .add_option("--json", to.json,
-                  "Also write the rows to this JSON file (its folder must exist)")
-      ->type_name("FILE");
-  command
-      .add_option("--trace", to.trace,
-                  "After the timed steps of each row, make ten more and record what all threads of "
-                  "all ranks do; writes one trace per row for https://ui.perfetto.dev")
-      ->type_name("FOLDER");
+  add_rows_json_option(command, to.json);
+  add_row_traces_option(command, to.trace,
+                        "After the timed steps of each row, make ten more and record what all "
+                        "threads of all ranks do");
 }
 
 void run(const BenchStepArguments& arguments) {

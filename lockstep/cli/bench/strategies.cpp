@@ -1,3 +1,5 @@
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies.h>
 
 #include <unistd.h>
@@ -10,7 +12,6 @@
 #include <lockstep/bench/strategies/cuts.h>
 #include <lockstep/bench/strategies/rank.h>
 #include <lockstep/bench/strategies/rows.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/launch/launcher.h>

@@ -19,6 +19,8 @@
 #include <lockstep/bench/table/rows.h>
 #include <lockstep/bench/trace_folder.h>
 #include <lockstep/cli/bench/bench.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/row_options.h>
 #include <lockstep/cli/bench/table_peers.h>
 #include <lockstep/cli/bench/table_ways.h>
 #include <lockstep/cli/command_failure.h>
@@ -253,11 +255,12 @@ void add_bench_table_command(CLI::App& bench) {
                       "machine's number of processors, or of GPUs)");
   command
       ->add_option("--strategies", to->strategies,
-                   "Strategies of several ranks, with commas: " + join(strategy_names()) +
+                   "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
                        "; a rank of dp is a replica, a rank of single a share of the threads")
       ->capture_default_str();
   command
-      ->add_option("--loaders", to->loaders, "Loaders, with commas: " + join(loader_engine_names()))
+      ->add_option("--loaders", to->loaders,
+                   "Loaders, separated by commas: " + join(loader_engine_names()))
       ->capture_default_str();
   command->add_option("--kernels", to->kernels,
                       "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
@@ -321,16 +324,10 @@ void add_bench_table_command(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--format", to->format, "Format of the table: " + join(bench_table_formats()))
       ->capture_default_str();
-  command
-      ->add_option("--json", to->json,
-                   "Also write the rows to this JSON file (its folder must exist)")
-      ->type_name("FILE");
-  command
-      ->add_option(
-          "--trace", to->trace,
-          "Record what all threads of all ranks do in the last ten steps of each row of Lockstep, "
-          "at a cost of less than 1%; writes one trace per row for https://ui.perfetto.dev")
-      ->type_name("FOLDER");
+  add_rows_json_option(*command, to->json);
+  add_row_traces_option(*command, to->trace,
+                        "Record what all threads of all ranks do in the last ten steps of each row "
+                        "of Lockstep, at a cost of less than 1%");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });
 }

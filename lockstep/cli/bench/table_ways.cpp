@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/table/rows.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/data/loader/loader_options.h>
@@ -35,9 +35,9 @@ std::vector<std::int64_t> parse_counts(const char* option, const std::string& te
     const char* const end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, count);
     if (error != std::errc() || stop != end) {
-      throw ConfigError(lockstep::str(kTableCommand, ": ", option,
-                                      " must be whole numbers with commas, as in 1,2,4, got '",
-                                      text, "'"));
+      throw ConfigError(lockstep::str(
+          kTableCommand, ": ", option,
+          ": expected whole numbers separated by commas, such as 1,2,4; got '", text, "'"));
     }
     OptionCheck(kTableCommand).in_range(option, static_cast<double>(count), least, most);
     counts.push_back(count);

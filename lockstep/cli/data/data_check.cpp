@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/json_text.h>
-#include <lockstep/bench/options.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data_choice.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/options.h>

@@ -16,6 +16,7 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
+#include <lockstep/cli/operators_option.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
@@ -117,11 +118,7 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
   command.add_option("--out", to.out, "PNG file to write (its folder must exist)")
       ->required()
       ->type_name("FILE");
-  command.add_option(
-      "--operators", to.choice.operators,
-      "Augmentation: recipe (what `lockstep train` does to these images), normalize, crop-flip, "
-      "crop-flip-cutout or random-resized-crop (with a flip); default: the recipe's, or without a "
-      "recipe crop-flip for a known data set and random-resized-crop for other data");
+  add_operators_option(command, to.choice.operators);
   add_number(command, "--size", to.choice.size,
              "Side of the cropped images, in pixels (random-resized-crop only)");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
@@ -153,11 +150,7 @@ void add_data_preview_command(CLI::App& data) {
       ->add_option("--loader", to->engine,
                    "Loader that prepares the images: " + join(loader_engine_names()))
       ->capture_default_str();
-  command
-      ->add_option("--mix", to->mix,
-                   "Mix the images of the sheet: none, mixup, cutmix, or random (mixup or cutmix, "
-                   "drawn for each column)")
-      ->capture_default_str();
+  add_mix_option(*command, to->mix, "Mix the images of the sheet, each column as a batch");
   command->add_option("--json", to->json, "Also write what the sheet shows to this JSON file")
       ->type_name("FILE");
   for (CLI::Option* option : command->get_options()) option->check(not_empty());

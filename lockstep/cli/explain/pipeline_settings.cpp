@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/bench/options.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>

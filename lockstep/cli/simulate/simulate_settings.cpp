@@ -2,7 +2,6 @@
 
 #include <charconv>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
@@ -29,7 +28,9 @@ BucketSizes parse_cap(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, mebibytes);
   constexpr double kMostMebibytes = 1e6;
   if (error != std::errc() || stop != end || !(mebibytes > 0) || mebibytes > kMostMebibytes) {
-    throw ConfigError(str(kSimulate, ": --bucket-cap-mb must be MiB above 0, got '", text, "'"));
+    throw ConfigError(str(kSimulate,
+                          ": --bucket-cap-mb: expected a number of MiB above 0, such as 25; got '",
+                          text, "'"));
   }
   return bucket_sizes(mebibytes);
 }
@@ -73,6 +74,14 @@ Network read_run_network(const std::string& file, const StepProfile& run) {
   return network;
 }
 
+// As validate(), but by the names of the command's options.
+void check_simulated(const SimulateArguments& arguments) {
+  const OptionCheck check(kSimulate);
+  check.one_of("--strategy", arguments.strategy, simulated_strategy_names());
+  check.one_of("--algorithm", arguments.algorithm, all_reduce_names());
+  check.in_range("--ranks-per-host", arguments.ranks_per_host, 1, kMostRanksPerHost);
+}
+
 }  // namespace
 
 const std::vector<std::string>& simulate_formats() {
@@ -88,8 +97,8 @@ std::vector<int> parse_rank_list(const std::string& option, const std::string& t
     const int last = dots == std::string::npos ? first : rank_count(word.substr(dots + 2));
     if (first == 0 || last < first) {
       throw ConfigError(
-          str(option, " must be numbers of ranks from 1 to ", kMostSimulatedRanks,
-              " with commas, or A..B for the powers of two between them, as in 1..64, "
+          str(option, ": expected numbers of ranks from 1 to ", kMostSimulatedRanks,
+              ", separated by commas, or A..B for the powers of two between them, such as 1..64; "
               "got '",
               word, "'"));
     }
@@ -110,6 +119,7 @@ SimulateSettings resolve(const SimulateArguments& arguments) {
   if (arguments.json) settings.json = *arguments.json;
   check_output_file(kSimulate, "--json", settings.json);
   refuse_to_replace_inputs(arguments);
+  check_simulated(arguments);
   SimulationOptions& options = settings.options;
   options.algorithm = arguments.algorithm;
   options.ranks_per_host = arguments.ranks_per_host;

@@ -8,6 +8,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/image_options.h>
+#include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
@@ -185,19 +186,10 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       command, "--workers", to.workers,
       "Loader threads of all ranks together (default: one per rank); with 0, the training thread "
       "loads each batch between steps");
-  command
-      .add_option("--on-corrupt-image", to.on_corrupt_image,
-                  "What to do with an image that cannot be decoded: stop (end the run and name the "
-                  "file) or skip (leave the image out and count it)")
-      ->capture_default_str();
+  add_corrupt_image_option(command, to.on_corrupt_image);
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
-  command
-      .add_option(
-          "--mix", to.mix,
-          "Mix the images of a batch: none, mixup, cutmix, or random (mixup or cutmix, drawn "
-          "for each batch)")
-      ->capture_default_str();
+  add_mix_option(command, to.mix, "Mix the images of a batch");
   command
       .add_option("--data", to.data,
                   "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")

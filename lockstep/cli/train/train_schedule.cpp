@@ -23,8 +23,8 @@ std::vector<double> parse_milestones(const std::string& text) {
     const bool ascends = milestones.empty() || milestone >= milestones.back();
     if (error != std::errc() || stop != end || !(milestone > 0) || milestone > 1e9 || !ascends) {
       throw ConfigError(
-          lockstep::str("train: --milestones must be ascending numbers of epochs "
-                        "with commas, as in 30,60, got '",
+          lockstep::str("train: --milestones: expected ascending numbers of epochs, separated by "
+                        "commas, such as 30,60; got '",
                         text, "'"));
     }
     milestones.push_back(milestone);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include <lockstep/bench/launched_world.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/cli/image_options.h>
+#include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/train/train_limits.h>
@@ -118,9 +118,10 @@ double parse_device_weight(const std::string& word) {
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, weight);
   if (error != std::errc() || stop != end || !(weight > 0) || weight > 1e6) {
-    throw ConfigError(lockstep::str(
-        "train: --device-weights must be numbers from above 0 to 1e6 with commas, as in 3,1, got '",
-        word, "'"));
+    throw ConfigError(
+        lockstep::str("train: --device-weights: expected numbers above 0 and up to 1e6, separated "
+                      "by commas, such as 3,1; got '",
+                      word, "'"));
   }
   return weight;
 }

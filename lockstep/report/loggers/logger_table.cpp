@@ -81,8 +81,8 @@ const std::vector<std::string>& logger_names() {
 void check_loggers(const std::string& what, const std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::ranges::find(logger_names(), *name) == logger_names().end()) {
-      throw ConfigError(str(what, " must be some of ", join(logger_names()),
-                            " with commas between them, got '", *name, "'"));
+      throw ConfigError(
+          str(what, ": expected one or more of ", join(logger_names()), "; got '", *name, "'"));
     }
     if (std::find(names.begin(), name, *name) != name) {
       throw ConfigError(str(what, " names ", *name, " twice"));

@@ -135,7 +135,8 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: bench loader: --decoding scaled needs --loader native, got dali\n"},
       {{"loader", "--threads", "1,x"},
        2,
-       "error: bench loader: --threads must be numbers from 0 to 1024, got 'x'\n"},
+       "error: bench loader: --threads: expected whole numbers from 0 to 1024, separated by "
+       "commas, such as 1,4; got 'x'\n"},
       {{"step", "--rounds", "x"}, 2, "error: --rounds: must be a whole number, got 'x'"},
       {{"step", "--strategy", "dpp"},
        2,

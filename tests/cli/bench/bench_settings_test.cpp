@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/collectives/rows.h>
-#include <lockstep/bench/collectives/settings.h>
 #include <lockstep/bench/sizes.h>
+#include <lockstep/cli/bench/comm_settings.h>
 #include <lockstep/core/error.h>
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
@@ -30,8 +30,11 @@ TEST(BenchSizes, ReadsWhatPeopleWrite) {
       parse_sizes("--sizes", wrong);
       ADD_FAILURE() << wrong;
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr("--sizes must be whole bytes"), HasSubstr("(units: B, KiB, ")))
+      EXPECT_THAT(
+          error.what(),
+          AllOf(HasSubstr("--sizes: expected sizes from 1 byte to 1TiB, separated by commas, "
+                          "such as 4,64KiB,1MiB (units: B, KiB, "),
+                HasSubstr("; got '")))
           << wrong;
     }
   }
@@ -146,7 +149,8 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.backend = "mpi"; }, "bench comm: --backend must be one of "},
       {[](auto& a) { a.nproc_per_node = 1; },
        "bench comm: --nproc-per-node must be from 2 to 127, got 1"},
-      {[](auto& a) { a.sizes = "4,x"; }, "bench comm: --sizes must be whole bytes"},
+      {[](auto& a) { a.sizes = "4,x"; },
+       "bench comm: --sizes: expected sizes from 1 byte to 1TiB, separated by commas"},
       {[](auto& a) { a.dtype = "complex64"; }, "bench comm: --dtype must be one of float32, "},
       {[](auto& a) { a.repetitions = 0; }, "bench comm: --repetitions must be from 1 to "},
       {[](auto& a) { a.seconds = 0; }, "bench comm: --seconds must be from "},
@@ -155,7 +159,7 @@ TEST_F(BenchCommSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.explain = true, a.algorithm = "native"; },
        "--algorithm of --explain must be one of reduce-"},
       {[](auto& a) { a.explain = true, a.bytes = "much"; },
-       "bench comm: --bytes must be whole bytes"},
+       "bench comm: --bytes: expected a size from 1 byte to 1TiB, such as 64KiB (units"},
       {[](auto& a) { a.explain = true, a.json = "x.json"; },
        "bench comm: --explain writes no --json"},
       {[](auto& a) { a.explain = true, a.collective = "broadcast"; },

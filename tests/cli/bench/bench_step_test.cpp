@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/bench/step/rows.h>
-#include <lockstep/bench/step/settings.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/core/error.h>
 #include <tests/support/scoped_environment.h>
 
@@ -135,8 +135,9 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.threads = 0; }, "bench step: --threads must be from 1 to "},
       {[](auto& a) { a.precision = "16"; }, "bench step: --precision must be one of 32, bf16"},
       {[](auto& a) { a.bucket_cap_mb = "1,,2"; },
-       "bench step: --bucket-cap-mb must be MiB above 0"},
-      {[](auto& a) { a.bucket_cap_mb = "0"; }, "bench step: --bucket-cap-mb must be MiB above 0"},
+       "bench step: --bucket-cap-mb: expected sizes in MiB above 0"},
+      {[](auto& a) { a.bucket_cap_mb = "0"; },
+       "bench step: --bucket-cap-mb: expected sizes in MiB above 0"},
       {[](auto& a) { a.bucket_cap_mb = "25MiB"; }, "or whole, got '25MiB'"},
       {[](auto& a) { a.rounds = 0; }, "bench step: --rounds must be from 1 to "},
       {[](auto& a) { a.steps = 0; }, "bench step: --steps must be from 1 to "},

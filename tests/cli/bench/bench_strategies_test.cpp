@@ -14,7 +14,7 @@
 
 #include <lockstep/bench/strategies/cuts.h>
 #include <lockstep/bench/strategies/rows.h>
-#include <lockstep/bench/strategies/settings.h>
+#include <lockstep/cli/bench/strategies_settings.h>
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>

@@ -140,9 +140,10 @@ TEST(TableWays, RefusesWhatItCannotMeasure) {
   };
   const Case cases[] = {
       {[](auto& to) { to.ranks = "1,x"; },
-       "bench table: --ranks must be whole numbers with commas, as in 1,2,4, got '1,x'"},
+       "bench table: --ranks: expected whole numbers separated by commas, such as 1,2,4; got "
+       "'1,x'"},
       {[](auto& to) { to.ranks = "0"; }, "bench table: --ranks must be from 1 to 1024, got 0"},
-      {[](auto& to) { to.ranks = ""; }, "--ranks must be whole numbers"},
+      {[](auto& to) { to.ranks = ""; }, "--ranks: expected whole numbers"},
       {[](auto& to) { to.ranks = "1,2,1"; },
        "bench table: --ranks must name each value once, got 1 twice in '1,2,1'"},
       {[](auto& to) { to.batch_per_rank = "64,064"; },

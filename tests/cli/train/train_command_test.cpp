@@ -58,7 +58,8 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"mnist", "--schedule", "multi-step"}, 2, "--schedule multi-step needs --milestones"},
       {{"mnist", "--schedule", "multi-step", "--milestones", "5,3"},
        2,
-       "--milestones must be ascending numbers of epochs with commas, as in 30,60, got '5,3'"},
+       "--milestones: expected ascending numbers of epochs, separated by commas, such as 30,60; "
+       "got '5,3'"},
       {{"mnist", "--div-factor", "5"}, 2, "--final-div-factor belong to --schedule one-cycle"},
       {{"mnist", "--plateau", "loss:3"}, 2, "--plateau belongs to --schedule plateau"},
       {{"mnist", "--schedule", "plateau", "--plateau", "accuracy:3"},

@@ -165,8 +165,8 @@ TEST_F(TrainCommand, RefusesLoggersThatCannotBe) {
   const std::string logs = in_scratch("logs");
   const std::vector<Case> cases{
       {{"--logger", "csv,tensorbord", "--log-dir", logs},
-       "train: --logger must be some of csv, jsonl, tensorboard, wandb, mlflow with commas between "
-       "them, got 'tensorbord'"},
+       "train: --logger: expected one or more of csv, jsonl, tensorboard, wandb, mlflow; got "
+       "'tensorbord'"},
       {{"--logger", "csv,", "--log-dir", logs}, "got ''"},
       {{"--logger", "csv,csv", "--log-dir", logs}, "train: --logger names csv twice"},
       {{"--logger", "csv"},

@@ -142,10 +142,11 @@ TEST(TrainSettings, GiveDpAWeightForEachDevice) {
   EXPECT_EQ(refusal("3,1,1"),
             "train: --device-weights 3,1,1 must have a number for each device, but --devices is 2");
   for (const std::string word : {"", "0", "-1", "nan", "inf", "2x"}) {
-    EXPECT_EQ(refusal("3," + word),
-              "train: --device-weights must be numbers from above 0 to 1e6 with commas, as in 3,1, "
-              "got '" +
-                  word + "'");
+    EXPECT_EQ(
+        refusal("3," + word),
+        "train: --device-weights: expected numbers above 0 and up to 1e6, separated by commas, "
+        "such as 3,1; got '" +
+            word + "'");
   }
 }
 

@@ -1,9 +1,10 @@
-#include <lockstep/bench/strategies/settings.h>
+#include <lockstep/cli/bench/strategies_settings.h>
 
 #include <algorithm>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -23,12 +24,10 @@ constexpr ModelDefaults kModelDefaults[] = {
     {"mnist", 128, 28}, {"resnet18", 32, 32}, {"resnet50", 32, 64}};
 
 const ModelDefaults& defaults_of(const std::string& model) {
-  std::vector<std::string> names;
   for (const ModelDefaults& each : kModelDefaults) {
     if (model == each.model) return each;
-    names.emplace_back(each.model);
   }
-  OptionCheck(kBenchStep).one_of("--model", model, names);
+  OptionCheck(kBenchStep).one_of("--model", model, strategies_model_names());
   throw InternalError("bench step: a model's name without its defaults");
 }
 
@@ -125,6 +124,12 @@ std::vector<StrategyWay> resolve_ways(const BenchStepArguments& arguments,
 }
 
 }  // namespace
+
+std::vector<std::string> strategies_model_names() {
+  std::vector<std::string> names;
+  for (const ModelDefaults& each : kModelDefaults) names.emplace_back(each.model);
+  return names;
+}
 
 bool compares_strategies(const BenchStepArguments& arguments) {
   const std::vector<std::string> words = words_of(arguments.strategy);

@@ -1,10 +1,11 @@
-#include <lockstep/bench/collectives/settings.h>
+#include <lockstep/cli/bench/comm_settings.h>
 
 #include <algorithm>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/sizes.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
@@ -13,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kBenchComm = "bench comm";
 constexpr double kDefaultSeconds = 0.5;
 constexpr const char* kDefaultBytes = "1MiB";  // for --explain
 // Up to this number of ranks, sums of ones, which check the results, are exact in every type.

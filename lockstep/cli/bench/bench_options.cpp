@@ -1,29 +1,13 @@
-#include <lockstep/bench/options.h>
+#include <lockstep/cli/bench/bench_options.h>
 
 #include <cstdint>
 
-#include <lockstep/bench/launched_world.h>
+#include <lockstep/cli/launched_world.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
-#include <lockstep/report/json_report.h>
 
 namespace lockstep {
-
-void check_output_file(const std::string& command, const std::string& option,
-                       const std::filesystem::path& file) {
-  if (file.empty()) return;
-  const auto folder = file.parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && !std::filesystem::exists(folder, ignored)) {
-    throw ConfigError(str(command, ": ", option, ": the folder ", folder.string(),
-                          " does not exist; create it first"));
-  }
-  if (std::filesystem::is_directory(file, ignored)) {
-    throw ConfigError(
-        str(command, ": ", option, " must be a file, got ", file.string(), ": it is a folder"));
-  }
-  JsonReport(file).on_run_begin({});
-}
 
 int resolve_world_size(const std::string& command, std::optional<int> nproc_per_node,
                        const std::optional<WorkerEnvironment>& worker, int most) {
@@ -38,6 +22,15 @@ int resolve_world_size(const std::string& command, std::optional<int> nproc_per_
 std::chrono::milliseconds resolve_timeout(const std::string& command, double seconds) {
   OptionCheck(command).in_range("--timeout", seconds, 0.1, 1e6);
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+void check_trace_folder(const std::string& command, const std::filesystem::path& folder) {
+  if (folder.empty()) return;
+  try {
+    make_writable_directory(folder);
+  } catch (const ConfigError& error) {
+    throw ConfigError(str(command, ": --trace: ", error.what()));
+  }
 }
 
 }  // namespace lockstep

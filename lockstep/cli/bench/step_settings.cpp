@@ -1,9 +1,10 @@
-#include <lockstep/bench/step/settings.h>
+#include <lockstep/cli/bench/step_settings.h>
 
 #include <charconv>
 
-#include <lockstep/bench/options.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/output_file.h>
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -21,16 +22,15 @@ double parse_mebibytes(const std::string& word) {
   const char* const end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data(), end, value);
   if (error != std::errc() || stop != end || !(value > 0) || value > 1e6) {
-    throw ConfigError(str(kBenchStep,
-                          ": --bucket-cap-mb must be MiB above 0, as in 25 or 1,5,25, or ", kWhole,
-                          ", got '", word, "'"));
+    throw ConfigError(str(kBenchStep, ": --bucket-cap-mb: expected sizes in MiB above 0, or ",
+                          kWhole, ", separated by commas, such as 1,25; got '", word, "'"));
   }
   return value;
 }
 
 // If each rank had its own optimizer, all of them would step the one shared copy.
 void check_memory(const std::string& strategy, const std::string& memory) {
-  OptionCheck(kBenchStep).one_of("--parameter-memory", memory, {"auto", "as-is", "flat", "shared"});
+  OptionCheck(kBenchStep).one_of("--parameter-memory", memory, parameter_memory_names());
   const char* const wrong = strategy == "zero1" ? "as-is" : "shared";
   if (memory == wrong) {
     throw ConfigError(str(kBenchStep, ": --parameter-memory ", wrong, " is not for --strategy ",
@@ -81,6 +81,16 @@ const std::vector<std::string>& step_strategy_names() {
   return names;
 }
 
+const std::vector<std::string>& step_model_names() {
+  static const std::vector<std::string> names = {"mnist", "resnet18"};
+  return names;
+}
+
+const std::vector<std::string>& parameter_memory_names() {
+  static const std::vector<std::string> names = {"auto", "as-is", "flat", "shared"};
+  return names;
+}
+
 const std::vector<std::string>& step_precision_names() {
   static const std::vector<std::string> names = {"32", "bf16"};
   return names;
@@ -112,7 +122,7 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   const OptionCheck check(kBenchStep);
   refuse_options_of_strategies(arguments);
   BenchStepSettings settings;
-  check.one_of("--model", arguments.model, {"mnist", "resnet18"});
+  check.one_of("--model", arguments.model, step_model_names());
   settings.model = arguments.model;
   settings.variants = resolve_variants(arguments);
   resolve_common(arguments, kRoundsOfRanks, settings);

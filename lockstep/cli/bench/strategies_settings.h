@@ -1,0 +1,23 @@
+// The settings of `lockstep bench step --strategy all` that follow from its options.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/bench/strategies/settings.h>
+#include <lockstep/cli/bench/step_settings.h>
+
+namespace lockstep {
+
+/// The networks that all strategies can train.
+std::vector<std::string> strategies_model_names();
+
+/// Whether --strategy asks for this comparison: true if it names anything but ddp and zero1, which
+/// are compared in one set of ranks.
+bool compares_strategies(const BenchStepArguments& arguments);
+
+/// Checks everything that can be checked before a process exists. ConfigError names the option,
+/// including options of the other mode; also thrown under a launcher.
+BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
+
+}  // namespace lockstep
