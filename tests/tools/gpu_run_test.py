@@ -311,6 +311,36 @@ class WholeRun(Folder):
         self.assertIn("Skipped: torch sees no GPU.", page)
         self.assertIn("| GPUs | none |", page)
 
+    def test_a_kit_of_another_commit_runs_with_a_warning(self):
+        tree = self.root / "tree"
+        shutil.copytree(self.kit / "tools", tree / "tools")
+        git = ["git", "-C", tree, "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+        for words in (["init", "--quiet"], ["add", "tools"], ["commit", "--quiet", "-m", "m"]):
+            subprocess.run([*git, *words], check=True)
+        commit = gpu_kit.commit_of(tree)
+        self.assertRegex(commit, "^[0-9a-f]{12}$")
+        self.make_programs([])
+        command = [sys.executable, tree / "tools/gpu/run.py", "--kit", self.kit, *self.command[2:], "--only", "tests"]
+        run = lambda: subprocess.run(command, capture_output=True, text=True, env=self.environment).stdout  # noqa: E731
+        self.assertIn(f"\nkit: commit abc; checkout: commit {commit}\nwarning: the kit was made from commit abc, not from this "
+                      f"checkout's {commit}; `make gpu-kit` makes a new one\n", run())
+        (self.kit / "kit.json").write_text((self.kit / "kit.json").read_text().replace('"abc"', f'"{commit}"'))
+        text = run()
+        self.assertIn(f"\nkit: commit {commit}; checkout: commit {commit}\n", text)
+        self.assertNotIn("warning", text)
+
+    def test_a_folder_that_lies_in_a_checkout_has_no_commit(self):
+        self.assertEqual(gpu_kit.commit_of(ROOT / "tools"), "")
+
+    def test_a_missing_folder_of_data_is_named_at_once_and_everything_runs(self):
+        for name, warns in (("absent", True), ("data", False)):
+            self.make_programs([])
+            self.environment["LOCKSTEP_DATA"] = str(self.root / name)
+            result = subprocess.run([*self.command, "--only", "tests"], capture_output=True, text=True, env=self.environment)
+            warning = f"\nkit: commit abc\nwarning: LOCKSTEP_DATA is {self.root}/{name}, which is not a folder; "
+            self.assertEqual(warning in result.stdout, warns, result.stdout)
+            self.assertIn("1 passed, 2 failed, 1 crashed, 1 skipped", result.stdout)
+
     def test_a_kit_for_another_torch_is_refused_in_one_line(self):
         status, found, _ = self.run_kit([GPU], torch={**TORCH, "torch": "2.12.0+cu130"})
         self.assertEqual((status, found), (1, None))

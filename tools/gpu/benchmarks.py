@@ -102,7 +102,7 @@ def cifar10(runner, name, title, precision, loaders, more=(), peer_more=(), need
 
 def cifar10_epochs(runner, no_gpu):
     graph, contiguous = runner.kit.option("--cuda-graph"), runner.kit.option("--memory-format", "contiguous")
-    no_graph = "" if graph else "this build's `lockstep train` has no --cuda-graph"
+    no_graph = "" if graph else "the kit's `lockstep train` has no --cuda-graph"
     what = f"CIFAR-10, ResNet-18, batch {CIFAR_BATCH}"
     return [cifar10(runner, "cifar10 bf16", f"{what}, bf16", "bf16", ("native", "cuda"), contiguous, needs=no_gpu),
             cifar10(runner, "cifar10 bf16 graph", f"{what}, bf16, channels last, the step as a CUDA graph", "bf16", ("cuda",),

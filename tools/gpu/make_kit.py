@@ -17,6 +17,7 @@ import sys
 import tarfile
 
 import elf
+from kit import commit_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RPATH = ("$ORIGIN/../lib", "$ORIGIN/../site/torch/lib", "$ORIGIN/../site/nvidia/cu13/lib",
@@ -90,9 +91,8 @@ def make(options):
     copies = [copy_program(file, options.kit / "bin") for file in programs]
     for scripts in SCRIPTS:
         shutil.copytree(ROOT / scripts, options.kit / scripts, ignore=shutil.ignore_patterns("__pycache__", "*.c*", "*.h"))
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     (options.kit / "kit.json").write_text(json.dumps({
-        "commit": commit.stdout.strip() or "unknown", "torch": version_of(options.torch),
+        "commit": commit_of(ROOT) or "unknown", "torch": version_of(options.torch),
         "tests": [file.name for file in copies if file.name.startswith("tests_")], "libraries": libraries}, indent=2) + "\n")
 
 
