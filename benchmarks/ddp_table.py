@@ -6,10 +6,10 @@ Usage: ddp_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--peer-py
 
 Two ranks with one thread each on one host train the MNIST net (batch 64 per rank) and ResNet-18 for 32x32 images
 (batch 8 per rank). `c10d_reducer_step` compares ours with c10d::Reducer over our backend and over Gloo, in the same
-two processes and in alternating rounds. `peers/ddp_step.py` does so for Python's DDP, and `lockstep bench step
---find-unused-parameters` for that option and the sharded optimizer. Programs alternate in --rounds rounds, because
-the speed of a machine drifts; figures are medians over the rounds with their range. Memory is measured in processes
-that hold one replica (--alone).
+two processes and in alternating rounds. `peers/ddp_step.py` measures Python's DDP in the same way, and `lockstep bench
+step --find-unused-parameters` measures that option and the sharded optimizer. Programs alternate in --rounds rounds,
+because the speed of a machine drifts; figures are medians over the rounds with their range. Memory is measured in
+processes that hold one replica (--alone).
 
 Writes the step tables of ddp.md (between its markers) in --output, prints which targets hold, and keeps all rows in
 build/ddp_table.json. --quick makes one short round and writes no page. `overlap.py` writes the other part of that

@@ -43,7 +43,7 @@ LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
-# A name that a file passes to a helper, if the file reads the environment.
+# A name that a file passes to a helper; counts only if the file reads the environment.
 NAME = re.compile(r'"([A-Z]+(?:_[A-Za-z0-9]+)+)"')
 
 
