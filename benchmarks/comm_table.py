@@ -341,8 +341,8 @@ def tables(figures, options):
         lines.append("")
     low, high = min(figures.copies), max(figures.copies)
     lines += [
-        f"Times are medians over {options.rounds} round(s) in turn of each round's median call, with the",
-        "range of the rounds; \"faster\" is in times, symmetric / private, the median of the rounds' ratios.",
+        f"Times are each round's median call, as the median over {options.rounds} round(s) in turn with their range. \"Faster\" says",
+        "how many times as fast we are, in symmetric / private memory, as the median of the rounds' ratios.",
         "", f"- {datetime.date.today()}, {machine()}; commit {commit()}.",
         f"- While all cores copied, one read and wrote {low:.1f} to {high:.1f} GB/s.",
         f"- Made by `python3 benchmarks/comm_table.py --rounds {options.rounds} --seconds "

@@ -203,7 +203,7 @@ def step_table(figures, model):
 
 def strategies_table(figures):
     engines = sorted(key[2] for key in figures.rows if key[0] == "strategies")
-    return ["### ResNet-18 with AdamW: whose state, and where parameters live", "", *HEADING,
+    return ["### ResNet-18 with AdamW: full or sharded state, and where parameters live", "", *HEADING,
             *(step_row(figures, "strategies", "resnet18", engine) for engine in engines), ""]
 
 

@@ -141,8 +141,8 @@ class Rate:
 def table(found):
     whole = found.whole
     lines = [f"### {found.rate}, batch {found.batch} a rank", "",
-             f"A step alone takes {whole['step_ms_single']:.0f} ms, one in which the ranks wait for each other once "
-             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms where nothing hides it. A process "
+             f"A step alone takes {whole['step_ms_single']:.0f} ms, and one in which the ranks wait for each other once takes "
+             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms if nothing hides it. A process "
              f"alone uses {whole['cpu_ms_single']:.0f} ms of processor time a step.", "",
              "| bucket, MiB | step, ms | over a step without communication | communication hidden | faster than without "
              "overlap | waited at the end of backward | processor time a step and rank |", "|---|---|---|---|---|---|---|"]
