@@ -388,7 +388,7 @@ def parse():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--ranks", type=numbers, default=[2, 4, 8])
-    parser.add_argument("--sizes", type=numbers, help="bytes, of all_reduce")
+    parser.add_argument("--sizes", type=numbers, help="sizes of all_reduce in bytes, separated by commas")
     parser.add_argument("--other-sizes", type=numbers, default=[4 * KIB, MIB, 25 * MIB])
     parser.add_argument("--seconds", type=float, help="time for each collective and size")
     parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take (default 240)")

@@ -298,7 +298,7 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take (default 240)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", default=str(ROOT / ".deps/venv/bin/python"),
                         help="Python with torch, or 'none' to leave out its pipelines")

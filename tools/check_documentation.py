@@ -140,8 +140,8 @@ def main():
         print(text)
         failed += 1
     if failed:
-        raise SystemExit(f"error: {failed} thing{'s' if failed > 1 else ''} in the documentation that is not so")
-    print(f"documentation: {len(variables_documented(root))} variables and the code of {len(GUIDES)} guides as they are")
+        raise SystemExit(f"error: {failed} mistake{'s' if failed > 1 else ''} in the documentation")
+    print(f"documentation: {len(variables_documented(root))} variables and the code of {len(GUIDES)} guides match the sources")
 
 
 if __name__ == "__main__":

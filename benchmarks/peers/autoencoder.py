@@ -128,7 +128,7 @@ def main():
     parser.add_argument("--image-size", type=int, default=160)
     parser.add_argument("--val-fraction", type=float, default=0.2)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--workers", type=int, default=0, help="worker processes of each rank's DataLoader (default 0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--channels-last", action="store_true")

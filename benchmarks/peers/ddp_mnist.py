@@ -62,9 +62,9 @@ def main():
     parser.add_argument("--max-epochs", type=int, default=2)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--momentum", type=float, default=0.5)
-    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--workers", type=int, default=0, help="worker processes of each rank's DataLoader (default 0)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--alone", action="store_true", help="without DistributedDataParallel")
+    parser.add_argument("--alone", action="store_true", help="train without DistributedDataParallel, in independent processes")
     parser.add_argument("--json")
     args = parser.parse_args()
 

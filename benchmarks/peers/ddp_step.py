@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--backends", type=lambda text: text.split(","), default=["gloo", "lockstep"])
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--batch", type=int, help="of each rank")
+    parser.add_argument("--batch", type=int, help="images per step of each rank (default: 64 for mnist, 8 for resnet18)")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--find-unused-parameters", action="store_true", help="also measure each DDP with this option")
     parser.add_argument("--malloc", choices=["keep", "default"], default="keep")

@@ -298,7 +298,7 @@ class WholeRun(Folder):
             self.assertIn(words, page)
         self.assertNotIn("are random", page)
         self.assertTrue(found["complete"])
-        self.assertNotIn("did not come to its end", page)
+        self.assertNotIn("was ended early", page)
         self.assertIn("killed by signal 11", (self.root / "report/log.txt").read_text())
 
     def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
@@ -371,7 +371,7 @@ class WholeRun(Folder):
         self.assertFalse(found["complete"])
         self.assertEqual(len(found["tests"]), 5)
         self.assertIn("cifar10 bf16", [each["name"] for each in found["benchmarks"]])
-        self.assertIn("did not come to its end", (self.root / "report/report.md").read_text())
+        self.assertIn("was ended early", (self.root / "report/report.md").read_text())
 
     def test_an_earlier_report_stays_until_a_run_can_begin_and_is_then_replaced(self):
         self.make_programs([GPU])
@@ -392,7 +392,7 @@ class WholeRun(Folder):
         said, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertIn("ended; the report on what has run is", said)
-        self.assertIn("did not come to its end", (report / "report.md").read_text())
+        self.assertIn("was ended early", (report / "report.md").read_text())
 
     def test_a_time_in_which_nothing_can_run_is_refused(self):
         for seconds in ("0", "-1", "3", "nan"):
@@ -470,7 +470,7 @@ class Packing(Folder):
     def test_a_kit_beyond_its_limit_fails_and_names_what_is_large(self):
         result = self.kit("0.001")
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; the largest in it: \S+ ")
+        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; its largest files: \S+ ")
 
     def test_a_build_without_programs_is_refused(self):
         (self.root / "build").mkdir()

@@ -117,7 +117,7 @@ class Kit:
     def check_version(self):
         built, found = self.description["torch"], self.torch["torch"]
         if built != found:
-            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make the kit with that one")
+            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make a kit with that version, or name another Python with --python")
 
     def program(self, name):
         return self.folder / "bin" / name
@@ -148,7 +148,7 @@ class Kit:
             result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
                                     env={**os.environ, **self.environment}, timeout=HELP_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
-            print(f"`lockstep train --help` says nothing, so newer options are left out: {error}", flush=True)
+            print(f"`lockstep train --help` did not answer, so newer options are left out: {error}", flush=True)
             return ""
         return result.stdout
 

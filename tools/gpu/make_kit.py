@@ -3,7 +3,7 @@
 
 Usage: make_kit.py --build build/gpu --torch FOLDER [--kit build/gpu-kit] [--limit-mib 60]
 
-FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the same as one file.
+FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the kit as a single file.
 The kit contains no torch, CUDA or NCCL: run.py finds those of the Python on the machine where it runs. Exits with 1
 if the packed kit is larger than the limit, and names its largest files.
 """
@@ -112,7 +112,7 @@ def check_size(kit, packed, limit_mib):
         return
     largest = sorted((file for file in kit.rglob("*") if file.is_file()), key=lambda file: -file.stat().st_size)[:3]
     names = ", ".join(f"{file.relative_to(kit)} {file.stat().st_size / 2**20:.1f} MiB" for file in largest)
-    raise KitError(f"{packed} is {mib:.1f} MiB, more than {limit_mib:g}; the largest in it: {names}")
+    raise KitError(f"{packed} is {mib:.1f} MiB, more than {limit_mib:g}; its largest files: {names}")
 
 
 def main():
