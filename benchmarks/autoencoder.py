@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--max-epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--workers", type=int,
-                        help="DataLoader workers of the peer, which then runs in channels_last only (default: try all combinations)")
+                        help="DataLoader workers of the peer, which then runs only in channels_last (default: try all)")
     parser.add_argument("--any-torch", action="store_true", help="allow the two sides to use different versions of PyTorch")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/peers/bin/python")

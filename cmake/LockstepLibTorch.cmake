@@ -11,7 +11,8 @@ set(LOCKSTEP_TORCH_ROOT "${LOCKSTEP_TORCH_ROOT}" CACHE PATH
 if(NOT TARGET lockstep::torch)
   add_library(lockstep::torch INTERFACE IMPORTED)
   if(NOT LOCKSTEP_TORCH_ROOT)
-    # It warns about kineto, a profiler that the wheels leave out. Every user would see that warning first.
+    # find_package(Torch) warns about kineto, a profiler that the wheels leave out. Without this, every user's output would
+    # begin with that warning.
     set(_lockstep_log_level ${CMAKE_MESSAGE_LOG_LEVEL})
     set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
     find_package(Torch QUIET)

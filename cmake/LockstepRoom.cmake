@@ -3,7 +3,7 @@
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
 # TORCH the room uses LibTorch through a precompiled header. Without TORCH the room cannot include a LibTorch
 # header even by accident, because the include path is missing.
-# LOCKSTEP_UNITY_FILES of its files form one translation unit, so that shared headers are compiled only once.
+# LOCKSTEP_UNITY_FILES of its files (0: all) form one translation unit, so shared headers are compiled only once.
 # Names in unnamed namespaces must therefore be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
 # COLD: nothing in the room runs for each sample or each step, so it is compiled quickly (-O1).
@@ -32,8 +32,8 @@ function(lockstep_room name)
   endif()
 endfunction()
 
-# lockstep_unite_files(TARGET [FILES]): joins sources into units of LOCKSTEP_UNITY_FILES files, or of FILES if
-# that variable is not set.
+# lockstep_unite_files(TARGET [FILES]): joins sources into units of LOCKSTEP_UNITY_FILES files, or of FILES files
+# if that variable is 0.
 function(lockstep_unite_files target)
   set(files ${LOCKSTEP_UNITY_FILES})
   if(ARGC GREATER 1 AND files EQUAL 0)

@@ -216,10 +216,12 @@ def parse_arguments():
     parser.add_argument("--matmul-precision", choices=("highest", "high", "medium"), default="highest",
                         help="high uses TF32 in matrix products and convolutions on a GPU")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN measure its algorithms and use the fastest")
-    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="backend of the process group (--strategy ddp only)")
+    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto",
+                        help="backend of the process group (--strategy ddp only)")
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph (one process on a GPU only)")
     parser.add_argument("--model", default="resnet18", help="name of the network (classify only)")
-    parser.add_argument("--image-size", type=int, default=160, help="height and width of the images (classify and autoencoder only)")
+    parser.add_argument("--image-size", type=int, default=160,
+                        help="height and width of the images (classify and autoencoder only)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=pathlib.Path)
     return parser.parse_args()

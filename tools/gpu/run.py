@@ -47,8 +47,10 @@ def parse_arguments():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu-report"),
                         help="the folder for the report (default: gpu-report in the current folder)")
     parser.add_argument("--python", help="Python with a torch for CUDA (default: the first that is found)")
-    parser.add_argument("--seconds", type=float, help=f"limit for the whole run (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
-    parser.add_argument("--only", default="tests,benchmarks", help="what to run: tests, benchmarks, or both, separated by a comma (the default)")
+    parser.add_argument("--seconds", type=float,
+                        help=f"limit for the whole run (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
+    parser.add_argument("--only", default="tests,benchmarks",
+                        help="what to run: tests, benchmarks, or both, separated by a comma (the default)")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if not set(options.only) <= {"tests", "benchmarks"}:
