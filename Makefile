@@ -6,17 +6,18 @@ CORES := $(shell nproc)
 MEMORY_JOBS := $(shell awk '/MemAvailable/ {print int($$2 / 2000000) + 1}' /proc/meminfo)
 JOBS ?= $(shell echo $$(($(CORES) < $(MEMORY_JOBS) ? $(CORES) : $(MEMORY_JOBS))))
 RANKS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 2)))
-# Tests wait for each other and for deadlines: two at a time leave a third of two processors idle.
+# Tests wait for each other and for deadlines, so two at a time would leave a third of two processors idle.
 RUN_TESTS = tools/run_tests.py
 TEST_JOBS ?= $(shell echo $$(($(CORES) < 2 ? $(CORES) : 3)))
-# Unoptimised, in few translation units and with no tests but those of GPUs: the check asks whether it compiles and
-# links. By clang++, which precompiles LibTorch's headers in a third of g++'s time and shows that our sources suit both.
+# Unoptimised, in few translation units, and with the GPU tests only, because the check asks just whether everything
+# compiles and links. clang++ precompiles LibTorch's headers in a third of g++'s time, and shows that our sources compile
+# with both compilers.
 CUDA_CHECK = -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DLOCKSTEP_GPU_KIT=ON -DLOCKSTEP_PYTHON_PACKAGE=OFF
 CUDA_TORCH = "$$(realpath .deps/cuda/lib/python3*/site-packages/torch)"
 PYTHON = .deps/venv/bin/python
-# Files in a translation unit of a room, given when a tree is configured for the first time: 1 is best for
-# work on single files, 0 (all of the room's) for a build from nothing. The rooms of the asan tree always compile
-# each file by itself, in which a missing #include shows.
+# Number of files per translation unit of a room, used when a tree is configured for the first time: 1 is best for
+# work on single files, and 0 (all files of the room) for a build from scratch. The asan tree always compiles each
+# file of a room by itself, which reveals a missing #include.
 UNITY_FILES ?= 0
 
 .DEFAULT_GOAL := help
@@ -52,9 +53,9 @@ test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision,
 	  >build/all/CTestTestfile.cmake
 	$(RUN_TESTS) build/all -j $(TEST_JOBS)
 
-# In ctest these tests have limits for the part of the ways that they take without the variable.
+# ctest's time limits for these tests suit the smaller selection that runs without LOCKSTEP_EXHAUSTIVE.
 EXHAUSTIVE_TEST = LOCKSTEP_EXHAUSTIVE=1 build/$(PRESET)/tests_$(1) --suite=$(2) --limit=7200
-test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule on four nets with one process; export 4.4 GB
+test-exhaustive: build/$(PRESET)/build.ninja  ## compare every strategy and schedule with one process on four nets; export 4.4 GB
 	cmake --build build/$(PRESET) -j $(JOBS) --target tests_train tests_train_resnets export_models
 	$(call EXHAUSTIVE_TEST,train,StrategyEquality)
 	$(call EXHAUSTIVE_TEST,train_resnets,StrategyEqualityResNet)
@@ -72,7 +73,7 @@ table: build  ## time epochs by strategy and ranks, with PyTorch's programs in t
 	tools/bootstrap.sh peers
 	$(PYTHON) benchmarks/tables.py --program $(PROGRAM) --peer-python .deps/peers/bin/python $(ARGS)
 
-package: build/$(PRESET)/build.ninja  ## make a .tar.gz and a .deb of the program, the library and its headers
+package: build/$(PRESET)/build.ninja  ## pack the program, the library and its headers as a .tar.gz and a .deb
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_installed
 	cpack --config build/$(PRESET)/CPackConfig.cmake
 
@@ -82,15 +83,15 @@ format: bootstrap  ## format all sources
 clean:  ## remove what was built (keeps .deps/, which holds LibTorch)
 	rm -rf build
 
-# DALI is there before the build is configured, which finds it through .deps/cmake-args.
+# DALI is installed before the build is configured, which finds it through .deps/cmake-args.
 TESTS_WITH_DALI = $(if $(filter 1,$(LOCKSTEP_SKIP_CUDA)),,$(filter test-all,$(MAKECMDGOALS)))
 bootstrap:
 	@tools/bootstrap.sh $(if $(filter dali,$(MAKECMDGOALS))$(TESTS_WITH_DALI),dali)
 
 dali: build  ## install NVIDIA DALI, for --loader dali, and build with it
 
-# Ninja configures again by itself when a CMake file changes; here only when LibTorch moved. The empty
-# recipe makes make look at the file's time again after bootstrap, which writes it only when it changed.
+# Ninja configures again by itself when a CMake file changes. This rule does so only when LibTorch has moved. The empty
+# recipe makes make check the file's time again after bootstrap, which writes the file only when it changes.
 .deps/cmake-args: bootstrap
 	@:
 build/$(PRESET)/build.ninja: .deps/cmake-args
@@ -112,11 +113,12 @@ sanitizers: bootstrap
 	  cmake --build build/$$preset -j $(JOBS) || exit 1; \
 	done
 
-# Proves that everything compiles and links against the CUDA build of LibTorch, and runs what needs no GPU of it. Needs some
-# gigabytes of wheels: where they cannot be had, skip it by name, never by accident.
+# Proves that everything compiles and links against the CUDA build of LibTorch, and runs the tests of that build that need
+# no GPU. This downloads some gigabytes of wheels. If they are unavailable, skip this step explicitly, with
+# LOCKSTEP_SKIP_CUDA=1.
 cuda: bootstrap
 ifeq ($(LOCKSTEP_SKIP_CUDA),1)
-	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision not compared"
+	@echo "skipped: LOCKSTEP_SKIP_CUDA is set, so NCCL is not compiled and torchvision is not compared"
 else
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh cuda
@@ -126,14 +128,14 @@ else
 	build/cuda/tests_gpu_libraries
 endif
 
-# Everything that needs a GPU, in at most ten minutes; without one it says what it left out. A machine with a GPU need
-# not be able to build: it takes build/gpu-kit, or unpacks build/gpu-kit.tar.xz, where one of them was brought there.
-gpu:  ## run the tests and benchmarks of GPUs, from build/gpu-kit, and write gpu-report/
+# Runs everything that needs a GPU, in at most ten minutes; without a GPU it says what it left out. The machine with the
+# GPU need not be able to build: `make gpu` uses build/gpu-kit, or unpacks build/gpu-kit.tar.xz, if either exists.
+gpu:  ## run the GPU tests and benchmarks from build/gpu-kit, and write gpu-report/
 	@[ -e build/gpu-kit/kit.json ] || [ -e build/gpu-kit.tar.xz ] || $(MAKE) gpu-kit
 	@[ -e build/gpu-kit/kit.json ] || (cd build && python3 -m tarfile -e gpu-kit.tar.xz .)
 	python3 tools/gpu/run.py --kit build/gpu-kit --output gpu-report $(ARGS)
 
-gpu-kit: bootstrap  ## build what `make gpu` runs, as a folder for other machines
+gpu-kit: bootstrap  ## build the folder that `make gpu` runs, also for other machines
 	tools/bootstrap.sh cuda
 	cmake --preset gpu --fresh -DLOCKSTEP_TORCH_ROOT=$(CUDA_TORCH) \
 	  $$(grep DALI .deps/cmake-args)

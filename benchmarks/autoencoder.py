@@ -57,7 +57,7 @@ def run(command, report):
     report.unlink(missing_ok=True)
     output_of(command)
     if not report.exists():
-        raise SystemExit(f"error: {' '.join(str(word) for word in command)} has written no {report}")
+        raise SystemExit(f"error: {' '.join(str(word) for word in command)} did not write {report}")
     return json.loads(report.read_text())
 
 
@@ -67,7 +67,7 @@ def versions_of(options):
     theirs = output_of([options.peer_python, "-c", "import torch; print(torch.__version__)"]).strip()
     if ours.split("+")[0] != theirs.split("+")[0] and not options.any_torch:
         raise SystemExit(f"error: Lockstep has LibTorch {ours} and the peer torch {theirs}; give --build and "
-                         "--peer-python of one version, or --any-torch")
+                         "--peer-python of the same version, or --any-torch")
     return ours, theirs
 
 
@@ -131,8 +131,9 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--max-epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--workers", type=int, help="the peer's, in channels_last: no combinations are tried")
-    parser.add_argument("--any-torch", action="store_true", help="the sides may have other versions of PyTorch")
+    parser.add_argument("--workers", type=int,
+                        help="DataLoader workers of the peer, which then runs only in channels_last (default: try all)")
+    parser.add_argument("--any-torch", action="store_true", help="allow the two sides to use different versions of PyTorch")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/peers/bin/python")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/benchmarks/autoencoder.md")

@@ -1,5 +1,5 @@
-// The training speed that the computation of `lockstep train autoencoder` alone allows: several
-// ranks train at the same time on images in memory, without loading data and without communication.
+// Measures the training speed that computation alone allows in `lockstep train autoencoder`:
+// several ranks train at the same time on images in memory, without loading data or communicating.
 //
 //   autoencoder_step [--nproc-per-node 2] [--batch 32] [--image-size 160] [--seconds 5]
 //

@@ -1,15 +1,15 @@
-// For how long a checkpoint of ResNet-50 with AdamW's state stops the training thread.
+// Measures for how long a checkpoint of ResNet-50 with AdamW's state stops the training thread.
 //
 //   checkpoint_stall FOLDER [--threads 2] [--turns 15] [--trainer]
 //
-// Prints the median, smallest and largest times in milliseconds of: the copy that a background
-// checkpoint costs, for float32 in contiguous and in channels_last layout; the write that follows
-// it to the disk of FOLDER in another thread; and, as the lower bound, a memcpy of the same number
-// of bytes in one piece.
+// Prints the median, smallest and largest times in milliseconds of three operations: the copy that
+// a background checkpoint costs, for float32 in contiguous and in channels_last layout; the write
+// to the disk of FOLDER that follows in another thread; and, as the lower bound, a memcpy of the
+// same number of bytes in one piece.
 //
-// --trainer measures within Trainer::fit() on random images: the time from one step to the next
-// without checkpoints, with a checkpoint between the two, while one is being written, and
-// otherwise; and the "checkpoint" action of Profiler::kSimple.
+// --trainer measures within Trainer::fit() on random images. It prints the time from one step to
+// the next without checkpoints, with a checkpoint between the two, while one is being written, and
+// otherwise, and then the "checkpoint" action of Profiler::kSimple.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -104,7 +104,7 @@ void measure(const std::string& folder, bool channels_last, int turns) {
 
 constexpr std::int64_t kBatch = 8;
 constexpr std::int64_t kStepsBetween = 20;  // enough to finish writing a checkpoint
-constexpr std::int64_t kStepsOfWrite = 10;  // it may still be written during these
+constexpr std::int64_t kStepsOfWrite = 10;  // the checkpoint may still be written during these
 
 // Records when each step completes.
 struct StepClock final : lockstep::Listener {

@@ -6,8 +6,8 @@ Usage: comm_table.py [--quick] [--rounds 3] [--ranks 2,4,8] [--seconds 1] [--out
 
 Rounds alternate between the programs, because the speed of a machine drifts. Ratios are computed per round, and their
 median and range are reported. Writes the tables of comm.md (between its markers) and comm.svg in --output, prints
-which targets hold, and keeps all rows in build/comm_table.json. --quick makes one short round and writes only these
-rows, unless --output is given. A program that is missing, fails or takes too long is named and left out. Open MPI is
+which targets hold, and keeps all rows in build/comm_table.json. --quick makes one short round and writes only that
+file, unless --output is given. A program that is missing, fails or takes too long is named and left out. Open MPI is
 Debian's (libopenmpi-dev, openmpi-bin). Intel MPI and oneCCL come from PyPI and need their own Python environment:
 
     python3 -m venv .deps/intel && .deps/intel/bin/pip install impi-devel oneccl-devel
@@ -101,7 +101,7 @@ class Gloo:
 
 
 def compile_peer(compiler, sources, program, more=()):
-    """Compiles comm_mpi.c with the calls that it times."""
+    """Compiles comm_mpi.c together with the calls that it times."""
     run([*compiler, "-O3", "-march=native", *sources, "-o", program, *more], 60)
 
 
@@ -189,7 +189,7 @@ def copy_seconds(core, start, results):
 
 
 def copy_gbps():
-    """The GB/s that one core reads and writes while all cores copy 64 MiB at once."""
+    """Returns the GB/s that one core reads and writes while all cores copy 64 MiB at once."""
     cores, context = sorted(os.sched_getaffinity(0)), multiprocessing.get_context("fork")
     start, results = context.Barrier(len(cores)), context.Queue()
     workers = [context.Process(target=copy_seconds, args=(core, start, results)) for core in cores]
@@ -229,8 +229,8 @@ class Figures:
         return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
     def floor_us(self, ranks, size):
-        """The lower bound: each rank reads a slice of all buffers and writes it to all, which is 2 x size, shared by
-        the cores."""
+        """Returns the lower bound: each rank reads a slice of all buffers and writes it to all of them. The cores share
+        the 2 x size bytes."""
         cores = min(ranks, len(os.sched_getaffinity(0)))
         return 2 * size * ranks / cores / statistics.median(self.copies) / 1e3
 
@@ -341,8 +341,8 @@ def tables(figures, options):
         lines.append("")
     low, high = min(figures.copies), max(figures.copies)
     lines += [
-        f"Times are medians over {options.rounds} round(s) in turn of each round's median call, with the",
-        "range of the rounds; \"faster\" is in times, symmetric / private, the median of the rounds' ratios.",
+        f"Times are each round's median call, as the median over {options.rounds} round(s) in turn with their range. \"Faster\" says",
+        "how many times as fast we are, in symmetric / private memory, as the median of the rounds' ratios.",
         "", f"- {datetime.date.today()}, {machine()}; commit {commit()}.",
         f"- While all cores copied, one read and wrote {low:.1f} to {high:.1f} GB/s.",
         f"- Made by `python3 benchmarks/comm_table.py --rounds {options.rounds} --seconds "
@@ -356,7 +356,7 @@ def panels(figures):
         keys = [key for key in figures.medians if key[:2] == (ranks, "all_reduce")]
         lines = {series: {key[2]: figures.microseconds(key, series) for key in keys
                           if figures.microseconds(key, series)} for series in SERIES}
-        # Below some MiB the caches serve the data, so that the bandwidth of memory is no lower bound.
+        # The caches serve a few MiB or less, so the bandwidth of memory is not a lower bound there.
         lines["copy floor"] = {key[2]: figures.floor_us(ranks, key[2]) for key in keys if key[2] >= MIB}
         result[f"{ranks} ranks"] = {name: points for name, points in lines.items() if points}
     return result
@@ -388,10 +388,10 @@ def parse():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--ranks", type=numbers, default=[2, 4, 8])
-    parser.add_argument("--sizes", type=numbers, help="bytes, of all_reduce")
+    parser.add_argument("--sizes", type=numbers, help="sizes of all_reduce in bytes, separated by commas")
     parser.add_argument("--other-sizes", type=numbers, default=[4 * KIB, MIB, 25 * MIB])
     parser.add_argument("--seconds", type=float, help="time for each collective and size")
-    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take (default 240)")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
     parser.add_argument("--intel", type=pathlib.Path, default=ROOT / ".deps/intel",

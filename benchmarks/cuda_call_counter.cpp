@@ -38,7 +38,7 @@ void count(Call call) {
   if (counters != nullptr) counters[call].fetch_add(1, std::memory_order_relaxed);
 }
 
-// A function of libcudart, also when Python has loaded it with local visibility.
+// Finds a function of libcudart, even if Python has loaded that library with local visibility.
 void* real_function(const char* name) {
   if (void* const next = dlsym(RTLD_NEXT, name)) return next;
   void* const library = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);

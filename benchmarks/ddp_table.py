@@ -6,10 +6,10 @@ Usage: ddp_table.py [--quick] [--rounds 3] [--output docs/benchmarks] [--peer-py
 
 Two ranks with one thread each on one host train the MNIST net (batch 64 per rank) and ResNet-18 for 32x32 images
 (batch 8 per rank). `c10d_reducer_step` compares ours with c10d::Reducer over our backend and over Gloo, in the same
-two processes and in alternating rounds. `peers/ddp_step.py` does so for Python's DDP, and `lockstep bench step
---find-unused-parameters` for that option and the sharded optimizer. Programs alternate in --rounds rounds, because
-the speed of a machine drifts; figures are medians over the rounds with their range. Memory is measured in processes
-that hold one replica (--alone).
+two processes and in alternating rounds. `peers/ddp_step.py` measures Python's DDP in the same way, and `lockstep bench
+step --find-unused-parameters` measures that option and the sharded optimizer. Programs alternate in --rounds rounds,
+because the speed of a machine drifts; figures are medians over the rounds with their range. Memory is measured in
+processes that hold one replica (--alone).
 
 Writes the step tables of ddp.md (between its markers) in --output, prints which targets hold, and keeps all rows in
 build/ddp_table.json. --quick makes one short round and writes no page. `overlap.py` writes the other part of that
@@ -203,7 +203,7 @@ def step_table(figures, model):
 
 def strategies_table(figures):
     engines = sorted(key[2] for key in figures.rows if key[0] == "strategies")
-    return ["### ResNet-18 with AdamW: whose state, and where parameters live", "", *HEADING,
+    return ["### ResNet-18 with AdamW: full or sharded state, and where parameters live", "", *HEADING,
             *(step_row(figures, "strategies", "resnet18", engine) for engine in engines), ""]
 
 
@@ -235,7 +235,7 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take (default 240)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", type=pathlib.Path, default=ROOT / ".deps/venv/bin/python")
     parser.add_argument("--output", type=pathlib.Path)

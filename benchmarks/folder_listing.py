@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The seconds that listing an image folder takes: alternates between load_image_folder() and torchvision's
+"""Measures how many seconds listing an image folder takes: alternates between load_image_folder() and torchvision's
 ImageFolder.
 
 Usage: folder_listing.py [--files 100000] [--classes 10] [--rounds 7] [--program build/release/folder_listing]

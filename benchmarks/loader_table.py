@@ -46,7 +46,7 @@ def run(command):
 
 
 class Programs:
-    """Each call measures one round of one entry: images per second, and those of a copy if that is a lower bound."""
+    """Each call measures one round of one entry: images per second, and the rate of a copy if that is a bound."""
 
     def __init__(self, options, pack):
         self.options, self.pack = options, pack

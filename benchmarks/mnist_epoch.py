@@ -6,8 +6,8 @@ Usage: mnist_epoch.py [--runs 3] [--peer-python .deps/cuda/bin/python] [--output
        with the data in $LOCKSTEP_DATA/mnist
 
 Runs alternate, because the speed of a machine drifts; ratios are computed per pair. The figures of a run are the
-median duration of its epochs after the first (which warms up), and what the program itself reports, counted from the
-start of its command. Peers run once with --workers 0 and once with 1; the faster one takes part in the rounds.
+median duration of its epochs after the first (which warms up), and the times that the program itself reports, counted
+from the start of its command. Peers run once with --workers 0 and once with 1; the faster one takes part in the rounds.
 """
 import argparse
 import datetime
@@ -83,7 +83,7 @@ ROWS = [("seconds per epoch", "epoch"), ("of these: waiting for data", "data"),
         ("of these: communication", "communication"), ("one step in compute alone, ms", "step"),
         ("first step after the start of the command, s", "first"), ("whole command, s", "total"),
         ("test accuracy after the last epoch", "accuracy")]
-NO_RATIO = {"accuracy", "data", "communication"}  # ratios of numbers near 0 mean nothing
+NO_RATIO = {"accuracy", "data", "communication"}  # ratios of numbers near 0 are meaningless
 
 
 def median(rounds, side, key):

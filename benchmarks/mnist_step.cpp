@@ -1,10 +1,10 @@
-// The cost of one training step of the MNIST net on one thread, without communication and data
-// loading:
+// Measures the cost of one training step of the MNIST net on one thread, without communication and
+// data loading:
 //
 //   mnist_step [--plain] [--batch 64] [--steps 300] [--threads 1]
 //
 // Prints the median of each part in milliseconds. --plain measures a net of LibTorch's operations
-// only, as a user would write it; benchmarks/peers/mnist_step.py is the same in Python.
+// only, as a user would write it. benchmarks/peers/mnist_step.py does the same in Python.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,5 @@
-// The cost of an optimizer step and of zero_grad over flat memory, as DistributedDataParallel can
-// allocate it, and over separate tensors:
+// Measures the cost of an optimizer step and of zero_grad over flat memory, as
+// DistributedDataParallel can allocate it, and over separate tensors:
 //
 //   optimizer_step [--threads 1] [--device cpu]
 //

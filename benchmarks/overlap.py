@@ -4,11 +4,11 @@
 Usage: overlap.py [--rates 1gbit,200mbit] [--caps 1,2,5,10,25,50,100] [--batch 1gbit=16,200mbit=64]
                   [--rounds 5] [--output docs/benchmarks] [--quick]
 
-The hosts are two network namespaces connected by a veth pair, whose two ends `tc qdisc ... tbf` limits to a rate;
-needs root. Each host has one rank with one thread on its own core. In the same two processes, `lockstep bench step
+The hosts are two network namespaces connected by a veth pair, both ends of which `tc qdisc ... tbf` limits to a rate.
+This needs root. Each host has one rank with one thread on its own core. In the same two processes, `lockstep bench step
 --backend gloo` alternates between training alone, training alone but waiting for each other once per step,
-DistributedDataParallel with each bucket size, and no overlap: one bucket of all gradients, whose all-reduce begins
-when backward has ended. The namespaces are removed at the end, also after an error. Writes the overlap tables of
+DistributedDataParallel with each bucket size, and no overlap: a single bucket with all gradients, which are reduced
+once backward has ended. The namespaces are removed at the end, even after an error. Writes the overlap tables of
 ddp.md (between its markers) and ddp.svg in --output, prints which targets hold, and keeps the rows in
 build/overlap.json. --quick makes one round of two sizes and writes no page.
 """
@@ -141,8 +141,8 @@ class Rate:
 def table(found):
     whole = found.whole
     lines = [f"### {found.rate}, batch {found.batch} a rank", "",
-             f"A step alone takes {whole['step_ms_single']:.0f} ms, one in which the ranks wait for each other once "
-             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms where nothing hides it. A process "
+             f"A step alone takes {whole['step_ms_single']:.0f} ms, and one in which the ranks wait for each other once takes "
+             f"{found.in_step_ms:.0f} ms; communication adds {found.communication_ms:.0f} ms if nothing hides it. A process "
              f"alone uses {whole['cpu_ms_single']:.0f} ms of processor time a step.", "",
              "| bucket, MiB | step, ms | over a step without communication | communication hidden | faster than without "
              "overlap | waited at the end of backward | processor time a step and rank |", "|---|---|---|---|---|---|---|"]
@@ -177,10 +177,10 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rates", type=lambda text: text.split(","), default=list(BATCHES))
     parser.add_argument("--caps", type=lambda text: text.split(","), default="1,2,5,10,25,50,100".split(","))
-    parser.add_argument("--batch", default="", help="of a rank, as 1gbit=16,200mbit=64")
+    parser.add_argument("--batch", default="", help="images per rank at each rate, such as 1gbit=16,200mbit=64")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1, help="of each way in a round")
-    parser.add_argument("--limit", type=float, default=600, help="seconds that one rate may take")
+    parser.add_argument("--steps", type=int, default=1, help="timed steps of each variant in a round (default 1)")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that one rate may take (default 600)")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
@@ -194,7 +194,7 @@ def parse():
         rate, _, batch = pair.partition("=")
         options.batches[rate] = int(batch)
     if missing := [rate for rate in options.rates if rate not in options.batches]:
-        raise SystemExit(f"error: name the batch of {', '.join(missing)} with --batch {missing[0]}=N")
+        raise SystemExit(f"error: no batch size is known for {', '.join(missing)}; give it as --batch {missing[0]}=N")
     return options
 
 

@@ -10,7 +10,7 @@ Runs `lockstep explain pipeline --measured` with every schedule:
   * 4 and 8 workers with stages that wait instead of computing, because the machine has only two processors;
   * the memory of gpipe, 1f1b and zbv with 16 micro-batches on 2 and 4 workers, with GELU or ReLU after each layer.
 Programs alternate in --rounds rounds, because the speed of a machine drifts; figures are medians over the rounds with
-their range. Memory is counted and does not drift, so that it is measured only in the first round.
+their range. Memory is counted and does not drift, so it is measured only in the first round.
 
 Writes the tables of pipelines.md (between its markers) in --output, prints which targets are reached, and keeps all
 rows in build/pipeline_table.json. --pictures also draws, for each schedule, the step of the round with the median
@@ -298,10 +298,10 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take (default 240)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer-python", default=str(ROOT / ".deps/venv/bin/python"),
-                        help="Python with torch, or none to leave its pipelines out")
+                        help="Python with torch, or 'none' to leave out its pipelines")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--pictures", action="store_true")
     options = parser.parse_args()

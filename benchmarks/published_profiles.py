@@ -18,7 +18,7 @@ bucket, in the order in which backward computes them. The sources of the numbers
 
 Assumptions: backward takes twice as long as forward, and each layer's share of both is its share of the
 multiplications; batch normalisation, pooling and the update take no time of their own. GPUs compute small layers at a
-lower rate, so that in reality the gradients of VGG's last layers arrive a little later, and those of ResNet's first
+lower rate, so in reality the gradients of VGG's last layers arrive a little later, and the gradients of ResNet's first
 layers a little earlier. Step times vary between ranks by one percent. This number was fitted, together with those of
 the network, to the scaling that docs/benchmarks/simulate.md compares with.
 """

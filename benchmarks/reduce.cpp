@@ -1,6 +1,6 @@
-// The arithmetic of reductions compared with memcpy, on several threads at once, as in ranks: each
-// thread has its share of all buffers. GB/s count the bytes read and written by all threads
-// together.
+// Compares the arithmetic of reductions with memcpy, on several threads at once, as in ranks: each
+// thread has its share of all buffers. GB/s count the bytes that all threads together read and
+// write.
 //
 // Usage: reduce [threads, default 2]
 #include <algorithm>
@@ -71,7 +71,7 @@ std::vector<Work> all_work() {
 }
 
 // The seconds of one run of `work` on all threads, each on its `bytes` of every buffer. Returns the
-// fastest round, because the limit of the loops is of interest, not the load by other programs.
+// fastest round, because it shows the limit of the loops rather than the load of other programs.
 double seconds_of(const Work& work, const std::vector<std::byte*>& buffers, std::size_t bytes,
                   int threads) {
   const auto repeats = std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes);

@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--limit", type=float, default=300, help="seconds of one side")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that one side may take (default 300)")
     options = parser.parse_args()
     times = {"lockstep": [], "gloo": []}
     for _ in range(options.rounds):

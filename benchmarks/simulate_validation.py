@@ -58,9 +58,9 @@ class Round:
     communication_share: dict
     wake_up_ms: float
     passes: int
-    # Replaces these three: the relative errors of earlier rounds, by net and wire, and of SMALL_CAP.
+    # Replaces the three above: the relative errors of earlier rounds, by net and wire, and of SMALL_CAP.
     error_share: dict = dataclasses.field(default_factory=dict)
-    of_program: bool = False  # replaces all of these: the interval that `lockstep simulate` states
+    of_program: bool = False  # replaces all of the above by the interval that `lockstep simulate` states
 
     def interval(self, configuration, row, base_spread):
         """The interval of the prediction, in milliseconds."""
@@ -166,7 +166,7 @@ def trace_base(model, batch, folder, options):
 
 
 def scaled(profile, seconds):
-    """The same profile, scaled to the median of the timed steps, because ten traced steps are few."""
+    """Returns the profile scaled to the median of the timed steps, because ten traced steps are few."""
     factor = seconds / profile["step_seconds"]
     buckets = [{**each, "ready_seconds": each["ready_seconds"] * factor} for each in profile["buckets"]]
     return {**{key: value * factor if key.endswith("_seconds") else value for key, value in profile.items()},
@@ -413,8 +413,10 @@ def parse():
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstep")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--round", type=int, choices=ROUND_SETTINGS, default=max(ROUND_SETTINGS))
-    parser.add_argument("--wires", type=pathlib.Path, help="the calibration in this file of predictions instead of a new one")
-    parser.add_argument("--inputs", type=pathlib.Path, help="predict from those of this file of predictions")
+    parser.add_argument("--wires", type=pathlib.Path,
+                        help="use the wires' calibration in this file of predictions instead of measuring a new one")
+    parser.add_argument("--inputs", type=pathlib.Path,
+                        help="predict from the measured inputs in this file of predictions instead of measuring new ones")
     options = parser.parse_args()
     options.settings = ROUND_SETTINGS[options.round]
     return options

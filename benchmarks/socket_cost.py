@@ -55,7 +55,7 @@ def barriers(costs):
 
 
 def all_reduces(costs):
-    lines = ["| ranks | flat: link | memory | core | so | a level per socket | times faster |", "|---:|---:|---:|---:|---:|---:|---:|"]
+    lines = ["| ranks | flat: link | memory | core | slowest | a level per socket | times faster |", "|---:|---:|---:|---:|---:|---:|---:|"]
     for ranks in RANKS:
         flat, leveled = flat_all_reduce_ms(ranks, costs), leveled_all_reduce_ms(ranks, costs)
         # The exchange of the level comes between its two parts; the rest overlaps.

@@ -302,9 +302,10 @@ def parse():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(MODELS))
-    parser.add_argument("--limit", type=float, default=600, help="seconds that one run may take")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that one run may take (default 600)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--peer-python", type=pathlib.Path, help="a Python with PyTorch; without it no peers")
+    parser.add_argument("--peer-python", type=pathlib.Path,
+                        help="a Python with PyTorch; without this option no peers are measured")
     parser.add_argument("--output", type=pathlib.Path)
     options = parser.parse_args()
     for model in options.models:

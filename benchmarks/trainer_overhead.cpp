@@ -1,5 +1,5 @@
-// The overhead of Trainer::fit() over a hand-written loop of loader, forward, backward, optimizer
-// and the loss of each step.
+// Measures the overhead of Trainer::fit() over a hand-written loop of loader, forward, backward,
+// optimizer and the loss of each step.
 //
 //   trainer_overhead [--rounds 9] [--net mnist|resnet18|all] [--threads 1] [--listener]
 //                    [--loggers csv,tensorboard] [--trace] [--cpu]

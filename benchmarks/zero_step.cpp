@@ -1,4 +1,4 @@
-// The time that several ranks of one host need from their gradients to the next parameters:
+// Measures how long several ranks of one host need from their gradients to the next parameters:
 //
 //   zero_step [ranks, default 2] [rounds, default 21]
 //

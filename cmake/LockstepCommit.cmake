@@ -1,5 +1,5 @@
-# lockstep_commit_source(VARIABLE): a source that defines build_commit() (lockstep/cli/build_commit.h), written anew when
-# the checkout moves to another commit.
+# lockstep_commit_source(VARIABLE): a source that defines build_commit() (lockstep/cli/build_commit.h), which is
+# written again when the checkout moves to another commit.
 #
 # Git appends a line to logs/HEAD whenever HEAD moves. A source tree without Git (a tarball) has the commit in COMMIT, or
 # none.

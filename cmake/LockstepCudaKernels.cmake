@@ -1,12 +1,12 @@
-# lockstep_cuda_kernels(TARGET file.cu...): kernels, as objects of TARGET.
+# lockstep_cuda_kernels(TARGET file.cu...): compiles kernels into objects of TARGET.
 #
-# nvcc is called by itself: enable_language(CUDA) demands a toolkit with every library, while the wheels of
-# LibTorch's CUDA build bring what these link with.
+# nvcc is called directly, because enable_language(CUDA) requires a toolkit with every library. The wheels of
+# LibTorch's CUDA build contain all that the kernels link with.
 find_program(LOCKSTEP_NVCC nvcc HINTS ${LOCKSTEP_TORCH_ROOT}/../nvidia/cu13/bin PATHS /usr/local/cuda/bin
              DOC "Compiler of CUDA kernels")
 find_library(LOCKSTEP_CUDART NAMES libcudart.so.13 cudart HINTS ${LOCKSTEP_TORCH_ROOT}/../nvidia/cu13/lib
              PATHS /usr/local/cuda/lib64)
-# Ampere, Hopper, and PTX for what comes after.
+# Ampere, Hopper, and PTX for later GPUs.
 set(LOCKSTEP_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     CACHE STRING "nvcc's options for the GPUs to compile for")
 

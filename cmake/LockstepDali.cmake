@@ -1,5 +1,5 @@
-# The module lockstep_dali, through which the loader's dali engine uses NVIDIA DALI. It is loaded when that
-# engine is asked for; a build without DALI says so at that time. Included where the data room is defined.
+# The module lockstep_dali, through which the loader's dali engine uses NVIDIA DALI. It is loaded when a
+# program requests that engine; in a build without DALI the request fails. Included where the data room is defined.
 set(LOCKSTEP_DALI_ROOT "" CACHE PATH "Folder of DALI's Python package (with libdali.so and include/), which `make dali` installs")
 
 if(NOT LOCKSTEP_DALI_ROOT)
@@ -16,9 +16,9 @@ else()
   target_include_directories(lockstep_dali SYSTEM PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/augment/dali/cuda_handles ${LOCKSTEP_DALI_ROOT}/include)
   target_link_directories(lockstep_dali PRIVATE ${LOCKSTEP_DALI_ROOT})
-  # Nothing here calls libdali_operators: its operators make themselves known when it is loaded.
+  # Nothing here calls libdali_operators, which registers its operators when it is loaded.
   target_link_libraries(lockstep_dali PRIVATE lockstep_flags -Wl,--no-as-needed
     dali dali_operators dali_kernels dali_core)
-  # Whoever uses the data room in this build finds the module beside its program.
+  # Programs of this build that use the data room find the module beside them.
   add_dependencies(lockstep_data_plain lockstep_dali)
 endif()

@@ -1,12 +1,12 @@
-# Run after a test program was linked, as a script: writes the file that tells ctest of its suites, one
-# entry for each. GoogleTest's own module makes an entry of each test, each with a process of its own.
+# A script that runs after a test program has been linked. It writes the file that lists the program's suites for
+# ctest, one entry per suite. GoogleTest's own module makes an entry, and thus a process, for each test.
 # Variables: PROGRAM, PREFIX, FILE, FOLDER, LIMIT (seconds for each test), LABELS, ENVIRONMENT.
 cmake_minimum_required(VERSION 3.24)
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status TIMEOUT 60)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ended with ${status}")
 endif()
-# Semicolons and brackets would be list syntax; what follows # is the value of a parameter, of any form.
+# Semicolons and brackets would be list syntax. The text after # is a parameter's value and can have any form.
 string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")
 string(REGEX REPLACE "\n" ";" lines "${listed}")
 set(entries "")

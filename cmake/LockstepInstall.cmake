@@ -1,7 +1,7 @@
-# What `cmake --install` puts where: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the public headers,
-# the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the rooms. A user's
-# project needs find_package(lockstep), with this prefix and LibTorch's in CMAKE_PREFIX_PATH. A project without CMake uses
-# pkg-config.
+# Defines what `cmake --install` installs: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the public
+# headers and the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
+# rooms. A user's project needs find_package(lockstep), with this prefix and LibTorch's in CMAKE_PREFIX_PATH. A project
+# without CMake uses pkg-config.
 #
 # The files that differ between the two kinds are in the components `static` and `shared`. `cmake --install` leaves out the
 # kind that was not chosen, unless its component is named, as a test does.
@@ -63,14 +63,14 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepPkgConfig.cmake)
 
 if(TARGET lockstep_cli)
-  # CMake keeps only folders outside of the project by itself, and LibTorch may be in .deps/. The other
-  # folder is the downloader's.
+  # CMake itself keeps only run-path folders outside the project, and LibTorch may be in .deps/. lib/lockstep holds the
+  # downloader's module.
   file(RELATIVE_PATH _bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(lockstep_cli PROPERTIES
     INSTALL_RPATH "${LOCKSTEP_TORCH_LIBRARY_DIR};$ORIGIN/${_bin_to_lib}/lockstep/libtorch/lib;$ORIGIN/${_bin_to_lib}/lockstep")
 endif()
 
-# What there is to install, for `make package`: not the tests and benchmarks.
+# Everything that is installed, for `make package`; the tests and benchmarks are not.
 set(_installed_libraries ${_installed_rooms})
 if(LOCKSTEP_SHARED)
   set(_installed_libraries lockstep_shared)

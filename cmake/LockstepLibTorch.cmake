@@ -1,17 +1,18 @@
-# Defines lockstep::torch, LibTorch as one target. Used by the build and, installed beside
-# lockstepConfig.cmake, by the projects of our users.
+# Defines lockstep::torch, LibTorch as one target. The build uses this file, and so do our users' projects, because it
+# is installed beside lockstepConfig.cmake.
 #
-# Normally from find_package(Torch). LOCKSTEP_TORCH_ROOT names the folder of a LibTorch instead (with
-# include/ and lib/, as in a Python's site-packages): TorchConfig.cmake of a CUDA build demands a complete
-# CUDA toolkit with every library, while its own wheels bring all that compiling and linking need.
-# LOCKSTEP_CUDA adds the CUDA and NCCL parts; AUTO becomes ON or OFF here, by what there is.
+# Normally find_package(Torch) finds LibTorch. LOCKSTEP_TORCH_ROOT names its folder instead (with include/ and lib/, as
+# in a Python's site-packages): TorchConfig.cmake of a CUDA build requires a complete CUDA toolkit with every library,
+# although LibTorch's own wheels contain all that compiling and linking need. LOCKSTEP_CUDA adds the CUDA and NCCL
+# parts. AUTO becomes ON or OFF here, depending on what is installed.
 set(LOCKSTEP_TORCH_ROOT "${LOCKSTEP_TORCH_ROOT}" CACHE PATH
     "Folder of LibTorch (with include/ and lib/) to use without its TorchConfig.cmake")
 
 if(NOT TARGET lockstep::torch)
   add_library(lockstep::torch INTERFACE IMPORTED)
   if(NOT LOCKSTEP_TORCH_ROOT)
-    # Its warning about kineto, a profiler that the wheels leave out, would be every user's first line.
+    # find_package(Torch) warns about kineto, a profiler that the wheels leave out. Without this, every user's output would
+    # begin with that warning.
     set(_lockstep_log_level ${CMAKE_MESSAGE_LOG_LEVEL})
     set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
     find_package(Torch QUIET)
@@ -34,15 +35,15 @@ if(NOT TARGET lockstep::torch)
 
   set(LOCKSTEP_TORCH_LIBRARY_DIR ${_lockstep_torch_root}/lib)
   if(EXISTS ${LOCKSTEP_TORCH_LIBRARY_DIR}/libtorch_cuda.so)
-    # libtorch.so of the CUDA wheels exports a std::filesystem of its own, whose remove_all() crashes. Programs take the
-    # compiler's, which the dynamic linker must find first.
+    # libtorch.so of the CUDA wheels exports a std::filesystem of its own, whose remove_all() crashes. Programs use the
+    # compiler's, which the dynamic linker must therefore find first.
     target_link_options(lockstep::torch BEFORE INTERFACE -Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state)
   endif()
   if(LOCKSTEP_CUDA AND Torch_FOUND)
     get_filename_component(_lockstep_site ${_lockstep_torch_root} DIRECTORY)
     file(GLOB _lockstep_cuda_hints ${_lockstep_site}/nvidia/cu*/include ${_lockstep_site}/nvidia/cuda_runtime/include)
-    # CUDA first from the wheels that belong to this LibTorch, then from a toolkit. crt/ and nv/ come in wheels of
-    # their own (nvidia-cuda-crt, nvidia-cuda-cccl), which torch does not ask for.
+    # CUDA is taken from the wheels that belong to this LibTorch if they contain it, and otherwise from a toolkit. crt/
+    # and nv/ are in separate wheels (nvidia-cuda-crt, nvidia-cuda-cccl), on which torch does not depend.
     find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_lockstep_cuda_hints} PATHS /usr/local/cuda/include)
     find_path(LOCKSTEP_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${_lockstep_cuda_hints} PATHS /usr/local/cuda/include)
     find_path(LOCKSTEP_CUDA_CCCL_INCLUDE nv/target HINTS ${_lockstep_cuda_hints}

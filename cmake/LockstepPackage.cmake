@@ -1,8 +1,8 @@
-# `make package`: what `cmake --install` installs as a relocatable .tar.gz and as a .deb, by CPack.
+# `make package`: CPack packs what `cmake --install` installs, as a relocatable .tar.gz and as a .deb.
 #
-# LibTorch is in neither: it is a gigabyte with CUDA, and users have their own. Their LibTorch becomes the link
+# Neither contains LibTorch, which is a gigabyte with CUDA and which users already have. Their LibTorch becomes the link
 # PREFIX/lib/lockstep/libtorch, which `lockstep-link-libtorch` makes; the program, lockstepConfig.cmake and lockstep.pc look
-# there. cmake/package_paths.cmake gives the files of the package that place instead of the build machine's.
+# there. cmake/package_paths.cmake writes that path into the files of the package, in place of the build machine's.
 set(CPACK_PACKAGE_NAME lockstep)
 set(CPACK_PACKAGE_VENDOR Lockstep)
 set(CPACK_PACKAGE_CONTACT "The Lockstep developers <lockstep@localhost>")

@@ -7,7 +7,7 @@ set(_rooms_libs "")
 set(_other_libs "")
 foreach(room ${_installed_rooms})
   if(room MATCHES "^lockstep_cli")
-    continue()  # the program's, without headers for others
+    continue()  # part of the program, without headers for users
   endif()
   list(PREPEND _rooms_libs -l${room})
   get_target_property(libraries ${room} LINK_LIBRARIES)

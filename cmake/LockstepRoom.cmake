@@ -1,12 +1,12 @@
 # lockstep_room(NAME [INTERNAL] [COLD] [TORCH] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
 #
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
-# TORCH the room sees LibTorch, as a precompiled header; without it the room cannot include a LibTorch
-# header even by accident, because the include path is not there.
-# LOCKSTEP_UNITY_FILES of its files are one translation unit, which is compiled once for all that they
-# include: names in unnamed namespaces must be unique within a target.
+# TORCH the room uses LibTorch through a precompiled header. Without TORCH the room cannot include a LibTorch
+# header even by accident, because the include path is missing.
+# LOCKSTEP_UNITY_FILES of its files (0: all) form one translation unit, so shared headers are compiled only once.
+# Names in unnamed namespaces must therefore be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
-# COLD: nothing in the room runs for each sample or each step, so that it is compiled quickly (-O1).
+# COLD: nothing in the room runs for each sample or each step, so it is compiled quickly (-O1).
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
   cmake_parse_arguments(arg "INTERNAL;COLD;TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
@@ -20,7 +20,7 @@ function(lockstep_room name)
   set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_COLD "${arg_COLD}")
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
-  if(NOT LOCKSTEP_SANITIZE MATCHES address)  # there each file by itself, in which a missing #include shows
+  if(NOT LOCKSTEP_SANITIZE MATCHES address)  # that tree compiles each file by itself, which reveals a missing #include
     lockstep_unite_files(lockstep_${name})
   endif()
   if(arg_TORCH)
@@ -32,7 +32,8 @@ function(lockstep_room name)
   endif()
 endfunction()
 
-# lockstep_unite_files(TARGET [FILES]): units of LOCKSTEP_UNITY_FILES or, where that leaves the number open, of FILES.
+# lockstep_unite_files(TARGET [FILES]): joins sources into units of LOCKSTEP_UNITY_FILES files, or of FILES files
+# if that variable is 0.
 function(lockstep_unite_files target)
   set(files ${LOCKSTEP_UNITY_FILES})
   if(ARGC GREATER 1 AND files EQUAL 0)
@@ -44,7 +45,7 @@ function(lockstep_unite_files target)
 endfunction()
 
 # lockstep_program(NAME [COLD] SOURCES file... LIBRARIES target...): an executable that uses LibTorch. It is built last,
-# when one large unit would leave the other processors idle.
+# and one large unit would then leave the other processors idle.
 function(lockstep_program name)
   cmake_parse_arguments(arg "COLD" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

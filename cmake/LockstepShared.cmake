@@ -18,7 +18,7 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endif()
 set(_exported_names ${CMAKE_CURRENT_LIST_DIR}/exported_names.map)
-# The library finds LibTorch and, for dlopen(), the modules by its own run path, wherever the package was installed to.
+# The library finds LibTorch and, for dlopen(), the modules by its own run path, wherever the package is installed.
 set_target_properties(lockstep_shared PROPERTIES
   OUTPUT_NAME lockstep EXPORT_NAME lockstep VERSION ${PROJECT_VERSION} SOVERSION ${_soversion}
   LINKER_LANGUAGE CXX LINK_DEPENDS ${_exported_names}

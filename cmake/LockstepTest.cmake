@@ -1,13 +1,14 @@
 # lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
 #
-# One GoogleTest program tests_NAME per room and tier, whose entries in ctest have that one label (default:
-# NAME): every TEST, or with TORCH every test suite, in which each test has a process of its own as well
-# (tests/support/suite_main.cpp). TIMEOUT is that of a test and ends what hangs: it is several times what the
-# test takes on a busy machine. Groups that fail on purpose leave their last operations in the build.
+# Defines one GoogleTest program tests_NAME per room and tier. Its entries in ctest have one label (default: NAME).
+# An entry is a TEST or, with TORCH, a test suite, which also runs each test in a process of its own
+# (tests/support/suite_main.cpp). TIMEOUT applies to each test and ends tests that hang: it is several times the
+# test's duration on a busy machine. Groups that fail on purpose leave records of their last operations in the build
+# folder.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
-# Names of tests under a sanitizer begin with it ("thread:core.…"): `make test-all` runs all trees at once.
+# Names of tests under a sanitizer begin with its name ("thread:core.…"), because `make test-all` runs all trees at once.
 set(_lockstep_test_prefix "")
 if(LOCKSTEP_SANITIZE)
   string(REGEX REPLACE ",.*" ":" _lockstep_test_prefix "${LOCKSTEP_SANITIZE},")
@@ -42,7 +43,7 @@ function(lockstep_test name)
               -D FOLDER=${CMAKE_CURRENT_BINARY_DIR} -D LIMIT=${arg_TIMEOUT} -D LABELS=${arg_LABEL}
               -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
       BYPRODUCTS ${entries} VERBATIM)
-    # Where the program is not built, ctest names it as a test that cannot run.
+    # If the program has not been built, ctest lists it as a test that cannot run.
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake
          "if(EXISTS [==[${entries}]==])\n  include([==[${entries}]==])\nelse()\n"
          "  add_test(tests_${name}_NOT_BUILT tests_${name}_NOT_BUILT)\nendif()\n")

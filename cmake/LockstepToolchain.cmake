@@ -1,22 +1,23 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                       # LOCKSTEP_COLD (tests, commands): what is compiled more often than run, in two thirds of the time.
+                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands). Their compilation
+                       # takes two thirds of the time.
                        $<$<CONFIG:Release>:$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COLD>>,-O1,-O3>>)
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
 if(NOT LOCKSTEP_UNITY_FILES EQUAL 1)
-  # A united file includes .cpp files, whose private types g++ takes for those of a header.
+  # A unity file includes .cpp files, and g++ takes their private types for types of a header.
   target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
 if(LOCKSTEP_SANITIZE)
-  # No recovery: a test passes over what UBSan only prints.
+  # No recovery, because a test would pass in spite of errors that UBSan only prints.
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  # Leaves Highway's kernels without vectors, for AVX2 and for AVX-512. The others would nearly double the
-  # compilation of the kernels; the release tree has and tests them all.
+  # Compiles Highway's kernels only without vectors, for AVX2 and for AVX-512. The other instruction sets would nearly
+  # double the kernels' compilation time; the release tree compiles and tests all of them.
   add_compile_definitions(HWY_DISABLED_TARGETS=HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)
 endif()
 

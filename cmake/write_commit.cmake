@@ -1,7 +1,7 @@
 # cmake -D SOURCE_DIR=… -D GIT=… -D OUTPUT=… -P write_commit.cmake: writes the source that LockstepCommit.cmake describes.
 set(commit "")
 if(GIT)
-  # --show-prefix is empty at the top of a repository: sources inside of another project's repository have no commit.
+  # --show-prefix is empty at the top of a repository: sources inside another project's repository have no commit.
   execute_process(COMMAND ${GIT} rev-parse --show-prefix --short=12 HEAD WORKING_DIRECTORY ${SOURCE_DIR}
                   OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status ERROR_QUIET)
   if(status EQUAL 0 AND lines MATCHES "^\n?([0-9a-f]+)$")

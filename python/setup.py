@@ -1,6 +1,6 @@
-"""Builds the extension module with the project's CMake, against the LibTorch of the torch that is installed.
+"""Builds the extension module with the project's CMake, against the LibTorch of the installed torch.
 
-LOCKSTEP_BUILD_DIR   an existing build folder of the checkout, to compile nothing twice
+LOCKSTEP_BUILD_DIR   an existing build folder of the checkout, which is used instead of compiling again
 """
 import importlib.util
 import os
@@ -20,7 +20,7 @@ BUILD = pathlib.Path(GIVEN) if GIVEN else ROOT / "build" / f"pip-{sys.implementa
 def cmake_arguments():
     spec = importlib.util.find_spec("torch")
     if spec is None:
-        sys.exit("error: lockstep_c10d is built against the torch that is installed, and there is none; "
+        sys.exit("error: lockstep_c10d is built against the installed torch, but torch is not installed; "
                  "install torch, then: pip install --no-build-isolation ./python")
     torch = pathlib.Path(spec.submodule_search_locations[0])
     # TorchConfig.cmake of a CUDA build requires the whole CUDA toolkit, but its libraries suffice.

@@ -11,7 +11,7 @@
 #   tools/bootstrap.sh peers    also torchvision's Python part in .deps/peers, for the programs in benchmarks/peers
 #   tools/bootstrap.sh oracles  also the Python packages that read our files in `make test-all`, MLflow in .deps/mlflow
 #
-# Leaves in .deps/:  cmake-args  one argument for CMake a line (where LibTorch is, and DALI if installed)
+# Leaves in .deps/:  cmake-args  CMake's arguments, one per line (where LibTorch is, and DALI if installed)
 #                    venv/       Python with torch, numpy, safetensors and expecttest, and clang-format
 #
 # Variables: CMAKE_PREFIX_PATH     prefixes to look for LibTorch in, separated by : or ;
@@ -68,7 +68,7 @@ install_packages() {
 
 not_older() { printf '%s\n' "$1" "$2" | sort --check=quiet --version-sort; }  # not_older OLDEST VERSION
 
-# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH if there is a recent enough one.
+# Prints the folder of the LibTorch in CMAKE_PREFIX_PATH if it is recent enough.
 torch_in_prefix_path() {
   local prefix place version
   while read -r prefix; do
@@ -79,7 +79,7 @@ torch_in_prefix_path() {
       version=$(sed -n 's/^set(PACKAGE_VERSION "\(.*\)").*/\1/p' "$place/Torch/TorchConfigVersion.cmake" \
                 2>/dev/null || true)
       if ! not_older "$oldest_torch" "$version"; then
-        say "LibTorch ${version:-(of no known version)} in $prefix is too old, at least $oldest_torch is needed: looking elsewhere"
+        say "LibTorch ${version:-(version unknown)} in $prefix is too old, at least $oldest_torch is needed; looking elsewhere"
         continue
       fi
       realpath "$place/Torch/../../.."

@@ -43,7 +43,7 @@ LINK = re.compile(r"\]\((?:\.\./)*(lockstep/[\w/]+\.h)\)")
 READERS = ["lockstep", "python"]
 USERS = [*READERS, "tests", "tools", "cmake", "CMakeLists.txt", "Makefile"]
 READ = re.compile(r'(?:environment_(?:string|integer|flag)|\bgetenv|environ\.get)\(\s*"(\w+)"')
-# A name that a file passes to a helper, if the file reads the environment.
+# A name that a file passes to a helper; counts only if the file reads the environment.
 NAME = re.compile(r'"([A-Z]+(?:_[A-Za-z0-9]+)+)"')
 
 
@@ -140,8 +140,8 @@ def main():
         print(text)
         failed += 1
     if failed:
-        raise SystemExit(f"error: {failed} thing{'s' if failed > 1 else ''} in the documentation that is not so")
-    print(f"documentation: {len(variables_documented(root))} variables and the code of {len(GUIDES)} guides as they are")
+        raise SystemExit(f"error: {failed} mistake{'s' if failed > 1 else ''} in the documentation")
+    print(f"documentation: {len(variables_documented(root))} variables and the code of {len(GUIDES)} guides match the sources")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def main():
     for line in failed:
         print(line)
     if failed:
-        raise SystemExit(f"error: {len(failed)} thing{'s' if len(failed) > 1 else ''} that the shared library would lack")
+        raise SystemExit(f"error: {len(failed)} problem{'s' if len(failed) > 1 else ''} with the exports of the shared library")
     marked = sum(len(list(declarations(text))) for text in headers.values())
     if not marked:
         raise SystemExit(f"error: nothing to export under {root}")

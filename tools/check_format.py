@@ -99,7 +99,7 @@ def main():
     else:
         how = f"not compared with clang-format, which is not in {CLANG_FORMAT}"
     if failed:
-        raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the form; `make format` mends most of them")
+        raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the format; `make format` fixes most of them")
     print(f"format: {len(files)} files, {how}")
 
 

@@ -165,7 +165,7 @@ def main():
         print(f"{folder}: {number} sources, of at most {MOST_SOURCES}")
         failed += 1
     if failed:
-        raise SystemExit(f"error: {failed} violation{'s' if failed > 1 else ''} of the layers")
+        raise SystemExit(f"error: {failed} layering violation{'s' if failed > 1 else ''}")
     print(f"layers: {len(files)} files in order")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs libFuzzer on the parsers of lockstep/formats, with AddressSanitizer and UBSan.
 #
-#   tools/fuzz.sh [SECONDS [FORMAT...]]     300 seconds for each of the formats by default
+#   tools/fuzz.sh [SECONDS [FORMAT...]]     by default 300 seconds for each format
 #
 # Needs Clang with libFuzzer (on Debian 12: clang-14 libfuzzer-14-dev libclang-rt-14-dev) and the packages of
 # tools/bootstrap.sh; CXX selects another Clang. Starts from the seeds of the tests, keeps new inputs in

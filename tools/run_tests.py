@@ -78,7 +78,7 @@ def main(folder, *arguments):
     still = {name for name, _, _ in again} if again is not None else names
     print("\nOf two runs:")
     for name in names:
-        print(f"  {name} " + ("failed in both" if name in still else "is flaky: it passed in the second"))
+        print(f"  {name} " + ("failed in both runs" if name in still else "is flaky: it passed in the second run"))
     return status
 
 

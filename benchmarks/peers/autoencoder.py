@@ -94,7 +94,7 @@ def evaluate(model, loader, memory_format):
 def leave(rank, args, report):
     if rank == 0 and args.json:
         pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    # Without destroy_process_group(): see ddp_mnist.py.
+    # destroy_process_group() is left out, as in ddp_mnist.py.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)
@@ -123,12 +123,12 @@ def compute_rate(net, args, world, memory_format):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", required=True)
-    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per step of all ranks together")
     parser.add_argument("--max-epochs", type=int, default=2)
     parser.add_argument("--image-size", type=int, default=160)
     parser.add_argument("--val-fraction", type=float, default=0.2)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--workers", type=int, default=0, help="worker processes of each rank's DataLoader (default 0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", action="store_true")
     parser.add_argument("--channels-last", action="store_true")

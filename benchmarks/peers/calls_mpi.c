@@ -1,4 +1,4 @@
-// MPI's own collectives for comm_mpi.c; what the program is called is decided by the compiler wrapper.
+// MPI's own collectives for comm_mpi.c. The compiler wrapper decides which MPI the program uses and reports.
 #include <mpi.h>
 
 #include "comm_calls.h"

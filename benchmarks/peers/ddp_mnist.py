@@ -58,13 +58,13 @@ class TimedIterator:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default="data")
-    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=128, help="samples per step of all ranks together")
     parser.add_argument("--max-epochs", type=int, default=2)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--momentum", type=float, default=0.5)
-    parser.add_argument("--workers", type=int, default=0, help="of each rank's DataLoader")
+    parser.add_argument("--workers", type=int, default=0, help="worker processes of each rank's DataLoader (default 0)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--alone", action="store_true", help="without DistributedDataParallel")
+    parser.add_argument("--alone", action="store_true", help="train without DistributedDataParallel, in independent processes")
     parser.add_argument("--json")
     args = parser.parse_args()
 
@@ -110,8 +110,8 @@ def main():
         print(f"test: loss {report['test']['loss']:.4f}, accuracy {report['test']['accuracy']:.4f}")
         if args.json:
             pathlib.Path(args.json).write_text(json.dumps(report, indent=2) + "\n")
-    # Without destroy_process_group(): the destructor of Gloo's group joins a thread that may wait for the
-    # interpreter's lock, which this thread holds, and the rank would never end.
+    # destroy_process_group() is left out, because the rank might never end: the destructor of Gloo's group joins a
+    # thread that may wait for the interpreter's lock, which this thread holds.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)

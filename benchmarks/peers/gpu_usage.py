@@ -1,4 +1,4 @@
-"""Samples the activity of GPUs during a measurement every 100 ms from NVML, which nvidia-smi uses, too."""
+"""Samples the activity of GPUs during a measurement every 100 ms from NVML, which nvidia-smi also uses."""
 import ctypes
 import os
 import threading

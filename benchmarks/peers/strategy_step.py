@@ -14,8 +14,8 @@ total number of threads, each in its own processes, alternating within each roun
 --cuts names the last layer or block of the first stage ("layer3.0"), like "cuts" in the JSON of `lockstep bench
 step`. The default is layer2, as in PyTorch's tutorial.
 
-nn.DataParallel computes on GPUs only. On a CPU it would simply call the module, so that it has no row. Nets are
-channels-last; between two stages a tensor is contiguous, because Gloo sends nothing else. glibc's allocator keeps
+nn.DataParallel computes on GPUs only. It has no row, because on a CPU it would simply call the module. Nets are
+channels-last. Between two stages a tensor is contiguous, because Gloo sends only contiguous tensors. glibc's allocator keeps
 freed memory, as with Lockstep. The JSON has the same kind of rows as `lockstep bench step --strategy all --json`.
 """
 import argparse
@@ -179,14 +179,14 @@ def row_of(way, rounds, options):
 def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=list(MODELS), default="resnet18")
-    parser.add_argument("--batch", type=int, default=32, help="sum over the ranks, even")
+    parser.add_argument("--batch", type=int, default=32, help="samples per step of all ranks together, even (default 32)")
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--cuts", type=lambda text: text.split(","), default=["layer2"],
-                        help="the layer or block that the first of the two stages ends with")
+                        help="last layer or block of the first of the two stages")
     parser.add_argument("--image-size", type=int)
-    parser.add_argument("--threads", type=int, default=2, help="sum over the ranks, even")
+    parser.add_argument("--threads", type=int, default=2, help="threads of all ranks together, even (default 2)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="timed steps of a round (default: what takes 1 s, at least 3)")
+    parser.add_argument("--steps", type=int, help="timed steps per round (default: as many as take 1 s, at least 3)")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(WAYS))
     parser.add_argument("--json")
     options = parser.parse_args()

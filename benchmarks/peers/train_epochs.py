@@ -5,9 +5,9 @@ Usage: train_epochs.py RECIPE [--strategy single] [--data DIR] [--json FILE]
        torchrun --nproc-per-node 2 train_epochs.py RECIPE --strategy ddp [--data DIR] [--json FILE]
 
 RECIPE is mnist, cifar10, classify, autoencoder or resnet50-split, with the same net, images, augmentation and
-optimizer as Lockstep's recipe of that name. --strategy single uses one process, dp torch.nn.DataParallel (on GPUs),
-ddp DistributedDataParallel over Gloo or NCCL. --loader dataloader uses torchvision's transforms in a DataLoader with
-a DistributedSampler, dali uses NVIDIA DALI. The batch size is that of all ranks together. --max-steps ends an epoch
+optimizer as Lockstep's recipe of that name. --strategy single uses one process, dp uses torch.nn.DataParallel (on
+GPUs), and ddp uses DistributedDataParallel over Gloo or NCCL. --loader dataloader uses torchvision's transforms in a
+DataLoader with a DistributedSampler, and dali uses NVIDIA DALI. The batch size is that of all ranks together. --max-steps ends an epoch
 early. --cuda-graph captures the step with the first full batch, as in PyTorch's notes on CUDA semantics. --backend
 gloo lets ranks share a GPU, which NCCL does not allow.
 
@@ -204,22 +204,24 @@ def parse_arguments():
     parser.add_argument("--strategy", choices=("single", "dp", "ddp"), default="single")
     parser.add_argument("--loader", choices=("dataloader", "dali"), default="dataloader")
     parser.add_argument("--data", type=pathlib.Path)
-    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=128, help="samples per step of all ranks together")
     parser.add_argument("--max-epochs", type=int, default=2)
-    parser.add_argument("--max-steps", type=int, help="of an epoch")
-    parser.add_argument("--workers", type=int, default=0, help="of each process's DataLoader")
-    parser.add_argument("--threads", type=int, default=1, help="compute threads of a process")
+    parser.add_argument("--max-steps", type=int, help="limit on the steps of an epoch (default: none)")
+    parser.add_argument("--workers", type=int, default=0, help="worker processes of each process's DataLoader (default 0)")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads per process (default 1)")
     parser.add_argument("--accelerator", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--devices", type=int, default=1, help="GPUs of --strategy dp")
+    parser.add_argument("--devices", type=int, default=1, help="number of GPUs (--strategy dp only, default 1)")
     parser.add_argument("--precision", choices=tuple(PRECISIONS), default="32")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--matmul-precision", choices=("highest", "high", "medium"), default="highest",
-                        help="high: TF32 in the matrix products and convolutions of a GPU")
-    parser.add_argument("--cudnn-benchmark", action="store_true", help="cuDNN takes the fastest of its algorithms")
-    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto", help="of --strategy ddp")
-    parser.add_argument("--cuda-graph", action="store_true", help="one process on a GPU")
-    parser.add_argument("--model", default="resnet18", help="of classify")
-    parser.add_argument("--image-size", type=int, default=160, help="of classify and autoencoder")
+                        help="high uses TF32 in matrix products and convolutions on a GPU")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN measure its algorithms and use the fastest")
+    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto",
+                        help="backend of the process group (--strategy ddp only)")
+    parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph (one process on a GPU only)")
+    parser.add_argument("--model", default="resnet18", help="name of the network (classify only)")
+    parser.add_argument("--image-size", type=int, default=160,
+                        help="height and width of the images (classify and autoencoder only)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=pathlib.Path)
     return parser.parse_args()
@@ -238,7 +240,7 @@ def main():
         text = json.dumps(report, indent=2) + "\n"
         args.json.write_text(text) if args.json else print(text)
     if dist.is_initialized():
-        # Without destroy_process_group(): see ddp_mnist.py.
+        # destroy_process_group() is left out, as in ddp_mnist.py.
         dist.barrier()
         sys.stdout.flush()
         os._exit(0)

@@ -3,8 +3,8 @@
     import lockstep_c10d
     torch.distributed.init_process_group("lockstep")
 
-Collectives, point-to-point, groups and DistributedDataParallel work as with "gloo"; python/README.md has what
-differs. Between processes of one host data goes through shared memory.
+Collectives, point-to-point, groups and DistributedDataParallel work as with "gloo"; python/README.md lists
+the differences. Processes of one host exchange data through shared memory.
 """
 import atexit
 
@@ -26,7 +26,7 @@ def _create(options, _):
 
 
 def _register():
-    """Also called by PyTorch when it is imported, where this package is installed."""
+    """Also called by PyTorch when it is imported, if this package is installed."""
     if dist.is_available() and not hasattr(dist.Backend, "LOCKSTEP"):
         dist.Backend.register_backend("lockstep", _create, extended_api=True, devices=["cpu"])
 

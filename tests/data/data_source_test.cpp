@@ -232,7 +232,7 @@ TEST_F(DataSource, AsksTheMirrorForCifar100AsOneArchive) {
 
 TEST_F(DataSource, TakesMnistFromAMirrorAndGoesOnWhereItStopped) {
   if (!real_mnist_)
-    GTEST_SKIP() << "needs the data set mnist: set LOCKSTEP_DATA to the folder of it";
+    GTEST_SKIP() << "needs the data set mnist: set LOCKSTEP_DATA to the folder that holds mnist/";
   std::map<std::string, std::string> files;
   for (const std::string& name : kMnistFiles) {
     files["/mnist/" + name + ".gz"] = read_text(*real_mnist_ / (name + ".gz"));

@@ -112,7 +112,7 @@ void check_rank(const GpuNormCase& given, ProcessGroup group) {
 
 TEST(SyncBatchNormOnGpu, OverNcclIsThatOfACpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
-  if (!nccl_available()) GTEST_SKIP() << "this build has no NCCL";
+  if (!nccl_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
   ProcessGroup group = init_process_group({.backend = "nccl",
                                            .timeout = std::chrono::seconds(60),
                                            .device = kGpu,

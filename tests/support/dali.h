@@ -1,8 +1,11 @@
-// Skips tests that need NVIDIA DALI in a build without it. Their CMakeLists.txt sets the macro.
+// Skips tests that need NVIDIA DALI if the test program was compiled without it. The tests'
+// CMakeLists.txt sets LOCKSTEP_HAS_DALI.
 #pragma once
 
 #ifdef LOCKSTEP_HAS_DALI
 #define LOCKSTEP_SKIP_WITHOUT_DALI
 #else
-#define LOCKSTEP_SKIP_WITHOUT_DALI GTEST_SKIP() << "this build has no DALI: run `make dali`"
+#define LOCKSTEP_SKIP_WITHOUT_DALI                                             \
+  GTEST_SKIP() << "needs DALI, which this test program was compiled without: " \
+                  "run `make dali`, then `make gpu-kit` for a kit"
 #endif

@@ -18,7 +18,8 @@ inline std::optional<std::filesystem::path> real_data(const char* name) {
 
 }  // namespace lockstep::testing_support
 
-#define LOCKSTEP_SKIP_WITHOUT(name)                                                       \
-  if (!::lockstep::testing_support::real_data(name)) {                                    \
-    GTEST_SKIP() << "needs the data set " name ": set LOCKSTEP_DATA to the folder of it"; \
+#define LOCKSTEP_SKIP_WITHOUT(name)                                           \
+  if (!::lockstep::testing_support::real_data(name)) {                        \
+    GTEST_SKIP() << "needs the data set " name                                \
+                    ": set LOCKSTEP_DATA to the folder that holds " name "/"; \
   }

@@ -80,7 +80,7 @@ class BootstrapTest(unittest.TestCase):
         self.assertEqual([call.split("==")[0] for call in calls], ["venv", "pip nvidia-dali-cuda130", "pip numpy"])
         expected = f"-DLOCKSTEP_DALI_ROOT={self.site('dali')}/nvidia/dali\n" + OURS.format(root=self.root)
         self.assertEqual(arguments, expected)
-        # A later build that does not name it uses what is installed.
+        # A later build that does not name DALI still uses the installed one.
         self.assertEqual(self.bootstrap()[:2], ([], expected))
 
     def test_oracles_are_installed_by_name_once(self):

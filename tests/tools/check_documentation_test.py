@@ -81,7 +81,7 @@ class CheckDocumentationTest(unittest.TestCase):
                 code, output = run({**GOOD, name: content})
                 self.assertEqual(code, 1)
                 self.assertIn(message, output)
-                self.assertIn("error: 1 thing in", output)
+                self.assertIn("error: 1 mistake in", output)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class CheckExportsTest(unittest.TestCase):
                 code, output = run({**GOOD, "lockstep/lockstep.h": EXPORT + f"namespace lockstep {{\n{declaration}\n}}  // namespace lockstep\n"})
                 self.assertEqual(code, 1)
                 self.assertRegex(output, r"^lockstep/lockstep.h:\d+: liblockstep.so does not export this without LOCKSTEP_API: ")
-                self.assertIn("error: 1 thing that the shared library would lack", output)
+                self.assertIn("error: 1 problem with the exports of the shared library", output)
 
     def test_rejects_a_header_that_does_not_include_the_mark(self):
         code, output = run({**GOOD, "lockstep/lockstep.h": "namespace lockstep {\nclass LOCKSTEP_API A;\n}  // namespace lockstep\n"})

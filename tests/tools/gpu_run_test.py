@@ -298,7 +298,7 @@ class WholeRun(Folder):
             self.assertIn(words, page)
         self.assertNotIn("are random", page)
         self.assertTrue(found["complete"])
-        self.assertNotIn("did not come to its end", page)
+        self.assertNotIn("was ended early", page)
         self.assertIn("killed by signal 11", (self.root / "report/log.txt").read_text())
 
     def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
@@ -310,6 +310,36 @@ class WholeRun(Folder):
                 self.assertEqual(each["reason"], "torch sees no GPU")
         self.assertIn("Skipped: torch sees no GPU.", page)
         self.assertIn("| GPUs | none |", page)
+
+    def test_a_kit_of_another_commit_runs_with_a_warning(self):
+        tree = self.root / "tree"
+        shutil.copytree(self.kit / "tools", tree / "tools")
+        git = ["git", "-C", tree, "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+        for words in (["init", "--quiet"], ["add", "tools"], ["commit", "--quiet", "-m", "m"]):
+            subprocess.run([*git, *words], check=True)
+        commit = gpu_kit.commit_of(tree)
+        self.assertRegex(commit, "^[0-9a-f]{12}$")
+        self.make_programs([])
+        command = [sys.executable, tree / "tools/gpu/run.py", "--kit", self.kit, *self.command[2:], "--only", "tests"]
+        run = lambda: subprocess.run(command, capture_output=True, text=True, env=self.environment).stdout  # noqa: E731
+        self.assertIn(f"\nkit: commit abc; checkout: commit {commit}\nwarning: the kit was made from commit abc, not from this "
+                      f"checkout's {commit}; `make gpu-kit` makes a new one\n", run())
+        (self.kit / "kit.json").write_text((self.kit / "kit.json").read_text().replace('"abc"', f'"{commit}"'))
+        text = run()
+        self.assertIn(f"\nkit: commit {commit}; checkout: commit {commit}\n", text)
+        self.assertNotIn("warning", text)
+
+    def test_a_folder_that_lies_in_a_checkout_has_no_commit(self):
+        self.assertEqual(gpu_kit.commit_of(ROOT / "tools"), "")
+
+    def test_a_missing_folder_of_data_is_named_at_once_and_everything_runs(self):
+        for name, warns in (("absent", True), ("data", False)):
+            self.make_programs([])
+            self.environment["LOCKSTEP_DATA"] = str(self.root / name)
+            result = subprocess.run([*self.command, "--only", "tests"], capture_output=True, text=True, env=self.environment)
+            warning = f"\nkit: commit abc\nwarning: LOCKSTEP_DATA is {self.root}/{name}, which is not a folder; "
+            self.assertEqual(warning in result.stdout, warns, result.stdout)
+            self.assertIn("1 passed, 2 failed, 1 crashed, 1 skipped", result.stdout)
 
     def test_a_kit_for_another_torch_is_refused_in_one_line(self):
         status, found, _ = self.run_kit([GPU], torch={**TORCH, "torch": "2.12.0+cu130"})
@@ -341,7 +371,7 @@ class WholeRun(Folder):
         self.assertFalse(found["complete"])
         self.assertEqual(len(found["tests"]), 5)
         self.assertIn("cifar10 bf16", [each["name"] for each in found["benchmarks"]])
-        self.assertIn("did not come to its end", (self.root / "report/report.md").read_text())
+        self.assertIn("was ended early", (self.root / "report/report.md").read_text())
 
     def test_an_earlier_report_stays_until_a_run_can_begin_and_is_then_replaced(self):
         self.make_programs([GPU])
@@ -362,7 +392,7 @@ class WholeRun(Folder):
         said, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertIn("ended; the report on what has run is", said)
-        self.assertIn("did not come to its end", (report / "report.md").read_text())
+        self.assertIn("was ended early", (report / "report.md").read_text())
 
     def test_a_time_in_which_nothing_can_run_is_refused(self):
         for seconds in ("0", "-1", "3", "nan"):
@@ -440,7 +470,7 @@ class Packing(Folder):
     def test_a_kit_beyond_its_limit_fails_and_names_what_is_large(self):
         result = self.kit("0.001")
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; the largest in it: \S+ ")
+        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; its largest files: \S+ ")
 
     def test_a_build_without_programs_is_refused(self):
         (self.root / "build").mkdir()

@@ -26,7 +26,8 @@ TEST(Crashes, NotAfterwards) {}
 
 TEST(Lasts, TooLong) { sleep(20); }
 
-// As ranks that wait for each other: a child in a process group of its own, and a child of that.
+// Imitates ranks that wait for each other: a child in a process group of its own, which has a child
+// in turn.
 TEST(LeavesProcesses, WhenItLastsTooLong) {
   if (fork() == 0) {
     setpgid(0, 0);

@@ -34,7 +34,7 @@ class StepsOnGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
-    if (!nccl_available()) GTEST_SKIP() << "this build has no NCCL";
+    if (!nccl_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
     group_.emplace(init_process_group(
         {.backend = "nccl", .device = kGpu, .environment = WorkerEnvironment{}}));
   }

@@ -68,7 +68,7 @@ def figures_of_epochs(record):
     figures = {"images/s": middle(lambda epoch: epoch["images_per_second"]), "epoch, s": middle(lambda epoch: epoch["seconds"]),
                "waiting for data, s": middle(lambda epoch: epoch["phases"]["data"])}
     gpus = [epoch["gpu"] for epoch in epochs if epoch.get("gpu")]
-    for name, key, unit in (("GPU busy, %", "utilisation", 100), ("its memory busy, %", "memory_utilisation", 100),
+    for name, key, unit in (("GPU busy, %", "utilisation", 100), ("GPU memory busy, %", "memory_utilisation", 100),
                             ("GPU memory, GiB", "memory_bytes", 2**-30), ("power, W", "power_watts", 1)):
         if gpus and gpus[0].get(key) is not None:
             figures[name] = unit * statistics.median(gpu[key] for gpu in gpus)
@@ -102,7 +102,7 @@ def cifar10(runner, name, title, precision, loaders, more=(), peer_more=(), need
 
 def cifar10_epochs(runner, no_gpu):
     graph, contiguous = runner.kit.option("--cuda-graph"), runner.kit.option("--memory-format", "contiguous")
-    no_graph = "" if graph else "this build's `lockstep train` has no --cuda-graph"
+    no_graph = "" if graph else "the kit's `lockstep train` has no --cuda-graph"
     what = f"CIFAR-10, ResNet-18, batch {CIFAR_BATCH}"
     return [cifar10(runner, "cifar10 bf16", f"{what}, bf16", "bf16", ("native", "cuda"), contiguous, needs=no_gpu),
             cifar10(runner, "cifar10 bf16 graph", f"{what}, bf16, channels last, the step as a CUDA graph", "bf16", ("cuda",),
@@ -188,7 +188,7 @@ def optimizer_rows(output):
 
 def optimizer_step(runner, no_gpu):
     device = ["--device", "cuda"]
-    return Benchmark("optimizer step", "A step of the optimizer, by its faster way", no_gpu, [
+    return Benchmark("optimizer step", "An optimizer step, in its faster variant", no_gpu, [
         runner.text("Lockstep", [runner.kit.program("optimizer_step"), *device], optimizer_rows),
         runner.text("PyTorch", [runner.kit.python, runner.kit.peer("optimizer_step.py"), *device], optimizer_rows,
                     is_peer=True)], 40, 1, "step, us", False)

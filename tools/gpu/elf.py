@@ -13,7 +13,7 @@ class ElfError(Exception):
 class _Dynamic:
     def __init__(self, path, data):
         if data[:6] != b"\x7fELF\x02\x01":
-            raise ElfError(f"{path} is no 64-bit little-endian ELF file")
+            raise ElfError(f"{path} is not a 64-bit little-endian ELF file")
         self.data = data
         start, = struct.unpack_from("<Q", data, 32)
         size, count = struct.unpack_from("<HH", data, 54)

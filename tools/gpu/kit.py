@@ -34,6 +34,18 @@ class KitProblem(Exception):
     """A one-line message: what is missing, and what to do."""
 
 
+def commit_of(tree):
+    """Returns the commit of the Git checkout whose top folder is `tree`, followed by -dirty if tracked files have
+    changed since; empty if there is no such checkout."""
+    try:
+        top = subprocess.run(["git", "-C", tree, "rev-parse", "--show-prefix"], capture_output=True, text=True)
+        found = subprocess.run(["git", "-C", tree, "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty"],
+                               capture_output=True, text=True)
+    except OSError:
+        return ""  # Git is not installed
+    return found.stdout.strip() if top.returncode == 0 and not top.stdout.strip() else ""
+
+
 def probe(python, seconds):
     """Returns what the Python's torch reports about itself and the GPUs; None if it has no torch for CUDA. Raises
     TimeoutExpired if it does not answer."""
@@ -105,7 +117,7 @@ class Kit:
     def check_version(self):
         built, found = self.description["torch"], self.torch["torch"]
         if built != found:
-            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make the kit with that one")
+            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make a kit with that version, or name another Python with --python")
 
     def program(self, name):
         return self.folder / "bin" / name
@@ -136,12 +148,12 @@ class Kit:
             result = subprocess.run([self.program("lockstep"), "train", "--help"], capture_output=True, text=True,
                                     env={**os.environ, **self.environment}, timeout=HELP_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
-            print(f"`lockstep train --help` says nothing, so newer options are left out: {error}", flush=True)
+            print(f"`lockstep train --help` did not answer, so newer options are left out: {error}", flush=True)
             return ""
         return result.stdout
 
     def option(self, *words):
-        """Returns these words for `lockstep train` if this build has the option, otherwise no words."""
+        """Returns these words for `lockstep train` if the kit's program has the option, otherwise no words."""
         return list(words) if words[0] in self.train_help else []
 
     @functools.cached_property

@@ -3,7 +3,7 @@
 
 Usage: make_kit.py --build build/gpu --torch FOLDER [--kit build/gpu-kit] [--limit-mib 60]
 
-FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the same as one file.
+FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the kit as a single file.
 The kit contains no torch, CUDA or NCCL: run.py finds those of the Python on the machine where it runs. Exits with 1
 if the packed kit is larger than the limit, and names its largest files.
 """
@@ -17,6 +17,7 @@ import sys
 import tarfile
 
 import elf
+from kit import commit_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RPATH = ("$ORIGIN/../lib", "$ORIGIN/../site/torch/lib", "$ORIGIN/../site/nvidia/cu13/lib",
@@ -90,9 +91,8 @@ def make(options):
     copies = [copy_program(file, options.kit / "bin") for file in programs]
     for scripts in SCRIPTS:
         shutil.copytree(ROOT / scripts, options.kit / scripts, ignore=shutil.ignore_patterns("__pycache__", "*.c*", "*.h"))
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     (options.kit / "kit.json").write_text(json.dumps({
-        "commit": commit.stdout.strip() or "unknown", "torch": version_of(options.torch),
+        "commit": commit_of(ROOT) or "unknown", "torch": version_of(options.torch),
         "tests": [file.name for file in copies if file.name.startswith("tests_")], "libraries": libraries}, indent=2) + "\n")
 
 
@@ -112,7 +112,7 @@ def check_size(kit, packed, limit_mib):
         return
     largest = sorted((file for file in kit.rglob("*") if file.is_file()), key=lambda file: -file.stat().st_size)[:3]
     names = ", ".join(f"{file.relative_to(kit)} {file.stat().st_size / 2**20:.1f} MiB" for file in largest)
-    raise KitError(f"{packed} is {mib:.1f} MiB, more than {limit_mib:g}; the largest in it: {names}")
+    raise KitError(f"{packed} is {mib:.1f} MiB, more than {limit_mib:g}; its largest files: {names}")
 
 
 def main():

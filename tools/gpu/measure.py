@@ -1,4 +1,4 @@
-"""Runs benchmarks: their programs alternate in rounds, each with the remaining time of its benchmark."""
+"""Runs benchmarks. Their programs alternate in rounds, and each may use the time that its benchmark has left."""
 import collections
 import statistics
 
@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 def merged(runs):
-    """Returns the median of each figure over the rounds; of texts the last one."""
+    """Returns the median of each figure over the rounds, or the last value if the figure is a text."""
     figures = {}
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [run[name] for run in runs if run.get(name) is not None]

@@ -65,7 +65,7 @@ def _end(process):
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        pass  # not even SIGKILL ends a process that waits for a driver
+        pass  # even SIGKILL does not end a process that waits for a driver
 
 
 def _kept(file):
@@ -123,5 +123,5 @@ def why(outcome, seconds):
         return f"killed by signal {-outcome.code}"
     lines = [line.strip() for line in outcome.output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error:")]
-    said = (errors or lines or ["it said nothing"])[-1]
+    said = (errors or lines or ["it printed nothing"])[-1]
     return said if outcome.status == "absent" else f"it ended with {outcome.code}: {said[:300]}"

@@ -58,20 +58,20 @@ def tests_lines(tests):
     lines = ["## Tests", "", gpu_tests.summary(tests) + ".", ""]
     bad = [test for test in tests if test.result in gpu_tests.BAD]
     if bad:
-        lines += [*table(["test", "result", "what it said"],
+        lines += [*table(["test", "result", "message"],
                          [[f"{test.program} {test.name}", test.result, test.message] for test in bad], 3), ""]
     reasons = collections.Counter(test.message for test in tests if test.result == "skipped")
     return lines + [f"- skipped {count}: {reason}" for reason, count in reasons.most_common()] + [""] * bool(reasons)
 
 
 def markdown(report, tests):
-    lines = ["# What runs on this machine's GPU", ""]
+    lines = ["# GPU tests and benchmarks on this machine", ""]
     if not report.get("complete", True):
-        lines += ["The run did not come to its end: this is what had run by then.", ""]
+        lines += ["The run was ended early. This report covers what had run by then.", ""]
     lines += [*table(["", ""], versions(report), 2), "", *tests_lines(tests), "## Benchmarks", ""]
     if report["made_up_data"]:
         lines += [f"The images of {' and '.join(report['made_up_data'])} are random: LOCKSTEP_DATA named no folder with the "
-                  "real ones. Times do not depend on it.", ""]
+                  "real ones. The times do not depend on the images.", ""]
     for benchmark in report["benchmarks"]:
         lines += benchmark_lines(benchmark)
     return "\n".join(lines).rstrip() + "\n"

@@ -4,13 +4,14 @@
 Usage: run.py [--kit build/gpu-kit] [--output gpu-report] [--python PYTHON] [--seconds 590] [--only tests,benchmarks]
        or, from inside a kit, where nothing can be built: python3 gpu-kit/tools/gpu/run.py
 
-Needs only a Python with the torch for CUDA that the kit was made with. LOCKSTEP_DATA names the folder with mnist/ and
-cifar10/; without it the images are random. The tests and then the benchmarks share --seconds. Each of them has a
-limit, the most important come first, and a failure does not stop the others. Without a GPU the tests are skipped,
-only the benchmarks of the processors run, in a short form, and everything ends within two minutes.
+Needs only a Python with the torch for CUDA for which the kit was made. LOCKSTEP_DATA names the folder with mnist/ and
+cifar10/; without it the images are random. If the kit was made from a commit other than the checkout's, a warning
+says so. The tests and then the benchmarks share --seconds. Each of them has a limit, the most important come first,
+and a failure does not stop the others. Without a GPU the tests are skipped, only the benchmarks of the processors
+run, in a short form, and everything ends within two minutes.
 
 Writes report.json, report.md and log.txt to --output, and updates the report after each test program and each
-benchmark, so that a run that ends early, by SIGTERM or Ctrl-C, leaves the report on what has run. An earlier report there
+benchmark, so that a run that ends early, by SIGTERM or Ctrl-C, leaves a report on what has run. An earlier report there
 is replaced once a kit and a Python have been found. Exits with 1 if a test or a benchmark failed, with 143 after SIGTERM
 and 130 after Ctrl-C, otherwise with 0.
 """
@@ -29,7 +30,7 @@ import machine
 import measure
 import processes
 import report
-from kit import ROOT, Kit, KitProblem, find_python
+from kit import ROOT, Kit, KitProblem, commit_of, find_python
 
 TEST_LIMIT_SECONDS = 60   # per test
 TESTS_SHARE = 0.4         # the tests' largest share of all seconds
@@ -45,13 +46,15 @@ def parse_arguments():
                         help="the folder that `make gpu-kit` makes (default: this one, or build/gpu-kit of the checkout)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("gpu-report"),
                         help="the folder for the report (default: gpu-report in the current folder)")
-    parser.add_argument("--python", help="with torch for CUDA (default: the first that has it)")
-    parser.add_argument("--seconds", type=float, help=f"of all (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
-    parser.add_argument("--only", default="tests,benchmarks", help="tests, benchmarks, or both with a comma (default)")
+    parser.add_argument("--python", help="Python with a torch for CUDA (default: the first that is found)")
+    parser.add_argument("--seconds", type=float,
+                        help=f"limit for the whole run (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
+    parser.add_argument("--only", default="tests,benchmarks",
+                        help="what to run: tests, benchmarks, or both, separated by a comma (the default)")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if not set(options.only) <= {"tests", "benchmarks"}:
-        parser.error("--only is tests, benchmarks or both with a comma")
+        parser.error("--only must be tests, benchmarks, or both, separated by a comma")
     if options.seconds is not None and not options.seconds >= LEAST_SECONDS:
         parser.error(f"--seconds must be at least {LEAST_SECONDS}, got {options.seconds:g}")
     return options
@@ -62,11 +65,26 @@ def find_kit(options, output):
         raise KitProblem(f"{options.kit} holds no kit.json; `make gpu-kit` makes a kit where one can be built")
     python, torch = find_python(options.python)
     if output.exists() and not output.is_dir():
-        raise KitProblem(f"--output {output} is no folder")
+        raise KitProblem(f"--output {output} is not a folder")
     output.mkdir(parents=True, exist_ok=True)
     found = Kit(options.kit.resolve(), python, torch, output)
     found.check_version()
     return found
+
+
+def say_what_runs(kit, seconds):
+    """Prints the machine, the kit's commit beside the checkout's, and warnings about what the user may not expect."""
+    print(f"{len(kit.gpus)} GPU{'s' * (len(kit.gpus) != 1)}, {kit.cores} cores, torch {kit.torch['torch']}; "
+          f"at most {seconds:.0f} s")
+    made_from, checkout = kit.description["commit"], commit_of(ROOT)
+    print(f"kit: commit {made_from}" + (f"; checkout: commit {checkout}" if checkout else ""))
+    if checkout and made_from != checkout:
+        print(f"warning: the kit was made from commit {made_from}, not from this checkout's {checkout}; `make gpu-kit` makes "
+              "a new one")
+    data = os.environ.get("LOCKSTEP_DATA")
+    if data and not os.path.isdir(data):
+        print(f"warning: LOCKSTEP_DATA is {data}, which is not a folder; set it to the folder that holds mnist/ and cifar10/")
+    sys.stdout.flush()
 
 
 def end_at_signals():
@@ -137,8 +155,7 @@ def main():
         raise SystemExit(f"error: {problem}") from None
     seconds = options.seconds or (WITH_GPU if kit.gpus else WITHOUT_GPU)
     budget = processes.Budget(seconds - begun.used() - END_SECONDS)
-    print(f"{len(kit.gpus)} GPU{'s' * (len(kit.gpus) != 1)}, {kit.cores} cores, torch {kit.torch['torch']}; "
-          f"at most {seconds:.0f} s", flush=True)
+    say_what_runs(kit, seconds)
     log.write_text("")
     progress = Progress(output, kit, begun)
     progress.write()  # in place of an earlier run's report

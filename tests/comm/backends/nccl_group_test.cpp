@@ -29,7 +29,7 @@ class OneRankOverNccl : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available() || !nccl_available()) {
-      GTEST_SKIP() << "needs a GPU, and a build with NCCL (the cuda preset)";
+      GTEST_SKIP() << "needs a GPU, and a test program with NCCL (from the CUDA build)";
     }
   }
   static torch::Tensor numbers() {

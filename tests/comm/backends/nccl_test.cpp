@@ -182,7 +182,7 @@ class OnOneGpu : public testing::Test {
 };
 
 TEST_F(OnOneGpu, NcclDoesAllCollectives) {
-  if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
   const torch::Device gpu(torch::kCUDA, 0);
   WorkerEnvironment alone;
   auto backend = nccl::connect(c10::make_intrusive<c10d::HashStore>(), alone, gpu, seconds(60));
@@ -214,7 +214,7 @@ std::size_t ended_calls(ProcessGroup& group) {
 }
 
 TEST_F(OnOneGpu, AnOperationHasEndedWhenItsKernelHas) {
-  if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
   const torch::Device gpu(torch::kCUDA, 0);
   auto group = group_of_one(gpu);
   const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
@@ -235,7 +235,7 @@ TEST_F(OnOneGpu, AnOperationHasEndedWhenItsKernelHas) {
 }
 
 TEST_F(OnOneGpu, AWaitWithATimeoutAndABarrierWaitForTheKernel) {
-  if (!nccl::is_available()) GTEST_SKIP() << "needs a build with NCCL (the cuda preset)";
+  if (!nccl::is_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
   const torch::Device gpu(torch::kCUDA, 0);
   auto group = group_of_one(gpu);
   const auto tensor = torch::ones({1000}, torch::TensorOptions().device(gpu));
@@ -250,7 +250,7 @@ TEST_F(OnOneGpu, AWaitWithATimeoutAndABarrierWaitForTheKernel) {
 // The peer is alive but never joins, so rank 0's kernel would wait forever.
 TEST(NcclDeadline, EndsTheKernelThatWaitsForAPeer) {
   if (!nccl::is_available() || torch::cuda::device_count() < 2) {
-    GTEST_SKIP() << "needs two GPUs, and a build with NCCL (the cuda preset)";
+    GTEST_SKIP() << "needs two GPUs, and a test program with NCCL (from the CUDA build)";
   }
   const int fd = listen_on("127.0.0.1", 0);
   std::latch told{1};

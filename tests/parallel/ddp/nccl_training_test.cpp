@@ -47,7 +47,7 @@ class TrainingOverNccl : public testing::Test {
  protected:
   void SetUp() override {
     if (!torch::cuda::is_available() || !nccl_available()) {
-      GTEST_SKIP() << "needs a GPU, and a build with NCCL (the cuda preset)";
+      GTEST_SKIP() << "needs a GPU, and a test program with NCCL (from the CUDA build)";
     }
     group_.emplace(init_process_group({.backend = "nccl",
                                        .timeout = std::chrono::seconds(60),

@@ -78,7 +78,7 @@ TEST(StepGraphOnGpu, TrainsAsARunWithout) {
 
 TEST(StepGraphOnGpu, RecordsReductionsOverNccl) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
-  if (!nccl_available()) GTEST_SKIP() << "this build has no NCCL";
+  if (!nccl_available()) GTEST_SKIP() << "needs a test program with NCCL (from the CUDA build)";
   TrainerOptions run = options(3);
   run.accumulate_grad_batches = 2;
   const Outcome plain = train_on_gpu(run, "ddp", "nccl", LoaderEngineKind::kCuda);
