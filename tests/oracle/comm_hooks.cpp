@@ -7,6 +7,8 @@
 #include <iostream>
 #include <map>
 
+#include <torch/utils.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/safetensors.h>
