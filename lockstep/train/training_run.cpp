@@ -151,7 +151,6 @@ EpochReport TrainingRun::train_epoch() {
     const PhaseSecondsScope first(first_batch_seconds_);
     begin_epoch();
   }
-  EpochReport report;
   Batch batch;
   while (!finished()) {
     const std::int64_t before = batches_done();
@@ -172,9 +171,20 @@ EpochReport TrainingRun::train_epoch() {
       save();
     }
   }
+  EpochReport report = report_epoch(steps_trained_ - steps_before);
+  add_phases(phases_, all_phases_);
+  if (batches_left() == 0) {
+    ++position_.epoch;
+    position_.step = 0;
+  }
+  return report;
+}
 
+// The means of the epoch's `steps`, over all ranks. Collective.
+EpochReport TrainingRun::report_epoch(std::int64_t steps) {
+  EpochReport report;
   report.epoch = position_.epoch;
-  report.steps = steps_trained_ - steps_before;
+  report.steps = steps;
   settle_times();
   report.seconds = clock_.seconds();
   report.first_batch_seconds = first_batch_seconds_;
@@ -184,11 +194,6 @@ EpochReport TrainingRun::train_epoch() {
   report.train_loss = sums_.mean().loss;
   report.images_per_second = static_cast<double>(images_) / report.seconds;
   report.phases = phases_;
-  add_phases(phases_, all_phases_);
-  if (batches_left() == 0) {
-    ++position_.epoch;
-    position_.step = 0;
-  }
   return report;
 }
 

@@ -69,6 +69,7 @@ class TrainingRun {
   void begin_epoch();
   EpochPause pause_epoch();
   EpochReport train_epoch();
+  EpochReport report_epoch(std::int64_t steps);
   void end_epoch(EpochReport& report);
   void note_time();
   std::int64_t skipped_images() const;
@@ -115,6 +116,9 @@ class TrainingRun {
   void open_checkpoints();
   NamedTensors resume();
   std::filesystem::path resumed_path();
+  CheckpointInfo read_checkpoint(const NamedTensors& of_optimizer);
+  void broadcast_checkpoint(CheckpointInfo& checkpoint, std::optional<std::int64_t>& taken);
+  void continue_from(CheckpointInfo checkpoint, std::optional<std::int64_t> taken);
   void warn_of_differences(const std::map<std::string, std::string>& before) const;
   void restore_states(const std::map<std::string, std::string>& saved);
   std::map<std::string, std::string> states() const;
