@@ -158,7 +158,7 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
       ->capture_default_str();
 }
 
-void add_file_options(CLI::App& command, TrainArguments& to) {
+void add_loader_options(CLI::App& command, TrainArguments& to) {
   command
       .add_option("--loader", to.loader,
                   "Loader that prepares the images: " + join(loader_engine_names()))
@@ -184,6 +184,9 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       .add_option("--data", to.data,
                   "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
       ->type_name("DIR");
+}
+
+void add_train_output_options(CLI::App& command, TrainArguments& to) {
   command
       .add_option("--out", to.out,
                   "Folder for checkpoints, traces and, without --log-dir, logs (default: none)")
@@ -242,7 +245,8 @@ void add_train_command(CLI::App& app) {
   add_recipe_options(*command, arguments->of_recipe);
   add_world_options(*command, *arguments);
   add_optimization_options(*command, *arguments);
-  add_file_options(*command, *arguments);
+  add_loader_options(*command, *arguments);
+  add_train_output_options(*command, *arguments);
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }
