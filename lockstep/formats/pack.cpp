@@ -37,6 +37,19 @@ bool has_right_shape(const PackInfo& info, const PackEntry& entry) {
          std::max(entry.height, entry.width) <= kMaximumPackSide;
 }
 
+// Whether a pack can have the kind, shape and numbers of the header.
+bool is_possible(const PackHeader& header) {
+  const bool has_files = header.kind == static_cast<std::uint32_t>(PackKind::kFiles);
+  const bool has_pixels = header.kind == static_cast<std::uint32_t>(PackKind::kPixels);
+  const bool right_channels =
+      has_files ? header.channels == 3 : header.channels >= 1 && header.channels <= 4;
+  const bool right_shape = (header.height == 0) == (header.width == 0) &&
+                           std::max(header.height, header.width) <= kMaximumPackSide;
+  const bool right_classes = header.classes >= 1 && header.classes <= kMaximumPackClasses;
+  return (has_files || has_pixels) && header.records > 0 && right_channels && right_shape &&
+         right_classes;
+}
+
 }  // namespace
 
 PackReader::PackReader(std::span<const std::byte> bytes, std::string name)
@@ -97,15 +110,7 @@ void PackReader::parse_header() {
     refuse(str("got ", header.records, " records and ", header.names_bytes,
                " bytes of names, which do not fit into its ", most, " bytes"));
   }
-  const bool right_kind = header.kind == static_cast<std::uint32_t>(PackKind::kFiles) ||
-                          header.kind == static_cast<std::uint32_t>(PackKind::kPixels);
-  const bool right_channels = header.kind == static_cast<std::uint32_t>(PackKind::kFiles)
-                                  ? header.channels == 3
-                                  : header.channels >= 1 && header.channels <= 4;
-  const bool right_shape = (header.height == 0) == (header.width == 0) &&
-                           std::max(header.height, header.width) <= kMaximumPackSide;
-  const bool right_classes = header.classes >= 1 && header.classes <= kMaximumPackClasses;
-  if (!right_kind || !right_shape || header.records == 0 || !right_classes || !right_channels) {
+  if (!is_possible(header)) {
     refuse(str("got ", header.records, " records of kind ", header.kind, ", ", header.channels, "x",
                header.height, "x", header.width, ", in ", header.classes,
                " classes, which cannot be"));

@@ -27,10 +27,10 @@
 
 namespace lockstep {
 
-/// training_run.cpp has the loop, training_run_evaluation.cpp the evaluations and their
-/// consequences, training_run_checkpoint.cpp saving and resuming, training_run_graph.cpp the steps
-/// that a CUDA graph replays, and training_run_reports.cpp all reports except those of steps and
-/// epochs.
+/// training_run.cpp has the loop over epochs and the run's end, training_run_setup.cpp what
+/// precedes the first step, training_run_step.cpp a step, training_run_graph.cpp the steps that a
+/// CUDA graph replays, training_run_evaluation.cpp the evaluations and their consequences,
+/// training_run_checkpoint.cpp saving and resuming, and training_run_reports.cpp the other reports.
 class TrainingRun {
  public:
   TrainingRun(const TrainerOptions& options, Strategy& strategy, Task& task, Loader& train_loader,
@@ -66,20 +66,24 @@ class TrainingRun {
     double seconds = 0;
   };
 
+  void begin_epoch();
+  EpochPause pause_epoch();
+  EpochReport train_epoch();
+  EpochReport report_epoch(std::int64_t steps);
+  void end_epoch(EpochReport& report);
+  void note_time();
+  std::int64_t skipped_images() const;
+  std::string stop_reason() const;
+  RunReport finish(std::vector<EpochReport> epochs);
+
   void complete_info();
   void prepare();
   void couple();
   void watch_gpus();
   void prepare_average();
   void require_val_check_interval() const;
-  std::vector<WatchedName> watched_names() const;
-  void require_watched_values() const;
   void begin();
-  void check_sanity();
-  void begin_epoch();
-  EpochPause pause_epoch();
-  EpochReport train_epoch();
-  void measure_usage(EpochReport& report);
+
   bool next_batch(Batch& batch, bool is_first);
   void train_step(Batch& batch, std::int64_t parts);
   void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
@@ -90,20 +94,16 @@ class TrainingRun {
   void train_part(const Batch& batch, const StepPart& part);
   torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
   void optimizer_step();
-  void report_step();
-  void tell_late_reports(bool all);
-  void settle_times();
-  void note_time();
-  void end_epoch(EpochReport& report);
-  std::int64_t skipped_images() const;
-  RunReport finish(std::vector<EpochReport> epochs);
-  std::string stop_reason() const;
+  Batch moved(const Batch& batch) const;  // to the device
 
   void prepare_graph();
   void train_through_graph(Batch& batch, std::int64_t parts);
   std::vector<torch::Tensor> graph_step();
   std::vector<torch::Tensor> computed_step(const std::vector<Batch>& batches);
 
+  std::vector<WatchedName> watched_names() const;
+  void require_watched_values() const;
+  void check_sanity();
   std::optional<Evaluation> evaluate();
   Evaluation evaluate_batches(std::int64_t most);
   bool evaluation_is_due(std::int64_t batches_before) const;
@@ -116,6 +116,9 @@ class TrainingRun {
   void open_checkpoints();
   NamedTensors resume();
   std::filesystem::path resumed_path();
+  CheckpointInfo read_checkpoint(const NamedTensors& of_optimizer);
+  void broadcast_checkpoint(CheckpointInfo& checkpoint, std::optional<std::int64_t>& taken);
+  void continue_from(CheckpointInfo checkpoint, std::optional<std::int64_t> taken);
   void warn_of_differences(const std::map<std::string, std::string>& before) const;
   void restore_states(const std::map<std::string, std::string>& saved);
   std::map<std::string, std::string> states() const;
@@ -127,12 +130,14 @@ class TrainingRun {
   StateDict training_state(NamedTensors of_optimizer) const;  // all state from earlier steps
   std::map<std::string, std::string> settings() const;
 
+  void report_step();
+  void tell_late_reports(bool all);
+  void settle_times();
   void summarize_module();
   void require_whole_module() const;
   void tell_histograms();
   std::vector<ProfiledAction> profile() const;
 
-  Batch moved(const Batch& batch) const;  // to the device
   bool finished() const;
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;

@@ -128,48 +128,63 @@ std::filesystem::path TrainingRun::resumed_path() {
 // parameters and buffers to the other ranks, and the optimizer its state. Other hosts need no
 // access to the file.
 NamedTensors TrainingRun::resume() {
-  ProcessGroup& group = strategy_.group();
   CheckpointInfo checkpoint;
   NamedTensors of_optimizer;
-  const auto read = [&] {
+  if (strategy_.group().rank() == 0) {
     of_optimizer = Optimizer(task_.module(), options_.optimizer).state();
-    const std::filesystem::path path = resumed_path();
-    checkpoint = load_checkpoint(path, task_.module(), training_state(of_optimizer), info_.recipe,
-                                 FolderCheck::kVerified);
-    info_.resumed_from = path.string();
-    require_same_split(checkpoint, info_.split);
-    // Older checkpoints lack these settings, which had only one possible value.
-    checkpoint.settings.merge(
-        std::map<std::string, std::string>{{"loader", "native"},
-                                           {"mix", "none"},
-                                           {"fused_kernels", yes_or_no(info_.fused_kernels)},
-                                           {kSplit, info_.split},
-                                           {"accumulate_grad_batches", "1"},
-                                           {"batch_parts", "whole"},
-                                           {"gradient_clip_value", "none"},
-                                           {"ema_decay", "none"},
-                                           {"limit_train_batches", "none"},
-                                           {"overfit_batches", "0"}});
-    warn_of_differences(checkpoint.settings);
-  };
-  if (group.rank() == 0) read();
-  std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
-  if (group.size() > 1) {
-    auto place =
-        torch::tensor({checkpoint.epoch, checkpoint.step, taken.value_or(-1)}, torch::kInt64)
-            .to(options_.device);
-    group.broadcast(place, 0);
-    place = place.cpu();
-    checkpoint.epoch = place[0].item<std::int64_t>();
-    checkpoint.step = place[1].item<std::int64_t>();
-    if (place[2].item<std::int64_t>() >= 0) taken = place[2].item<std::int64_t>();
-    for (const auto& [name, tensor] : training_state({})) {
-      torch::Tensor on_device = tensor.to(options_.device);
-      group.broadcast(on_device, 0);
-      if (!on_device.is_same(tensor)) tensor.copy_(on_device);
-    }
+    checkpoint = read_checkpoint(of_optimizer);
   }
+  std::optional<std::int64_t> taken = taken_in(checkpoint, train_loader_.sampler());
+  if (strategy_.group().size() > 1) broadcast_checkpoint(checkpoint, taken);
   restore_states(checkpoint.settings);
+  continue_from(checkpoint, taken);
+  return of_optimizer;
+}
+
+// Copies the checkpoint's tensors into the module and into those of `of_optimizer`.
+CheckpointInfo TrainingRun::read_checkpoint(const NamedTensors& of_optimizer) {
+  const std::filesystem::path path = resumed_path();
+  CheckpointInfo checkpoint = load_checkpoint(path, task_.module(), training_state(of_optimizer),
+                                              info_.recipe, FolderCheck::kVerified);
+  info_.resumed_from = path.string();
+  require_same_split(checkpoint, info_.split);
+  // Older checkpoints lack these settings, which had only one possible value.
+  checkpoint.settings.merge(
+      std::map<std::string, std::string>{{"loader", "native"},
+                                         {"mix", "none"},
+                                         {"fused_kernels", yes_or_no(info_.fused_kernels)},
+                                         {kSplit, info_.split},
+                                         {"accumulate_grad_batches", "1"},
+                                         {"batch_parts", "whole"},
+                                         {"gradient_clip_value", "none"},
+                                         {"ema_decay", "none"},
+                                         {"limit_train_batches", "none"},
+                                         {"overfit_batches", "0"}});
+  warn_of_differences(checkpoint.settings);
+  return checkpoint;
+}
+
+// Sends rank 0's position and training state to the other ranks.
+void TrainingRun::broadcast_checkpoint(CheckpointInfo& checkpoint,
+                                       std::optional<std::int64_t>& taken) {
+  ProcessGroup& group = strategy_.group();
+  auto place = torch::tensor({checkpoint.epoch, checkpoint.step, taken.value_or(-1)}, torch::kInt64)
+                   .to(options_.device);
+  group.broadcast(place, 0);
+  place = place.cpu();
+  checkpoint.epoch = place[0].item<std::int64_t>();
+  checkpoint.step = place[1].item<std::int64_t>();
+  if (place[2].item<std::int64_t>() >= 0) taken = place[2].item<std::int64_t>();
+  for (const auto& [name, tensor] : training_state({})) {
+    torch::Tensor on_device = tensor.to(options_.device);
+    group.broadcast(on_device, 0);
+    if (!on_device.is_same(tensor)) tensor.copy_(on_device);
+  }
+}
+
+// Moves the run and its loader to the checkpoint's position. `taken` is the number of samples that
+// the epoch has used; nothing if the loader cannot continue behind them.
+void TrainingRun::continue_from(CheckpointInfo checkpoint, std::optional<std::int64_t> taken) {
   const std::int64_t steps = steps_per_epoch();
   if (taken) {
     position_.epoch = checkpoint.epoch;
@@ -189,7 +204,6 @@ NamedTensors TrainingRun::resume() {
                                         position_.step, " is beyond this run's epoch of ", steps,
                                         " steps"));
   }
-  return of_optimizer;
 }
 
 void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& before) const {

@@ -13,11 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <locale>
 #include <memory>
-#include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -26,12 +23,9 @@
 #include <lockstep/report/loggers/csv_logger.h>
 #include <lockstep/report/loggers/jsonl_logger.h>
 #include <lockstep/report/loggers/logger_table.h>
-#include <lockstep/report/loggers/logging_listener.h>
 #include <lockstep/report/loggers/run_folder.h>
 #include <lockstep/report/loggers/tensorboard_logger.h>
-#include <lockstep/report/loggers/wandb_logger.h>
-#include <tests/report/sample_run.h>
-#include <tests/support/captured_log.h>
+#include <tests/report/logged_samples.h>
 #include <tests/support/file_size_limit.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
@@ -44,7 +38,6 @@ using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
 
 constexpr double kLogInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLogNan = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -54,10 +47,6 @@ std::vector<std::string> lines_of(const std::string& text) {
     at = end + 1;
   }
   return lines;
-}
-
-void log(Logger& logger, std::int64_t step, const std::vector<NamedValue>& values) {
-  logger.log_scalars({.step = step, .time = 1000.5 + static_cast<double>(step)}, values);
 }
 
 TEST(CsvLogger, WritesARowForEachCall) {
@@ -81,18 +70,6 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
               ElementsAre("step,time,loss,\"test, of \"\"all\"\"\",b", "1,1001.500,0.5,,",
                           "2,1002.500,0.25,1,-2", "3,1003.500,,,3"));
   EXPECT_THAT(folder.names(), ElementsAre("metrics.csv"));
-}
-
-// Rows of different lengths, with a label that every format must quote and with one label missing.
-struct AwkwardTable {
-  std::vector<std::string> labels{"cat", "a|b, \"<i>\""};
-  std::vector<std::vector<double>> rows{{7, 0.5}, {kLogNan, 100'000, -2}, {}};
-  LoggedTable table{.labels = labels, .rows = rows};
-};
-
-void log_table(Logger& logger, std::int64_t step, const LoggedTable& table) {
-  logger.log_table({.step = step, .time = 1000.5 + static_cast<double>(step)}, "test/confusion",
-                   table);
 }
 
 TEST(CsvLogger, WritesTablesNumberByNumber) {
@@ -264,262 +241,6 @@ TEST(LoggingGuide, LogsFromAProgramOfOnesOwn) {
   EXPECT_THAT(read_text(place), MatchesRegex("step,time,critic/loss,generator/loss\n"
                                              "3,[0-9.]+,0.5,0.25\n"));
   fs::current_path(before);
-}
-
-// Records everything that it receives.
-class KeptLog final : public Logger {
- public:
-  std::string place() const override { return "memory"; }
-  void log_hyper_parameters(std::span<const HyperParameter> parameters) override {
-    for (const HyperParameter& parameter : parameters) {
-      events.push_back(parameter.name + "=" + json_value(parameter));
-    }
-  }
-  void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override {
-    for (const auto& [name, value] : values) {
-      std::string event = std::to_string(moment.step) + " " + std::string(name) + "=";
-      append_number(event, value, kJsonNumberWords);
-      events.push_back(event);
-    }
-  }
-  void log_histogram(const LogMoment& moment, std::string_view name,
-                     const Histogram& histogram) override {
-    events.push_back(std::to_string(moment.step) + " " + std::string(name) + " of " +
-                     std::to_string(histogram.counts.size()) + " bins");
-  }
-  void log_table(const LogMoment& moment, std::string_view name,
-                 const LoggedTable& table) override {
-    events.push_back(std::to_string(moment.step) + " " + std::string(name) + "=" +
-                     json_value(table));
-  }
-  void flush() override { events.push_back("flush"); }
-  void finish(bool success) override {
-    events.push_back(success ? "finished" : "failed");
-    if (fails_at_end) throw DataError("the disk is full");
-  }
-
-  std::vector<std::string> events;
-  bool fails_at_end = false;
-};
-
-// A listener with two loggers that the test can inspect. The first one can be made to fail.
-struct Listening {
-  explicit Listening(std::vector<HyperParameter> more = {}) {
-    std::vector<std::unique_ptr<Logger>> loggers;
-    for (KeptLog** place : {&failing, &kept}) {
-      auto logger = std::make_unique<KeptLog>();
-      *place = logger.get();
-      loggers.push_back(std::move(logger));
-    }
-    listener = std::make_unique<LoggingListener>(std::move(loggers), std::move(more));
-  }
-  std::vector<std::string> take_events() { return std::exchange(kept->events, {}); }
-
-  KeptLog* failing = nullptr;
-  KeptLog* kept = nullptr;
-  std::unique_ptr<LoggingListener> listener;
-};
-
-TEST(LoggingListener, TranslatesARun) {
-  Listening run({{"lr", 0.1}});
-  run.listener->on_run_begin(sample_info());
-  EXPECT_THAT(run.take_events(),
-              ElementsAre("recipe=\"mnist\"", "dataset=\"MNIST\"", "strategy=\"ddp\"",
-                          "backend=\"shm\"", "loader=\"native\"", "precision=\"32\"",
-                          "device=\"cpu\"", "fused_kernels=true", "world_size=2",
-                          "threads_per_rank=1", "global_batch=128", "accumulate_grad_batches=1",
-                          "max_epochs=10", "steps_per_epoch=469", "parameters=21840", "lr=0.1"));
-  run.listener->on_step(
-      {.epoch = 2, .step = 3, .steps_per_epoch = 469, .loss = 0.5, .learning_rate = 0.01});
-  EXPECT_THAT(run.take_events(), ElementsAre("472 train/loss=0.5", "472 train/learning_rate=0.01"));
-  run.listener->on_evaluation({.epoch = 2,
-                               .step = 5,
-                               .steps_per_epoch = 469,
-                               .test = {.has_loss = false, .values = {{"psnr", 31.5}}}});
-  EXPECT_THAT(run.take_events(), ElementsAre("474 test/psnr=31.5"));
-  run.listener->on_step(
-      {.epoch = 2, .step = 3, .steps_per_epoch = 469, .loss = 0.5, .learning_rate = 0.01});
-  run.take_events();
-  run.listener->on_epoch_end(sample_epoch(2));
-  EXPECT_THAT(
-      run.take_events(),
-      ElementsAre("472 epoch=2", "472 train/epoch_loss=0.125", "472 train/images_per_second=30000",
-                  "472 train/seconds=2", "472 memory/rss_bytes=2.5e+08",
-                  "472 phases/data_seconds=0.1", "472 phases/forward_seconds=0.5",
-                  "472 phases/backward_seconds=1", "472 phases/communication_seconds=0.2",
-                  "472 phases/optimizer_seconds=0.1", "472 test/loss=0.0512",
-                  "472 test/accuracy=0.9842", "flush"));
-  run.listener->on_run_end(sample_report(2));
-  EXPECT_THAT(run.take_events(),
-              ElementsAre("472 memory/peak_rss_bytes=312400000", "472 run/seconds_total=24.06",
-                          "472 run/seconds_to_first_step=0.391", "finished"));
-  run.listener->on_exception(std::runtime_error("the run"));
-  EXPECT_TRUE(run.take_events().empty()) << "it has ended";
-}
-
-TEST(LoggingListener, LogsMomentumAndHistogramsWhereThereAreSome) {
-  Listening run;
-  run.listener->on_step({.epoch = 2,
-                         .step = 3,
-                         .steps_per_epoch = 469,
-                         .loss = 0.5,
-                         .learning_rate = 0.01,
-                         .momentum = 0.875});
-  EXPECT_THAT(run.take_events(), ElementsAre("472 train/loss=0.5", "472 train/learning_rate=0.01",
-                                             "472 train/momentum=0.875"));
-  run.listener->on_histograms(
-      {.epoch = 2,
-       .step = 4,
-       .steps_per_epoch = 469,
-       .histograms = {{.name = "parameters/fc.bias", .histogram = {.counts = {1, 2}}},
-                      {.name = "gradients/fc.bias", .histogram = {.counts = {3}}}}});
-  EXPECT_THAT(run.take_events(),
-              ElementsAre("473 parameters/fc.bias of 2 bins", "473 gradients/fc.bias of 1 bins"));
-}
-
-TEST(LoggingListener, LogsTablesOfEveryEvaluation) {
-  const Evaluation test = {
-      .has_loss = false,
-      .tables = {{.name = "confusion", .labels = {"a", "b"}, .rows = {{1, 2}, {3, 4}}},
-                 {.name = "counts", .rows = {{5}}}}};
-  const std::string confusion =
-      "472 test/confusion={\"labels\":[\"a\",\"b\"],\"rows\":[[1,2],[3,4]]}";
-  const std::string counts = "472 test/counts={\"labels\":[],\"rows\":[[5]]}";
-  Listening run;
-  run.listener->on_evaluation({.epoch = 2, .step = 3, .steps_per_epoch = 469, .test = test});
-  EXPECT_THAT(run.take_events(), ElementsAre(confusion, counts));
-  EpochReport epoch = sample_epoch(2);
-  epoch.test = test;
-  run.listener->on_epoch_end(epoch);
-  const std::vector<std::string> events = run.take_events();
-  ASSERT_GE(events.size(), 3U);
-  EXPECT_THAT(std::vector<std::string>(events.end() - 3, events.end()),
-              ElementsAre(confusion, counts, "flush"));
-}
-
-TEST(LoggingListener, SaysThatARunFailed) {
-  Listening run;
-  run.listener->on_run_begin(sample_info());
-  run.take_events();
-  run.listener->on_exception(std::runtime_error("the run"));
-  EXPECT_THAT(run.take_events(), ElementsAre("failed"));
-}
-
-TEST(LoggingListener, EndsTheLogsBehindOneThatFails) {
-  {
-    Listening run;
-    run.failing->fails_at_end = true;
-    EXPECT_EQ(message_of<DataError>([&] { run.listener->on_run_end(sample_report(1)); }),
-              "the disk is full");
-    EXPECT_EQ(run.take_events().back(), "finished");
-  }
-  Listening run;
-  run.failing->fails_at_end = true;
-  const CapturedLog log;
-  run.listener->on_exception(std::runtime_error("the run"));
-  EXPECT_THAT(run.take_events(), ElementsAre("failed"));
-  EXPECT_THAT(log.lines(),
-              ElementsAre("warning: the logs of the run could not be ended: the disk is full"));
-}
-
-TEST(LoggingListener, LogsNothingOfARunThatWasCompleteBefore) {
-  Listening run;
-  RunReport report = sample_report(0);
-  report.already_complete = true;
-  run.listener->on_run_end(report);
-  EXPECT_THAT(run.take_events(), ElementsAre("finished"));
-}
-
-TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
-  const TemporaryDirectory logs;
-  WandbLogger logger(
-      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
-  const fs::path file = logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb";
-  const auto size_after = [&](std::int64_t step, const std::string& name) {
-    log(logger, step, {{name, 1}});
-    return fs::file_size(file);
-  };
-  const std::uintmax_t begin = fs::file_size(file);
-  EXPECT_EQ(size_after(1, "a"), begin) << "the row waits for more values";
-  EXPECT_EQ(size_after(1, "b"), begin);
-  EXPECT_GT(size_after(2, "a"), begin);
-  const std::string content = read_text(file);
-  const std::size_t row = content.find("_step");
-  EXPECT_NE(row, std::string::npos);
-  EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
-}
-
-// A program may set a locale that groups digits, which JSON does not allow.
-TEST(WandbLogger, DescribesImagesInEveryLocale) {
-  struct Grouping : std::numpunct<char> {
-    char do_thousands_sep() const override { return '.'; }
-    std::string do_grouping() const override { return "\1"; }
-  };
-  const TemporaryDirectory logs;
-  const std::vector<std::uint8_t> pixels(3 * 12 * 10, 9);
-  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouping));
-  WandbLogger logger(
-      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
-  logger.log_image({.step = 12, .time = 2}, "x", {.rgb = pixels, .width = 12, .height = 10});
-  logger.finish(true);
-  std::locale::global(before);
-  const std::string content =
-      read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb");
-  const std::size_t begin = content.find("{\"_type\":\"image-file\"");
-  ASSERT_NE(begin, std::string::npos);
-  const auto image =
-      nlohmann::json::parse(content.substr(begin, content.find('}', begin) + 1 - begin));
-  EXPECT_EQ(image["width"], 12);
-  EXPECT_EQ(image["height"], 10);
-  EXPECT_THAT(image["path"].get<std::string>(), MatchesRegex("media/images/x_12_[0-9a-f]+\\.png"));
-  EXPECT_EQ(image["size"], fs::file_size(logs / ("wandb/offline-run-20261124_183000-abc/files/" +
-                                                 image["path"].get<std::string>())));
-}
-
-TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
-  const TemporaryDirectory logs;
-  WandbLogger logger(
-      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
-  log_table(logger, 3, {});
-  log_table(logger, 4, AwkwardTable().table);
-  logger.finish(true);
-  const std::string folder = "wandb/offline-run-20261124_183000-abc/";
-  const std::string content = read_text(logs / (folder + "run-abc.wandb"));
-  std::vector<nlohmann::json> records;
-  for (std::size_t at = 0;
-       (at = content.find("{\"_type\":\"table-file\"", at)) != std::string::npos; ++at) {
-    records.push_back(nlohmann::json::parse(content.substr(at, content.find('}', at) + 1 - at)));
-  }
-  ASSERT_EQ(records.size(), 3U) << "two rows and the summary";
-  EXPECT_EQ(records[2], records[1]);
-  const nlohmann::json& record = records[1];
-  EXPECT_EQ(record["ncols"], 4);
-  EXPECT_EQ(record["nrows"], 3);
-  const std::string path = record["path"];
-  EXPECT_THAT(path, MatchesRegex("media/table/test/confusion_4_[0-9a-f]+\\.table\\.json"));
-  const std::string file = read_text(logs / (folder + "files/" + path));
-  EXPECT_EQ(record["size"], file.size());
-  EXPECT_TRUE(path.find(record["sha256"].get<std::string>().substr(0, 20)) != std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json::parse(R"({
-      "columns": ["test/confusion", "cat", "a|b, \"<i>\"", "2"],
-      "data": [["cat", 7, 0.5, null], ["a|b, \"<i>\"", null, 100000.0, -2], ["2", null, null, null]]})"));
-}
-
-TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
-  const TemporaryDirectory logs;
-  WandbLogger logger(
-      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
-  const std::vector<std::uint8_t> pixels(12, 9);
-  logger.log_image({.step = 1, .time = 2}, "/../../x y", {.rgb = pixels, .width = 2, .height = 2});
-  logger.finish(true);
-  std::vector<std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(logs.path())) {
-    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), logs.path()).string());
-  }
-  std::ranges::sort(files);
-  ASSERT_EQ(files.size(), 2U);
-  EXPECT_THAT(files[0], MatchesRegex("wandb/offline-run-20261124_183000-abc/files/media/images/"
-                                     "__/__/x_y_1_[0-9a-f]+\\.png"));
 }
 
 // A logging process is killed at some step. Everything up to that step must be readable.

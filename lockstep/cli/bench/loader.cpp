@@ -144,6 +144,20 @@ void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::pa
   write_chrome_trace(file, {{.rank = 0, .host = host_name(), .spans = stop_recording(from)}});
 }
 
+Loader make_loader(const BenchLoaderArguments& arguments, LoaderEngineKind engine, int threads,
+                   const LoaderData& data) {
+  return Loader(
+      data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
+      {.batch_size = arguments.batch_size,
+       .threads = threads,
+       .channels_last = arguments.layout == "nhwc",
+       .dtype = dtype_of(arguments.precision),
+       .engine = engine,
+       .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
+       .on_corrupt_image = parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
+       .cpus = {}});
+}
+
 std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
                                     const std::vector<LoaderEngineKind>& engines,
                                     const std::vector<int>& thread_counts, const LoaderData& data) {
@@ -156,16 +170,7 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
   for (const LoaderEngineKind engine : engines) {
     for (const int threads : thread_counts) {
       rows.push_back({engine, threads, {}, {}, 0});
-      contestants.push_back({Loader(
-          data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
-          {.batch_size = arguments.batch_size,
-           .threads = threads,
-           .channels_last = arguments.layout == "nhwc",
-           .dtype = dtype_of(arguments.precision),
-           .engine = engine,
-           .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
-           .on_corrupt_image = parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
-           .cpus = {}})});
+      contestants.push_back({make_loader(arguments, engine, threads, data)});
     }
   }
   double bytes = 0;
@@ -216,6 +221,27 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
   write_json_file(arguments.json, json_text(json));
 }
 
+void print_rows(const BenchLoaderArguments& arguments, const LoaderData& data,
+                const std::vector<BenchLoaderRow>& rows) {
+  std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
+            << arguments.batch_size << ", precision " << arguments.precision << ", "
+            << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
+            << arguments.rounds << " rounds)\n";
+  for (const BenchLoaderRow& row : rows) {
+    const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
+    const double rate = median(row.rounds);
+    std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
+              << std::setw(9) << row.threads << std::setw(10) << rate << "  (" << *slowest << " to "
+              << *fastest << ")";
+    if (!row.floors.empty()) {
+      const double floor = median(row.floors);
+      std::cout << ", " << 100 * rate / floor << "% of a copy of its bytes (" << floor << ")";
+    }
+    if (row.skipped > 0) std::cout << ", " << row.skipped << " times a damaged image was left out";
+    std::cout << '\n';
+  }
+}
+
 void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kBenchLoader);
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
@@ -240,26 +266,63 @@ void run(const BenchLoaderArguments& arguments) {
                                       .decoding = decoding});
   const OtherPrograms others;
   const auto rows = measure(arguments, engines, threads, data);
-  std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
-            << arguments.batch_size << ", precision " << arguments.precision << ", "
-            << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
-            << arguments.rounds << " rounds)\n";
-  for (const BenchLoaderRow& row : rows) {
-    const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
-    const double rate = median(row.rounds);
-    std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
-              << std::setw(9) << row.threads << std::setw(10) << rate << "  (" << *slowest << " to "
-              << *fastest << ")";
-    if (!row.floors.empty()) {
-      const double floor = median(row.floors);
-      std::cout << ", " << 100 * rate / floor << "% of a copy of its bytes (" << floor << ")";
-    }
-    if (row.skipped > 0) std::cout << ", " << row.skipped << " times a damaged image was left out";
-    std::cout << '\n';
-  }
+  print_rows(arguments, data, rows);
   flush_output(std::cout);
   warn_of_other_programs(others);
   if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
+}
+
+void add_image_options(CLI::App& command, BenchLoaderArguments& to) {
+  command
+      .add_option("--dataset", to.dataset,
+                  "Data to load: " + join(known_data_names()) +
+                      ", a folder with a subfolder of images for each class, or a file made by "
+                      "`lockstep data pack`")
+      ->capture_default_str();
+  add_operators_option(command, to.operators);
+  command
+      .add_option("--size", to.size,
+                  "Side of the cropped images, in pixels (random-resized-crop only)")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+}
+
+void add_batch_options(CLI::App& command, BenchLoaderArguments& to) {
+  command
+      .add_option("--loader,--engine", to.engines,
+                  "Loaders to time, separated by commas: " + join(loader_engine_names()))
+      ->capture_default_str();
+  command
+      .add_option("--threads", to.threads,
+                  "Numbers of loader threads, separated by commas; each gets a row")
+      ->capture_default_str();
+  command.add_option("--batch-size", to.batch_size, "Images per batch")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command
+      .add_option("--precision", to.precision,
+                  "Precision of the images: " + join(precision_names()))
+      ->capture_default_str();
+  command
+      .add_option("--layout", to.layout, "Memory format of a batch: nchw or nhwc (channels last)")
+      ->capture_default_str();
+}
+
+// The length of the measurement, the source of the images, and what is written.
+void add_loader_run_options(CLI::App& command, BenchLoaderArguments& to) {
+  command.add_option("--rounds", to.rounds, "Number of rounds; each round times every row once")
+      ->transform(whole_number<int>())
+      ->capture_default_str();
+  command.add_option("--seconds", to.seconds, "Time for each row in a round, in seconds")
+      ->capture_default_str();
+  command.add_option("--data", to.data, "Folder with the data set's files");
+  add_max_image_pixels_option(command, to.max_image_pixels);
+  add_decoding_option(command, to.decoding);
+  add_corrupt_image_option(command, to.on_corrupt_image);
+  add_rows_json_option(command, to.json);
+  add_row_traces_option(command, to.trace,
+                        "After the timed batches of each row, load twenty more and record what the "
+                        "loader's threads do");
 }
 
 }  // namespace
@@ -267,49 +330,9 @@ void run(const BenchLoaderArguments& arguments) {
 void add_bench_loader_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("loader", "Measure a loader's images per second");
   const auto to = std::make_shared<BenchLoaderArguments>();
-  command
-      ->add_option("--dataset", to->dataset,
-                   "Data to load: " + join(known_data_names()) +
-                       ", a folder with a subfolder of images for each class, or a file made by "
-                       "`lockstep data pack`")
-      ->capture_default_str();
-  add_operators_option(*command, to->operators);
-  command
-      ->add_option("--size", to->size,
-                   "Side of the cropped images, in pixels (random-resized-crop only)")
-      ->transform(whole_number<int>())
-      ->capture_default_str();
-  command
-      ->add_option("--loader,--engine", to->engines,
-                   "Loaders to time, separated by commas: " + join(loader_engine_names()))
-      ->capture_default_str();
-  command
-      ->add_option("--threads", to->threads,
-                   "Numbers of loader threads, separated by commas; each gets a row")
-      ->capture_default_str();
-  command->add_option("--batch-size", to->batch_size, "Images per batch")
-      ->transform(whole_number<int>())
-      ->capture_default_str();
-  command
-      ->add_option("--precision", to->precision,
-                   "Precision of the images: " + join(precision_names()))
-      ->capture_default_str();
-  command
-      ->add_option("--layout", to->layout, "Memory format of a batch: nchw or nhwc (channels last)")
-      ->capture_default_str();
-  command->add_option("--rounds", to->rounds, "Number of rounds; each round times every row once")
-      ->transform(whole_number<int>())
-      ->capture_default_str();
-  command->add_option("--seconds", to->seconds, "Time for each row in a round, in seconds")
-      ->capture_default_str();
-  command->add_option("--data", to->data, "Folder with the data set's files");
-  add_max_image_pixels_option(*command, to->max_image_pixels);
-  add_decoding_option(*command, to->decoding);
-  add_corrupt_image_option(*command, to->on_corrupt_image);
-  add_rows_json_option(*command, to->json);
-  add_row_traces_option(*command, to->trace,
-                        "After the timed batches of each row, load twenty more and record what the "
-                        "loader's threads do");
+  add_image_options(*command, *to);
+  add_batch_options(*command, *to);
+  add_loader_run_options(*command, *to);
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });
 }

@@ -240,6 +240,95 @@ std::string recipe_names() {
   return join(names);
 }
 
+// Which rows the table has, and how they are timed.
+void add_row_options(CLI::App& command, BenchTableArguments& to) {
+  command.add_option("--ranks", to.ranks,
+                     "Numbers of ranks, separated by commas (default: 1,2,4,... up to this "
+                     "machine's number of processors, or of GPUs)");
+  command
+      .add_option("--strategies", to.strategies,
+                  "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
+                      "; a rank of dp is a replica, a rank of single a share of the threads")
+      ->capture_default_str();
+  command
+      .add_option("--loaders", to.loaders,
+                  "Loaders, separated by commas: " + join(loader_engine_names()))
+      ->capture_default_str();
+  command.add_option("--kernels", to.kernels,
+                     "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
+                     "each gets its rows (default: fused)");
+  command.add_option(
+      "--batch-per-rank", to.batch_per_rank,
+      "Images per rank and step, or several such numbers separated by commas; each gets its rows "
+      "(default: the recipe's batch)");
+  command
+      .add_option("--epochs", to.epochs,
+                  "Epochs of each run; the first warms up, fills the cache of decoded images and "
+                  "is not timed, unless it is the only one")
+      ->transform(whole_number<std::int64_t>())
+      ->capture_default_str();
+  command
+      .add_option("--rounds", to.rounds,
+                  "Runs per row; the rows take turns, and medians are taken over all runs")
+      ->transform(whole_number<std::int64_t>())
+      ->capture_default_str();
+  command
+      .add_option("--max-steps", to.max_steps, "Maximum number of steps per epoch (default: all)")
+      ->transform(whole_number<std::int64_t>());
+}
+
+void add_peer_options(CLI::App& command, BenchTableArguments& to) {
+  command.add_flag("--with-peers", to.with_peers,
+                   "Also time PyTorch programs that do the same work, in turn with Lockstep");
+  command
+      .add_option("--peer-python", to.peer_python,
+                  "Python interpreter with torch and torchvision, for --with-peers")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
+  command.add_option(
+      "--peer-workers", to.peer_workers,
+      "Workers of each PyTorch DataLoader, or several such numbers separated by commas; each gets "
+      "its rows (default: 0)");
+  command
+      .add_option("--peer-timeout", to.peer_timeout_seconds,
+                  "Timeout of a PyTorch program, in seconds")
+      ->capture_default_str();
+  command
+      .add_option("--peers", to.peers,
+                  "Folder of the PyTorch programs (default: the installed one)")
+      ->type_name("DIR");
+}
+
+// Options of `lockstep train` that all rows share.
+void add_training_options(CLI::App& command, TrainArguments& to) {
+  add_recipe_options(command, to.of_recipe);
+  command.add_option("--data", to.data, "Folder of the data")->type_name("DIR");
+  command.add_option("--accelerator", to.accelerator, "Device to compute on: auto, cpu or cuda")
+      ->capture_default_str();
+  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
+      ->capture_default_str();
+  command
+      .add_option("--precision", to.precision,
+                  "Precision of the computation: " + join(precision_names()))
+      ->capture_default_str();
+  command
+      .add_option("--threads", to.threads,
+                  "Compute threads per rank, equal in all rows (default: the processors divided "
+                  "by the largest number of ranks)")
+      ->transform(whole_number<int>());
+  command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
+      ->capture_default_str();
+}
+
+void add_table_output_options(CLI::App& command, BenchTableArguments& to) {
+  command.add_option("--format", to.format, "Format of the table: " + join(bench_table_formats()))
+      ->capture_default_str();
+  add_rows_json_option(command, to.json);
+  add_row_traces_option(command, to.trace,
+                        "Record what all threads of all ranks do in the last ten steps of each row "
+                        "of Lockstep, at a cost of less than 1%");
+}
+
 }  // namespace
 
 void add_bench_table_command(CLI::App& bench) {
@@ -250,84 +339,10 @@ void add_bench_table_command(CLI::App& bench) {
   command->add_option("RECIPE", to->train.recipe, "What to train: " + recipe_names())
       ->required()
       ->type_name("RECIPE");
-  command->add_option("--ranks", to->ranks,
-                      "Numbers of ranks, separated by commas (default: 1,2,4,... up to this "
-                      "machine's number of processors, or of GPUs)");
-  command
-      ->add_option("--strategies", to->strategies,
-                   "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
-                       "; a rank of dp is a replica, a rank of single a share of the threads")
-      ->capture_default_str();
-  command
-      ->add_option("--loaders", to->loaders,
-                   "Loaders, separated by commas: " + join(loader_engine_names()))
-      ->capture_default_str();
-  command->add_option("--kernels", to->kernels,
-                      "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
-                      "each gets its rows (default: fused)");
-  command->add_option(
-      "--batch-per-rank", to->batch_per_rank,
-      "Images per rank and step, or several such numbers separated by commas; each gets its rows "
-      "(default: the recipe's batch)");
-  command
-      ->add_option("--epochs", to->epochs,
-                   "Epochs of each run; the first warms up, fills the cache of decoded images and "
-                   "is not timed, unless it is the only one")
-      ->transform(whole_number<std::int64_t>())
-      ->capture_default_str();
-  command
-      ->add_option("--rounds", to->rounds,
-                   "Runs per row; the rows take turns, and medians are taken over all runs")
-      ->transform(whole_number<std::int64_t>())
-      ->capture_default_str();
-  command
-      ->add_option("--max-steps", to->max_steps, "Maximum number of steps per epoch (default: all)")
-      ->transform(whole_number<std::int64_t>());
-  command->add_flag("--with-peers", to->with_peers,
-                    "Also time PyTorch programs that do the same work, in turn with Lockstep");
-  command
-      ->add_option("--peer-python", to->peer_python,
-                   "Python interpreter with torch and torchvision, for --with-peers")
-      ->type_name("PROGRAM")
-      ->capture_default_str();
-  command->add_option(
-      "--peer-workers", to->peer_workers,
-      "Workers of each PyTorch DataLoader, or several such numbers separated by commas; each gets "
-      "its rows (default: 0)");
-  command
-      ->add_option("--peer-timeout", to->peer_timeout_seconds,
-                   "Timeout of a PyTorch program, in seconds")
-      ->capture_default_str();
-  command
-      ->add_option("--peers", to->peers,
-                   "Folder of the PyTorch programs (default: the installed one)")
-      ->type_name("DIR");
-  add_recipe_options(*command, to->train.of_recipe);
-  command->add_option("--data", to->train.data, "Folder of the data")->type_name("DIR");
-  command
-      ->add_option("--accelerator", to->train.accelerator,
-                   "Device to compute on: auto, cpu or cuda")
-      ->capture_default_str();
-  command
-      ->add_option("--backend", to->train.backend, "Backend of the group: " + join(backend_names()))
-      ->capture_default_str();
-  command
-      ->add_option("--precision", to->train.precision,
-                   "Precision of the computation: " + join(precision_names()))
-      ->capture_default_str();
-  command
-      ->add_option("--threads", to->train.threads,
-                   "Compute threads per rank, equal in all rows (default: the processors divided "
-                   "by the largest number of ranks)")
-      ->transform(whole_number<int>());
-  command->add_option("--timeout", to->train.timeout_seconds, "Timeout of every wait, in seconds")
-      ->capture_default_str();
-  command->add_option("--format", to->format, "Format of the table: " + join(bench_table_formats()))
-      ->capture_default_str();
-  add_rows_json_option(*command, to->json);
-  add_row_traces_option(*command, to->trace,
-                        "Record what all threads of all ranks do in the last ten steps of each row "
-                        "of Lockstep, at a cost of less than 1%");
+  add_row_options(*command, *to);
+  add_peer_options(*command, *to);
+  add_training_options(*command, to->train);
+  add_table_output_options(*command, *to);
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });
 }

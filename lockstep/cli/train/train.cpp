@@ -17,7 +17,6 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
-#include <lockstep/optim/options.h>
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/optimization/matmul_precision.h>
 #include <lockstep/train/optimization/precision.h>
@@ -81,23 +80,6 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
       ->capture_default_str();
   add_integer(command, "--threads", to.threads,
               "Compute threads per rank (default: the rank's share of the processors)");
-}
-
-void add_optimizer_options(CLI::App& command, TrainArguments& to) {
-  command.add_option("--optimizer", to.optimizer,
-                     "Optimizer: " + join(optimizer_names()) +
-                         " (default: the recipe's; any other starts from PyTorch's defaults)");
-  command.add_option("--lr", to.lr, "Learning rate");
-  command.add_option("--weight-decay", to.weight_decay,
-                     "Weight decay: L2 penalty, or decoupled weight decay with adamw");
-  command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
-  command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
-  command
-      .add_option("--betas", to.betas,
-                  "Decay rates of the two moment estimates (adam and adamw only)")
-      ->expected(2);
-  command.add_option("--eps", to.eps, "Term added to the denominator (adam and adamw only)");
-  command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
 }
 
 void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
@@ -170,14 +152,14 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
       command, "--accumulate-grad-batches", to.accumulate_grad_batches,
       "Number of batches whose gradients accumulate before each optimizer step (default 1)");
   add_limit_options(command, to.limits);
-  add_optimizer_options(command, to);
+  add_optimizer_options(command, to.optimizer);
   add_schedule_options(command, to.schedule);
   add_integer(command, "--seed", to.seed,
               "Seed for the initial weights, the order of the images and their augmentation")
       ->capture_default_str();
 }
 
-void add_file_options(CLI::App& command, TrainArguments& to) {
+void add_loader_options(CLI::App& command, TrainArguments& to) {
   command
       .add_option("--loader", to.loader,
                   "Loader that prepares the images: " + join(loader_engine_names()))
@@ -194,6 +176,9 @@ void add_file_options(CLI::App& command, TrainArguments& to) {
       .add_option("--data", to.data,
                   "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
       ->type_name("DIR");
+}
+
+void add_train_output_options(CLI::App& command, TrainArguments& to) {
   command
       .add_option("--out", to.out,
                   "Folder for checkpoints, traces and, without --log-dir, logs (default: none)")
@@ -252,7 +237,8 @@ void add_train_command(CLI::App& app) {
   add_recipe_options(*command, arguments->of_recipe);
   add_world_options(*command, *arguments);
   add_optimization_options(*command, *arguments);
-  add_file_options(*command, *arguments);
+  add_loader_options(*command, *arguments);
+  add_train_output_options(*command, *arguments);
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }

@@ -177,6 +177,44 @@ std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device de
   return task;
 }
 
+// The run's listeners on rank 0: the terminal or, in a quiet run, those of the settings; the files
+// and the loggers.
+std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
+                                           const WorkerEnvironment& worker, int processors) {
+  std::vector<ListenerHandle> listeners = settings.trainer.listeners;
+  if (!settings.quiet) {
+    listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
+  }
+  if (!settings.json.empty()) {
+    listeners.push_back(std::make_unique<JsonReport>(settings.json));
+  }
+  if (!settings.out.empty() && settings.trainer.fast_dev_run == 0) {
+    listeners.push_back(
+        std::make_unique<RunRecord>(settings.out,
+                                    RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                                           {"commit", build_commit()},
+                                                           {"libtorch", TORCH_VERSION}},
+                                              .command = command_line(),
+                                              .local_ranks = worker.local_world_size,
+                                              .processors = processors},
+                                    settings.resume));
+    listeners.push_back(std::make_unique<PictureFile>(settings.out));
+  }
+  if (!settings.loggers.empty()) listeners.push_back(make_logging_listener(settings));
+  return listeners;
+}
+
+Loader make_train_loader(const TrainSettings& settings, const ImageDataset& images,
+                         const DataShare& share, LoaderOptions options) {
+  options.mix = settings.mix;
+  return Loader(
+      images,
+      DistributedSampler(
+          images.size(),
+          {.rank = share.rank, .world_size = share.size, .shuffle = true, .seed = settings.seed}),
+      settings.recipe->train_augmentation, options);
+}
+
 }  // namespace
 
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
@@ -202,7 +240,6 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
   const DataShare share = strategy->data_share();
   const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
-
   setup.loader = data.seconds_to_open;
 
   torch::manual_seed(settings.seed);
@@ -212,16 +249,9 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   }();
 
   const LoaderOptions options = loader_options(settings, device);
-  LoaderOptions train_options = options;
-  train_options.mix = settings.mix;
   Loader train_loader = [&] {
     const SecondsScope scope(setup.loader);
-    return Loader(
-        data.train,
-        DistributedSampler(
-            data.train.size(),
-            {.rank = share.rank, .world_size = share.size, .shuffle = true, .seed = settings.seed}),
-        settings.recipe->train_augmentation, train_options);
+    return make_train_loader(settings, data.train, share, options);
   }();
   const auto test_loader = [&] {
     const ImageDataset test = data.load_test();
@@ -231,27 +261,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
 
   TrainerOptions trainer = trainer_options(settings, data, device, threads);
   trainer.info.setup = setup;
-  if (group.rank() == 0) {
-    if (!settings.quiet) {
-      trainer.listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
-    }
-    if (!settings.json.empty()) {
-      trainer.listeners.push_back(std::make_unique<JsonReport>(settings.json));
-    }
-    if (!settings.out.empty() && trainer.fast_dev_run == 0) {
-      trainer.listeners.push_back(
-          std::make_unique<RunRecord>(settings.out,
-                                      RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
-                                                             {"commit", build_commit()},
-                                                             {"libtorch", TORCH_VERSION}},
-                                                .command = command_line(),
-                                                .local_ranks = worker.local_world_size,
-                                                .processors = processors},
-                                      settings.resume));
-      trainer.listeners.push_back(std::make_unique<PictureFile>(settings.out));
-    }
-    if (!settings.loggers.empty()) trainer.listeners.push_back(make_logging_listener(settings));
-  }
+  if (group.rank() == 0) trainer.listeners = make_listeners(settings, worker, processors);
   Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
 }
 

@@ -11,6 +11,7 @@
 
 #include <lockstep/cli/train/train_checkpoints.h>
 #include <lockstep/cli/train/train_limits.h>
+#include <lockstep/cli/train/train_optimizer.h>
 #include <lockstep/cli/train/train_recipe.h>
 #include <lockstep/cli/train/train_schedule.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
@@ -57,14 +58,7 @@ struct TrainArguments {
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> max_epochs;
   std::int64_t accumulate_grad_batches = 1;
-  std::optional<std::string> optimizer;
-  std::optional<double> lr;
-  std::optional<double> weight_decay;
-  std::optional<double> momentum;
-  bool nesterov = false;
-  std::vector<double> betas;  ///< none or two
-  std::optional<double> eps;
-  bool amsgrad = false;
+  OptimizerArguments optimizer;
   ScheduleArguments schedule;
   LimitArguments limits;
   CheckpointArguments checkpoints;

@@ -33,6 +33,49 @@ torch::Tensor own_memory(torch::Tensor gradient) {
   return shares ? gradient.clone() : gradient;
 }
 
+// The edges whose gradients the first part returns, and the nodes to which they lead.
+struct Captures {
+  edge_list edges;
+  std::vector<NodePtr> ends;
+};
+
+// Captures the gradients of `inputs`, in their order, and of all other sinks among `nodes`.
+Captures captures_of(const std::vector<GradientSink>& inputs, const std::vector<NodePtr>& nodes) {
+  Captures captures;
+  for (const GradientSink& sink : inputs) {
+    if (!sink) continue;
+    captures.edges.push_back(sink.edge());
+    captures.ends.push_back(sink.node());
+  }
+  for (const NodePtr& node : nodes) {
+    const bool known =
+        std::find(captures.ends.begin(), captures.ends.end(), node) != captures.ends.end();
+    if (known || !is_gradient_sink(*node)) continue;
+    captures.edges.push_back({node, 0});  // attached by the module: captured only to be computed
+    captures.ends.push_back(node);
+  }
+  return captures;
+}
+
+// The gradients of `inputs`, with which `captured` begins. Copies those that share memory with a
+// gradient of `kept`, because the second part may add to it in place.
+Tensors gradients_of(const std::vector<GradientSink>& inputs, const Tensors& captured,
+                     const Tensors& kept) {
+  Tensors gradients(inputs.size());
+  std::size_t next_captured = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) continue;
+    gradients[i] = captured[next_captured++];
+    const auto shares_memory = [&](const torch::Tensor& each) {
+      return each.defined() && gradients[i].is_alias_of(each);
+    };
+    if (gradients[i].defined() && std::any_of(kept.begin(), kept.end(), shares_memory)) {
+      gradients[i] = gradients[i].clone();
+    }
+  }
+  return gradients;
+}
+
 }  // namespace
 
 // A node that leads to inputs and to weights.
@@ -170,19 +213,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   if (!tied_.empty()) separate_tied(roots, nodes);
 
   const std::vector<GradientSink> inputs = std::exchange(inputs_, {});
-  edge_list captures;  // edges whose gradients the first part returns
-  std::vector<NodePtr> ends;
-  for (const GradientSink& sink : inputs) {
-    if (!sink) continue;
-    captures.push_back(sink.edge());
-    ends.push_back(sink.node());
-  }
-  for (const NodePtr& node : nodes) {
-    const bool known = std::find(ends.begin(), ends.end(), node) != ends.end();
-    if (known || !is_gradient_sink(*node)) continue;
-    captures.push_back({node, 0});  // attached by the module: captured only to be computed
-    ends.push_back(node);
-  }
+  auto [captures, ends] = captures_of(inputs, nodes);
   const NodeSet to_inputs = nodes_leading_to(nodes, ends);
 
   Roots first_part;
@@ -211,19 +242,7 @@ Tensors StageBackward::backward_input(Tensors gradients) {
   // it.
   for (const NodePtr& node : done) node->release_variables();
 
-  Tensors of_inputs(inputs.size());
-  std::size_t next_captured = 0;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i]) of_inputs[i] = captured[next_captured++];
-    const auto shares_memory = [&](const torch::Tensor& each) {
-      return each.defined() && of_inputs[i].is_alias_of(each);
-    };
-    // The second part may add in place to the gradients it keeps.
-    if (of_inputs[i].defined() && std::any_of(kept.begin(), kept.end(), shares_memory)) {
-      of_inputs[i] = of_inputs[i].clone();
-    }
-  }
-  return of_inputs;
+  return gradients_of(inputs, captured, kept);
 }
 
 void StageBackward::backward_weight() { accumulate(std::exchange(weights_, {})); }

@@ -199,11 +199,11 @@ TEST(TrainSettings, GiveTheTrainerItsSchedule) {
   const auto refusal = [&] {
     return testing_support::message_of<ConfigError>([&] { resolve(arguments); });
   };
-  arguments.momentum = 0;
+  arguments.optimizer.momentum = 0;
   EXPECT_EQ(refusal(),
             "train: --cycle-momentum needs an optimizer with momentum; give --momentum above 0, or "
             "--optimizer adam or adamw");
-  arguments.momentum.reset();
+  arguments.optimizer.momentum.reset();
   arguments.schedule.schedules = {"cosine"};
   EXPECT_EQ(refusal(), "train: --cycle-momentum belongs to --schedule one-cycle");
   arguments.schedule = {.schedules = {"one-cycle"}, .max_momentum = 0.9};

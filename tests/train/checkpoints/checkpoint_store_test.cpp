@@ -1,17 +1,11 @@
 // Which checkpoints are kept, when old ones are removed, and what a resumed run finds.
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -33,81 +27,11 @@
 namespace lockstep {
 namespace {
 
-bool refuses_links = false;                  // as on a disk without free inodes
-bool changes_bytes = false;                  // of the file that is flushed next
-bool dies_at_removal = false;                // the process is killed when it removes a checkpoint
-std::vector<std::string>* events = nullptr;  // disk operations in order
-
-// Appends "WHAT NAME", without the suffix that a file has while it is being written.
-void note_event(const char* what, const std::filesystem::path& path) {
-  if (events == nullptr) return;
-  const std::string name = path.filename();
-  events->push_back(str(what, ' ', name.substr(0, name.find(".tmp-", 1))));
-}
-
-}  // namespace
-}  // namespace lockstep
-
-// Replaces the C library's functions, to simulate failing disks.
-extern "C" [[gnu::visibility("default")]] int symlink(const char* target,
-                                                      const char* link) noexcept {
-  lockstep::note_event("link", link);
-  if (!lockstep::refuses_links) {
-    return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
-  }
-  errno = ENOSPC;
-  return -1;
-}
-
-extern "C" [[gnu::visibility("default")]] int rename(const char* from, const char* to) noexcept {
-  const bool removes = std::filesystem::path(to).filename().string().starts_with(".tmp-removed-");
-  if (removes && lockstep::dies_at_removal) kill(getpid(), SIGKILL);
-  lockstep::note_event("name", to);
-  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-}
-
-extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
-  std::error_code error;
-  lockstep::note_event("flush",
-                       std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
-  struct stat info{};
-  if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    lockstep::changes_bytes = false;
-    if (pwrite(fd, "?!", 2, info.st_size / 2) != 2) return -1;
-  }
-  return static_cast<int>(syscall(SYS_fsync, fd));
-}
-
-namespace lockstep {
-namespace {
-
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class CheckpointStoreTest : public ::testing::Test {
- protected:
-  CheckpointStore store(CheckpointOptions options = {}) const {
-    options.directory = directory;
-    CheckpointStore made(options);
-    made.prepare();
-    return made;
-  }
-
-  testing_support::TemporaryDirectory scratch;
-  const fs::path directory = scratch / "checkpoints";
-};
-
-std::string message_of_save(CheckpointStore& store, std::int64_t step) {
-  try {
-    save_step(store, step);
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST_F(CheckpointStoreTest, WritesWhatARunGoesOnFrom) {
   CheckpointStore written = store();
@@ -204,24 +128,6 @@ TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
   EXPECT_EQ(found.manifest.first_sequence, 3);
 }
 
-// Data are flushed before the file gets its name, and an old checkpoint is removed only after the
-// new one is on disk. A crash of the machine therefore loses nothing.
-TEST_F(CheckpointStoreTest, IsOnTheDiskBeforeItHasItsName) {
-  CheckpointStore run = store({.keep_last = 1});
-  save_step(run, 1);
-  std::vector<std::string> seen;
-  events = &seen;
-  save_step(run, 2);
-  events = nullptr;
-  EXPECT_THAT(seen, ElementsAre("flush model.safetensors", "name model.safetensors",
-                                "flush training.safetensors", "name training.safetensors",
-                                "flush manifest.json", "name manifest.json",
-                                "flush .tmp-step-00000002",                 // the three names
-                                "name step-00000002", "flush checkpoints",  //
-                                "link latest", "name latest", "flush checkpoints",
-                                "name .tmp-removed-step-00000001"));
-}
-
 // A larger batch reduces the steps per epoch, so that a newer checkpoint may have a smaller step
 // number.
 TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
@@ -245,46 +151,6 @@ TEST_F(CheckpointStoreTest, GoesBackToWhereItsUserTurnsLatest) {
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
   replace_link(directory / "latest", "step-00000009");
   EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000003") << "leads nowhere";
-}
-
-// Runs in a process that is killed just after it has pointed `latest` to the new checkpoint, when
-// it begins to remove others.
-void save_and_die(CheckpointStore& run, std::int64_t next) {
-  const pid_t child = fork();
-  if (child == 0) {
-    dies_at_removal = true;
-    save_step(run, next, {{"loss", 0.5}});
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFSIGNALED(status)) << "nothing was removed";
-}
-
-// The user resumes from step 1, although step 3 has the best loss.
-TEST_F(CheckpointStoreTest, DoesNotTakeUpAgainWhatItHasLeftBehind) {
-  const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
-  for (const int deaths : {1, 2}) {
-    fs::remove_all(directory);
-    CheckpointStore first = store({.keep_last = 3});
-    save_step(first, 1, {{"loss", 0.5}});
-    save_step(first, 2, {{"loss", 0.4}});
-    save_step(first, 3, {{"loss", 0.1}});
-    replace_link(directory / "latest", "step-00000001");
-    for (int death = 0; death < deaths; ++death) {
-      CheckpointStore killed = store(options);
-      ASSERT_TRUE(killed.resume());
-      save_and_die(killed, 4 + death);
-    }
-    const std::vector<std::string> names = names_in(directory);
-    EXPECT_EQ(std::count(names.begin(), names.end(), "step-00000003"), 1) << "had not gone";
-    EXPECT_EQ(fs::read_symlink(directory / "latest"), checkpoint_name(3 + deaths));
-    CheckpointStore last = store(options);
-    EXPECT_EQ(last.resume(), directory / checkpoint_name(3 + deaths));
-    save_step(last, 10, {{"loss", 0.6}});
-    EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000010")) << deaths;
-    EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001") << "the older of two";
-  }
 }
 
 // Earlier versions recorded no parent. All checkpoints with a smaller sequence number then belong
@@ -393,17 +259,6 @@ TEST_F(CheckpointStoreTest, GoesOnFromTheFileOfAnEarlierVersion) {
   EXPECT_EQ(store(options).resume(), directory / "step-00000001");
 }
 
-TEST_F(CheckpointStoreTest, LeavesTheOthersWholeWhenItCannotWrite) {
-  CheckpointStore run = store({.keep_last = 1});
-  save_step(run, 1);
-  std::ofstream(directory / "step-00000002") << "in the way";
-  EXPECT_THAT(message_of_save(run, 2), HasSubstr("cannot write the checkpoint: cannot write "));
-  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
-  EXPECT_FALSE(fs::exists(directory / ".tmp-step-00000002"));
-  save_step(run, 3);
-  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 3));
-}
-
 int priority_of_this_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
 TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
@@ -416,36 +271,6 @@ TEST_F(CheckpointStoreTest, GivesWayInOneThread) {
   thread.join();
   EXPECT_EQ(in_thread, std::max(before, 10));
   EXPECT_EQ(priority_of_this_thread(), before);
-}
-
-// The bytes on disk differ from those that were checksummed.
-TEST_F(CheckpointStoreTest, RemovesNothingBeforeTheNewOneIsVerified) {
-  CheckpointStore run = store({.keep_last = 1});
-  save_step(run, 1);
-  changes_bytes = true;
-  EXPECT_THAT(
-      message_of_save(run, 2),
-      AllOf(HasSubstr("cannot write the checkpoint " + (directory / "step-00000002").string()),
-            HasSubstr("what was read back differs from what was written"),
-            HasSubstr("model.safetensors is damaged: its checksum is ")));
-  EXPECT_FALSE(changes_bytes) << "a file was flushed";
-  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001"));
-  EXPECT_TRUE(holds_step(find_checkpoint(directory).folder, 1));
-}
-
-// A stale link would make the next run resume from an old checkpoint and remove the newer one.
-TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
-  CheckpointStore run = store();
-  save_step(run, 1);
-  const testing_support::CapturedLog log;
-  refuses_links = true;
-  save_step(run, 2);
-  refuses_links = false;
-  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the run goes on without it until its next")));
-  EXPECT_FALSE(fs::exists(fs::symlink_status(directory / "latest")));
-  EXPECT_EQ(find_checkpoint(directory).folder, directory / "step-00000002");
-  save_step(run, 3);
-  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000003");
 }
 
 // Several spellings of the link's target.

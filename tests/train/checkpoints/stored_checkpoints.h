@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 #include <tests/support/temporary_directory.h>
@@ -63,5 +65,19 @@ inline std::vector<std::string> names_in(const std::filesystem::path& directory)
   for (const auto& folder : checkpoint_folders(directory)) names.push_back(folder.filename());
   return names;
 }
+
+/// A test with a folder for checkpoints.
+class CheckpointStoreTest : public ::testing::Test {
+ protected:
+  CheckpointStore store(CheckpointOptions options = {}) const {
+    options.directory = directory;
+    CheckpointStore made(options);
+    made.prepare();
+    return made;
+  }
+
+  testing_support::TemporaryDirectory scratch;
+  const std::filesystem::path directory = scratch / "checkpoints";
+};
 
 }  // namespace lockstep

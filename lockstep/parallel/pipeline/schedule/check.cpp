@@ -49,8 +49,9 @@ void check_places(const Table& table) {
   }
 }
 
-// Every stage and micro-batch has one forward, then one backward. Returns all actions.
-std::set<Action> check_compute(const Table& table) {
+// Every action follows those of its stage that it needs, and the micro-batches are in order.
+// Returns all actions.
+std::set<Action> check_stages(const Table& table) {
   std::set<Action> all;
   for (std::size_t worker = 0; worker < table.workers.size(); ++worker) {
     std::map<int, int> next_forward, next_gradient;
@@ -76,6 +77,11 @@ std::set<Action> check_compute(const Table& table) {
       all.insert(action);
     }
   }
+  return all;
+}
+
+// Every stage and micro-batch has a forward and a backward, and all stages or none a reduction.
+void check_complete(const Table& table, const std::set<Action>& all) {
   const bool reduces = has_reductions(table);
   for (int stage = 0; stage < table.stages(); ++stage) {
     const auto worker = static_cast<std::size_t>(table.worker_of[static_cast<std::size_t>(stage)]);
@@ -97,6 +103,12 @@ std::set<Action> check_compute(const Table& table) {
       }
     }
   }
+}
+
+// Every stage and micro-batch has one forward, then one backward. Returns all actions.
+std::set<Action> check_compute(const Table& table) {
+  std::set<Action> all = check_stages(table);
+  check_complete(table, all);
   return all;
 }
 

@@ -1,0 +1,85 @@
+#include <lockstep/cli/train/train_optimizer.h>
+
+#include <variant>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/optim/update_rule.h>
+
+namespace lockstep {
+namespace {
+
+void apply(const OptimizerArguments& arguments, SgdOptions& sgd) {
+  if (!arguments.betas.empty() || arguments.eps || arguments.amsgrad) {
+    throw ConfigError("train: --betas, --eps and --amsgrad belong to --optimizer adam and adamw");
+  }
+  sgd.momentum = arguments.momentum.value_or(sgd.momentum);
+  sgd.nesterov = sgd.nesterov || arguments.nesterov;
+  OptionCheck("train").in_range("--momentum", sgd.momentum, 0, 1);
+}
+
+// Applies the options of Adam and AdamW.
+template <class Adam>
+void apply(const OptimizerArguments& arguments, Adam& adam) {
+  if (arguments.momentum || arguments.nesterov) {
+    throw ConfigError("train: --momentum and --nesterov belong to --optimizer sgd");
+  }
+  if (!arguments.betas.empty()) {
+    adam.beta1 = arguments.betas.at(0);
+    adam.beta2 = arguments.betas.at(1);
+  }
+  adam.eps = arguments.eps.value_or(adam.eps);
+  adam.amsgrad = adam.amsgrad || arguments.amsgrad;
+  const OptionCheck check("train");
+  check.in_range("--betas", adam.beta1, 0, 1);
+  check.in_range("--betas", adam.beta2, 0, 1);
+  check.in_range("--eps", adam.eps, 0, 1e6);
+}
+
+// The recipe's optimizer, or another with PyTorch's defaults.
+OptimizerOptions choose_optimizer(const std::optional<std::string>& name,
+                                  const OptimizerOptions& of_recipe) {
+  if (!name) return of_recipe;
+  OptionCheck("train").one_of("--optimizer", *name, optimizer_names());
+  const OptimizerOptions chosen = default_optimizer(*name);
+  return chosen.index() == of_recipe.index() ? of_recipe : chosen;
+}
+
+}  // namespace
+
+void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
+  command.add_option("--optimizer", to.name,
+                     "Optimizer: " + join(optimizer_names()) +
+                         " (default: the recipe's; any other starts from PyTorch's defaults)");
+  command.add_option("--lr", to.lr, "Learning rate");
+  command.add_option("--weight-decay", to.weight_decay,
+                     "Weight decay: L2 penalty, or decoupled weight decay with adamw");
+  command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
+  command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
+  command
+      .add_option("--betas", to.betas,
+                  "Decay rates of the two moment estimates (adam and adamw only)")
+      ->expected(2);
+  command.add_option("--eps", to.eps, "Term added to the denominator (adam and adamw only)");
+  command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
+}
+
+OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
+                                   const OptimizerOptions& of_recipe) {
+  OptimizerOptions chosen = choose_optimizer(arguments.name, of_recipe);
+  std::visit(
+      [&](auto& options) {
+        options.lr = arguments.lr.value_or(options.lr);
+        options.weight_decay = arguments.weight_decay.value_or(options.weight_decay);
+        const OptionCheck check("train");
+        check.in_range("--lr", options.lr, 0, 1e6);
+        check.in_range("--weight-decay", options.weight_decay, 0, 1e6);
+        apply(arguments, options);
+      },
+      chosen);
+  make_update_rule(chosen);  // checks the remaining values before there are ranks
+  return chosen;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// Options of `lockstep train` for the optimizer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/optim/options.h>
+
+namespace lockstep {
+
+/// The options as given by the user; absent: the recipe's default.
+struct OptimizerArguments {
+  std::optional<std::string> name;
+  std::optional<double> lr;
+  std::optional<double> weight_decay;
+  std::optional<double> momentum;
+  bool nesterov = false;
+  std::vector<double> betas;  ///< none or two
+  std::optional<double> eps;
+  bool amsgrad = false;
+};
+
+/// Adds the options to `command`, which writes them into `to`.
+void add_optimizer_options(CLI::App& command, OptimizerArguments& to);
+
+/// The recipe's optimizer, or another one with PyTorch's defaults, modified by the options.
+/// ConfigError names the option.
+OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
+                                   const OptimizerOptions& of_recipe);
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include <lockstep/cli/train/train_outputs.h>
+
+#include <algorithm>
+
+#include <lockstep/bench/word_list.h>
+#include <lockstep/core/environment.h>
+#include <lockstep/core/error.h>
+#include <lockstep/core/file.h>
+#include <lockstep/report/json_report.h>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLockFile = ".lockstep-lock";
+
+// Locks --out, so that its contents do not change.
+void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
+  if (settings.out.empty()) return;
+  make_writable_directory(settings.out);
+  settings.out_lock = std::make_shared<const FileLock>(
+      settings.out / kLockFile, lockstep::str("train: --out ", settings.out.string()));
+  if (!settings.resume && !arguments.overwrite && holds_checkpoint(settings.trainer.checkpoints)) {
+    throw ConfigError(lockstep::str("train: --out ", settings.out.string(),
+                                    " already holds a checkpoint; give --resume to go on with it, "
+                                    "--overwrite to begin anew, or another folder"));
+  }
+}
+
+// Resolves --logger, --log-dir and --mlflow-uri.
+void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
+  if (arguments.logger) settings.loggers = words_of(*arguments.logger);
+  check_loggers("train: --logger", settings.loggers);
+  const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
+  if (arguments.log_dir && settings.loggers.empty()) {
+    throw ConfigError("train: --log-dir changes nothing without --logger");
+  }
+  if (arguments.mlflow_uri && !to_mlflow) {
+    throw ConfigError("train: --mlflow-uri changes nothing without --logger mlflow");
+  }
+  if (settings.loggers.empty()) return;
+  LoggerSetup& setup = settings.logger_setup;
+  setup.run_name = settings.recipe->name;
+  setup.directory = arguments.log_dir.value_or(settings.out.string());
+  setup.project = environment_string("WANDB_PROJECT").value_or(setup.project);
+  MlflowServer& mlflow = setup.mlflow;
+  mlflow.tracking_uri =
+      arguments.mlflow_uri.value_or(environment_string("MLFLOW_TRACKING_URI").value_or(""));
+  mlflow.experiment = environment_string("MLFLOW_EXPERIMENT_NAME").value_or(mlflow.experiment);
+  mlflow.credentials = {.username = environment_string("MLFLOW_TRACKING_USERNAME").value_or(""),
+                        .password = environment_string("MLFLOW_TRACKING_PASSWORD").value_or(""),
+                        .token = environment_string("MLFLOW_TRACKING_TOKEN").value_or("")};
+  if (to_mlflow) {
+    check_mlflow_uri("train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
+                     mlflow.tracking_uri);
+  }
+  if (setup.directory.empty()) {
+    throw ConfigError(
+        "train: --logger needs a folder to write to: give --log-dir DIR or --out DIR");
+  }
+}
+
+// Sets the path of the trace, and refuses histograms without loggers.
+void resolve_report_files(TrainSettings& settings) {
+  TrainerOptions& trainer = settings.trainer;
+  if (trainer.log_histograms_every_n_steps > 0 && settings.loggers.empty()) {
+    throw ConfigError("train: --log-histograms-every-n-steps changes nothing without --logger");
+  }
+  if (trainer.log_histograms_every_n_steps > 0 && settings.has_pipeline &&
+      settings.world_size > 1) {
+    throw ConfigError(lockstep::str(
+        "train: --log-histograms-every-n-steps looks at the whole model on rank 0, but --strategy ",
+        settings.strategy,
+        " divides it among the ranks; use --strategy ddp, or a pipeline in one "
+        "process"));
+  }
+  if (!trainer.trace.file.empty()) {
+    if (settings.out.empty()) {
+      throw ConfigError(
+          lockstep::str("train: --trace needs --out DIR, where ", kTraceFile, " is written"));
+    }
+    trainer.trace.file = settings.out / kTraceFile;
+  }
+  if (trainer.profiler.kind != Profiler::kTrace) return;
+  if (settings.out.empty()) {
+    throw ConfigError("train: --profiler trace needs --out DIR, where operations.json is written");
+  }
+  trainer.profiler.trace_file = settings.out / "operations.json";
+}
+
+}  // namespace
+
+void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings) {
+  if (arguments.out) settings.out = *arguments.out;
+  if (arguments.json) settings.json = *arguments.json;
+  settings.trainer.checkpoints = resolve_checkpoints(arguments.checkpoints, settings.out);
+  settings.resume = arguments.resume;
+  if (settings.resume && settings.out.empty())
+    throw ConfigError("train: --resume needs --out DIR, the run to go on with");
+  if (settings.resume && arguments.overwrite)
+    throw ConfigError("train: --resume and --overwrite exclude each other");
+  if (settings.resume && settings.trainer.fast_dev_run > 0)
+    throw ConfigError("train: --fast-dev-run keeps nothing, so it cannot --resume");
+  resolve_loggers(arguments, settings);
+  resolve_report_files(settings);
+  if (!settings.speaks()) return;
+  if (settings.resume && !holds_checkpoint(settings.trainer.checkpoints)) {
+    throw CheckpointError(lockstep::str("there is no checkpoint in ",
+                                        settings.trainer.checkpoints.directory.string(),
+                                        " to resume from"));
+  }
+  // Checked before the training, whose results would otherwise be lost. A trial keeps nothing, so
+  // it does not claim --out.
+  if (settings.trainer.fast_dev_run == 0) claim_out(arguments, settings);
+  if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
+  if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// What a run writes, and where: its folder with checkpoints and traces, its record and its loggers.
+#pragma once
+
+#include <lockstep/cli/train/train_settings.h>
+
+namespace lockstep {
+
+/// Sets the paths and loggers of a run. In the process that speaks for the run, it also creates and
+/// locks --out, and checks that everything can be written. ConfigError names the option, also if
+/// --out is in use, or holds a checkpoint and neither --resume nor --overwrite is given;
+/// CheckpointError if there is nothing to resume from.
+void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// How the ranks of a run, and the devices of a rank, divide the work: strategy, pipeline and batch.
+#pragma once
+
+#include <lockstep/cli/train/train_settings.h>
+
+namespace lockstep {
+
+/// Sets the world, the strategy with its options, and each rank's share of a batch and of the
+/// loader threads. `settings.recipe` and `settings.timeout` must already be set. ConfigError names
+/// the option, also if the strategy does not support it.
+void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+// What a run does before its first step: it makes its parts in order and collects its facts.
+#include <lockstep/train/training_run.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
+#include <lockstep/train/measuring/phase_scope.h>
+
+namespace lockstep {
+namespace {
+
+std::int64_t trainable_scalars(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : distinct(module.parameters())) {
+    if (parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
+}  // namespace
+
+// Fills in what the caller has left out from the loader and LibTorch.
+void TrainingRun::complete_info() {
+  const LoaderOptions& of_loader = train_loader_.options();
+  if (info_.global_batch == 0) info_.global_batch = of_loader.batch_size * share_.size;
+  if (info_.loader.empty()) info_.loader = to_string(of_loader.engine);
+  if (info_.threads_per_rank == 0) info_.threads_per_rank = at::get_num_threads();
+}
+
+void TrainingRun::prepare() {
+  if (train_loader_.steps_per_epoch() < 1) {
+    throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
+  }
+  require_val_check_interval();
+  // An engine that cannot load the test data fails before the first epoch, not after it.
+  if (make_test_loader_ && test_batches() > 0) {
+    test_loader_ = make_test_loader_();
+    skipped_elsewhere_ += test_loader_ ? test_loader_->skipped_images() : 0;
+  }
+  require_watched_values();
+  require_whole_module();
+  if (options_.profiler.kind == Profiler::kTrace && strategy_.group().rank() == 0) {
+    operations_.emplace(options_.profiler, !options_.device.is_cpu());
+  }
+  if (!options_.trace.file.empty()) {
+    trace_.emplace(options_.trace, strategy_.group().rank() == 0, !options_.device.is_cpu());
+  }
+  // The strategy and the optimizer must see the parameters in their final place.
+  {
+    const SecondsScope scope(info_.setup.model);
+    strategy_.place(task_.module(), options_.device);
+  }
+  open_checkpoints();
+  summarize_module();
+  prepare_average();
+  const NamedTensors resumed = options_.resume ? resume() : NamedTensors();
+  couple();
+  watch_gpus();
+  if (options_.resume) optimizer_->load_state(resumed);
+  if (scaler_) optimizer_->agree_through(*scaler_);
+  prepare_graph();
+  prepare_checkpoints();
+}
+
+// Makes the module's parallel form and the optimizer.
+void TrainingRun::couple() {
+  {
+    const SecondsScope scope(info_.setup.model);
+    strategy_.attach(task_, {.device = options_.device,
+                             .precision = options_.precision,
+                             .scaler = scaler_ ? &*scaler_ : nullptr,
+                             .deterministic = options_.deterministic});
+    if (strategy_.has_all_processors()) alone_.emplace();
+    optimizer_ = strategy_.make_optimizer(options_.optimizer);
+  }
+  info_.setup.synchronization = strategy_.synchronization_seconds();
+  info_.setup.model -= info_.setup.synchronization;
+}
+
+void TrainingRun::watch_gpus() {
+  if (options_.device.is_cpu()) return;
+  std::vector<torch::Device> devices = strategy_.devices();
+  if (devices.empty()) devices.push_back(options_.device);
+  std::set<int> indices;
+  for (const torch::Device& device : devices) indices.insert(std::max<int>(device.index(), 0));
+  gpus_.emplace(std::vector<int>(indices.begin(), indices.end()));
+}
+
+void TrainingRun::require_val_check_interval() const {
+  const std::int64_t batches = batches_per_epoch();
+  if (!options_.val_check_interval || *options_.val_check_interval <= batches) return;
+  throw ConfigError(lockstep::str("Trainer: val_check_interval is ", *options_.val_check_interval,
+                                  " batches, more than the ", batches,
+                                  " that each rank has in an epoch; use at most ", batches,
+                                  ", or check_val_every_n_epoch"));
+}
+
+void TrainingRun::prepare_average() {
+  if (!options_.ema_decay) return;
+  if (!strategy_.module_is_current()) {
+    throw ConfigError(
+        lockstep::str("Trainer: ema_decay averages the whole model on each rank, but "
+                      "strategy ",
+                      strategy_.name(),
+                      " divides it among the ranks; use --strategy ddp or zero1, or "
+                      "a pipeline in one process"));
+  }
+  ema_.emplace(task_.module(), *options_.ema_decay);
+}
+
+void TrainingRun::begin() {
+  ProcessGroup& group = strategy_.group();
+  info_.strategy = strategy_.name();
+  info_.backend = group.size() == 1 ? "none" : group.backend();
+  info_.precision = to_string(options_.precision);
+  info_.device = options_.device.is_cpu() ? "cpu" : "cuda";
+  info_.world_size = group.size();
+  info_.accumulate_grad_batches = options_.accumulate_grad_batches;
+  info_.learning_rate = plateau_ ? plateau_->lr() : base_lr_;
+  info_.first_epoch = position_.epoch;
+  info_.first_step = position_.step;
+  info_.max_epochs = options_.max_epochs;
+  info_.steps_per_epoch = steps_per_epoch();
+  info_.parameters = trainable_scalars(task_.module());
+  strategy_.describe(info_);
+  tell([&](Listener& listener) { listener.on_run_begin(info_); });
+  if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
+}
+
+}  // namespace lockstep

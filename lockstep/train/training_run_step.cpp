@@ -1,0 +1,131 @@
+// One optimizer step: its batches, the passes over them, and the update of the parameters.
+#include <lockstep/train/training_run.h>
+
+#include <optional>
+
+#include <ATen/record_function.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/trace/span_recorder.h>
+#include <lockstep/optim/clip_grad.h>
+#include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/optimization/step_seed.h>
+
+namespace lockstep {
+
+// The loader restarts with each epoch, so its first batch has its own name in a trace.
+bool TrainingRun::next_batch(Batch& batch, bool is_first) {
+  const PhaseScope scope(phases_.data, is_first ? "wait for first batch" : "wait for data");
+  std::optional<PhaseSecondsScope> first;
+  if (is_first) first.emplace(first_batch_seconds_);
+  RECORD_USER_SCOPE("lockstep: data");
+  return train_loader_.next(batch);
+}
+
+Batch TrainingRun::moved(const Batch& batch) const {
+  if (options_.device.is_cpu()) return batch;
+  // The host must not proceed while the device may still read pinned memory, because the loader
+  // refills it. A loader on the run's own device returns no pinned memory.
+  return {.images = batch.images.to(options_.device, /*non_blocking=*/!batch.images.is_pinned()),
+          .labels = batch.labels.to(options_.device, /*non_blocking=*/!batch.labels.is_pinned()),
+          .size = batch.size};
+}
+
+// Runs a step of `parts` batches, starting with `batch`.
+void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
+  const SpanScope span("step", "step", position_.total + 1);
+  begin_step();
+  if (captured_) {
+    train_through_graph(batch, parts);
+  } else {
+    zero_gradients();
+    for (std::int64_t part = 0; part < parts; ++part) {
+      require_batch(batch, part, parts);
+      train_part(moved(batch),
+                 {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
+    }
+    update_parameters();
+  }
+  parts_ = parts;
+  batches_trained_ += parts;
+  ++steps_trained_;
+  ++position_.step;
+  ++position_.total;
+  if (seconds_to_first_step_ == 0) seconds_to_first_step_ = command_seconds();
+}
+
+// The first batch of a step is already there; takes the following ones.
+void TrainingRun::require_batch(Batch& batch, std::int64_t part, std::int64_t parts) {
+  const bool there = part == 0 || next_batch(batch, /*is_first=*/false);
+  LOCKSTEP_CHECK(there, "the epoch ends after ", part, " of ", parts, " batches of a step");
+}
+
+void TrainingRun::begin_step() {
+  const SpanScope scope("bookkeeping", "phase");
+  const double rate = plateau_ ? plateau_->lr() : base_lr_;
+  optimizer_->set_lr(rate * learning_rate_factor(options_.schedule, position_.total,
+                                                 steps_per_epoch(), schedule_steps()));
+  momentum_ =
+      scheduled_momentum(options_.schedule, position_.total, steps_per_epoch(), schedule_steps());
+  if (momentum_) optimizer_->set_momentum(*momentum_);
+  strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
+                 options_.device);
+  loss_sum_ = torch::Tensor();
+}
+
+void TrainingRun::zero_gradients() {
+  const PhaseScope scope(phases_.optimizer, "zero gradients");
+  optimizer_->zero_grad();
+}
+
+// Waits of a sharded optimizer for other ranks count as communication.
+void TrainingRun::update_parameters() {
+  const double before = optimizer_->communication_seconds();
+  {
+    const PhaseScope scope(phases_.optimizer, "optimizer");
+    RECORD_USER_SCOPE("lockstep: optimizer");
+    optimizer_step();
+    if (ema_) ema_->update();
+  }
+  const double waited = optimizer_->communication_seconds() - before;
+  phases_.optimizer -= waited;
+  phases_.communication += waited;
+}
+
+torch::Tensor TrainingRun::strategy_step(const Batch& batch, const StepPart& part) {
+  RECORD_USER_SCOPE("lockstep: forward and backward");
+  return strategy_.step(batch, part, phases_);
+}
+
+void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
+  count_loss(strategy_step(batch, part), batch);
+}
+
+void TrainingRun::count_loss(const torch::Tensor& loss, const Batch& batch) {
+  const SpanScope scope("bookkeeping", "phase");
+  loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
+  images_ += batch.size * share_.size;
+  if (!share_.counts) return;
+  if (loss.is_cpu()) {
+    sums_.add_sum("loss", loss.item<double>() * static_cast<double>(batch.size), batch.size);
+  } else {
+    sums_.add_sum("loss", loss * batch.size, batch.size);
+  }
+}
+
+void TrainingRun::optimizer_step() {
+  if (scaler_) scaler_->unscale_(optimizer_->gradients());
+  if (options_.gradient_clip_norm) optimizer_->clip_grad_norm(*options_.gradient_clip_norm);
+  if (options_.gradient_clip_value) {
+    clip_grads_by_value_(optimizer_->gradients(), *options_.gradient_clip_value);
+  }
+  if (!scaler_) return optimizer_->step();
+  if (optimizer_->can_skip_on_device()) {
+    scaler_->step_on_device(*optimizer_);
+  } else {
+    scaler_->step(*optimizer_);
+  }
+  scaler_->update();
+}
+
+}  // namespace lockstep

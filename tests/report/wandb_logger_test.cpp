@@ -1,0 +1,117 @@
+// The folder of an offline run that the logger for Weights & Biases writes.
+#include <lockstep/report/loggers/wandb_logger.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <locale>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tests/report/logged_samples.h>
+#include <tests/support/temporary_directory.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::MatchesRegex;
+
+TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const fs::path file = logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb";
+  const auto size_after = [&](std::int64_t step, const std::string& name) {
+    log(logger, step, {{name, 1}});
+    return fs::file_size(file);
+  };
+  const std::uintmax_t begin = fs::file_size(file);
+  EXPECT_EQ(size_after(1, "a"), begin) << "the row waits for more values";
+  EXPECT_EQ(size_after(1, "b"), begin);
+  EXPECT_GT(size_after(2, "a"), begin);
+  const std::string content = read_text(file);
+  const std::size_t row = content.find("_step");
+  EXPECT_NE(row, std::string::npos);
+  EXPECT_EQ(content.find("_step", row + 1), std::string::npos) << "one row";
+}
+
+// A program may set a locale that groups digits, which JSON does not allow.
+TEST(WandbLogger, DescribesImagesInEveryLocale) {
+  struct Grouping : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\1"; }
+  };
+  const TemporaryDirectory logs;
+  const std::vector<std::uint8_t> pixels(3 * 12 * 10, 9);
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouping));
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  logger.log_image({.step = 12, .time = 2}, "x", {.rgb = pixels, .width = 12, .height = 10});
+  logger.finish(true);
+  std::locale::global(before);
+  const std::string content =
+      read_text(logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb");
+  const std::size_t begin = content.find("{\"_type\":\"image-file\"");
+  ASSERT_NE(begin, std::string::npos);
+  const auto image =
+      nlohmann::json::parse(content.substr(begin, content.find('}', begin) + 1 - begin));
+  EXPECT_EQ(image["width"], 12);
+  EXPECT_EQ(image["height"], 10);
+  EXPECT_THAT(image["path"].get<std::string>(), MatchesRegex("media/images/x_12_[0-9a-f]+\\.png"));
+  EXPECT_EQ(image["size"], fs::file_size(logs / ("wandb/offline-run-20261124_183000-abc/files/" +
+                                                 image["path"].get<std::string>())));
+}
+
+TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  log_table(logger, 3, {});
+  log_table(logger, 4, AwkwardTable().table);
+  logger.finish(true);
+  const std::string folder = "wandb/offline-run-20261124_183000-abc/";
+  const std::string content = read_text(logs / (folder + "run-abc.wandb"));
+  std::vector<nlohmann::json> records;
+  for (std::size_t at = 0;
+       (at = content.find("{\"_type\":\"table-file\"", at)) != std::string::npos; ++at) {
+    records.push_back(nlohmann::json::parse(content.substr(at, content.find('}', at) + 1 - at)));
+  }
+  ASSERT_EQ(records.size(), 3U) << "two rows and the summary";
+  EXPECT_EQ(records[2], records[1]);
+  const nlohmann::json& record = records[1];
+  EXPECT_EQ(record["ncols"], 4);
+  EXPECT_EQ(record["nrows"], 3);
+  const std::string path = record["path"];
+  EXPECT_THAT(path, MatchesRegex("media/table/test/confusion_4_[0-9a-f]+\\.table\\.json"));
+  const std::string file = read_text(logs / (folder + "files/" + path));
+  EXPECT_EQ(record["size"], file.size());
+  EXPECT_TRUE(path.find(record["sha256"].get<std::string>().substr(0, 20)) != std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(file), nlohmann::json::parse(R"({
+      "columns": ["test/confusion", "cat", "a|b, \"<i>\"", "2"],
+      "data": [["cat", 7, 0.5, null], ["a|b, \"<i>\"", null, 100000.0, -2], ["2", null, null, null]]})"));
+}
+
+TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
+  const TemporaryDirectory logs;
+  WandbLogger logger(
+      {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
+  const std::vector<std::uint8_t> pixels(12, 9);
+  logger.log_image({.step = 1, .time = 2}, "/../../x y", {.rgb = pixels, .width = 2, .height = 2});
+  logger.finish(true);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(logs.path())) {
+    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), logs.path()).string());
+  }
+  std::ranges::sort(files);
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_THAT(files[0], MatchesRegex("wandb/offline-run-20261124_183000-abc/files/media/images/"
+                                     "__/__/x_y_1_[0-9a-f]+\\.png"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing_support
