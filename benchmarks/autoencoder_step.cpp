@@ -41,7 +41,7 @@ struct StepOptions {
 double measure(const StepOptions& options) {
   torch::manual_seed(0);
   lockstep::Autoencoder net;
-  lockstep::to_channels_last(*net);
+  lockstep::train::to_channels_last(*net);
   const torch::Tensor images = torch::rand({options.batch, 3, options.side, options.side})
                                    .contiguous(at::MemoryFormat::ChannelsLast);
   lockstep::Optimizer optimizer(*net, lockstep::AdamOptions{.lr = 1e-3});
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   const lockstep::LaunchResult result =
       lockstep::launch_ranks({.nproc_per_node = options.ranks}, [&] {
         const auto worker = lockstep::worker_environment().value();
-        at::set_num_threads(lockstep::prepare_rank(worker, 1));
+        at::set_num_threads(lockstep::launch::prepare_rank(worker, 1));
         medians[worker.rank] = measure(options);
       });
   if (!result.ok()) {

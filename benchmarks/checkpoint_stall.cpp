@@ -59,24 +59,24 @@ double copy_in_one_piece(const torch::Tensor& from, const torch::Tensor& to) {
 
 void measure(const std::string& folder, bool channels_last, int turns) {
   lockstep::ResNet net = lockstep::resnet50();
-  if (channels_last) lockstep::to_channels_last(*net);
+  if (channels_last) lockstep::train::to_channels_last(*net);
   const lockstep::Optimizer optimizer(*net, lockstep::AdamWOptions{});
   const StateDict model = lockstep::state_dict(*net);
   const StateDict training = optimizer.state();
   StateDict all = model;
   all.insert(all.end(), training.begin(), training.end());
-  const std::int64_t bytes = lockstep::TensorSnapshot::bytes_of(all);
+  const std::int64_t bytes = lockstep::train::TensorSnapshot::bytes_of(all);
   std::printf("%s, %.1f MB in %zu tensors      median smallest  largest\n",
               channels_last ? "channels_last" : "rows", static_cast<double>(bytes) / 1e6,
               all.size());
 
-  lockstep::CheckpointStore store({.directory = folder, .keep_last = 1});
+  lockstep::train::CheckpointStore store({.directory = folder, .keep_last = 1});
   store.prepare();
-  lockstep::TensorSnapshot snapshot;
+  lockstep::train::TensorSnapshot snapshot;
   snapshot.reserve(bytes, /*pinned=*/false);
   const torch::Tensor from = torch::ones({bytes / 4});
   const torch::Tensor to = torch::ones({bytes / 4});
-  lockstep::BackgroundJob job;
+  lockstep::train::BackgroundJob job;
   std::vector<double> copies, writes, floors;
   const torch::NoGradGuard no_grad;
   for (int turn = 1; turn <= turns; ++turn) {
@@ -89,9 +89,9 @@ void measure(const std::string& folder, bool channels_last, int turns) {
     start = lockstep::Clock::now();
     job.start([&] {
       const auto middle = taken.begin() + static_cast<std::ptrdiff_t>(model.size());
-      const lockstep::CheckpointContent content(StateDict(taken.begin(), middle),
-                                                StateDict(middle, taken.end()),
-                                                {.recipe = "benchmark"});
+      const lockstep::train::CheckpointContent content(StateDict(taken.begin(), middle),
+                                                       StateDict(middle, taken.end()),
+                                                       {.recipe = "benchmark"});
       store.save(content.files(), {.epoch = 1, .step = turn});
     });
     job.wait();
@@ -125,7 +125,7 @@ lockstep::ImageDataset random_images(std::int64_t count) {
 std::vector<double> time_steps(const std::string& folder, std::int64_t steps,
                                lockstep::RunReport& report) {
   lockstep::ResNet net = lockstep::resnet50();
-  lockstep::to_channels_last(*net);
+  lockstep::train::to_channels_last(*net);
   lockstep::ClassificationTask task(net, lockstep::ClassificationLoss::kCrossEntropy);
   const lockstep::ImageDataset images = random_images(kBatch * steps);
   lockstep::Loader loader(images, lockstep::RandomSampler(images.size(), {.seed = 1}),

@@ -84,7 +84,8 @@ void measure_convolutions(std::int64_t batch, int steps) {
     const auto b = torch::randn({out}, torch::requires_grad());
     const auto name = std::string("conv ") + std::to_string(in) + "->" + std::to_string(out);
     torch::Tensor y;
-    time_alone((name + " forward").c_str(), steps, [&] { y = lockstep::conv_pool_relu(x, w, b); });
+    time_alone((name + " forward").c_str(), steps,
+               [&] { y = lockstep::models::conv_pool_relu(x, w, b); });
     const auto gradient = torch::rand_like(y);
     time_alone((name + " backward").c_str(), steps,
                [&] { torch::autograd::grad({y}, {w, b}, {gradient}, /*retain_graph=*/true); });

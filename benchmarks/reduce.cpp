@@ -38,9 +38,9 @@ Work reduction(const char* name, int sources, std::vector<int> destinations, Dat
             std::byte* to[8];
             std::copy_n(buffers.begin(), sources, from);
             for (int d = 0; d < writes; ++d) to[d] = buffers[destinations[d]];
-            reduce({from, static_cast<std::size_t>(sources)},
-                   {to, static_cast<std::size_t>(writes)}, bytes / element_size(type), type,
-                   ReduceOp::kSum);
+            comm::reduce({from, static_cast<std::size_t>(sources)},
+                         {to, static_cast<std::size_t>(writes)}, bytes / element_size(type), type,
+                         ReduceOp::kSum);
           }};
 }
 
@@ -51,7 +51,7 @@ std::vector<Work> all_work() {
        [](const auto& buffers, std::size_t bytes) { std::memcpy(buffers[8], buffers[0], bytes); }},
       {"copy_streaming", 1, 1,
        [](const auto& buffers, std::size_t bytes) {
-         copy_streaming(buffers[8], buffers[0], bytes);
+         comm::copy_streaming(buffers[8], buffers[0], bytes);
        }},
       reduction("float32, 2 in place", 2, {0, 1}, kFloat),
       reduction("float32, 2 into 1 new", 2, {8}, kFloat),
@@ -65,7 +65,7 @@ std::vector<Work> all_work() {
       reduction("int64, 2 in place", 2, {0, 1}, DataType::kInt64),
       {"find_nan, float32", 1, 0,
        [](const auto& buffers, std::size_t bytes) {
-         if (find_nan(buffers[0], bytes / 4, kFloat) != bytes / 4) std::abort();
+         if (comm::find_nan(buffers[0], bytes / 4, kFloat) != bytes / 4) std::abort();
        }},
   };
 }

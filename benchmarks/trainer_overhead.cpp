@@ -98,7 +98,7 @@ Work mnist_work() {
 
 Work resnet_work() {
   lockstep::ResNet net = lockstep::resnet18(lockstep::ResNetStem::kCifar, 10);
-  lockstep::to_channels_last(*net);
+  lockstep::train::to_channels_last(*net);
   return {
       .name = "resnet18",
       .task = std::make_unique<lockstep::ClassificationTask>(
@@ -242,7 +242,7 @@ int main(int argc, char** argv) {
     else
       return std::fprintf(stderr, "error: unknown argument %s\n", argv[i]), 2;
   }
-  at::set_num_threads(lockstep::prepare_rank(lockstep::WorkerEnvironment{}, threads));
+  at::set_num_threads(lockstep::launch::prepare_rank(lockstep::WorkerEnvironment{}, threads));
   if (net != "resnet18") compare(mnist_work(), rounds, told);
   if (net != "mnist") compare(resnet_work(), rounds, told);
 }

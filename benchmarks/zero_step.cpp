@@ -80,7 +80,7 @@ class Way {
     if (memory == ParameterMemory::kAsIs) {
       plain_ = std::make_unique<Optimizer>(named, options);
     } else {
-      sharded_ = std::make_unique<ShardedStep>(
+      sharded_ = std::make_unique<parallel::ShardedStep>(
           std::vector<ParameterGroup>{{.parameters = named, .options = options}}, group_, memory);
     }
   }
@@ -122,7 +122,7 @@ class Way {
   std::vector<NamedParameter> parameters_;
   std::vector<GradBucket> buckets_;
   std::unique_ptr<Optimizer> plain_;
-  std::unique_ptr<ShardedStep> sharded_;
+  std::unique_ptr<parallel::ShardedStep> sharded_;
 };
 
 double median(std::vector<double> values) {
@@ -180,7 +180,7 @@ void measure(const Model& model, const char* rule, const OptimizerOptions& optio
 }
 
 void run_rank(int rounds) {
-  prepare_rank(worker_environment().value());
+  launch::prepare_rank(worker_environment().value());
   at::set_num_threads(1);
   auto group = init_process_group();
   for (const Model& model : {resnet18_shapes(), large()}) {

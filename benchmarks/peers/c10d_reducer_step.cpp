@@ -60,11 +60,11 @@ C10dGroup make_group(const std::string& strategy, const c10::intrusive_ptr<c10d:
 }
 
 // Drives the reducer like torch/nn/parallel/distributed.py, with gradients as views of the buckets.
-class C10dTrainer final : public StepTrainer {
+class C10dTrainer final : public bench::StepTrainer {
  public:
-  C10dTrainer(const StepWork& work, const StepVariant& variant, C10dGroup group)
+  C10dTrainer(const bench::StepWork& work, const bench::StepVariant& variant, C10dGroup group)
       : replica_(work),
-        optimizer_(*replica_.net(), optimizer_options(work.optimizer)),
+        optimizer_(*replica_.net(), bench::optimizer_options(work.optimizer)),
         group_(std::move(group)),
         buffers_(replica_.net()->buffers()) {
     const auto parameters = replica_.net()->parameters();
@@ -97,14 +97,14 @@ class C10dTrainer final : public StepTrainer {
   }
 
  private:
-  Replica replica_;
+  bench::Replica replica_;
   Optimizer optimizer_;
   C10dGroup group_;
   std::vector<torch::Tensor> buffers_;
   std::unique_ptr<c10d::Reducer> reducer_;
 };
 
-BenchStepSettings parse(int argc, const char* const* argv) {
+bench::BenchStepSettings parse(int argc, const char* const* argv) {
   BenchStepArguments arguments;
   CLI::App app("c10d::Reducer beside Lockstep's");
   app.add_option("--model", arguments.model);
@@ -119,10 +119,10 @@ BenchStepSettings parse(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error));
   }
-  BenchStepSettings settings = resolve(arguments);
-  const std::vector<StepVariant> ours = settings.variants;
+  bench::BenchStepSettings settings = resolve(arguments);
+  const std::vector<bench::StepVariant> ours = settings.variants;
   for (const char* const strategy : {kOnLockstep, kOnGloo}) {
-    for (StepVariant variant : ours) {
+    for (bench::StepVariant variant : ours) {
       variant.strategy = strategy;
       variant.parameter_memory = "as-is";
       settings.variants.push_back(variant);
@@ -131,21 +131,22 @@ BenchStepSettings parse(int argc, const char* const* argv) {
   return settings;
 }
 
-void run_rank(const BenchStepSettings& settings, const std::string& store_file) {
+void run_rank(const bench::BenchStepSettings& settings, const std::string& store_file) {
   c10::intrusive_ptr<c10d::Store> store;
   std::map<std::string, C10dGroup> groups;  // one per strategy, shared by its variants
-  bench_step_rank(settings,
-                  [&](const StepWork& work, const StepVariant& variant,
-                      ProcessGroup group) -> std::unique_ptr<StepTrainer> {
-                    if (variant.strategy == "ddp") return make_trainer(work, variant, group);
-                    if (!store)
-                      store = c10::make_intrusive<c10d::FileStore>(store_file, group.size());
-                    C10dGroup& its = groups[variant.strategy];
-                    if (!its)
-                      its = make_group(variant.strategy, store, group.rank(), group.size(),
-                                       settings.timeout);
-                    return std::make_unique<C10dTrainer>(work, variant, its);
-                  });
+  bench::bench_step_rank(settings,
+                         [&](const bench::StepWork& work, const bench::StepVariant& variant,
+                             ProcessGroup group) -> std::unique_ptr<bench::StepTrainer> {
+                           if (variant.strategy == "ddp")
+                             return bench::make_trainer(work, variant, group);
+                           if (!store)
+                             store = c10::make_intrusive<c10d::FileStore>(store_file, group.size());
+                           C10dGroup& its = groups[variant.strategy];
+                           if (!its)
+                             its = make_group(variant.strategy, store, group.rank(), group.size(),
+                                              settings.timeout);
+                           return std::make_unique<C10dTrainer>(work, variant, its);
+                         });
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ void run_rank(const BenchStepSettings& settings, const std::string& store_file) 
 int main(int argc, char** argv) {
   std::string folder = (std::filesystem::temp_directory_path() / "c10d_reducer_XXXXXX").string();
   try {
-    const BenchStepSettings settings = parse(argc, argv);
+    const bench::BenchStepSettings settings = parse(argc, argv);
     if (settings.worker) throw ConfigError("c10d_reducer_step starts its ranks itself");
     if (mkdtemp(folder.data()) == nullptr) throw Error("cannot make the folder " + folder);
     const LaunchResult result = launch_ranks({.nproc_per_node = settings.world_size},

@@ -7,7 +7,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/measuring/quantile.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr double kPortionSeconds = 20e-6;
@@ -61,4 +61,4 @@ BesideTimes compute_beside(const std::function<void()>& ready,
   return {.until_end_us = 1e6 * seconds, .taken_us = 1e6 * std::max(0.0, seconds - computed)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// The times of one call on this rank.
 struct BesideTimes {
@@ -23,4 +23,4 @@ struct BesideTimes {
 BesideTimes compute_beside(const std::function<void()>& ready,
                            const std::function<WorkPtr()>& start);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

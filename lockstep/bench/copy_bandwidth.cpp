@@ -9,7 +9,7 @@
 
 #include <lockstep/core/clock.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 // Total bytes over all threads: larger than the caches, and bounded.
@@ -43,4 +43,4 @@ double copy_bandwidth(int threads, double seconds) {
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

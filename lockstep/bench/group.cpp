@@ -4,7 +4,7 @@
 
 #include <lockstep/comm/store/network.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeout) {
   if (group.shares_memory() || group.local_size() != group.size()) return group;
@@ -13,8 +13,8 @@ ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeo
                             .local_rank = group.rank(),
                             .local_world_size = group.size(),
                             .source = "bench"};
-  if (group.rank() == 0) meeting.listen_fd = listen_on(meeting.master_addr, 0);
-  const int port = meeting.listen_fd ? bound_port(*meeting.listen_fd) : 0;
+  if (group.rank() == 0) meeting.listen_fd = comm::listen_on(meeting.master_addr, 0);
+  const int port = meeting.listen_fd ? comm::bound_port(*meeting.listen_fd) : 0;
   meeting.master_port = static_cast<std::uint16_t>(agree(group, port));
   // Asked for by name: no other transport has such a barrier.
   return init_process_group({.backend = "shm", .timeout = timeout, .environment = meeting});
@@ -39,4 +39,4 @@ std::vector<std::vector<double>> gather_all(ProcessGroup& group,
   return rows;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

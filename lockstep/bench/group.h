@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Returns a group whose barrier starts the ranks at nearly the same time. If all ranks are on one
 /// host, it uses shared memory, whose barrier the ranks leave within microseconds of each other;
@@ -21,4 +21,4 @@ std::int64_t agree(ProcessGroup& group, std::int64_t value);
 /// number of values. Collective.
 std::vector<std::vector<double>> gather_all(ProcessGroup& group, const std::vector<double>& values);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Indented by two, with a newline. Names of files and classes may be any bytes; invalid UTF-8
 /// becomes U+FFFD.
@@ -13,4 +13,4 @@ inline std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

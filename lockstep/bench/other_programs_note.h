@@ -8,14 +8,14 @@
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// A sentence about `share`, the result of OtherPrograms::share(). Empty if the share is below 5%
 /// or unknown.
 inline std::string other_programs_note(std::optional<double> share) {
   constexpr double kNoticeableShare = 0.05;
   if (share.value_or(0) < kNoticeableShare) return "";
-  return "Other programs used " + fixed_text(100 * *share, 0) +
+  return "Other programs used " + report::fixed_text(100 * *share, 0) +
          "% of the processors meanwhile: measure again without them.";
 }
 
@@ -25,4 +25,4 @@ inline void warn_of_other_programs(const OtherPrograms& others) {
   if (!note.empty()) std::cerr << "note: " << note << std::endl;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

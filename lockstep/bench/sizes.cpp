@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 struct Unit {
@@ -83,12 +83,13 @@ std::string binary_bytes_text(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 3; ++unit) bytes /= 1024;
-  return fixed_text(bytes, bytes == std::floor(bytes) || bytes >= 100 ? 0 : 1) + " " + units[unit];
+  return report::fixed_text(bytes, bytes == std::floor(bytes) || bytes >= 100 ? 0 : 1) + " " +
+         units[unit];
 }
 
 std::string short_number(double value) {
-  if (value >= 1000) return count_text(value);
-  return fixed_text(value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
+  if (value >= 1000) return report::count_text(value);
+  return report::fixed_text(value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

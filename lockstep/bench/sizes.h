@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Parses "4", "4B", "64KiB", "1.5MiB", "2GiB", "1T" (powers of 1024), "64kB", "1MB", "2GB" (powers
 /// of 1000). ConfigError, beginning with `option`, for anything else, for less than one byte and
@@ -21,4 +21,4 @@ std::string binary_bytes_text(double bytes);
 /// "0.12", "4.56", "123", "45,678": three significant digits.
 std::string short_number(double value);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

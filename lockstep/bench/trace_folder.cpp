@@ -5,7 +5,7 @@
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/trace_of_ranks.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kTracedSteps = 10;
@@ -34,7 +34,7 @@ void trace_steps(const std::filesystem::path& file, const std::function<void()>&
     const SpanScope scope("step", "step", i + 1);
     step();
   }
-  write_recording(file, from, spans(), group);
+  parallel::write_recording(file, from, spans(), group);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -9,7 +9,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/trace/span.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// The file of a row: "ddp, native, 2 ranks" in "traces" is traces/ddp-native-2-ranks.json.
 std::filesystem::path trace_file_of(const std::filesystem::path& folder, const std::string& row);
@@ -20,4 +20,4 @@ std::filesystem::path trace_file_of(const std::filesystem::path& folder, const s
 void trace_steps(const std::filesystem::path& file, const std::function<void()>& step,
                  const std::function<std::vector<Span>()>& spans, ProcessGroup& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Splits `text` at every `separator`: "a,b" into {"a", "b"}. "" gives one empty word.
 inline std::vector<std::string> words_of(const std::string& text, char separator = ',') {
@@ -19,4 +19,4 @@ inline std::vector<std::string> words_of(const std::string& text, char separator
   return words;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Thrown by a subcommand. what() is the one-line message; if empty, nothing is printed.
 class CommandFailure : public Error {
@@ -28,4 +28,4 @@ inline void require_success(const LaunchResult& result) {
   if (!result.ok()) throw CommandFailure(result.exit_code, result.message, result.details);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 
 #include <lockstep/cli/program.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_bench_command(CLI::App& app);
 void add_data_command(CLI::App& app);
@@ -23,4 +23,4 @@ inline std::vector<AddCommand> all_commands() {
           &add_doctor_command, &add_report_command, &add_simulate_command};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

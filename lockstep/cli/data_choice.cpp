@@ -18,7 +18,7 @@
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/report/download_bar.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& choice) {
@@ -62,10 +62,11 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   }
   const std::string split = choice.split.value_or("train");
   OptionCheck(command).one_of("--split", split, {"train", "test"});
-  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto folder = find_or_download_data(
       {.name = choice.source, .directory = choice.directory, .progress = std::ref(bar)});
-  return load_known_data(choice.source, folder, split == "train" ? Split::kTrain : Split::kTest);
+  return data::load_known_data(choice.source, folder,
+                               split == "train" ? Split::kTrain : Split::kTest);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

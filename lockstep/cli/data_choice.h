@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct DataChoice {
   std::string source;                    ///< one of known_data_names(), a folder, or a pack
@@ -27,4 +27,4 @@ void add_data_choice_options(CLI::App& command, DataChoice& to);
 /// `command`, for contradictory options and an unknown source; throws the errors of the loaders.
 ImageDataset open_data(const std::string& command, const DataChoice& choice);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size) {
@@ -30,4 +30,4 @@ std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
   return gpus;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

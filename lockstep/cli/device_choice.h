@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The index of this rank's GPU; nothing for the CPU. `gpu_count` is the number visible to this
 /// process. With `accelerator` "auto", GPUs are used only if each rank of the host can have one, so
@@ -20,4 +20,4 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
                              std::optional<int> wanted);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

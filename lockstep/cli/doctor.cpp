@@ -36,7 +36,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,8 +58,8 @@ Finding processors() {
 Finding memory() {
   const HostMemory memory = host_memory();
   return {"memory",
-          bytes_text(static_cast<double>(memory.available)) + " available of " +
-              bytes_text(static_cast<double>(memory.total)),
+          report::bytes_text(static_cast<double>(memory.available)) + " available of " +
+              report::bytes_text(static_cast<double>(memory.total)),
           {{"total_bytes", memory.total}, {"available_bytes", memory.available}}};
 }
 
@@ -95,7 +95,8 @@ Finding gpus() {
 
 Finding backends() {
   std::vector<std::string> names;
-  for (const std::string& name : nccl_available() ? backend_names() : host_backend_names()) {
+  for (const std::string& name :
+       nccl_available() ? comm::backend_names() : comm::host_backend_names()) {
     if (name != "auto") names.push_back(name);
   }
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
@@ -146,8 +147,8 @@ void run_doctor(const std::string& json_file) {
     json[finding.key] = finding.value;
     std::cout << finding.key << std::string(12 - finding.key.size(), ' ') << finding.text << '\n';
   }
-  flush_output(std::cout);
-  if (!json_file.empty()) write_json_file(json_file, json_text(json));
+  report::flush_output(std::cout);
+  if (!json_file.empty()) report::write_json_file(json_file, bench::json_text(json));
 }
 
 struct DoctorArguments {
@@ -157,19 +158,19 @@ struct DoctorArguments {
 
 // Examines what limited the run in a folder.
 void examine_run(const DoctorArguments& arguments) {
-  const RunFacts facts = read_run_facts(arguments.run);
-  const std::vector<Advice> advice = advise(facts);
-  std::cout << advice_text(facts, advice);
-  flush_output(std::cout);
+  const report::RunFacts facts = report::read_run_facts(arguments.run);
+  const std::vector<report::Advice> advice = report::advise(facts);
+  std::cout << report::advice_text(facts, advice);
+  report::flush_output(std::cout);
   if (arguments.json.empty()) return;
   Json json = Json::array();
-  for (const Advice& each : advice) {
+  for (const report::Advice& each : advice) {
     json.push_back({{"limit", each.limit},
                     {"share", each.share},
                     {"figures", each.figures},
                     {"option", each.option}});
   }
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace
@@ -197,4 +198,4 @@ void add_doctor_command(CLI::App& app) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -15,7 +15,7 @@
 #include <lockstep/data/images/image_reader.h>
 #include <lockstep/formats/image.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline const NamedChoices<OnCorruptImage>& corrupt_image_choices() {
   static const NamedChoices<OnCorruptImage> choices = {
@@ -96,4 +96,4 @@ inline void check_max_image_pixels(const std::string& command, std::int64_t valu
                                 static_cast<double>(kMaxImagePixelsLimit));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

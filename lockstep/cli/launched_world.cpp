@@ -3,7 +3,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Without torchrun's own mark, its variables were set by hand.
@@ -27,4 +27,4 @@ void check_nproc_per_node(const std::string& command, std::optional<int> nproc_p
                         " on this host; leave the option out"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -6,11 +6,11 @@
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// ConfigError if `--nproc-per-node` of `command` differs from the number of `worker`'s ranks on
 /// this host; the message says who set that number.
 void check_nproc_per_node(const std::string& command, std::optional<int> nproc_per_node,
                           const WorkerEnvironment& worker);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

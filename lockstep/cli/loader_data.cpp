@@ -20,13 +20,13 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/report/download_bar.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-const Recipe* recipe_named(const std::string& name) {
-  for (const Recipe& recipe : recipes()) {
+const recipes::Recipe* recipe_named(const std::string& name) {
+  for (const recipes::Recipe& recipe : recipes::recipes()) {
     if (recipe.name == name) return &recipe;
   }
   return nullptr;
@@ -38,13 +38,13 @@ bool is_known_data(const std::string& name) {
 }
 
 // The default of --operators.
-const char* usual_operators(const std::string& source, const Recipe* recipe) {
+const char* usual_operators(const std::string& source, const recipes::Recipe* recipe) {
   if (recipe) return "recipe";
   return is_known_data(source) ? "crop-flip" : "random-resized-crop";
 }
 
-ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
-  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& choice) {
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
   return recipe
       .load_data({.directory = choice.directory,
@@ -57,7 +57,7 @@ ImageDataset load_recipe(const Recipe& recipe, const LoaderDataChoice& choice) {
 }
 
 ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
-                  const Recipe* recipe) {
+                  const recipes::Recipe* recipe) {
   if (recipe) return load_recipe(*recipe, choice);
   if (is_known_data(choice.source)) {
     return open_data(command,
@@ -83,7 +83,7 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
 }
 
 // Mean and deviation of ImageNet's images.
-Normalize normalize_of(const Recipe* recipe, std::int64_t channels) {
+Normalize normalize_of(const recipes::Recipe* recipe, std::int64_t channels) {
   if (recipe) return std::get<Normalize>(recipe->test_augmentation.back());
   if (channels == 3) return {.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
   return {.mean = std::vector<double>(channels, 0.5), .std = std::vector<double>(channels, 0.25)};
@@ -109,7 +109,7 @@ Augmentation augmentation_of(OperatorList operators, const ImageShape& shape, in
 }  // namespace
 
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice) {
-  const Recipe* recipe = recipe_named(choice.source);
+  const recipes::Recipe* recipe = recipe_named(choice.source);
   const std::string name = choice.operators.value_or(usual_operators(choice.source, recipe));
   const OptionCheck check(command);
   const OperatorList operators = chosen_value(command, "--operators", operator_choices(), name);
@@ -134,4 +134,4 @@ LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& 
           name};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include <lockstep/data/datasets/dataset.h>
 #include <lockstep/data/loader/loader_options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LoaderDataChoice {
   std::string source;  ///< a known data set, a folder with a subfolder for each class, or a pack
@@ -45,4 +45,4 @@ inline void check_decoding(const std::string& command, ImageReader::Decoding dec
 /// read.
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -26,9 +26,10 @@ void open_closed_streams() {
 
 int main(int argc, char** argv) {
   open_closed_streams();
-  const std::string commit = lockstep::build_commit();
+  const std::string commit = lockstep::cli::build_commit();
   const std::string version = "lockstep " LOCKSTEP_VERSION " (" +
                               (commit.empty() ? commit : "commit " + commit + ", ") +
                               "LibTorch " TORCH_VERSION ")";
-  return lockstep::run_program(argc, argv, version, lockstep::all_commands(), std::cout, std::cerr);
+  return lockstep::cli::run_program(argc, argv, version, lockstep::cli::all_commands(), std::cout,
+                                    std::cerr);
 }

@@ -8,7 +8,7 @@
 #include <lockstep/cli/named_choices.h>
 #include <lockstep/data/augment/mix_choice.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline const NamedChoices<BatchMix>& mix_choices() {
   static const NamedChoices<BatchMix> choices = {
@@ -29,4 +29,4 @@ inline BatchMix parse_mix_option(const std::string& command, const std::string& 
   return chosen_value(command, "--mix", mix_choices(), word);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

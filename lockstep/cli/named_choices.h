@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 template <class Value>
 struct NamedChoice {
@@ -50,4 +50,4 @@ Value chosen_value(const std::string& command, const std::string& option,
   throw InternalError(str(command, ": ", option, " lacks a value for '", word, "'"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include <lockstep/cli/named_choices.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 enum class OperatorList { kRecipe, kNormalize, kCropFlip, kCropFlipCutout, kRandomResizedCrop };
 
@@ -29,4 +29,4 @@ inline void add_operators_option(CLI::App& command, std::optional<std::string>& 
                          "set and random-resized-crop for other data");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Requires a decimal number that fits into Integer. CLI11 alone reads 010 as eight and
 /// 99999999999999999999 as the largest number there is.
@@ -37,4 +37,4 @@ inline CLI::Validator not_empty() {
       [](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

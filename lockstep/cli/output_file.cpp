@@ -3,7 +3,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/report/json_report.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 namespace fs = std::filesystem;
 }  // namespace
@@ -21,7 +21,7 @@ void check_output_file(const std::string& command, const std::string& option,
     throw ConfigError(
         str(command, ": ", option, " must be a file, got ", file.string(), ": it is a folder"));
   }
-  JsonReport(file).on_run_begin({});
+  report::JsonReport(file).on_run_begin({});
 }
 
 bool is_same_file(const fs::path& a, const fs::path& b) {
@@ -48,7 +48,7 @@ fs::path check_output_files(const std::string& command, const std::string& optio
                             const fs::path& out, const fs::path& json) {
   check_output_file(command, option, out);
   check_output_file(command, "--json", json);
-  const fs::path file = behind_links(out);
+  const fs::path file = report::behind_links(out);
   std::error_code ignored;
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) {
     throw ConfigError(str(command, ": ", option, " must be a file, got ", out.string(),
@@ -61,4 +61,4 @@ fs::path check_output_files(const std::string& command, const std::string& optio
   return file;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

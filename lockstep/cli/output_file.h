@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Throws ConfigError if `file`, the value of `option` of `command`, cannot be written. Call it
 /// before the measurement. An empty `file` means no output and is accepted.
@@ -31,4 +31,4 @@ void require_no_input(const std::string& command, const std::string& option,
 /// Whether both paths lead to one file, by links or textually. Files need not exist.
 bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

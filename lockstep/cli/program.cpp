@@ -12,7 +12,7 @@
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/report/output.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // The innermost subcommand named by the arguments.
@@ -92,7 +92,8 @@ Failure describe(const std::exception& error) {
     return {failure->exit_code(), failure->what(),
             failure->details().empty() ? failure->what() : failure->details()};
   }
-  return {exit_code(error), first_line(error), describe_failure(std::current_exception()).text};
+  return {exit_code(error), first_line(error),
+          launch::describe_failure(std::current_exception()).text};
 }
 
 bool takes_value(const CLI::App& command, const std::string& word) {
@@ -140,7 +141,7 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostrea
     if (error.get_exit_code() != 0) throw;
     app.exit(error, out, err);
   }
-  flush_output(out);
+  report::flush_output(out);
 }
 
 }  // namespace
@@ -171,4 +172,4 @@ int run_program(int argc, const char* const* argv, const std::string& version,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Adds one subcommand, whose callback does the work and may throw.
 using AddCommand = void (*)(CLI::App&);
@@ -22,4 +22,4 @@ using AddCommand = void (*)(CLI::App&);
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -20,7 +20,7 @@
 #include <lockstep/report/run_record.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kReportCommand = "report";
@@ -40,7 +40,7 @@ std::filesystem::path default_page(const std::vector<std::filesystem::path>& inp
   if (folder != inputs.end()) return *folder / "report.html";
   const auto record = std::ranges::find_if(inputs, html::holds_run_record);
   if (record == inputs.end()) return inputs.front() / "report.html";
-  const RunPlace place = place_of_run(*record);
+  const report::RunPlace place = report::place_of_run(*record);
   if (!place.folder.empty()) return place.folder / "report.html";
   return std::filesystem::path(place.record).replace_extension(".html");
 }
@@ -54,9 +54,9 @@ void write_report(const ReportArguments& arguments) {
   // before the output.
   const std::string page = html::report_page(inputs, command_line());
   write_file_atomically(check_output_files(kReportCommand, "--out", out, ""), page);
-  std::cout << out.string() << ": " << bytes_text(static_cast<double>(page.size()))
+  std::cout << out.string() << ": " << report::bytes_text(static_cast<double>(page.size()))
             << ", to be opened in a browser\n";
-  flush_output(std::cout);
+  report::flush_output(std::cout);
 }
 
 }  // namespace
@@ -83,4 +83,4 @@ void add_report_command(CLI::App& app) {
   command->callback([arguments] { write_report(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 bool is_file(const std::string& path) {
@@ -74,4 +74,4 @@ void execute(const std::string& executable, const std::vector<std::string>& comm
   throw ConfigError(str("cannot execute ", executable, ": ", errno_text(error), hint));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The file that `program` refers to: itself if it contains a slash, otherwise the first of that
 /// name in PATH, as in a shell. ConfigError, beginning with `owner`, says what is wrong and what to
@@ -16,4 +16,4 @@ std::string find_executable(const std::string& program, const std::string& owner
 /// throwing ConfigError.
 [[noreturn]] void execute(const std::string& executable, const std::vector<std::string>& command);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

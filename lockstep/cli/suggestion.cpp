@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string_view without_dashes(std::string_view word) {
@@ -59,4 +59,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The candidate closest to `word`: within two typing errors (for short words one per three
 /// letters), or containing it or contained in it. Empty if none is close. Leading dashes are
@@ -15,4 +15,4 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 /// "; did you mean 'train'?", or "" if no candidate is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

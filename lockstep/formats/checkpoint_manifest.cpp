@@ -11,7 +11,7 @@
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/printable.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 // Keeps the order of the entries, as in the header's example.
@@ -157,4 +157,4 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& name
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -23,7 +23,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// A checksum as 16 hexadecimal digits, the form in files and messages.
 std::string checksum_digits(std::uint64_t checksum);
@@ -62,4 +62,4 @@ class UnknownManifestError : public CheckpointError {
 /// UnknownManifestError if another version wrote the text. Names of files contain no folder.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -4,7 +4,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 struct Checksum::State {
   XXH3_state_t xxh;
@@ -25,4 +25,4 @@ void Checksum::add(std::span<const std::byte> bytes) {
 
 std::uint64_t Checksum::value() const { return XXH3_64bits_digest(&state_->xxh); }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

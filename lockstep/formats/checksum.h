@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// XXH3_64bits of `bytes`; for an empty span it is not 0.
 std::uint64_t checksum(std::span<const std::byte> bytes);
@@ -27,4 +27,4 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

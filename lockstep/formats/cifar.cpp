@@ -2,7 +2,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 struct LabelByte {
@@ -49,4 +49,4 @@ CifarRecords parse_cifar100(std::span<const std::byte> bytes, std::int64_t expec
   return parse(bytes, expected_count, kLabels, "CIFAR-100", name);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

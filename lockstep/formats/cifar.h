@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 inline constexpr std::int64_t kCifarSide = 32;
 inline constexpr std::int64_t kCifarPixelBytes = 3 * kCifarSide * kCifarSide;
@@ -36,4 +36,4 @@ CifarRecords parse_cifar10(std::span<const std::byte> bytes, std::int64_t expect
 CifarRecords parse_cifar100(std::span<const std::byte> bytes, std::int64_t expected_count,
                             std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

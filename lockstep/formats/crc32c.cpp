@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 std::uint32_t crc32c(std::string_view bytes) {
   // ISA-L takes the length as an int, and older versions take a non-const pointer.
@@ -25,4 +25,4 @@ std::uint32_t masked_crc32c(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// The CRC of `bytes` by Castagnoli's polynomial (RFC 3720); for "123456789" it is 0xE3069283.
 std::uint32_t crc32c(std::string_view bytes);
@@ -14,4 +14,4 @@ std::uint32_t crc32c(std::string_view bytes);
 /// plain CRC of bytes that contain their own CRC is not meaningful.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

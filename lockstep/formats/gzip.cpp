@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 10;
@@ -85,4 +85,4 @@ ByteBuffer gunzip(std::span<const std::byte> compressed, std::size_t maximum_byt
   return content;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// Uninitialized bytes on the heap. Zeroing them first would cost as much time as reading a data
 /// set. Move-only; the bytes live as long as the object.
@@ -45,4 +45,4 @@ std::uint32_t gzip_stated_bytes(std::span<const std::byte> compressed, std::stri
 ByteBuffer gunzip(std::span<const std::byte> compressed, std::size_t maximum_bytes,
                   std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

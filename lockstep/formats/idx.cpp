@@ -5,7 +5,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 constexpr std::uint32_t kLabelsMagic = 0x00000801;
@@ -80,4 +80,4 @@ IdxLabels parse_idx_labels(std::span<const std::byte> bytes, std::string_view na
           reinterpret_cast<const std::uint8_t*>(bytes.data() + kIdxLabelsHeaderBytes)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

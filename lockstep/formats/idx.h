@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 inline constexpr std::size_t kIdxImagesHeaderBytes = 16;
 inline constexpr std::size_t kIdxLabelsHeaderBytes = 8;
@@ -34,4 +34,4 @@ struct IdxLabels {
 IdxImages parse_idx_images(std::span<const std::byte> bytes, std::string_view name);
 IdxLabels parse_idx_labels(std::span<const std::byte> bytes, std::string_view name);
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

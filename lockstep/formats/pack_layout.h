@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 static_assert(std::endian::native == std::endian::little, "a pack is read where it lies");
 
@@ -57,4 +57,4 @@ constexpr std::uint64_t pack_data_offset(std::uint64_t names_bytes, std::uint64_
                       kPackDataAlignment);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

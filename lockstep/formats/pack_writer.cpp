@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
@@ -128,4 +128,4 @@ void PackWriter::append_to_table(std::string_view piece) {
   append(table_, piece);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

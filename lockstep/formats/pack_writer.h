@@ -13,7 +13,7 @@
 #include <lockstep/formats/pack.h>
 #include <lockstep/formats/pack_layout.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// The file appears at its path in finish(); if finish() is not reached, no file is left. Takes
 /// some megabytes of memory, for any number of records. Not thread-safe.
@@ -60,4 +60,4 @@ class PackWriter {
   std::uint64_t written_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

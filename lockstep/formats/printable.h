@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// Shortens and cleans `text`, which may come from a damaged file, so that a message stays one
 /// line.
@@ -16,4 +16,4 @@ inline std::string printable(std::string_view text) {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

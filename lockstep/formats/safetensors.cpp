@@ -64,7 +64,7 @@ bool is_checksum(std::string_view key) {
 
 std::string checksum_text(std::span<const std::byte> bytes) {
   char text[17];
-  std::snprintf(text, sizeof(text), "%016" PRIx64, checksum(bytes));
+  std::snprintf(text, sizeof(text), "%016" PRIx64, formats::checksum(bytes));
   return text;
 }
 
@@ -132,15 +132,16 @@ class Parser {
       if (event == Json::parse_event_t::object_end) keys.pop_back();
       if (event == Json::parse_event_t::key &&
           !keys.back().insert(value.get_ref<const std::string&>()).second) {
-        fail("the safetensors header repeats '", printable(value.get_ref<const std::string&>()),
-             "'");
+        fail("the safetensors header repeats '",
+             formats::printable(value.get_ref<const std::string&>()), "'");
       }
       return true;
     };
     try {
       return Json::parse(text, watch);
     } catch (const Json::exception& error) {
-      fail("the safetensors header is not valid JSON (", printable(json_problem(error)), ")");
+      fail("the safetensors header is not valid JSON (", formats::printable(json_problem(error)),
+           ")");
     }
   }
 
@@ -148,7 +149,7 @@ class Parser {
     if (!entry.is_object()) fail("__metadata__ is not an object");
     SafetensorsMetadata metadata;
     for (const auto& [key, value] : entry.items()) {
-      if (!value.is_string()) fail("__metadata__ '", printable(key), "' is not a string");
+      if (!value.is_string()) fail("__metadata__ '", formats::printable(key), "' is not a string");
       metadata.emplace(key, value.get<std::string>());
     }
     return metadata;
@@ -171,18 +172,18 @@ class Parser {
     }
     if (expected->second == got) return;
     fail("the ", what, " is damaged: its checksum is ", got, ", expected ",
-         printable(expected->second));
+         formats::printable(expected->second));
   }
 
   void check_tensors(const SafetensorsMetadata& checksums, const TensorViews& tensors) const {
     for (const auto& [name, view] : tensors) {
-      check(checksums, kTensorChecksum + name, str("tensor '", printable(name), "'"),
+      check(checksums, kTensorChecksum + name, str("tensor '", formats::printable(name), "'"),
             checksum_text(view.bytes));
     }
   }
 
   TensorView read_tensor(const std::string& key, const Json& entry) {
-    const std::string tensor = str("tensor '", printable(key), "'");
+    const std::string tensor = str("tensor '", formats::printable(key), "'");
     if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") ||
         !entry.contains("shape") || !entry.contains("data_offsets") ||
         !entry["dtype"].is_string()) {
@@ -191,7 +192,8 @@ class Parser {
     TensorView view;
     view.dtype = entry["dtype"].get<std::string>();
     const std::size_t element_bytes = safetensors_element_bytes(view.dtype);
-    if (element_bytes == 0) fail(tensor, " has the unknown dtype '", printable(view.dtype), "'");
+    if (element_bytes == 0)
+      fail(tensor, " has the unknown dtype '", formats::printable(view.dtype), "'");
     for (std::uint64_t side : read_numbers(entry["shape"], tensor, "shape")) {
       view.shape.push_back(static_cast<std::int64_t>(side));
     }
@@ -269,9 +271,9 @@ TensorOrder order_in_file(const TensorViews& tensors) {
     const std::size_t element_bytes = safetensors_element_bytes(view.dtype);
     const auto expected = bytes_of(element_bytes, view.shape);
     if (key == kMetadataKey || element_bytes == 0 || expected != view.bytes.size()) {
-      throw CheckpointError(str("cannot write tensor '", printable(key), "': ", view.bytes.size(),
-                                " bytes of dtype '", view.dtype, "', expected ",
-                                expected.value_or(0)));
+      throw CheckpointError(str("cannot write tensor '", formats::printable(key),
+                                "': ", view.bytes.size(), " bytes of dtype '", view.dtype,
+                                "', expected ", expected.value_or(0)));
     }
     order.push_back(&item);
   }
@@ -299,7 +301,7 @@ Json header_of(const TensorOrder& order, const SafetensorsMetadata& metadata) {
 std::string header_text(const TensorOrder& order, const SafetensorsMetadata& metadata) {
   for (const auto& [key, value] : metadata) {
     if (!is_checksum(key)) continue;
-    throw CheckpointError(str("cannot write safetensors: the metadata '", printable(key),
+    throw CheckpointError(str("cannot write safetensors: the metadata '", formats::printable(key),
                               "' has the name of a checksum; give it another"));
   }
   std::string text;
@@ -307,7 +309,7 @@ std::string header_text(const TensorOrder& order, const SafetensorsMetadata& met
     text = header_of(order, metadata).dump();
   } catch (const Json::exception& error) {
     throw CheckpointError(str("cannot write safetensors: a name or metadata is not UTF-8 (",
-                              printable(json_problem(error)), ")"));
+                              formats::printable(json_problem(error)), ")"));
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
   if (text.size() > kMaximumHeaderBytes) {

@@ -15,7 +15,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/crc32c.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 using Message = protozero::pbf_writer;
@@ -279,4 +279,4 @@ void TensorBoardFile::write_event() {
   file_.append(record_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -14,7 +14,7 @@
 #include <lockstep/core/append_file.h>
 #include <lockstep/formats/logged_values.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// `event` framed as a record of the file.
 std::string tensorboard_record(std::string_view event);
@@ -54,4 +54,4 @@ class TensorBoardFile {
   std::string record_;  // the framed event
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

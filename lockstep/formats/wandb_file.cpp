@@ -10,7 +10,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 using WandbMessage = protozero::pbf_writer;
@@ -220,4 +220,4 @@ void WandbFile::write_record(std::string_view payload) {
   file_.append(frame);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

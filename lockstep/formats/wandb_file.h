@@ -17,7 +17,7 @@
 #include <lockstep/core/append_file.h>
 #include <lockstep/formats/logged_values.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 
 /// `record` framed for a file that has `offset` bytes before it.
 std::string wandb_frame(std::string_view record, std::uint64_t offset);
@@ -66,4 +66,4 @@ class WandbFile {
   std::int64_t records_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -28,14 +28,14 @@ std::atomic<bool>* map_shared(std::size_t count) {
 
 }  // namespace
 
-Arrivals::Arrivals(int nproc_per_node)
+launch::Arrivals::Arrivals(int nproc_per_node)
     : ranks_(nproc_per_node), came_(map_shared(static_cast<std::size_t>(nproc_per_node))) {}
 
-Arrivals::~Arrivals() { munmap(came_, static_cast<std::size_t>(ranks_)); }
+launch::Arrivals::~Arrivals() { munmap(came_, static_cast<std::size_t>(ranks_)); }
 
-void Arrivals::become(int local_rank) { own_arrival = came_ + local_rank; }
+void launch::Arrivals::become(int local_rank) { own_arrival = came_ + local_rank; }
 
-bool Arrivals::has_come(int local_rank) const { return came_[local_rank]; }
+bool launch::Arrivals::has_come(int local_rank) const { return came_[local_rank]; }
 
 void joined_group() {
   if (own_arrival != nullptr) *own_arrival = true;

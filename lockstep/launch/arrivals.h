@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// Written by the ranks, which inherit it by fork, and read by their launcher.
 class Arrivals {
@@ -23,4 +23,4 @@ class Arrivals {
   std::atomic<bool>* const came_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

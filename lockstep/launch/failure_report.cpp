@@ -11,7 +11,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // Header and text together stay below 64 KiB, the usual capacity of a pipe.
@@ -86,4 +86,4 @@ std::optional<FailureReport> receive_report(int fd) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

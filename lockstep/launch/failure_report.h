@@ -7,7 +7,7 @@
 
 #include <lockstep/core/clock.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct FailureReport {
   Clock::time_point when;  ///< All processes of a host share the steady clock.
@@ -26,4 +26,4 @@ void send_report(int fd, const FailureReport& report);
 /// Reads a report without blocking. Nothing if the rank sent none or died while sending.
 std::optional<FailureReport> receive_report(int fd);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

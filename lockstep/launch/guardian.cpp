@@ -17,7 +17,7 @@
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/launch/process_tree.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // Another thread of the program may take SIGCHLD; then the next poll detects the end.
@@ -161,4 +161,4 @@ LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
   return describe_lost_guardian(status);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -10,7 +10,7 @@
 #include <lockstep/launch/output_relay.h>
 #include <lockstep/launch/signal_inbox.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// Runs `supervise` in a child of the calling process, the guardian, and returns its result.
 /// `supervise` gets the launcher's pid, forks the ranks and supervises them.
@@ -26,4 +26,4 @@ namespace lockstep {
 LaunchResult run_guarded(SignalInbox& inbox, OutputRelay& relay,
                          const std::function<LaunchResult(pid_t launcher)>& supervise);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -58,8 +58,8 @@ Pipe open_pipe() {
   try {
     rank_main();
   } catch (...) {
-    const FailureReport report = describe_failure(std::current_exception());
-    send_report(report_fd, report);
+    const launch::FailureReport report = launch::describe_failure(std::current_exception());
+    launch::send_report(report_fd, report);
     code = report.exit_code;
   }
   flush_standard_streams();
@@ -70,17 +70,17 @@ Pipe open_pipe() {
 class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
-      : job_{options, getpid(), secret_of_job(options)},
+      : job_{options, getpid(), launch::secret_of_job(options)},
         meeting_point_(options),
         arrivals_(options.nproc_per_node) {}
   ~Ranks() {
-    for (const RankProcess& process : processes_) close(process.report_fd);
+    for (const launch::RankProcess& process : processes_) close(process.report_fd);
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void start(int local_rank, const std::function<void()>& rank_main, SignalInbox& inbox,
-             OutputRelay& relay) {
+  void start(int local_rank, const std::function<void()>& rank_main, launch::SignalInbox& inbox,
+             launch::OutputRelay& relay) {
     const Pipe pipe = open_pipe();
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -98,30 +98,30 @@ class Ranks {
       setpgid(0, process_group_);  // the terminal's group, which a guardian has left
       relay.connect(local_rank);
       close(pipe.read_end);
-      for (const RankProcess& other : processes_) close(other.report_fd);
-      write_rank_environment(job_, local_rank, meeting_point_);
+      for (const launch::RankProcess& other : processes_) close(other.report_fd);
+      launch::write_rank_environment(job_, local_rank, meeting_point_);
       inbox.restore_in_child();
       arrivals_.become(local_rank);
       run_rank(rank_main, pipe.write_end);
     }
     close(pipe.write_end);
     if (local_rank == 0) meeting_point_.close_listener();
-    RankProcess process;
+    launch::RankProcess process;
     process.rank = job_.rank_of(local_rank);
     process.pid = pid;
     process.report_fd = pipe.read_end;
     processes_.push_back(process);
   }
 
-  std::vector<RankProcess>& processes() { return processes_; }
-  const Arrivals& arrivals() const { return arrivals_; }
+  std::vector<launch::RankProcess>& processes() { return processes_; }
+  const launch::Arrivals& arrivals() const { return arrivals_; }
 
  private:
-  const JobEnvironment job_;
+  const launch::JobEnvironment job_;
   const pid_t process_group_ = getpgrp();
-  MeetingPoint meeting_point_;
-  Arrivals arrivals_;
-  std::vector<RankProcess> processes_;
+  launch::MeetingPoint meeting_point_;
+  launch::Arrivals arrivals_;
+  std::vector<launch::RankProcess> processes_;
 };
 
 void warn_of_threads() {
@@ -156,16 +156,16 @@ LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()
   check_options(given);
   LaunchOptions options = given;
   if (options.nnodes == 1 && options.master_addr == "127.0.0.1")
-    options.master_addr = own_loopback();
-  seconds_since_command_start();  // the ranks inherit the launcher's start
+    options.master_addr = comm::own_loopback();
+  launch::seconds_since_command_start();  // the ranks inherit the launcher's start
   warn_of_threads();
   flush_standard_streams();  // otherwise every rank would write the buffered text again
   Ranks ranks(options);
-  SignalInbox inbox;
-  OutputRelay relay(options);
+  launch::SignalInbox inbox;
+  launch::OutputRelay relay(options);
   const auto supervise = [&](pid_t launcher) {
-    const OrphanKeeper orphans(options.ranks_exec);
-    Supervisor supervisor(ranks.processes(), ranks.arrivals(), inbox, options, launcher);
+    const launch::OrphanKeeper orphans(options.ranks_exec);
+    launch::Supervisor supervisor(ranks.processes(), ranks.arrivals(), inbox, options, launcher);
     try {
       for (int rank = 0; rank < options.nproc_per_node; ++rank) {
         ranks.start(rank, rank_main, inbox, relay);
@@ -179,7 +179,7 @@ LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()
   };
   try {
     const LaunchResult result =
-        options.ranks_exec ? run_guarded(inbox, relay, supervise) : supervise(0);
+        options.ranks_exec ? launch::run_guarded(inbox, relay, supervise) : supervise(0);
     relay.drain(result.ok() ? kPatience : kHaste);
     return result;
   } catch (...) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 constexpr const char* kLineEnds = "\r\n";
@@ -61,4 +61,4 @@ std::string LineMerger::take(std::size_t writer, std::size_t count) {
   return taken;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// Buffers a writer's text until its line is complete. A line ends with a newline, or with the
 /// carriage return of a progress bar. The bytes of each writer keep their order and are not
@@ -35,4 +35,4 @@ class LineMerger {
       within_line_of_;  ///< The rank whose unfinished line was passed on last.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

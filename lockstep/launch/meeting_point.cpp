@@ -10,7 +10,7 @@
 #include <lockstep/comm/store/network.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 int bind_socket(int family, const sockaddr* address, socklen_t length) {
@@ -51,7 +51,7 @@ const char* remedy(int error) {
 }
 
 int reserve_port(const std::string& host, std::uint16_t port) {
-  const int fd = bind_to(resolve_address(host), port);
+  const int fd = bind_to(comm::resolve_address(host), port);
   if (fd >= 0) return fd;
   const int error = errno;
   throw ConfigError(
@@ -64,9 +64,9 @@ MeetingPoint::MeetingPoint(const LaunchOptions& options)
     : port_(options.master_port), listens_(options.nnodes == 1 && !options.ranks_exec) {
   if (options.nnodes > 1) return;
   try {
-    fd_ =
-        listens_ ? listen_on(options.master_addr, port_) : reserve_port(options.master_addr, port_);
-    port_ = bound_port(fd_);
+    fd_ = listens_ ? comm::listen_on(options.master_addr, port_)
+                   : reserve_port(options.master_addr, port_);
+    port_ = comm::bound_port(fd_);
   } catch (const CommError& error) {
     throw ConfigError(error.what());  // no other rank is involved yet: the given address is wrong
   }
@@ -82,4 +82,4 @@ void MeetingPoint::close_listener() {
   fd_ = -1;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -5,7 +5,7 @@
 
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// Reserves the port of the meeting point before the ranks exist, so that no other program takes
 /// it. Ranks that stay this program inherit the listening socket. Another program must listen
@@ -34,4 +34,4 @@ class MeetingPoint {
   int fd_ = -1;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

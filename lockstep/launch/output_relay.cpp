@@ -21,7 +21,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/launch/line_merger.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t kChunkSize = 64 * 1024;
@@ -271,4 +271,4 @@ void OutputRelay::drain(Milliseconds timeout) {
   waitpid(process_, nullptr, has_ended ? 0 : WNOHANG);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// A process that reads the ranks' standard output and standard error through pipes and writes them
 /// to the caller's, according to RankOutput. If nothing has to be merged there is no such process,
@@ -52,4 +52,4 @@ class OutputRelay {
   pid_t process_ = -1;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // Seconds since boot, suspended time included: the base of the start time in /proc.
@@ -41,4 +41,4 @@ double seconds_since_command_start() {
   return seconds_since_boot() - start;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

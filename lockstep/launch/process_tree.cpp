@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 struct Process {
@@ -69,4 +69,4 @@ OrphanKeeper::~OrphanKeeper() {
   if (changed_) prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// All running descendants of this process (zombies do not count). Empty if there is no /proc.
 std::vector<pid_t> running_descendants();
@@ -27,4 +27,4 @@ class OrphanKeeper {
   bool changed_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 std::string random_secret() {
   std::array<unsigned char, 32> bytes{};
@@ -22,4 +22,4 @@ std::string random_secret() {
   return hex_text(bytes);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// 64 hexadecimal digits from the kernel's random numbers. Throws an Error if it provides none.
 std::string random_secret();
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

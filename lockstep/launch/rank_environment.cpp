@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/launch/random_secret.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
@@ -24,7 +24,7 @@ std::string run_id(const JobEnvironment& job) {
 std::optional<std::string> secret_of_job(const LaunchOptions& options) {
   auto secret = environment_string("LOCKSTEP_SECRET");
   if (options.nnodes == 1) return secret ? secret : random_secret();
-  if (!secret && is_reached_from_outside(options.master_addr, true)) {
+  if (!secret && comm::is_reached_from_outside(options.master_addr, true)) {
     throw ConfigError(
         str("whoever reaches the meeting point ", options.master_addr, ":", options.master_port,
             " could join this job; start it on all hosts with the same "
@@ -60,4 +60,4 @@ void write_rank_environment(const JobEnvironment& job, int local_rank,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -9,7 +9,7 @@
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/meeting_point.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// The settings that all ranks of one launcher share.
 struct JobEnvironment {
@@ -34,4 +34,4 @@ std::optional<std::string> secret_of_job(const LaunchOptions& options);
 void write_rank_environment(const JobEnvironment& job, int local_rank,
                             const MeetingPoint& meeting_point);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

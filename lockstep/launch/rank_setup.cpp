@@ -12,7 +12,7 @@
 #include <lockstep/core/gpu_usage.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // A training step allocates and frees the same activations repeatedly. By default glibc returns
@@ -99,4 +99,4 @@ int prepare_rank(int local_rank, int local_world_size, int threads) {
   return prepare_rank(worker, threads);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// Prepares this process to be `worker`: pins it to its share of the processors, prefixes its log
 /// lines with its rank, and keeps glibc's malloc from returning memory to the kernel after every
@@ -28,4 +28,4 @@ int prepare_rank(int local_rank, int local_world_size, int threads = 0);
 /// prepare_rank(), which restricts this process to its own share.
 int processors_of_host(const WorkerEnvironment& worker);
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // Marks a signal forwarded by another inbox; the lowest bit says whether a terminal sent it.
@@ -83,4 +83,4 @@ std::optional<ReceivedSignal> SignalInbox::next(Milliseconds timeout) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

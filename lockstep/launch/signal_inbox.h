@@ -9,7 +9,7 @@
 
 #include <lockstep/core/clock.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 struct ReceivedSignal {
   int number = 0;
@@ -43,4 +43,4 @@ class SignalInbox {
   struct sigaction former_child_action_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

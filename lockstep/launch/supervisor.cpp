@@ -13,7 +13,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/launch/process_tree.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // How long to wait for the cause of a failure that looks like a consequence of another. A failing
@@ -253,4 +253,4 @@ LaunchResult Supervisor::result() const {
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -14,7 +14,7 @@
 #include <lockstep/launch/launcher.h>
 #include <lockstep/launch/signal_inbox.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 
 /// The launcher's view of a rank.
 struct RankProcess {
@@ -95,4 +95,4 @@ class Supervisor {
   int first_late_ = -1;    ///< The first of them; -1: none.
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::launch

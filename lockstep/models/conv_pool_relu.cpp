@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/models/kernels/conv_pool_relu_kernel.h>
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 using kernels::BackwardInput;
@@ -150,4 +150,4 @@ at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight,
   return at::relu(at::max_pool2d(at::conv2d(input, weight, bias), 2));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace lockstep {
+namespace lockstep::models {
 
 /// `input` [N, C, H, W], `weight` [O, C, K, K], `bias` [O]; stride 1, no padding. Returns [N, O,
 /// (H-K+1)/2, (W-K+1)/2]. Differentiable once in all three. As in ATen, the first of equal maxima
@@ -25,4 +25,4 @@ at::Tensor conv_pool_relu(const at::Tensor& input, const at::Tensor& weight,
 bool conv_pool_relu_is_fused(const at::Tensor& input, const at::Tensor& weight,
                              const at::Tensor& bias);
 
-}  // namespace lockstep
+}  // namespace lockstep::models

@@ -17,7 +17,7 @@ void MnistNetImpl::reset() {
 }
 
 torch::Tensor MnistNetImpl::first_convolution(const torch::Tensor& images) {
-  if (options_.fused_kernels) return conv_pool_relu(images, conv1_->weight, conv1_->bias);
+  if (options_.fused_kernels) return models::conv_pool_relu(images, conv1_->weight, conv1_->bias);
   return at::relu(at::max_pool2d(conv1_->forward(images), 2));
 }
 
@@ -26,7 +26,7 @@ torch::Tensor MnistNetImpl::second_convolution(const torch::Tensor& x, bool drop
     // Scaling a whole channel by 0 or 2 commutes with max-pool and ReLU. The dropout that precedes
     // them in the example is therefore applied after them, on a quarter of the values, with the
     // same random numbers.
-    const auto y = conv_pool_relu(x, conv2_->weight, conv2_->bias);
+    const auto y = models::conv_pool_relu(x, conv2_->weight, conv2_->bias);
     return dropout ? conv2_drop_->forward(y) : y;
   }
   auto y = conv2_->forward(x);

@@ -8,7 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/optim/rules.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 // Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2),
@@ -100,4 +100,4 @@ std::unique_ptr<UpdateRule> make_adamw_rule(const AdamWOptions& options) {
   return std::make_unique<AdamRule<AdamWOptions>>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -16,7 +16,7 @@ constexpr double kEpsilon = 1e-6;
 // All gradients; sparse ones are coalesced first.
 Tensors coalesced_gradients(const Tensors& parameters) {
   Tensors gradients;
-  for (const auto& parameter : distinct(parameters)) {
+  for (const auto& parameter : optim::distinct(parameters)) {
     torch::Tensor& gradient = const_cast<torch::Tensor&>(parameter).mutable_grad();
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) gradient = gradient.coalesce();
@@ -28,7 +28,7 @@ Tensors coalesced_gradients(const Tensors& parameters) {
 // Each of `tensors` once. For a sparse tensor its values, coalesced or as they are: in either case
 // all uses of a row are scaled equally.
 Tensors distinct_values(const Tensors& tensors, bool coalesced) {
-  Tensors values = distinct(tensors);
+  Tensors values = optim::distinct(tensors);
   for (torch::Tensor& tensor : values) {
     if (tensor.is_sparse()) tensor = (coalesced ? tensor.coalesce() : tensor)._values();
   }
@@ -90,7 +90,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double
 void clip_grads_by_value_(const Tensors& given, double clip_value) {
   OptionCheck("clip_grad_value_").positive("clip_value", clip_value);
   const torch::NoGradGuard no_grad;
-  const Tensors gradients = distinct(given);
+  const Tensors gradients = optim::distinct(given);
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.is_sparse()) continue;
     throw ConfigError(

@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 const torch::Tensor& tensor_of(const torch::Tensor& tensor) { return tensor; }
@@ -24,4 +24,4 @@ List each_once(const List& list) {
 Tensors distinct(const Tensors& tensors) { return each_once(tensors); }
 NamedTensors distinct(const NamedTensors& tensors) { return each_once(tensors); }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

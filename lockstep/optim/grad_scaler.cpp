@@ -33,7 +33,7 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
   }
   // By device and type, because the kernel takes tensors of a single device and type.
   std::map<std::pair<std::string, torch::ScalarType>, Tensors> by_place;
-  for (const auto& gradient : distinct(gradients)) {
+  for (const auto& gradient : optim::distinct(gradients)) {
     if (gradient.scalar_type() == torch::kHalf) {
       throw ConfigError(
           "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "

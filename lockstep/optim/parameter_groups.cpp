@@ -11,7 +11,7 @@ NamedTensors trainable_parameters(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
     if (item.value().requires_grad()) parameters.emplace_back(item.key(), item.value());
   }
-  return distinct(parameters);
+  return optim::distinct(parameters);
 }
 
 std::vector<ParameterGroup> group_parameters(const torch::nn::Module& module,

@@ -7,7 +7,7 @@
 
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 
 std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options);
 std::unique_ptr<UpdateRule> make_adam_rule(const AdamOptions& options);
@@ -27,4 +27,4 @@ using KernelCall = std::function<void(const Tensors& parameters, const Tensors& 
 void call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
                         const std::vector<Tensors>& states, const KernelCall& kernel);
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -8,7 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/optim/rules.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 // v = momentum v + (g + weight_decay w), w = w - lr v (Nesterov: w - lr (g + momentum v)).
@@ -101,4 +101,4 @@ std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options) {
   return std::make_unique<SgdRule>(options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -37,7 +37,7 @@ std::size_t mebibytes(double value) { return static_cast<std::size_t>(value * (1
 std::vector<bool> sparse_ones(const torch::nn::Module& module,
                               const std::vector<NamedParameter>& parameters,
                               const std::vector<std::string>& named) {
-  std::vector<std::string> names = sparse_embeddings(module);
+  std::vector<std::string> names = parallel::sparse_embeddings(module);
   names.insert(names.end(), named.begin(), named.end());
   std::vector<bool> sparse(parameters.size(), false);
   for (const std::string& name : names) {
@@ -121,7 +121,7 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
   } catch (const ConfigError& error) {  // the other ranks must learn of it
     problem = error.what();
   }
-  verify_agreement(module, described(options, parameters, sparse), problem, group_);
+  parallel::verify_agreement(module, described(options, parameters, sparse), problem, group_);
   {
     const SecondsScope scope(synchronization_seconds_);
     broadcast_state(module, group_);
@@ -166,7 +166,7 @@ void DdpCore::before_forward() {
   require_all_wrapped();
   reducer_->expect_backward();
   if (reducer_->synchronizes() && !graph_may_need_buffers()) {
-    with_hint("before a forward(), when buffers are sent", [&] { broadcast_buffers(); });
+    parallel::with_hint("before a forward(), when buffers are sent", [&] { broadcast_buffers(); });
   }
   if (torch::GradMode::is_enabled()) arrivals_at_forward_ = reducer_->arrivals();
 }

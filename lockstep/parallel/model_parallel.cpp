@@ -24,7 +24,7 @@ ModelParallel::ModelParallel(std::vector<pipeline::StageModule> stages,
     register_module(lockstep::str("stage", s), stages_[s].module().shared_from_this());
   }
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    require_on_device(stages_[s].module(), s, devices_[s], "ModelParallel: ");
+    parallel::require_on_device(stages_[s].module(), s, devices_[s], "ModelParallel: ");
   }
 }
 

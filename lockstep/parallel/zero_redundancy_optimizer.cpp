@@ -102,9 +102,9 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
                                                  std::vector<ParameterGroup> groups)
     : group_(core.group()),
       buckets_(&flat_buckets(core)),
-      sharded_(
-          std::make_shared<ShardedStep>(with_all_parameters(std::move(groups), *buckets_, module),
-                                        group_, core.options().parameter_memory)) {
+      sharded_(std::make_shared<parallel::ShardedStep>(
+          with_all_parameters(std::move(groups), *buckets_, module), group_,
+          core.options().parameter_memory)) {
   // Buckets change for the last time at the end of the first backward that communicated.
   core.register_comm_hook(
       [sharded = sharded_, times = &core.reducer()->times()](GradBucket& bucket) {
@@ -133,15 +133,15 @@ Tensors ZeroRedundancyOptimizer::gradients_of(const Tensors& parameters) {
   for (const torch::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
   Tensors shares;
   for (const GradBucket& bucket : *buckets_) {
-    const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
+    const parallel::ElementRange slice = parallel::slice_of(bucket, group_.rank(), group_.size());
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       const torch::Tensor& parameter = bucket.parameters[i];
       const bool is_wanted = wanted.contains(parameter.unsafeGetTensorImpl());
       if (!is_wanted || !parameter.grad().defined()) continue;
-      const std::int64_t offset = offset_of(bucket, i);
-      const ElementRange share = {std::max(offset, slice.begin),
-                                  std::min(offset + parameter.numel(), slice.end)};
-      if (share.size() > 0) shares.push_back(narrowed(bucket.buffer, share));
+      const std::int64_t offset = parallel::offset_of(bucket, i);
+      const parallel::ElementRange share = {std::max(offset, slice.begin),
+                                            std::min(offset + parameter.numel(), slice.end)};
+      if (share.size() > 0) shares.push_back(parallel::narrowed(bucket.buffer, share));
     }
   }
   return shares;

@@ -32,9 +32,10 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 
-namespace lockstep {
-
+namespace lockstep::parallel {
 class ShardedStep;
+}  // namespace lockstep::parallel
+namespace lockstep {
 
 /// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
 /// grad() is not the mean: only this optimizer has the means, on each rank for its own share; clip
@@ -114,7 +115,7 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
  private:
   ProcessGroup group_;
   const std::vector<GradBucket>* buckets_;
-  std::shared_ptr<ShardedStep> sharded_;  // shared with the hook
+  std::shared_ptr<parallel::ShardedStep> sharded_;  // shared with the hook
 };
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <lockstep/recipes/folder_split.h>
 #include <lockstep/recipes/recipe.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 constexpr std::int64_t kDefaultSide = 160;
@@ -60,4 +60,4 @@ Recipe autoencoder_recipe(const RecipeChoices& choices) {
           .choices = {{kImageSizeChoice, std::to_string(side)}}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

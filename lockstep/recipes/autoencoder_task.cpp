@@ -6,10 +6,10 @@
 #include <lockstep/recipes/tensor_picture.h>
 #include <lockstep/report/canvas.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
-constexpr Color kWhite = {255, 255, 255};
+constexpr report::Color kWhite = {255, 255, 255};
 
 // Scales `images` down so that the longer side has at most `side` pixels; each pixel is a mean.
 torch::Tensor reduced_to(const torch::Tensor& images, std::int64_t side) {
@@ -50,16 +50,16 @@ std::optional<RunPicture> AutoencoderTask::picture(const Batch& samples) {
   const torch::Tensor outputs = reduced_to(forward(*net_, samples.images), kPictureSide);
   const std::int64_t height = images.size(2);
   const std::int64_t width = images.size(3);
-  Canvas canvas(2 * height + kPictureGap, samples.size * (width + kPictureGap) - kPictureGap,
-                kWhite);
+  report::Canvas canvas(2 * height + kPictureGap,
+                        samples.size * (width + kPictureGap) - kPictureGap, kWhite);
   for (std::int64_t i = 0; i < samples.size; ++i) {
     const std::int64_t left = i * (width + kPictureGap);
     canvas.draw({left, 0}, picture_of(images[i], normalize_));
     canvas.draw({left, height + kPictureGap}, picture_of(outputs[i], normalize_));
   }
-  const Picture& sheet = canvas.picture();
+  const report::Picture& sheet = canvas.picture();
   return RunPicture{
       .name = "reconstructions", .width = sheet.width, .height = sheet.height, .rgb = sheet.rgb};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -10,7 +10,7 @@
 #include <lockstep/train/task/standard_metrics.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 /// Trains with the mean squared error between images and output, in float32. Evaluations report it
 /// as the loss, and the peak signal-to-noise ratio as "psnr".
@@ -42,4 +42,4 @@ class AutoencoderTask final : public OutputTask {
   MetricPtr psnr_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

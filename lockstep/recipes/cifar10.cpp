@@ -5,7 +5,7 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 RecipeData load_photographs(const RecipeDataOptions& options) {
@@ -43,4 +43,4 @@ Recipe cifar10_recipe() {
           .make_task = make_photograph_task};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

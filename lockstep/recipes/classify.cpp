@@ -6,7 +6,7 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 constexpr const char* kClassifyOwner = "recipe classify";
@@ -83,4 +83,4 @@ Recipe classify_recipe(const RecipeChoices& choices) {
           .choices = {{kModelChoice, net.name}, {kImageSizeChoice, std::to_string(side)}}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

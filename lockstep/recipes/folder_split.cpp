@@ -22,7 +22,7 @@
 #include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,7 +100,7 @@ const char* validation_folder(const RecipeDataOptions& options, const fs::path& 
 }
 
 std::string image_count(std::int64_t images) {
-  return count_text(static_cast<double>(images)) + ' ' + noun_for(images, "image");
+  return report::count_text(static_cast<double>(images)) + ' ' + noun_for(images, "image");
 }
 
 FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& options,
@@ -119,7 +119,7 @@ FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& op
   std::vector<ImageDataset> parts =
       random_split(all, {all.size() - validated, validated}, options.seed);
   tell(options, lockstep::str("split by seed ", options.seed, ": ", image_count(parts[0].size()),
-                              " to train on, ", count_text(static_cast<double>(validated)),
+                              " to train on, ", report::count_text(static_cast<double>(validated)),
                               " to validate on"));
   return {std::move(parts[0]), std::move(parts[1])};
 }
@@ -133,7 +133,7 @@ ImageDataset range_of(const ImageDataset& dataset, std::int64_t first, std::int6
 
 void tell_of_cache(const RecipeDataOptions& options, const FolderSplitOptions& wanted,
                    std::int64_t images, std::int64_t max_bytes) {
-  const std::string limit = bytes_text(static_cast<double>(max_bytes));
+  const std::string limit = report::bytes_text(static_cast<double>(max_bytes));
   if (!wanted.cached_size) {
     return tell(options, "decoded images stay in memory, in up to " + limit);
   }
@@ -141,11 +141,12 @@ void tell_of_cache(const RecipeDataOptions& options, const FolderSplitOptions& w
   const std::int64_t each = cached_bytes(3, height, width);
   const std::int64_t kept = std::min(images, max_bytes / each);
   tell(options,
-       lockstep::str(kept == images ? "all" : count_text(static_cast<double>(kept)),
+       lockstep::str(kept == images ? "all" : report::count_text(static_cast<double>(kept)),
                      kept == images ? " " : " of ", image_count(images),
                      " stay in memory once they are decoded, ",
-                     bytes_text(static_cast<double>(kept * each)), " at ", width, "x", height,
-                     " pixels", kept == images ? "" : "; the others are decoded in every epoch"));
+                     report::bytes_text(static_cast<double>(kept * each)), " at ", width, "x",
+                     height, " pixels",
+                     kept == images ? "" : "; the others are decoded in every epoch"));
 }
 
 // The maximum size of the cache in bytes; 0: no cache.
@@ -169,15 +170,16 @@ void tell_of_memory(const RecipeDataOptions& options, const FolderSplitOptions& 
   }
   const std::int64_t processes = std::max(options.local_processes, 1);
   if (most <= memory.left() / processes) return;
-  tell(options, lockstep::str("the cache may grow to ", bytes_text(static_cast<double>(most)),
-                              processes > 1 ? " in each of the host's processes" : "",
-                              ", but the host has ", bytes_text(static_cast<double>(memory.left())),
-                              " of memory left; give a smaller --cache"));
+  tell(options,
+       lockstep::str("the cache may grow to ", report::bytes_text(static_cast<double>(most)),
+                     processes > 1 ? " in each of the host's processes" : "", ", but the host has ",
+                     report::bytes_text(static_cast<double>(memory.left())),
+                     " of memory left; give a smaller --cache"));
 }
 
 // Identifies the names of the images in `parts`, and `split`, which describes their split.
 std::string fingerprint_text(const std::vector<std::uint64_t>& parts, const std::string& split) {
-  Checksum sum;
+  formats::Checksum sum;
   sum.add(std::as_bytes(std::span(parts)));
   sum.add(std::as_bytes(std::span(split)));
   return lockstep::str(sum.value());
@@ -251,4 +253,4 @@ RecipeData load_train_and_val(const RecipeDataOptions& options, const std::strin
           .load_test = [validation = parts.validation] { return validation; }};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -8,7 +8,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/recipes/recipe.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 /// A recipe's requirements for the folder.
 struct FolderSplitOptions {
@@ -36,4 +36,4 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
 /// ConfigError, which begins with `recipe`, if there are no such folders.
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe);
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -8,7 +8,7 @@
 #include <lockstep/models/mnist_stages.h>
 #include <lockstep/recipes/recipe.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 constexpr ImageShape kShape = {1, 28, 28};
@@ -80,4 +80,4 @@ Recipe mnist_recipe() {
           .make_task = make_digits_task};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(), classify_recipe(),
@@ -68,4 +68,4 @@ void require_stages(const Recipe& recipe, int stages) {
       owner, ": the model cannot be cut into stages; recipes whose model can: ", join(others)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -21,7 +21,7 @@
 #include <lockstep/train/optimization/schedule.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 struct RecipeDefaults {
   std::int64_t global_batch = 128;  ///< images per step, over all ranks
@@ -134,4 +134,4 @@ Recipe resnet50_split_recipe();
 Recipe classify_recipe(const RecipeChoices& choices = {});
 Recipe autoencoder_recipe(const RecipeChoices& choices = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -5,7 +5,7 @@
 #include <lockstep/recipes/recipe.h>
 #include <lockstep/recipes/resnet_task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 constexpr int kSide = 128;
@@ -44,4 +44,4 @@ Recipe resnet50_split_recipe() {
           .make_task = make_split_task};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -2,7 +2,7 @@
 
 #include <lockstep/models/resnet_stages.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 std::unique_ptr<Task> make_resnet_task(const ResNet& net) {
   const auto cut = [net](int count) {
@@ -11,4 +11,4 @@ std::unique_ptr<Task> make_resnet_task(const ResNet& net) {
   return std::make_unique<ClassificationTask>(net, ClassificationLoss::kCrossEntropy, cut);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

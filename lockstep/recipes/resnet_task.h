@@ -6,9 +6,9 @@
 #include <lockstep/models/resnet.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 
 /// A task that trains `net` with cross-entropy. Its stages are cut as by resnet_cuts().
 std::unique_ptr<Task> make_resnet_task(const ResNet& net);
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

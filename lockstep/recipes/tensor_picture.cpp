@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 // Converts back to a byte; clamps values that an operator after Normalize moved out of range.
@@ -15,11 +15,11 @@ std::uint8_t byte_of(double value, double mean, double std) {
 
 }  // namespace
 
-Picture picture_of(const torch::Tensor& image, const Normalize& normalize) {
+report::Picture picture_of(const torch::Tensor& image, const Normalize& normalize) {
   const torch::Tensor on_cpu = image.detach().to(torch::kCPU, torch::kFloat32);
   const auto values = on_cpu.accessor<float, 3>();
   const std::int64_t last = values.size(0) - 1;
-  Picture picture(values.size(1), values.size(2));
+  report::Picture picture(values.size(1), values.size(2));
   for (std::int64_t y = 0; y < picture.height; ++y) {
     for (std::int64_t x = 0; x < picture.width; ++x) {
       for (std::int64_t i = 0; i < 3; ++i) {
@@ -33,4 +33,4 @@ Picture picture_of(const torch::Tensor& image, const Normalize& normalize) {
   return picture;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::recipes

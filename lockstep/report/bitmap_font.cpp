@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr int kGlyphs = 96;
@@ -162,4 +162,4 @@ std::vector<std::string> wrap_text(std::string_view text, std::size_t columns) {
   return lines;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

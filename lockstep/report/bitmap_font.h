@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::report {
 
 constexpr int kGlyphWidth = 5;    ///< pixels
 constexpr int kGlyphHeight = 8;   ///< pixels, the last one below the base line
@@ -29,4 +29,4 @@ std::string cut_text(std::string_view text, std::size_t columns);
 /// Lines of at most `columns` characters, broken at spaces; longer words are split.
 std::vector<std::string> wrap_text(std::string_view text, std::size_t columns);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

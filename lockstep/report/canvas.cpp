@@ -4,7 +4,7 @@
 #include <lockstep/formats/png.h>
 #include <lockstep/report/bitmap_font.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 Canvas::Canvas(std::int64_t height, std::int64_t width, Color background)
     : picture_(height, width) {
@@ -59,4 +59,4 @@ std::string Canvas::png() const {
                     static_cast<int>(picture_.height));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

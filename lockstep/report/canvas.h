@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct Color {
   std::uint8_t red = 0;
@@ -62,4 +62,4 @@ class Canvas {
   Picture picture_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

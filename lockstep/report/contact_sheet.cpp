@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/report/bitmap_font.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr Color kPaper = {250, 250, 250};
@@ -136,4 +136,4 @@ void ContactSheet::show(std::int64_t row, std::int64_t column, const Picture& pi
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -12,7 +12,7 @@
 
 #include <lockstep/report/canvas.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Maximum side of a sheet, in pixels, and maximum number of its pixels.
 constexpr std::int64_t kMaximumSheetSide = 32768;
@@ -60,4 +60,4 @@ class ContactSheet {
   Canvas canvas_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// A cell by RFC 4180: text with a comma, a quote or a line break is quoted.
 inline std::string csv_cell(std::string_view text) {
@@ -17,4 +17,4 @@ inline std::string csv_cell(std::string_view text) {
   return cell + '"';
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -4,7 +4,7 @@
 
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 DownloadBar::~DownloadBar() {
   if (line_open_) out_ << '\n' << std::flush;
@@ -36,4 +36,4 @@ void DownloadBar::draw(const std::string& file, std::uint64_t done, std::uint64_
   line_open_ = true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -9,7 +9,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// On a terminal, draws a line per file, at most ten times a second. Elsewhere it only writes
 /// "downloaded NAME (9.9 MB)" once a file is complete. The stream must outlive it; the destructor
@@ -39,4 +39,4 @@ class DownloadBar {
   Clock::time_point drawn_at_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

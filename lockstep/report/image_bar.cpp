@@ -3,7 +3,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 ImageBar::~ImageBar() {
   if (drawn_at_) out_ << kClearLine << std::flush;
@@ -19,4 +19,4 @@ void ImageBar::operator()(std::int64_t done) {
        << std::flush;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

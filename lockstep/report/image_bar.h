@@ -11,7 +11,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// On a terminal, one line, redrawn at most ten times a second and removed at the end:
 ///   checking ━━━━━━━━━━━──────────  1,200 of 2,527 images
@@ -41,4 +41,4 @@ class ImageBar {
   std::optional<Clock::time_point> drawn_at_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -144,4 +144,4 @@ void JsonReport::on_run_begin(const RunInfo&) {
 
 void JsonReport::on_run_end(const RunReport& report) { write_json_file(path_, to_json(report)); }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -6,7 +6,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// {"recipe", "strategy", "backend", "loader", "precision", "fused_kernels", "world_size",
 /// "threads_per_rank", "global_batch", "learning_rate", "setup_seconds" (of rank 0: "group",
@@ -48,4 +48,4 @@ class JsonReport final : public Listener {
   std::filesystem::path path_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -3,7 +3,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 void LineLog::on_run_begin(const RunInfo& info) {
   max_epochs_ = info.max_epochs;
@@ -21,4 +21,4 @@ void LineLog::on_epoch_end(const EpochReport& report) {
   flush_output(out_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -5,7 +5,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Writes run_heading() at the beginning, epoch_line() after each epoch, and evaluation_line() for
 /// an evaluation within an epoch. The stream must outlive it; DataError if the stream fails.
@@ -21,4 +21,4 @@ class LineLog final : public Listener {
   std::int64_t max_epochs_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

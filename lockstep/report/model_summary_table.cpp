@@ -8,7 +8,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using SummaryRow = std::array<std::string, 4>;
@@ -52,4 +52,4 @@ void ModelSummaryTable::on_model_summary(const ModelSummary& summary) {
   flush_output(out_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 #include <lockstep/train/task/listener.h>
 #include <lockstep/train/task/model_summary.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// A row for each module, with its class, its parameters and what it returned, "?" where that is
 /// not known; then the parameters and bytes of the whole model. Ends with a line feed.
@@ -29,4 +29,4 @@ class ModelSummaryTable final : public Listener {
   std::ostream& out_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 void flush_output(std::ostream& out) {
   errno = 0;
@@ -15,4 +15,4 @@ void flush_output(std::ostream& out) {
       str("cannot write to standard output", reason == 0 ? "" : ": " + errno_text(reason)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

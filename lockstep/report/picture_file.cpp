@@ -3,7 +3,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/png.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 void PictureFile::on_picture(const PictureReport& report) {
   const RunPicture& picture = report.picture;
@@ -12,4 +12,4 @@ void PictureFile::on_picture(const PictureReport& report) {
       encode_png(picture.rgb, static_cast<int>(picture.width), static_cast<int>(picture.height)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

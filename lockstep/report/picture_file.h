@@ -6,7 +6,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Writes FOLDER/NAME.png, where NAME is the picture's name (Task::picture()), at the end of each
 /// epoch that has a picture, replacing the previous one atomically. DataError if it cannot be
@@ -23,4 +23,4 @@ class PictureFile final : public Listener {
   std::filesystem::path folder_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 // A step's phases often take less than a millisecond.
@@ -46,4 +46,4 @@ void ProfileTable::on_run_end(const RunReport& report) {
   flush_output(out_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// As Lightning's simple profiler: a row for each action, the longest first, with its calls, the
 /// mean and the total of their time and its share of all. Ends with a line feed.
@@ -28,4 +28,4 @@ class ProfileTable final : public Listener {
   std::ostream& out_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

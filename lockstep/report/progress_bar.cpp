@@ -7,7 +7,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr double kSecondsBetweenDrawings = 0.1;
@@ -80,4 +80,4 @@ std::string ProgressBar::line(const StepReport& report) const {
              : text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

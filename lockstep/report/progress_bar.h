@@ -7,7 +7,7 @@
 #include <lockstep/report/terminal.h>
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Draws, at most ten times a second,
 ///   epoch  3/10 ━━━━━━━━━━━──────────  55%  25,974 img/s  loss 0.1234  0:01 left
@@ -38,4 +38,4 @@ class ProgressBar final : public Listener {
   bool line_open_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -5,7 +5,7 @@
 
 #include <lockstep/core/file.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// The files of a run: its folder, or only its record.
 struct RunPlace {
@@ -22,4 +22,4 @@ inline RunPlace place_of_run(const std::filesystem::path& input) {
   return {input, folder_of(input)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

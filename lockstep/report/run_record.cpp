@@ -108,7 +108,7 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
   json["local_ranks"] = origin_.local_ranks;
   json["versions"] = origin_.versions;
   json["command"] = origin_.command;
-  json.update(Json::parse(to_json(report)));
+  json.update(Json::parse(report::to_json(report)));
   Json epochs = Json::parse(epochs_before_);
   for (Json& epoch : json.at("epochs")) epochs.push_back(std::move(epoch));
   json["epochs"] = std::move(epochs);

@@ -11,7 +11,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using Row = std::vector<std::string>;
@@ -177,4 +177,4 @@ void SummaryTable::on_run_end(const RunReport& report) {
   flush_output(out_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

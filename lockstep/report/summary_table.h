@@ -5,7 +5,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Prints, when the run ends: a row per epoch (if there are many, the first and the last ones), how
 /// rank 0's training time was spent, why the run ended early, if it did, tables such as a confusion
@@ -20,4 +20,4 @@ class SummaryTable final : public Listener {
   std::ostream& out_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

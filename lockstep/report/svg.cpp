@@ -10,7 +10,7 @@
 namespace lockstep::svg {
 
 std::string number(double value) {
-  std::string text = fixed_text(value, 1);
+  std::string text = report::fixed_text(value, 1);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text;
 }

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 std::string plural(std::int64_t count, const std::string& noun) {
@@ -176,4 +176,4 @@ std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epo
          evaluation_text(report.test);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 std::string fixed_text(double value, int digits);  ///< 0.12345, 3 -> "0.123"
 std::string count_text(double value);              ///< 25974.3 -> "25,974"
@@ -47,4 +47,4 @@ std::string epoch_line(const EpochReport& report, std::int64_t max_epochs);
 /// "epoch  3/10  step 40 of 469  test 98.42% (loss 0.0512)"
 std::string evaluation_line(const EvaluationReport& report, std::int64_t max_epochs);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

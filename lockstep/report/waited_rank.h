@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// 3 for "reduction: waits for rank 3", the name that write_chrome_trace() gives to the wait for a
 /// late rank; nothing for other names.
@@ -21,4 +21,4 @@ inline std::optional<int> rank_waited_for(const std::string& name) {
   return rank;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -6,7 +6,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 double between(double bytes, const Network& network) {
@@ -120,4 +120,4 @@ AllReduceCost all_reduce_cost(const std::string& algorithm, double bytes, const 
   return best;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

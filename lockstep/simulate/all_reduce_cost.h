@@ -11,7 +11,7 @@
 
 #include <lockstep/simulate/network.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The number of ranks, and the number of ranks that share a host and its link to other hosts.
 struct RankPlaces {
@@ -64,4 +64,4 @@ const std::vector<std::string>& all_reduce_names();
 AllReduceCost all_reduce_cost(const std::string& algorithm, double bytes, const RankPlaces& places,
                               const Network& network);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -1,6 +1,6 @@
 #include <lockstep/simulate/error_share.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 double error_share(Wire wire, bool has_small_buckets) {
   if (wire == Wire::kSharedMemory) return 0.15;  // from 47 predictions
@@ -12,4 +12,4 @@ SecondsInterval interval_around(double seconds, double share, double late_second
   return {.low = seconds / (1 + share), .high = seconds / (1 - share) + late_seconds};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

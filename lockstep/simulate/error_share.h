@@ -1,7 +1,7 @@
 // The errors of earlier predictions against later measurements.
 #pragma once
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The transport between ranks, in the classes for which predictions differ in accuracy.
 enum class Wire {
@@ -31,4 +31,4 @@ struct SecondsInterval {
 /// is below 1, and the step has up to `late_seconds` of waits that are not predicted.
 SecondsInterval interval_around(double seconds, double share, double late_seconds = 0);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -7,7 +7,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 // A number of bytes to three significant digits: "12.3 kB".
@@ -134,4 +134,4 @@ std::vector<std::string> extrapolations(const StepProfile& profile, const Networ
   return found;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -8,7 +8,7 @@
 #include <lockstep/simulate/simulation.h>
 #include <lockstep/simulate/step_profile.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// One sentence for each way in which predictions for these numbers of ranks go beyond the
 /// measurements: a network that was never measured; or was measured with another number of ranks,
@@ -19,4 +19,4 @@ std::vector<std::string> extrapolations(const StepProfile& profile, const Networ
                                         const std::vector<int>& ranks,
                                         const SimulationOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -5,7 +5,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
@@ -55,4 +55,4 @@ MessageCost MessageCost::at_speed(double factor) const {
   return MessageCost(std::move(points));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

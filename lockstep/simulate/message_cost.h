@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// Seconds as a function of bytes: piecewise linear between points, and never decreasing. Hockney's
 /// model, alpha + bytes * beta (R. Hockney, "The communication challenge for MPP", Parallel
@@ -41,4 +41,4 @@ class MessageCost {
   std::vector<Point> points_{};  // by size
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

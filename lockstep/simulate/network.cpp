@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using NetworkJson = nlohmann::json;
@@ -202,4 +202,4 @@ Network at_speed(const Network& network, double factor) {
   return changed;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

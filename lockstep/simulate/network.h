@@ -8,7 +8,7 @@
 #include <lockstep/simulate/error_share.h>
 #include <lockstep/simulate/message_cost.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// Measurements by `lockstep bench comm` of a whole collective, by the bytes of a rank's tensor.
 struct MeasuredCollective {
@@ -62,4 +62,4 @@ Network find_network(const std::string& option, const std::string& text);
 /// The network at `factor` times its speed; latencies and the processor's time do not change.
 Network at_speed(const Network& network, double factor);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 // An upper bound for the cap of the run: all buckets but the last have reached the cap, and the
@@ -72,4 +72,4 @@ std::vector<ProfileBucket> rebucket(const std::vector<ProfileBucket>& recorded,
   return buckets;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -5,7 +5,7 @@
 
 #include <lockstep/simulate/step_profile.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 inline constexpr double kMebibyte = 1 << 20;
 
@@ -29,4 +29,4 @@ BucketSizes bucket_sizes(double cap_mb);
 std::vector<ProfileBucket> rebucket(const std::vector<ProfileBucket>& recorded,
                                     const BucketSizes& sizes);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

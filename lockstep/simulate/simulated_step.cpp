@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 // The state of the replay.
@@ -63,4 +63,4 @@ SimulatedBackward simulate_backward(double compute_seconds,
   return result;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The transfer of one bucket.
 struct BucketTransfer {
@@ -37,4 +37,4 @@ struct SimulatedBackward {
 SimulatedBackward simulate_backward(double compute_seconds,
                                     const std::vector<BucketTransfer>& transfers);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -7,7 +7,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/simulate/simulated_step.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 // The quantile of the standard normal distribution for a probability from 1/2 on. Bisection of erfc
@@ -222,4 +222,4 @@ std::vector<WhatIf> what_if(const StepProfile& profile, const Network& network, 
   return answers;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -15,7 +15,7 @@
 #include <lockstep/simulate/rebucket.h>
 #include <lockstep/simulate/step_profile.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The strategies whose steps can be predicted.
 const std::vector<std::string>& simulated_strategy_names();
@@ -83,4 +83,4 @@ struct WhatIf {
 std::vector<WhatIf> what_if(const StepProfile& profile, const Network& network, int ranks,
                             const SimulationOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

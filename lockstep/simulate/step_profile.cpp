@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using ProfileJson = nlohmann::ordered_json;
@@ -127,4 +127,4 @@ std::string to_json(const StepProfile& profile) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

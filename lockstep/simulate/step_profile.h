@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The most parameters of a bucket, since rebucket() makes a bucket of each if caps are small.
 inline constexpr std::int64_t kMostBucketParameters = 1'000'000;
@@ -65,4 +65,4 @@ StepProfile read_step_profile(const std::filesystem::path& file);
 /// "buckets": [{"bytes", "ready_seconds", "parameters"}]}.
 std::string to_json(const StepProfile& profile);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -14,7 +14,7 @@
 #include <lockstep/core/json_problem.h>
 #include <lockstep/core/measuring/quantile.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using TraceJson = nlohmann::json;
@@ -376,4 +376,4 @@ StepProfile find_step_profile(const std::filesystem::path& path) {
   return is_trace ? read_trace_profile(path) : read_step_profile(path);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

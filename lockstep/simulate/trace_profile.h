@@ -5,7 +5,7 @@
 
 #include <lockstep/simulate/step_profile.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 
 /// The fewest steps that a trace must have, so that medians are meaningful.
 inline constexpr int kFewestTracedSteps = 3;
@@ -29,4 +29,4 @@ StepProfile read_trace_profile(const std::filesystem::path& path);
 /// read_step_profile().
 StepProfile find_step_profile(const std::filesystem::path& path);
 
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -9,7 +9,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 torch::Tensor input_place_for(const torch::Tensor& tensor, torch::Device device) {
@@ -94,4 +94,4 @@ void CapturedStep::capture() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

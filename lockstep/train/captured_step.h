@@ -12,7 +12,7 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/train/step_graph.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The batches of full steps, which all have one shape, are copied to the memory from which the
 /// recorded step reads them. The first steps run unrecorded and prepare what is created lazily: the
@@ -55,4 +55,4 @@ class CapturedStep {
   std::vector<torch::Tensor> losses_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

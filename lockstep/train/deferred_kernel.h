@@ -9,7 +9,7 @@
 #include <lockstep/data/loader/batch_kernel.h>
 #include <lockstep/data/loader/loader.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// While it lives, the loader's kernel (if any) is deferred, and made() produces the batches.
 class DeferredKernel {
@@ -34,4 +34,4 @@ class DeferredKernel {
   const std::shared_ptr<const BatchKernel> kernel_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -159,7 +159,7 @@ void Trainer::run_failed(const std::exception& error) noexcept {
 RunReport Trainer::fit(Task& task, Loader& train_loader,
                        const LoaderFactory& make_test_loader) try {
   averaged_state_.clear();
-  TrainingRun run(options_, *strategy_, task, train_loader, make_test_loader);
+  train::TrainingRun run(options_, *strategy_, task, train_loader, make_test_loader);
   RunReport report = run.run();
   averaged_state_ = run.averaged_state();
   return report;

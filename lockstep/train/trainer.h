@@ -35,9 +35,10 @@
 #include <lockstep/train/task/plateau.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
-
+namespace lockstep::train {
 class StepGraph;
+}  // namespace lockstep::train
+namespace lockstep {
 
 /// Names and meanings follow Lightning where it has the option.
 struct LOCKSTEP_API TrainerOptions {
@@ -126,7 +127,8 @@ struct LOCKSTEP_API TrainerOptions {
   bool cuda_graph = false;
   /// For tests: makes the object that records and replays with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.
-  std::function<std::unique_ptr<StepGraph>(torch::Device, const ProcessGroup&)> make_step_graph{};
+  std::function<std::unique_ptr<train::StepGraph>(torch::Device, const ProcessGroup&)>
+      make_step_graph{};
 
   // --- Files and reports ---
   CheckpointOptions checkpoints{};

@@ -11,7 +11,7 @@
 #include <lockstep/train/measuring/epoch_usage.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // On a GPU, reading the ranks' shared clock waits for the device, so it is read once per this many
@@ -269,4 +269,4 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

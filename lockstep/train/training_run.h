@@ -25,7 +25,7 @@
 #include <lockstep/train/task/step_reports.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// training_run.cpp has the loop over epochs and the run's end, training_run_setup.cpp what
 /// precedes the first step, training_run_step.cpp a step, training_run_graph.cpp the steps that a
@@ -216,4 +216,4 @@ class TrainingRun {
   std::optional<PhaseTimer> device_timer_;  // not on a CPU; adds to the seconds above
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include <lockstep/train/checkpoints/checkpoint_space.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Names of a resumed run's states in a checkpoint's settings.
@@ -346,4 +346,4 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

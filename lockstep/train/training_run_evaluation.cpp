@@ -6,7 +6,7 @@
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr const char* kTrainLoss = "train_loss";
@@ -185,4 +185,4 @@ void TrainingRun::watch(const std::optional<Evaluation>& test, std::optional<dou
   watched_at_ = position_.total;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/training_run.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 Batch copy_of(const Batch& batch) {
@@ -76,4 +76,4 @@ std::vector<torch::Tensor> TrainingRun::graph_step() {
   return losses;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

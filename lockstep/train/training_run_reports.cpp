@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/task/summarize.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 torch::Device device_of(const torch::nn::Module& module) {
@@ -138,4 +138,4 @@ std::vector<ProfiledAction> TrainingRun::profile() const {
   return actions;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,12 +11,12 @@
 #include <lockstep/optim/distinct.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 std::int64_t trainable_scalars(const torch::nn::Module& module) {
   std::int64_t count = 0;
-  for (const auto& parameter : distinct(module.parameters())) {
+  for (const auto& parameter : optim::distinct(module.parameters())) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
@@ -132,4 +132,4 @@ void TrainingRun::begin() {
   if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/optimization/step_seed.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // The loader restarts with each epoch, so its first batch has its own name in a trace.
 bool TrainingRun::next_batch(Batch& batch, bool is_first) {
@@ -128,4 +128,4 @@ void TrainingRun::optimizer_step() {
   scaler_->update();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

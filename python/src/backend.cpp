@@ -58,7 +58,7 @@ template <typename Begin>
 lockstep::WorkPtr one_for_each(std::size_t count, const Begin& begin) {
   std::vector<lockstep::WorkPtr> works;
   for (std::size_t i = 0; i < count; ++i) works.push_back(begin(i));
-  return std::make_shared<lockstep::WorkList>(std::move(works));
+  return std::make_shared<lockstep::comm::WorkList>(std::move(works));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ LockstepBackend::LockstepBackend(c10::intrusive_ptr<c10d::Store> store, int rank
     : Backend(rank, size), timeout_(timeout) {
   const WithoutGil without_gil;
   try {
-    group_ = lockstep::join_store(
+    group_ = lockstep::comm::join_store(
         std::move(store), rank, size,
         {.timeout = timeout,
          .environment = lockstep::WorkerEnvironment{

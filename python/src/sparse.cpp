@@ -85,7 +85,7 @@ lockstep::WorkPtr all_reduce_sparse(lockstep::ProcessGroup& group, const Tensors
   auto [indices, indices_work] = gather_rows(group, mine.indices().t(), most);
   auto [values, values_work] = gather_rows(group, mine.values(), most);
   return std::make_shared<FinishedWork>(
-      std::make_shared<lockstep::WorkList>(
+      std::make_shared<lockstep::comm::WorkList>(
           std::vector<lockstep::WorkPtr>{std::move(indices_work), std::move(values_work)}),
       [tensors, counts, indices = std::move(indices), values = std::move(values),
        shape = mine.sizes().vec()] {

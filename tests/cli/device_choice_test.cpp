@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kCpu = -1;
@@ -60,4 +60,4 @@ TEST(ChooseGpus, TakesTheFirstOrNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

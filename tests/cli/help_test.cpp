@@ -45,38 +45,41 @@ struct ListedOption {
 std::vector<ListedOption> listed_options() {
   return {
       {{"train"}, "--strategy", strategy_names(), {"mnist"}},
-      {{"train"}, "--backend", backend_names(), {"mnist"}},
+      {{"train"}, "--backend", comm::backend_names(), {"mnist"}},
       {{"train"}, "--optimizer", optimizer_names(), {"mnist"}},
       {{"train"}, "--precision", precision_names(), {"mnist"}},
       {{"train"}, "--matmul-precision", matmul_precision_names(), {"mnist"}},
       {{"train"}, "--loader", loader_engine_names(), {"mnist"}},
       {{"train"}, "--schedule", schedule_names(), {"mnist"}},
-      {{"train"}, "--mix", choice_names(mix_choices()), {"mnist"}},
-      {{"train"}, "--decoding", choice_names(decoding_choices()), {"mnist"}},
-      {{"train"}, "--on-corrupt-image", choice_names(corrupt_image_choices()), {"mnist"}},
-      {{"bench", "comm"}, "--backend", backend_names()},
+      {{"train"}, "--mix", cli::choice_names(cli::mix_choices()), {"mnist"}},
+      {{"train"}, "--decoding", cli::choice_names(cli::decoding_choices()), {"mnist"}},
+      {{"train"}, "--on-corrupt-image", cli::choice_names(cli::corrupt_image_choices()), {"mnist"}},
+      {{"bench", "comm"}, "--backend", comm::backend_names()},
       {{"bench", "comm"}, "--algorithm", algorithm_names()},
-      {{"bench", "comm"}, "--collective", bench_call_names()},
+      {{"bench", "comm"}, "--collective", bench::bench_call_names()},
       {{"bench", "step"}, "--strategy", strategy_names()},
-      {{"bench", "step"}, "--model", step_model_names()},
-      {{"bench", "step"}, "--model", strategies_model_names(), {"--strategy", "all"}},
-      {{"bench", "step"}, "--parameter-memory", parameter_memory_names()},
-      {{"bench", "step"}, "--backend", host_backend_names()},
-      {{"bench", "step"}, "--precision", step_precision_names()},
+      {{"bench", "step"}, "--model", cli::step_model_names()},
+      {{"bench", "step"}, "--model", cli::strategies_model_names(), {"--strategy", "all"}},
+      {{"bench", "step"}, "--parameter-memory", cli::parameter_memory_names()},
+      {{"bench", "step"}, "--backend", comm::host_backend_names()},
+      {{"bench", "step"}, "--precision", cli::step_precision_names()},
       {{"bench", "step"}, "--optimizer", optimizer_names()},
       {{"bench", "table"}, "--strategies", strategy_names(), {"mnist"}},
       {{"bench", "table"}, "--loaders", loader_engine_names(), {"mnist"}},
-      {{"bench", "table"}, "--backend", backend_names(), {"mnist"}},
+      {{"bench", "table"}, "--backend", comm::backend_names(), {"mnist"}},
       {{"bench", "table"}, "--precision", precision_names(), {"mnist"}},
       {{"bench", "loader"}, "--loader", loader_engine_names()},
       {{"bench", "loader"}, "--precision", precision_names()},
-      {{"bench", "loader"}, "--operators", choice_names(operator_choices())},
-      {{"bench", "loader"}, "--decoding", choice_names(decoding_choices())},
-      {{"bench", "loader"}, "--on-corrupt-image", choice_names(corrupt_image_choices())},
+      {{"bench", "loader"}, "--operators", cli::choice_names(cli::operator_choices())},
+      {{"bench", "loader"}, "--decoding", cli::choice_names(cli::decoding_choices())},
+      {{"bench", "loader"}, "--on-corrupt-image", cli::choice_names(cli::corrupt_image_choices())},
       {{"data", "preview"}, "--loader", loader_engine_names(), {"mnist", "--out", "sheet.png"}},
-      {{"data", "preview"}, "--mix", choice_names(mix_choices()), {"mnist", "--out", "sheet.png"}},
+      {{"data", "preview"},
+       "--mix",
+       cli::choice_names(cli::mix_choices()),
+       {"mnist", "--out", "sheet.png"}},
       {{"explain", "pipeline"}, "--schedule", schedule_names()},
-      {{"simulate"}, "--strategy", simulated_strategy_names(), {"run"}},
+      {{"simulate"}, "--strategy", simulate::simulated_strategy_names(), {"run"}},
   };
 }
 
@@ -131,11 +134,12 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
 
 // Programs without LibTorch have tables of their own for what they can do.
 TEST(Help, OfAComparisonOrAPredictionNamesWhatTrainKnows) {
-  EXPECT_THAT(step_strategy_names(), IsSubsetOf(strategy_names()));
-  EXPECT_THAT(step_precision_names(), IsSubsetOf(precision_names()));
-  EXPECT_THAT(simulated_strategy_names(), IsSubsetOf(strategy_names()));
+  EXPECT_THAT(cli::step_strategy_names(), IsSubsetOf(strategy_names()));
+  EXPECT_THAT(cli::step_precision_names(), IsSubsetOf(precision_names()));
+  EXPECT_THAT(simulate::simulated_strategy_names(), IsSubsetOf(strategy_names()));
   std::set<std::string> strategies;
-  for (const StrategyWay& way : strategy_ways({.threads = 8, .batch = 64, .micro_batches = 8})) {
+  for (const bench::StrategyWay& way :
+       bench::strategy_ways({.threads = 8, .batch = 64, .micro_batches = 8})) {
     strategies.insert(way.strategy);
   }
   EXPECT_THAT(strategies, testing::UnorderedElementsAreArray(strategy_names()));

@@ -39,7 +39,7 @@ TEST(LaunchedWorld, SaysWhoContradictsTheOption) {
     worker.local_world_size = 2;
     std::string error;
     try {
-      check_nproc_per_node("train", expected.nproc_per_node, worker);
+      cli::check_nproc_per_node("train", expected.nproc_per_node, worker);
     } catch (const ConfigError& caught) {
       error = caught.what();
     }

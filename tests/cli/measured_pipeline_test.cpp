@@ -16,7 +16,7 @@
 #include <lockstep/parallel/pipeline/schedule/table.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using pipeline::GradientSink;
@@ -165,4 +165,4 @@ TEST(MeasurePipeline, TheFirstStageKeepsNoMoreThanTheOthers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

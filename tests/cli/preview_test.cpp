@@ -44,7 +44,7 @@ ImageDataset noise(std::int64_t size, const ImageShape& shape, std::int64_t clas
 }
 
 // Pixel (x, y) of an image with the colour that a sheet shows.
-Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
+report::Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
   const auto at = [&](std::int64_t c) {
     return view.pixels[std::min(c, view.shape.channels - 1) * view.channel_stride +
                        y * view.row_stride + x * view.pixel_stride];
@@ -54,8 +54,8 @@ Color pixel_of(const ImageView& view, std::int64_t x, std::int64_t y) {
 
 // The number of pixels in a cell that differ from `expected(x, y)`. Each pixel is `scale` wide.
 template <class Expected>
-int differences(const ContactSheet& sheet, std::int64_t row, std::int64_t column, ImageSize size,
-                std::int64_t scale, const Expected& expected) {
+int differences(const report::ContactSheet& sheet, std::int64_t row, std::int64_t column,
+                ImageSize size, std::int64_t scale, const Expected& expected) {
   const auto [left, top] = sheet.cell(row, column);
   int count = 0;
   for (std::int64_t y = 0; y < size.height * scale; ++y) {
@@ -69,8 +69,8 @@ int differences(const ContactSheet& sheet, std::int64_t row, std::int64_t column
 TEST(Preview, UndoesNormalizeExactly) {
   for (const std::int64_t channels : {1, 3}) {
     const ImageDataset dataset = noise(3, {channels, 24, 32}, 3);
-    const Preview preview =
-        make_preview(dataset, {channels == 1 ? kGrey : kColor}, {.versions = 2});
+    const cli::Preview preview =
+        cli::make_preview(dataset, {channels == 1 ? kGrey : kColor}, {.versions = 2});
     ASSERT_THAT(preview.rows, SizeIs(3)) << "the data set has no more";
     for (std::int64_t row = 0; row < 3; ++row) {
       const ImageView view = dataset.image(preview.rows[row].index);
@@ -86,24 +86,25 @@ TEST(Preview, UndoesNormalizeExactly) {
 
 TEST(Preview, ShowsWhatOperatorsDo) {
   const ImageDataset dataset = noise(2, {3, 8, 8}, 2);
-  const Preview mirrored =
-      make_preview(dataset, {RandomHorizontalFlip{1}, kColor}, {.versions = 1, .scale = 2});
+  const cli::Preview mirrored =
+      cli::make_preview(dataset, {RandomHorizontalFlip{1}, kColor}, {.versions = 1, .scale = 2});
   // Erases 6x6 of 8x8 pixels.
   const RandomErasing erasing{
       .probability = 1, .scale = {0.5625, 0.5625}, .ratio = {1, 1}, .value = 1e9};
-  const Preview erased = make_preview(dataset, {kColor, erasing}, {.versions = 1, .scale = 1});
-  const Preview grey =
-      make_preview(dataset, {Grayscale{}, Normalize{{0.5}, {0.5}}}, {.versions = 1, .scale = 1});
+  const cli::Preview erased =
+      cli::make_preview(dataset, {kColor, erasing}, {.versions = 1, .scale = 1});
+  const cli::Preview grey = cli::make_preview(dataset, {Grayscale{}, Normalize{{0.5}, {0.5}}},
+                                              {.versions = 1, .scale = 1});
   for (std::int64_t row = 0; row < 2; ++row) {
     const ImageView view = dataset.image(mirrored.rows[row].index);
     EXPECT_EQ(differences(mirrored.sheet, row, 1, 8, 2,
                           [&](auto x, auto y) { return pixel_of(view, 7 - x, y); }),
               0);
-    EXPECT_EQ(
-        differences(erased.sheet, row, 1, 8, 1, [](auto, auto) { return Color{255, 255, 255}; }),
-        64 - 36)
+    EXPECT_EQ(differences(erased.sheet, row, 1, 8, 1,
+                          [](auto, auto) { return report::Color{255, 255, 255}; }),
+              64 - 36)
         << "what no byte becomes is cut to one";
-    const Color pixel = grey.sheet.canvas().at(grey.sheet.cell(row, 1));
+    const report::Color pixel = grey.sheet.canvas().at(grey.sheet.cell(row, 1));
     EXPECT_TRUE(pixel.red == pixel.green && pixel.green == pixel.blue);
     EXPECT_EQ(
         differences(grey.sheet, row, 0, 8, 1, [&](auto x, auto y) { return pixel_of(view, x, y); }),
@@ -118,8 +119,8 @@ TEST(Preview, ShowsTheVersionsOfATrainingRun) {
   const ImageDataset dataset = noise(40, {3, 8, 8}, 10);
   const Augmentation list = {Pad{4}, RandomCrop{8}, RandomHorizontalFlip{},
                              Normalize{{0, 0, 0}, {1, 1, 1}}};
-  const Preview preview =
-      make_preview(dataset, list, {.images = 12, .versions = 3, .scale = 1, .seed = 5, .epoch = 6});
+  const cli::Preview preview = cli::make_preview(
+      dataset, list, {.images = 12, .versions = 3, .scale = 1, .seed = 5, .epoch = 6});
   Loader loader(dataset, SequentialSampler(dataset.size()), list, {.batch_size = 40, .seed = 5});
   for (std::int64_t column = 1; column <= 3; ++column) {
     loader.set_epoch(5 + column);
@@ -145,7 +146,7 @@ TEST(Preview, MixesARowWithTheOneAbove) {
   static constexpr std::uint8_t kLabels[] = {0, 1};
   const ImageDataset dataset("black and white", {1, 4, 4}, 2,
                              {ImageShard{bytes->data(), 16, kLabels, 1, 2, bytes}});
-  const Preview preview = make_preview(dataset, {kGrey}, {.versions = 4, .mix = MixUp{}});
+  const cli::Preview preview = cli::make_preview(dataset, {kGrey}, {.versions = 4, .mix = MixUp{}});
   ASSERT_EQ(preview.rows[0].label, 0);
   for (std::int64_t column = 1; column <= 4; ++column) {
     for (std::int64_t row = 0; row < 2; ++row) {
@@ -154,7 +155,7 @@ TEST(Preview, MixesARowWithTheOneAbove) {
       EXPECT_GE(shares[0].second, shares[1].second);
       EXPECT_NEAR(shares[0].second + shares[1].second, 1, 1e-6);
       const double white = shares[shares[0].first == 1 ? 0 : 1].second;
-      const Color color = preview.sheet.canvas().at(preview.sheet.cell(row, column));
+      const report::Color color = preview.sheet.canvas().at(preview.sheet.cell(row, column));
       EXPECT_NEAR(color.red, 255 * white, 0.51) << "row " << row << ", column " << column;
     }
   }
@@ -162,11 +163,11 @@ TEST(Preview, MixesARowWithTheOneAbove) {
 
 TEST(Preview, ShrinksTheDataSetsImageToItsCell) {
   const ImageDataset dataset = noise(1, {3, 40, 20}, 1);
-  const Preview preview =
-      make_preview(dataset, {CenterCrop{8}, kColor}, {.versions = 1, .scale = 1});
+  const cli::Preview preview =
+      cli::make_preview(dataset, {CenterCrop{8}, kColor}, {.versions = 1, .scale = 1});
   const auto [x, y] = preview.sheet.cell(0, 0);
-  const Canvas& canvas = preview.sheet.canvas();
-  const Color around = canvas.at({x, y});
+  const report::Canvas& canvas = preview.sheet.canvas();
+  const report::Color around = canvas.at({x, y});
   for (int row = 0; row < 8; ++row) {
     for (const int column : {0, 1, 6, 7}) EXPECT_EQ(canvas.at({x + column, y + row}), around);
     for (const int column : {2, 5}) EXPECT_NE(canvas.at({x + column, y + row}), around);
@@ -180,21 +181,21 @@ TEST(Preview, ChoosesImagesOfAllClassesFirst) {
     for (const std::int64_t index : indices) labels.push_back(dataset.label(index));
     return labels;
   };
-  const auto chosen = choose_preview_images(dataset, 9, 3);
+  const auto chosen = cli::choose_preview_images(dataset, 9, 3);
   const auto labels = labels_of(chosen);
   EXPECT_THAT(std::vector(labels.begin(), labels.begin() + 7), ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_NE(labels[7], labels[8]);
   EXPECT_NE(chosen[labels[7]], chosen[7]) << "another image of that class";
-  EXPECT_EQ(choose_preview_images(dataset, 9, 3), chosen);
-  EXPECT_NE(choose_preview_images(dataset, 9, 4), chosen);
+  EXPECT_EQ(cli::choose_preview_images(dataset, 9, 3), chosen);
+  EXPECT_NE(cli::choose_preview_images(dataset, 9, 4), chosen);
   std::set<std::int64_t> shown;
   for (int seed = 0; seed < 20; ++seed) {
-    const auto few = labels_of(choose_preview_images(dataset, 3, seed));
+    const auto few = labels_of(cli::choose_preview_images(dataset, 3, seed));
     EXPECT_TRUE(few[0] < few[1] && few[1] < few[2]) << "each of another class, in order";
     shown.insert(few.begin(), few.end());
   }
   EXPECT_THAT(shown, SizeIs(7)) << "not the first classes each time";
-  const auto all = choose_preview_images(dataset, 1000, 0);
+  const auto all = cli::choose_preview_images(dataset, 1000, 0);
   EXPECT_THAT(std::set(all.begin(), all.end()), SizeIs(100));
 }
 
@@ -203,7 +204,7 @@ TEST(Preview, SaysWhatItCannotShow) {
   struct Case {
     ImageDataset dataset;
     Augmentation list;
-    PreviewOptions options;
+    cli::PreviewOptions options;
     const char* text;
   };
   const Case cases[] = {
@@ -217,7 +218,7 @@ TEST(Preview, SaysWhatItCannotShow) {
       {noise(1, {2, 8, 8}, 1), {Normalize{{0, 0}, {1, 1}}}, {}, "images of 2 channels"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(message_of<ConfigError>([&] { make_preview(c.dataset, c.list, c.options); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { cli::make_preview(c.dataset, c.list, c.options); }),
                 HasSubstr(c.text));
   }
 }

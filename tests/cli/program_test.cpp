@@ -10,7 +10,7 @@
 
 #include <lockstep/cli/command_failure.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void fail_as(const std::string& what) {
@@ -112,4 +112,4 @@ TEST(Program, PrintsItsVersionAndHelp) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

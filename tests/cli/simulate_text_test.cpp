@@ -42,14 +42,14 @@ class SimulateText : public ::testing::Test {
     arguments_.network = "100,1";  // 10 MB take 10.2 ms on two ranks
   }
   std::string text() const {
-    const SimulateSettings settings = resolve(arguments_);
-    return simulate_text(settings, simulate(settings));
+    const cli::SimulateSettings settings = cli::resolve(arguments_);
+    return cli::simulate_text(settings, cli::simulate(settings));
   }
   std::string refusal() const {
-    return message_of<Error>([&] { resolve(arguments_); });
+    return message_of<Error>([&] { cli::resolve(arguments_); });
   }
   TemporaryDirectory folder_;
-  SimulateArguments arguments_;
+  cli::SimulateArguments arguments_;
 };
 
 TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
@@ -106,8 +106,8 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {
-  const SimulateSettings settings = resolve(arguments_);
-  const auto json = nlohmann::json::parse(to_json(settings, simulate(settings)));
+  const cli::SimulateSettings settings = cli::resolve(arguments_);
+  const auto json = nlohmann::json::parse(cli::to_json(settings, cli::simulate(settings)));
   EXPECT_EQ(json.at("run").at("name"), "net");
   ASSERT_EQ(json.at("rows").size(), 3U);
   EXPECT_EQ(json.at("rows").at(1).at("ranks"), 2);
@@ -123,28 +123,28 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
 
 TEST_F(SimulateText, RefusesWhatCannotBe) {
   const auto with = [&](auto SimulateArguments::* member, const auto& value) {
-    const SimulateArguments before = arguments_;
+    const cli::SimulateArguments before = arguments_;
     arguments_.*member = value;
     const std::string text = refusal();
     arguments_ = before;
     return text;
   };
   EXPECT_EQ(refusal(), kAccepted);
-  EXPECT_THAT(with(&SimulateArguments::network, std::string("fast")),
+  EXPECT_THAT(with(&cli::SimulateArguments::network, std::string("fast")),
               StartsWith("simulate: --network must be 1gbit, "));
-  EXPECT_THAT(with(&SimulateArguments::algorithm, std::string("star")),
+  EXPECT_THAT(with(&cli::SimulateArguments::algorithm, std::string("star")),
               StartsWith("simulate: --algorithm must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::strategy, std::string("dp")),
+  EXPECT_THAT(with(&cli::SimulateArguments::strategy, std::string("dp")),
               StartsWith("simulate: --strategy must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::format, std::string("csv")),
+  EXPECT_THAT(with(&cli::SimulateArguments::format, std::string("csv")),
               StartsWith("simulate: --format must be one of"));
-  EXPECT_THAT(with(&SimulateArguments::bucket_cap_mb, std::string("0")),
+  EXPECT_THAT(with(&cli::SimulateArguments::bucket_cap_mb, std::string("0")),
               StartsWith("simulate: --bucket-cap-mb must be"));
-  EXPECT_THAT(with(&SimulateArguments::shares_parameters, true),
+  EXPECT_THAT(with(&cli::SimulateArguments::shares_parameters, true),
               HasSubstr("--shared-parameters belongs to --strategy"));
-  EXPECT_THAT(with(&SimulateArguments::run_network, std::string("/none")),
+  EXPECT_THAT(with(&cli::SimulateArguments::run_network, std::string("/none")),
               HasSubstr("cannot read /none"));
-  EXPECT_THAT(with(&SimulateArguments::run, std::string("/none")),
+  EXPECT_THAT(with(&cli::SimulateArguments::run, std::string("/none")),
               HasSubstr("there is no /none/run.json: give the folder"));
 }
 
@@ -206,13 +206,13 @@ TEST_F(SimulateText, ReplacesNothingThatItReads) {
 }
 
 TEST(RankList, HasPowersOfTwoBetweenItsEnds) {
-  EXPECT_THAT(parse_rank_list("--ranks", "1..8"), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(parse_rank_list("--ranks", "3..20"), ElementsAre(3, 4, 8, 16, 20));
-  EXPECT_THAT(parse_rank_list("--ranks", "5..5"), ElementsAre(5));
-  EXPECT_THAT(parse_rank_list("--ranks", "2,1,12..16"), ElementsAre(2, 1, 12, 16));
-  EXPECT_EQ(parse_rank_list("--ranks", "1..4096").size(), 13U);
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "1..8"), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "3..20"), ElementsAre(3, 4, 8, 16, 20));
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "5..5"), ElementsAre(5));
+  EXPECT_THAT(cli::parse_rank_list("--ranks", "2,1,12..16"), ElementsAre(2, 1, 12, 16));
+  EXPECT_EQ(cli::parse_rank_list("--ranks", "1..4096").size(), 13U);
   for (const char* text : {"", "0", "8..1", "1..", "..4", "1,", "x", "1...4", "2000000"}) {
-    EXPECT_THROW(parse_rank_list("--ranks", text), ConfigError) << text;
+    EXPECT_THROW(cli::parse_rank_list("--ranks", text), ConfigError) << text;
   }
 }
 

@@ -29,8 +29,8 @@ inline void forget_surroundings() {
 inline int run_lockstep(const Words& words) {
   std::vector<const char*> arguments = {"lockstep", "run"};
   for (const std::string& word : words) arguments.push_back(word.c_str());
-  return run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
-                     {&add_run_command}, std::cout, std::cerr);
+  return cli::run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
+                          {&cli::add_run_command}, std::cout, std::cerr);
 }
 
 class StartedRun : public ProgramRun {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 TEST(Suggestion, FindsTheNearestWord) {
@@ -31,4 +31,4 @@ TEST(Suggestion, FindsTheNearestWord) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,7 +14,7 @@
 
 #include <tests/comm/elements.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing_support::Buffer;
@@ -78,4 +78,4 @@ TEST(DataTypes, HaveTheirSizesAndPyTorchsNames) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

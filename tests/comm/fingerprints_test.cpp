@@ -10,7 +10,7 @@
 #include <tests/support/ranks.h>
 #include <tests/support/scoped_environment.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -120,4 +120,4 @@ TEST(Fingerprints, AreWantedByTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -12,7 +12,7 @@
 #include <lockstep/comm/diagnostics/flight_recorder.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 CallDescription call(CallKind kind, std::vector<std::uint32_t> sizes, int root = -1,
@@ -126,7 +126,7 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
 };
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm
 
 int main(int count, char** arguments) try {
   if (count != 2) throw lockstep::ConfigError("usage: flight_recorder_dumps DIRECTORY");

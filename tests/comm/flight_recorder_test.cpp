@@ -16,7 +16,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::ElementsAre;
@@ -252,4 +252,4 @@ TEST(FlightRecorder, RecordsFromManyThreadsWhileItIsDumped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

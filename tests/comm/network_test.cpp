@@ -16,7 +16,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/silent_place.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing::HasSubstr;
@@ -152,4 +152,4 @@ TEST(Network, ResolvesAndRoutes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 TEST(Outcome, OnlyTheFirstEndCounts) {
@@ -45,4 +45,4 @@ TEST(Outcome, WhoSeesTheEndSeesWhatCameBefore) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

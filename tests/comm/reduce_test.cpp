@@ -13,7 +13,7 @@
 #include <lockstep/core/error.h>
 #include <tests/comm/elements.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing_support::BHalf;
@@ -390,4 +390,4 @@ TEST(Reduce, KnowsWhatIsNotDefined) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

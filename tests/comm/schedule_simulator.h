@@ -24,7 +24,8 @@ class ScheduleSimulator {
   using Data = std::vector<Value>;
   using Combine = std::function<Value(Value, Value)>;
 
-  ScheduleSimulator(std::vector<CommSchedule> schedules, std::vector<Data> data, Combine combine)
+  ScheduleSimulator(std::vector<comm::CommSchedule> schedules, std::vector<Data> data,
+                    Combine combine)
       : schedules_(std::move(schedules)), data_(std::move(data)), combine_(std::move(combine)) {}
 
   std::vector<Data> run() {
@@ -48,14 +49,14 @@ class ScheduleSimulator {
  private:
   struct Message {
     std::size_t step;
-    ScheduledRange range;
+    comm::ScheduledRange range;
     const Value* from;  // read when the receiver arrives (rendezvous)
     bool* taken;
   };
   struct RankState {
     std::size_t step = 0;
     std::deque<bool> sent;  // stable addresses
-    std::vector<std::pair<ScheduledReceive, Data>> arrived;
+    std::vector<std::pair<comm::ScheduledReceive, Data>> arrived;
     std::vector<bool> received;
   };
 
@@ -64,7 +65,7 @@ class ScheduleSimulator {
         str("rank ", rank, ", step ", ranks_.empty() ? 0 : ranks_[rank].step, ": ", what));
   }
 
-  static bool overlap(const ScheduledRange& a, const ScheduledRange& b) {
+  static bool overlap(const comm::ScheduledRange& a, const comm::ScheduledRange& b) {
     return a.first < b.end() && b.first < a.end();
   }
 
@@ -74,23 +75,23 @@ class ScheduleSimulator {
     };
     const auto size = static_cast<int>(schedules_.size());
     require(schedules_[rank].size() == schedules_[0].size(), "another number of steps");
-    for (const ScheduleStep& step : schedules_[rank]) {
-      for (const ScheduledSend& send : step.sends) {
+    for (const comm::ScheduleStep& step : schedules_[rank]) {
+      for (const comm::ScheduledSend& send : step.sends) {
         require(send.peer >= 0 && send.peer < size && send.peer != static_cast<int>(rank),
                 "bad peer");
         require(send.range.count > 0 && send.range.end() <= data_[rank].size(), "bad range");
       }
       for (std::size_t i = 0; i < step.receives.size(); ++i) {
-        const ScheduledReceive& receive = step.receives[i];
+        const comm::ScheduledReceive& receive = step.receives[i];
         require(receive.range.count > 0 && receive.range.end() <= data_[rank].size(), "bad range");
         for (std::size_t k = 0; k < i; ++k) {
           const bool same = receive.range == step.receives[k].range &&
-                            receive.then == OnArrival::kReduce &&
-                            step.receives[k].then == OnArrival::kReduce;
+                            receive.then == comm::OnArrival::kReduce &&
+                            step.receives[k].then == comm::OnArrival::kReduce;
           require(same || !overlap(receive.range, step.receives[k].range), "overlapping arrivals");
         }
-        for (const ScheduledSend& send : step.sends) {
-          require(receive.then == OnArrival::kReduce || !overlap(receive.range, send.range),
+        for (const comm::ScheduledSend& send : step.sends) {
+          require(receive.then == comm::OnArrival::kReduce || !overlap(receive.range, send.range),
                   "overwrites what it sends");
         }
       }
@@ -103,8 +104,8 @@ class ScheduleSimulator {
     state.arrived.clear();
     state.received.clear();
     if (state.step == schedules_[rank].size()) return;
-    const ScheduleStep& step = schedules_[rank][state.step];
-    for (const ScheduledSend& send : step.sends) {
+    const comm::ScheduleStep& step = schedules_[rank][state.step];
+    for (const comm::ScheduledSend& send : step.sends) {
       state.sent.push_back(false);
       messages_[{static_cast<int>(rank), send.peer}].push_back(
           {state.step, send.range, data_[rank].data() + send.range.first, &state.sent.back()});
@@ -115,10 +116,10 @@ class ScheduleSimulator {
   // Messages of a pair are received in the order in which they were sent.
   bool receive(std::size_t rank) {
     RankState& state = ranks_[rank];
-    const ScheduleStep& step = schedules_[rank][state.step];
+    const comm::ScheduleStep& step = schedules_[rank][state.step];
     bool moved = false;
     for (std::size_t i = 0; i < step.receives.size(); ++i) {
-      const ScheduledReceive& receive = step.receives[i];
+      const comm::ScheduledReceive& receive = step.receives[i];
       auto& queue = messages_[{receive.peer, static_cast<int>(rank)}];
       if (state.received[i] || queue.empty()) continue;
       const Message& message = queue.front();
@@ -154,7 +155,7 @@ class ScheduleSimulator {
     std::vector<std::size_t> offsets_done;
     for (const auto& [receive, values] : arrived) {
       Value* const own = data_[rank].data() + receive.range.first;
-      if (receive.then == OnArrival::kOverwrite) {
+      if (receive.then == comm::OnArrival::kOverwrite) {
         std::copy(values.begin(), values.end(), own);
         continue;
       }
@@ -164,7 +165,7 @@ class ScheduleSimulator {
     }
   }
 
-  void combine_range(std::size_t rank, const ScheduledRange& range, Value* own) {
+  void combine_range(std::size_t rank, const comm::ScheduledRange& range, Value* own) {
     std::vector<std::pair<int, const Value*>> sources{{static_cast<int>(rank), own}};
     for (const auto& [receive, values] : ranks_[rank].arrived) {
       if (receive.range == range) sources.emplace_back(receive.peer, values.data());
@@ -178,7 +179,7 @@ class ScheduleSimulator {
     }
   }
 
-  const std::vector<CommSchedule> schedules_;
+  const std::vector<comm::CommSchedule> schedules_;
   std::vector<Data> data_;
   const Combine combine_;
   std::vector<RankState> ranks_;

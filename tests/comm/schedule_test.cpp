@@ -14,7 +14,7 @@
 #include <lockstep/core/error.h>
 #include <tests/comm/schedule_simulator.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing_support::ScheduleSimulator;
@@ -323,4 +323,4 @@ TEST(Trace, IsThatOfTheInnermostScope) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -10,7 +10,7 @@
 #include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/ranks.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing::Each;
@@ -348,4 +348,4 @@ TEST(Gloo, GathersForSmallIntegersAndExtremesOfFloats) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -27,7 +27,7 @@
 #include <tests/support/tcp_store.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 template <class Ours, class Theirs>
@@ -185,7 +185,7 @@ void start_counting() {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm
 
 // These two functions replace the C library's, also for LibTorch.
 extern "C" [[gnu::visibility("default")]] int getnameinfo(const sockaddr* address, socklen_t size,
@@ -220,7 +220,7 @@ extern "C" [[gnu::visibility("default")]] int getaddrinfo(const char* host, cons
   return real(host, service, hints, results);
 }
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // A name server that does not answer would delay each look-up for seconds.
@@ -251,4 +251,4 @@ TEST(InitProcessGroup, LooksUpNoNamesWhereAnAddressWouldDo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -36,8 +36,8 @@ ConnectionOptions to(std::uint16_t port, milliseconds timeout = std::chrono::sec
 
 class Store : public ::testing::Test {
  protected:
-  const int fd_ = listen_on("127.0.0.1", 0);
-  const std::uint16_t port_ = bound_port(fd_);
+  const int fd_ = comm::listen_on("127.0.0.1", 0);
+  const std::uint16_t port_ = comm::bound_port(fd_);
   Server server_{fd_};
   Connection store_{to(port_)};
 };
@@ -131,7 +131,7 @@ TEST_F(Store, DropsStrangers) {
        {std::string("GET / HTTP/1.1\r\n\r\n"), set_without_magic,
         Message(Query::kValidate).add(std::uint32_t{7}).bytes(), greeting + endless,
         greeting + missing, greeting + std::string(1, '\x63')}) {
-    const int fd = connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
+    const int fd = comm::connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
     ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
     pollfd polled{fd, POLLIN, 0};
     EXPECT_EQ(poll(&polled, 1, 30'000), 1);
@@ -144,7 +144,7 @@ TEST_F(Store, DropsStrangers) {
 
 // A forked child has copies of the store's sockets, which stay open when the store closes its own.
 TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
-  const int client = connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
+  const int client = comm::connect_to_listener("127.0.0.1", port_, std::chrono::seconds(30));
   const Message ping = Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kMagic);
   ASSERT_EQ(send(client, ping.bytes().data(), ping.bytes().size(), MSG_NOSIGNAL),
             std::ssize(ping.bytes()));
@@ -171,9 +171,9 @@ TEST_F(Store, RestsAfterAClientLeftWhileAChildLives) {
 }
 
 TEST(StoreConnection, SaysThatTheStoreHasGone) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   auto server = std::make_unique<Server>(fd);
-  Connection store(to(bound_port(fd)));
+  Connection store(to(comm::bound_port(fd)));
   server.reset();
   for (int turn = 0; turn < 2; ++turn) EXPECT_THROW(store.check({"k"}), std::system_error);
 }
@@ -197,8 +197,8 @@ class FakeStore {
   std::uint16_t port() const { return port_; }
 
  private:
-  const int fd_ = listen_on("127.0.0.1", 0);
-  const std::uint16_t port_ = bound_port(fd_);
+  const int fd_ = comm::listen_on("127.0.0.1", 0);
+  const std::uint16_t port_ = comm::bound_port(fd_);
   std::thread thread_;
 };
 
@@ -221,11 +221,12 @@ std::string text_of(Call&& call) {
 
 // Simulates a rank 0 that is stopped before it serves: the kernel accepts connections for it.
 TEST(StoreConnection, DoesNotWaitForEverForASilentListener) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   const auto start = Clock::now();
-  EXPECT_THAT(text_of<TimeoutError>([&] { Connection(to(bound_port(fd), milliseconds(300))); }),
-              AllOf(HasSubstr("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:"),
-                    HasSubstr(str(bound_port(fd), ": it is connected but silent"))));
+  EXPECT_THAT(
+      text_of<TimeoutError>([&] { Connection(to(comm::bound_port(fd), milliseconds(300))); }),
+      AllOf(HasSubstr("rank 1 waited 0.3 s for an answer of the store at 127.0.0.1:"),
+            HasSubstr(str(comm::bound_port(fd), ": it is connected but silent"))));
   EXPECT_GE(seconds_since(start), 0.3);
   close(fd);
 }

@@ -24,7 +24,7 @@
 #include <tests/support/silent_place.h>
 #include <tests/support/tcp_store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -472,4 +472,4 @@ TEST(Watchdog, DoesNotWaitForAStoreThatDoesNotAnswer) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <map>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -286,4 +286,4 @@ TEST(Slurm, ExpandsTasksPerNode) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -34,7 +34,7 @@ const Normalize kNormalize = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 // The result of the augmentation `list` for image `index`.
 std::vector<float> made_of(const ImageDataset& dataset, const Augmentation& list,
                            std::int64_t index) {
-  const AugmentationPlan plan(list, dataset.shape());
+  const data::AugmentationPlan plan(list, dataset.shape());
   std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
   ImageReader reader;
   dataset.read(index, reader);

@@ -224,7 +224,7 @@ TEST_F(ImageFolder, DecodesWhatTheListShows) {
   ImageReader reader;
   ImageReader whole;
   for (const Augmentation& list : lists) {
-    const AugmentationPlan plan(list, dataset.shape());
+    const data::AugmentationPlan plan(list, dataset.shape());
     std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
     std::vector<float> expected(output.size());
     for (std::uint64_t sample = 0; sample < 50; ++sample) {

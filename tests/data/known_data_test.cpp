@@ -24,11 +24,13 @@ TEST(KnownData, EachNameHasTheLoaderOfItsFiles) {
   const TemporaryDirectory empty;
   for (const std::string& name : known_data_names()) {
     ASSERT_TRUE(first_files.contains(name)) << "add the first file of " << name << " to this test";
-    EXPECT_THAT(message_of<DataError>([&] { load_known_data(name, empty.path(), Split::kTrain); }),
-                HasSubstr(first_files.at(name)));
+    EXPECT_THAT(
+        message_of<DataError>([&] { data::load_known_data(name, empty.path(), Split::kTrain); }),
+        HasSubstr(first_files.at(name)));
   }
-  EXPECT_THAT(message_of<ConfigError>([&] { load_known_data("x", empty.path(), Split::kTest); }),
-              HasSubstr("there is no loader of data set 'x'"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { data::load_known_data("x", empty.path(), Split::kTest); }),
+      HasSubstr("there is no loader of data set 'x'"));
 }
 
 }  // namespace

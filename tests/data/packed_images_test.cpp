@@ -119,8 +119,8 @@ TEST_F(PackedImages, AreResizedAsTheListWouldDoIt) {
       ImageReader reader;
       images.read(i, reader);
       const auto [channels, height, width] = reader.shape();
-      const ImageSize size = resized(resize, height, width);
-      Resampler resampler;
+      const ImageSize size = data::resized(resize, height, width);
+      data::Resampler resampler;
       EXPECT_EQ(
           planar_pixels(packed, i),
           planar(resampler.resize(reader.pixels({0, 0, height, width}), size.height, size.width)));
@@ -233,8 +233,8 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
 // A reader that trusted the index's shape would read beyond the end of the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = png(9, 7, 3);
-  PackWriter writer(out / "pack",
-                    {.kind = PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
+  formats::PackWriter writer(
+      out / "pack", {.kind = PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
   writer.add({as_bytes(file), 0, 70, 90});
   writer.finish();
   const ImageDataset packed = load_packed_images(out / "pack");
@@ -301,8 +301,8 @@ TEST(PackedPhotographs, GiveTheSameNumbersAsTheirFiles) {
   for (std::int64_t i = 0; i < all.size(); i += 100) some.push_back(i);
   const ImageDataset images = subset(all, some);
   const Normalize normalize{{0.4, 0.5, 0.6}, {0.2, 0.3, 0.4}};
-  const AugmentationPlan plan({RandomResizedCrop{96}, RandomHorizontalFlip{}, normalize},
-                              {3, 0, 0});
+  const data::AugmentationPlan plan({RandomResizedCrop{96}, RandomHorizontalFlip{}, normalize},
+                                    {3, 0, 0});
   std::vector<float> expected(static_cast<std::size_t>(plan.output_shape().elements()));
   std::vector<float> got(expected.size());
   pack_images(images, out / "files", {.keep_files = true});

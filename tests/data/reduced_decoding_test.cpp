@@ -80,8 +80,8 @@ void compare(ImageReader& reduced, ImageReader& exact, const ImageRegion& part, 
   const ReducedView all = exact.reduced(part, size.height, size.width);
   ASSERT_EQ(few.factor, factor);
   ASSERT_EQ(all.factor, 1);
-  Resampler resampler;
-  Resampler of_all;
+  data::Resampler resampler;
+  data::Resampler of_all;
   differences.add(resampler.resize(few, size.height, size.width),
                   of_all.resize(all, size.height, size.width));
 }
@@ -161,7 +161,7 @@ TEST(ReducedDecoding, KeepsEveryPartInItsPlace) {
 // The weights of every resized pixel sum to 1, also at the borders, where neighbours are missing.
 TEST(ReducedDecoding, LeavesAnEvenColourAsItIs) {
   const std::vector<std::uint8_t> pixels(std::size_t{40} * 40, 201);
-  Resampler resampler;
+  data::Resampler resampler;
   for (const std::int64_t factor : {2, 4, 8}) {
     for (std::int64_t offset = 0; offset < factor; ++offset) {
       for (const std::int64_t count : {std::int64_t{1}, factor, 40 * factor - 2 * offset}) {

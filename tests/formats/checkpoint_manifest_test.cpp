@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 using ::testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -14,16 +14,16 @@ namespace {
 
 TEST(Cifar10, ReadsRecords) {
   const std::string file = cifar_records(11);
-  const CifarRecords records = parse_cifar10(as_bytes(file), 11, "x");
+  const formats::CifarRecords records = formats::parse_cifar10(as_bytes(file), 11, "x");
   EXPECT_EQ(records.count, 11);
-  EXPECT_EQ(records.records[10 * kCifarRecordBytes], 0);
-  EXPECT_EQ(records.records[9 * kCifarRecordBytes], 9);
+  EXPECT_EQ(records.records[10 * formats::kCifarRecordBytes], 0);
+  EXPECT_EQ(records.records[9 * formats::kCifarRecordBytes], 9);
 }
 
 TEST(Cifar10, RefusesWhatIsWrong) {
   const std::string right = cifar_records(3);
   std::string label = right;
-  label[2 * kCifarRecordBytes] = 10;
+  label[2 * formats::kCifarRecordBytes] = 10;
   struct Case {
     std::string file;
     const char* message;
@@ -38,7 +38,7 @@ TEST(Cifar10, RefusesWhatIsWrong) {
   };
   for (const Case& c : cases) {
     try {
-      parse_cifar10(as_bytes(c.file), 3, "x");
+      formats::parse_cifar10(as_bytes(c.file), 3, "x");
       ADD_FAILURE() << "accepted what should say: " << c.message;
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(),

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaximumBytes = 1 << 20;
 
 std::string unpack(const std::string& compressed, std::size_t maximum_bytes = kMaximumBytes) {
-  const ByteBuffer content = gunzip(as_bytes(compressed), maximum_bytes, "x.gz");
+  const formats::ByteBuffer content = formats::gunzip(as_bytes(compressed), maximum_bytes, "x.gz");
   return {reinterpret_cast<const char*>(content.bytes().data()), content.bytes().size()};
 }
 
@@ -29,9 +29,9 @@ TEST(Gunzip, GivesBackWhatWasCompressed) {
 
 TEST(Gunzip, StatesTheSizeWithoutUnpacking) {
   const std::string compressed = gzip(pattern(2000));
-  EXPECT_EQ(gzip_stated_bytes(as_bytes(compressed), "x.gz"), 2000U);
-  EXPECT_THROW(gzip_stated_bytes(as_bytes(compressed).first(17), "x.gz"), DataError);
-  EXPECT_THROW(gzip_stated_bytes(as_bytes(pattern(2000)), "x.gz"), DataError);
+  EXPECT_EQ(formats::gzip_stated_bytes(as_bytes(compressed), "x.gz"), 2000U);
+  EXPECT_THROW(formats::gzip_stated_bytes(as_bytes(compressed).first(17), "x.gz"), DataError);
+  EXPECT_THROW(formats::gzip_stated_bytes(as_bytes(pattern(2000)), "x.gz"), DataError);
 }
 
 TEST(Gunzip, RefusesWhatIsWrong) {

@@ -14,7 +14,7 @@ namespace {
 
 TEST(Idx, ReadsImages) {
   const std::string file = idx_images(2, 3, 5);
-  const IdxImages images = parse_idx_images(as_bytes(file), "x");
+  const formats::IdxImages images = formats::parse_idx_images(as_bytes(file), "x");
   EXPECT_EQ(images.count, 2);
   EXPECT_EQ(images.height, 3);
   EXPECT_EQ(images.width, 5);
@@ -23,7 +23,7 @@ TEST(Idx, ReadsImages) {
 
 TEST(Idx, ReadsLabels) {
   const std::string file = idx_labels(12);
-  const IdxLabels labels = parse_idx_labels(as_bytes(file), "x");
+  const formats::IdxLabels labels = formats::parse_idx_labels(as_bytes(file), "x");
   EXPECT_EQ(labels.count, 12);
   EXPECT_EQ(labels.labels[11], 1);
 }
@@ -60,9 +60,9 @@ TEST(Idx, RefusesWhatIsWrong) {
   for (const Case& c : cases) {
     try {
       if (c.as_images) {
-        parse_idx_images(as_bytes(c.file), "x");
+        formats::parse_idx_images(as_bytes(c.file), "x");
       } else {
-        parse_idx_labels(as_bytes(c.file), "x");
+        formats::parse_idx_labels(as_bytes(c.file), "x");
       }
       ADD_FAILURE() << c.name << " was accepted";
     } catch (const DataError& error) {

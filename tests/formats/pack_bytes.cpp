@@ -15,7 +15,7 @@ namespace {
 
 std::string written(const PackInfo& info, const std::vector<PackRecord>& records) {
   const TemporaryDirectory directory;
-  PackWriter writer(directory / "pack", info, static_cast<std::int64_t>(records.size()));
+  formats::PackWriter writer(directory / "pack", info, static_cast<std::int64_t>(records.size()));
   for (const PackRecord& record : records) writer.add(record);
   writer.finish();
   return read_text(directory / "pack");
@@ -50,20 +50,20 @@ std::string file_pack() {
 }
 
 std::string with_right_checksums(std::string pack, PackLength length) {
-  if (pack.size() < sizeof(PackHeader)) return pack;
-  PackHeader header;
+  if (pack.size() < sizeof(formats::PackHeader)) return pack;
+  formats::PackHeader header;
   std::memcpy(&header, pack.data(), sizeof(header));
   const std::uint64_t most = pack.size();
   if (length == PackLength::kMadeRight) header.file_bytes = most;
   if (header.names_bytes <= most && header.records <= most) {
-    const std::uint64_t end = pack_data_offset(header.names_bytes, header.records);
+    const std::uint64_t end = formats::pack_data_offset(header.names_bytes, header.records);
     if (end <= most) {
       header.table_checksum =
-          checksum(as_bytes(pack).subspan(sizeof(header), end - sizeof(header)));
+          formats::checksum(as_bytes(pack).subspan(sizeof(header), end - sizeof(header)));
     }
   }
   std::memcpy(pack.data(), &header, sizeof(header));
-  header.header_checksum = checksum(as_bytes(pack).first(kPackHeaderChecked));
+  header.header_checksum = formats::checksum(as_bytes(pack).first(formats::kPackHeaderChecked));
   std::memcpy(pack.data(), &header, sizeof(header));
   return pack;
 }

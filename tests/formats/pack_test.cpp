@@ -42,19 +42,20 @@ void store(std::string& text, std::size_t offset, const T& value) {
 }
 
 std::size_t entry_offset(const std::string& pack, std::size_t index) {
-  return pack_index_offset(load<PackHeader>(pack, 0).names_bytes) + index * sizeof(PackEntry);
+  return formats::pack_index_offset(load<formats::PackHeader>(pack, 0).names_bytes) +
+         index * sizeof(formats::PackEntry);
 }
 
 // Values of the reference implementation, because other builds must be able to read the packs.
 TEST(Checksum, IsXxh3) {
-  EXPECT_EQ(checksum({}), 0x2d06800538d394c2U);
+  EXPECT_EQ(formats::checksum({}), 0x2d06800538d394c2U);
   const std::string text = pattern(1000);
-  Checksum pieces;
+  formats::Checksum pieces;
   for (std::size_t at = 0; at < text.size(); at += 300) {
     pieces.add(as_bytes(text).subspan(at, std::min<std::size_t>(300, text.size() - at)));
   }
-  EXPECT_EQ(pieces.value(), checksum(as_bytes(text)));
-  EXPECT_NE(pieces.value(), checksum(as_bytes(text).first(999)));
+  EXPECT_EQ(pieces.value(), formats::checksum(as_bytes(text)));
+  EXPECT_NE(pieces.value(), formats::checksum(as_bytes(text).first(999)));
 }
 
 TEST(Pack, KeepsWhatWasWritten) {
@@ -71,7 +72,7 @@ TEST(Pack, KeepsWhatWasWritten) {
   for (std::int64_t i = 0; i < 3; ++i) {
     const PackRecord record = reader.record(i);
     EXPECT_TRUE(std::ranges::equal(record.bytes, as_bytes(pixels).subspan(i, 60)));
-    EXPECT_EQ((record.bytes.data() - as_bytes(pack).data()) % kPackRecordAlignment, 0);
+    EXPECT_EQ((record.bytes.data() - as_bytes(pack).data()) % formats::kPackRecordAlignment, 0);
     EXPECT_EQ(record.label, i % 2);
     EXPECT_EQ(reader.label(i), i % 2);
     EXPECT_NO_THROW(reader.verify(i));
@@ -102,7 +103,7 @@ TEST(Pack, HasOneShapeOnlyWhenAllImagesHaveIt) {
 // One checksum covers the header, names and index, and each image has its own.
 TEST(Pack, EveryDamagedByteIsFound) {
   const std::string right = pixel_pack(2);
-  const auto data = load<PackEntry>(right, entry_offset(right, 0)).offset;
+  const auto data = load<formats::PackEntry>(right, entry_offset(right, 0)).offset;
   for (std::size_t at = 0; at < right.size(); ++at) {
     std::string pack = right;
     pack[at] = static_cast<char>(pack[at] ^ 0x10);
@@ -110,7 +111,7 @@ TEST(Pack, EveryDamagedByteIsFound) {
       const PackReader reader(as_bytes(pack), "x");
       for (std::int64_t i = 0; i < reader.size(); ++i) reader.verify(i);
     });
-    const bool padding = at >= data + 60 && at < data + kPackRecordAlignment;
+    const bool padding = at >= data + 60 && at < data + formats::kPackRecordAlignment;
     ASSERT_EQ(error == "nothing was thrown", padding) << "byte " << at << ": " << error;
   }
 }
@@ -119,14 +120,14 @@ TEST(Pack, SaysWhatIsWrong) {
   const std::string right = pixel_pack(3);
   const auto header = [&](auto change) {
     std::string pack = right;
-    auto value = load<PackHeader>(pack, 0);
+    auto value = load<formats::PackHeader>(pack, 0);
     change(value);
     store(pack, 0, value);
     return with_right_checksums(pack);
   };
   const auto entry = [&](std::size_t index, auto change) {
     std::string pack = right;
-    auto value = load<PackEntry>(pack, entry_offset(pack, index));
+    auto value = load<formats::PackEntry>(pack, entry_offset(pack, index));
     change(value);
     store(pack, entry_offset(pack, index), value);
     return with_right_checksums(pack);
@@ -134,14 +135,14 @@ TEST(Pack, SaysWhatIsWrong) {
   std::string flipped = right;
   flipped[30] = 1;
   std::string named = right;
-  store(named, sizeof(PackHeader), std::uint32_t{7});
+  store(named, sizeof(formats::PackHeader), std::uint32_t{7});
   std::string two_names = right;  // two names of one letter each
-  store(two_names, sizeof(PackHeader), std::uint32_t{1});
-  store(two_names, sizeof(PackHeader) + 5, std::uint32_t{1});
+  store(two_names, sizeof(formats::PackHeader), std::uint32_t{1});
+  store(two_names, sizeof(formats::PackHeader) + 5, std::uint32_t{1});
   std::string many_names = pixel_pack(3, false, std::string(40, '\0'));  // all empty
-  store(many_names, sizeof(PackHeader), std::uint32_t{0});
+  store(many_names, sizeof(formats::PackHeader), std::uint32_t{0});
   std::string cut_names = right;
-  store(cut_names, sizeof(PackHeader), std::uint32_t{3});
+  store(cut_names, sizeof(formats::PackHeader), std::uint32_t{3});
   std::string indexed = right;
   indexed[entry_offset(indexed, 1)] ^= 1;
   struct Case {
@@ -198,14 +199,14 @@ TEST(PackWriter, LeavesNothingUnlessItFinishes) {
   const std::string pixels = pattern(6);
   directory.write("out", "what was there");
   {
-    PackWriter writer(directory / "out", info, 2);
+    formats::PackWriter writer(directory / "out", info, 2);
     writer.add({as_bytes(pixels), 0, 2, 3});
     EXPECT_THROW(writer.finish(), InternalError) << "a record is missing";
   }
   EXPECT_THAT(directory.names(), ElementsAre("out"));
   EXPECT_EQ(read_text(directory / "out"), "what was there");
 
-  PackWriter writer(directory / "out", info, 2);
+  formats::PackWriter writer(directory / "out", info, 2);
   for (int i = 0; i < 2; ++i) writer.add({as_bytes(pixels), 0, 2, 3});
   EXPECT_THROW(writer.add({as_bytes(pixels), 0, 2, 3}), InternalError) << "one too many";
   writer.finish();
@@ -217,7 +218,7 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
   const TemporaryDirectory directory;
   const PackInfo info{.name = "x", .channels = 1, .num_classes = 2};
   const std::string pixels = pattern(6);
-  PackWriter writer(directory / "out", info, 9);
+  formats::PackWriter writer(directory / "out", info, 9);
   const PackRecord records[] = {
       {as_bytes(pixels), 2, 2, 3},          {as_bytes(pixels), -1, 2, 3},
       {as_bytes(pixels), 0, 2, 4},          {as_bytes(pixels), 0, 0, 0},
@@ -225,7 +226,7 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
   for (const PackRecord& record : records) EXPECT_THROW(writer.add(record), InternalError);
 
   const auto error = [&](PackInfo wrong, std::int64_t count) {
-    return message_of<ConfigError>([&] { PackWriter(directory / "no", wrong, count); });
+    return message_of<ConfigError>([&] { formats::PackWriter(directory / "no", wrong, count); });
   };
   EXPECT_THAT(error(info, 0), HasSubstr("records must be at least 1"));
   EXPECT_THAT(error({.channels = 5, .num_classes = 1}, 1),
@@ -237,7 +238,7 @@ TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
               HasSubstr("num_classes must be from 1 to"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 3, .class_names = {"a"}}, 1),
               HasSubstr("class_names"));
-  EXPECT_THAT(message_of<DataError>([&] { PackWriter(directory / "no/pack", info, 1); }),
+  EXPECT_THAT(message_of<DataError>([&] { formats::PackWriter(directory / "no/pack", info, 1); }),
               HasSubstr("no/pack: No such file"));
 }
 
@@ -252,7 +253,8 @@ TEST(PackWriter, AFullDiskIsSaidAndLeavesNothing) {
     setrlimit(RLIMIT_FSIZE, &limit);
     const std::string pixels = pattern(300'000);
     const std::string error = message_of<DataError>([&] {
-      PackWriter writer(directory / "out", {.name = "x", .channels = 1, .num_classes = 1}, 20);
+      formats::PackWriter writer(directory / "out", {.name = "x", .channels = 1, .num_classes = 1},
+                                 20);
       for (int i = 0; i < 20; ++i) writer.add({as_bytes(pixels), 0, 1000, 300});
     });
     _exit(error == "cannot write " + (directory / "out").string() + ": File too large" ? 0 : 1);

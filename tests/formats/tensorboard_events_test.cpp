@@ -26,23 +26,23 @@ std::string from_hex(std::string_view digits) {
 TEST(Crc32c, IsThatOfTheStandard) {
   std::string ascending(32, '\0');
   for (int i = 0; i < 32; ++i) ascending[static_cast<std::size_t>(i)] = static_cast<char>(i);
-  EXPECT_EQ(crc32c(""), 0U);
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
-  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
-  EXPECT_EQ(crc32c(ascending), 0x46DD794EU);
+  EXPECT_EQ(formats::crc32c(""), 0U);
+  EXPECT_EQ(formats::crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(formats::crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(formats::crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
+  EXPECT_EQ(formats::crc32c(ascending), 0x46DD794EU);
 }
 
 TEST(Crc32c, IsMaskedAsInRecordFiles) {
-  EXPECT_EQ(masked_crc32c(""), 0xA282EAD8U);
-  EXPECT_EQ(masked_crc32c("123456789"), 0xC78AB0E5U);
-  EXPECT_EQ(masked_crc32c(std::string(32, '\0')), 0x0FD7FFFAU);
+  EXPECT_EQ(formats::masked_crc32c(""), 0xA282EAD8U);
+  EXPECT_EQ(formats::masked_crc32c("123456789"), 0xC78AB0E5U);
+  EXPECT_EQ(formats::masked_crc32c(std::string(32, '\0')), 0x0FD7FFFAU);
 }
 
 // The expected bytes, computed by a Python program from the definitions of the formats.
 TEST(TensorBoardFile, WritesTheFormatToTheByte) {
   const TemporaryDirectory directory;
-  TensorBoardFile file(directory.path(), 1.5);
+  formats::TensorBoardFile file(directory.path(), 1.5);
   EXPECT_TRUE(file.path().filename().string().starts_with("events.out.tfevents.0000000001."))
       << file.path();
   const std::string version =
@@ -57,7 +57,7 @@ TEST(TensorBoardFile, WritesTheFormatToTheByte) {
 }
 
 TEST(TensorBoardFile, FramesAnEmptyEvent) {
-  EXPECT_EQ(tensorboard_record(""),
+  EXPECT_EQ(formats::tensorboard_record(""),
             std::string(8, '\0') + from_hex("29039807") + from_hex("d8ea82a2"));
 }
 
@@ -69,10 +69,10 @@ std::vector<std::string> events_in(const std::string& content) {
     std::uint32_t crc = 0;
     std::memcpy(&length, content.data() + at, 8);
     std::memcpy(&crc, content.data() + at + 8, 4);
-    EXPECT_EQ(crc, masked_crc32c(content.substr(at, 8)));
+    EXPECT_EQ(crc, formats::masked_crc32c(content.substr(at, 8)));
     events.push_back(content.substr(at + 12, length));
     std::memcpy(&crc, content.data() + at + 12 + length, 4);
-    EXPECT_EQ(crc, masked_crc32c(events.back()));
+    EXPECT_EQ(crc, formats::masked_crc32c(events.back()));
     at += 16 + length;
   }
   return events;
@@ -80,7 +80,7 @@ std::vector<std::string> events_in(const std::string& content) {
 
 TEST(TensorBoardFile, WritesARecordForEachCall) {
   const TemporaryDirectory directory;
-  TensorBoardFile file(directory.path(), 1);
+  formats::TensorBoardFile file(directory.path(), 1);
   const LogMoment moment{.step = 1, .time = 2};
   const NamedValue values[] = {{"a", 1}, {"b", 2}};
   file.add_scalars(moment, values);
@@ -100,7 +100,7 @@ TEST(TensorBoardFile, WritesARecordForEachCall) {
 // A single such name would stop TensorBoard from reading the rest of the file.
 TEST(TensorBoardFile, WritesOnlyUtf8) {
   const TemporaryDirectory directory;
-  TensorBoardFile file(directory.path(), 1);
+  formats::TensorBoardFile file(directory.path(), 1);
   const NamedValue values[] = {{"a\xFFz", 1}};
   file.add_scalars({.step = 1, .time = 2}, values);
   const std::vector<HyperParameter> parameters{{"data\xFF", std::string("/x/\xFF")}};
@@ -115,20 +115,21 @@ TEST(TensorBoardFile, WritesOnlyUtf8) {
 
 TEST(TensorBoardFile, RefusesAHistogramThatIsNone) {
   const TemporaryDirectory directory;
-  TensorBoardFile file(directory.path(), 1);
+  formats::TensorBoardFile file(directory.path(), 1);
   EXPECT_THROW(file.add_histogram({}, "x", {.edges = {0, 1}, .counts = {1, 1}}), InternalError);
 }
 
 TEST(TensorBoardFile, GivesEachFileOfAFolderItsName) {
   const TemporaryDirectory directory;
-  const TensorBoardFile first(directory.path(), 1);
-  const TensorBoardFile second(directory.path(), 1);
+  const formats::TensorBoardFile first(directory.path(), 1);
+  const formats::TensorBoardFile second(directory.path(), 1);
   EXPECT_NE(first.path(), second.path());
   EXPECT_EQ(directory.names().size(), 2U);
 }
 
 TEST(TensorBoardFile, NamesAFolderThatIsNot) {
-  const std::string message = message_of<DataError>([] { TensorBoardFile("/no-such-folder", 1); });
+  const std::string message =
+      message_of<DataError>([] { formats::TensorBoardFile("/no-such-folder", 1); });
   EXPECT_TRUE(message.starts_with("cannot write /no-such-folder/events.out.tfevents.")) << message;
   EXPECT_TRUE(message.ends_with(": No such file or directory")) << message;
 }

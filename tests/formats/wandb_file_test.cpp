@@ -16,9 +16,9 @@ namespace lockstep::testing_support {
 namespace {
 
 TEST(WandbFrame, IsThatOfLevelDb) {
-  EXPECT_EQ(wandb_frame("abc", 7), std::string("\xA9\x20\x9D\x53\x03\x00\x01"
-                                               "abc",
-                                               10));
+  EXPECT_EQ(formats::wandb_frame("abc", 7), std::string("\xA9\x20\x9D\x53\x03\x00\x01"
+                                                        "abc",
+                                                        10));
 }
 
 TEST(WandbFrame, CutsRecordsAtBlocks) {
@@ -31,7 +31,7 @@ TEST(WandbFrame, CutsRecordsAtBlocks) {
           kWandbFileBlock, kWandbFileBlock * 2 - 14, std::size_t{100'000}}) {
       std::string record(size, '\0');
       for (std::size_t i = 0; i < size; ++i) record[i] = static_cast<char>(i * 7 + i / 251);
-      const std::string file = std::string(offset, 'h') + wandb_frame(record, offset);
+      const std::string file = std::string(offset, 'h') + formats::wandb_frame(record, offset);
       EXPECT_EQ(wandb_records(file, offset), std::vector<std::string>{record})
           << offset << ", " << size;
     }
@@ -40,7 +40,7 @@ TEST(WandbFrame, CutsRecordsAtBlocks) {
 
 class WandbFileTest : public testing::Test {
  protected:
-  WandbRun run() const {
+  formats::WandbRun run() const {
     return {
         .id = "k3v9x0ab", .project = "digits", .name = "mnist", .host = "host", .start_time = 10};
   }
@@ -48,7 +48,7 @@ class WandbFileTest : public testing::Test {
 };
 
 TEST_F(WandbFileTest, BeginsWithHeaderAndRun) {
-  const WandbFile file(directory_ / "run.wandb", run());
+  const formats::WandbFile file(directory_ / "run.wandb", run());
   const std::string content = read_text(file.path());
   EXPECT_EQ(content.substr(0, 7), std::string(":W&B\xE1\xBE\0", 7));
   const std::vector<std::string> records = wandb_records(content);
@@ -59,7 +59,7 @@ TEST_F(WandbFileTest, BeginsWithHeaderAndRun) {
 }
 
 TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
-  WandbFile file(directory_ / "run.wandb", run());
+  formats::WandbFile file(directory_ / "run.wandb", run());
   const NamedValue numbers[] = {{"loss", 0.25},
                                 {"nan", std::numeric_limits<double>::quiet_NaN()},
                                 {"down", -std::numeric_limits<double>::infinity()}};
@@ -81,9 +81,9 @@ TEST_F(WandbFileTest, WritesRowsWithStepAndTimes) {
 }
 
 TEST_F(WandbFileTest, SummarizesNumbersAndOtherValues) {
-  WandbFile file(directory_ / "run.wandb", run());
+  formats::WandbFile file(directory_ / "run.wandb", run());
   const NamedValue numbers[] = {{"loss", 0.25}};
-  const WandbValue values[] = {{"table", "{\"_type\":\"table-file\"}"}};
+  const formats::WandbValue values[] = {{"table", "{\"_type\":\"table-file\"}"}};
   file.add_summary(numbers, values);
   const std::string record = wandb_records(read_text(file.path())).back();
   // number 3; summary { update { "loss", "0.25" } update { "table", {...} } }
@@ -94,9 +94,9 @@ TEST_F(WandbFileTest, SummarizesNumbersAndOtherValues) {
 }
 
 TEST_F(WandbFileTest, WritesOnlyUtf8) {
-  WandbRun named = run();
+  formats::WandbRun named = run();
   named.name = "mnist\xFF";
-  WandbFile file(directory_ / "run.wandb", named);
+  formats::WandbFile file(directory_ / "run.wandb", named);
   const NamedValue numbers[] = {{"loss\xFF", 0.25}};
   file.add_history({.step = 1, .time = 12}, numbers);
   const std::vector<std::string> records = wandb_records(read_text(file.path()));
@@ -106,7 +106,7 @@ TEST_F(WandbFileTest, WritesOnlyUtf8) {
 }
 
 TEST_F(WandbFileTest, EndsWithExitFinalAndFooter) {
-  WandbFile file(directory_ / "run.wandb", run());
+  formats::WandbFile file(directory_ / "run.wandb", run());
   file.end_run(1, 70);
   const std::vector<std::string> records = wandb_records(read_text(file.path()));
   ASSERT_EQ(records.size(), 5U);
@@ -117,10 +117,10 @@ TEST_F(WandbFileTest, EndsWithExitFinalAndFooter) {
 }
 
 TEST_F(WandbFileTest, CanBeReadUpToTheLastWholeRecordWhereverItIsCut) {
-  WandbFile file(directory_ / "run.wandb", run());
+  formats::WandbFile file(directory_ / "run.wandb", run());
   for (int step = 1; step <= 3; ++step) {
     const std::string image(20'000, static_cast<char>('a' + step));
-    const WandbValue values[] = {{"image", image}};
+    const formats::WandbValue values[] = {{"image", image}};
     file.add_history({.step = step, .time = 11}, {}, values);
   }
   const std::string content = read_text(file.path());
@@ -138,7 +138,7 @@ TEST_F(WandbFileTest, CanBeReadUpToTheLastWholeRecordWhereverItIsCut) {
 TEST_F(WandbFileTest, DoesNotTouchTheFileOfAnotherRun) {
   directory_.write("run.wandb", "precious");
   const std::string path = (directory_ / "run.wandb").string();
-  EXPECT_EQ(message_of<DataError>([&] { WandbFile(path, run()); }),
+  EXPECT_EQ(message_of<DataError>([&] { formats::WandbFile(path, run()); }),
             "cannot write " + path + ": File exists");
 }
 

@@ -20,7 +20,7 @@
 #include <lockstep/launch/process_clock.h>
 #include <tests/launch/channel.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 using testing::HasSubstr;
@@ -344,8 +344,8 @@ TEST(Launcher, LeavesNoRankBehindWhenKilled) {
 }
 
 TEST(Launcher, RefusesABusyPort) {
-  const int taken = listen_on("127.0.0.1", 0);
-  const std::uint16_t port = bound_port(taken);
+  const int taken = comm::listen_on("127.0.0.1", 0);
+  const std::uint16_t port = comm::bound_port(taken);
   try {
     launch_ranks({.nproc_per_node = 2, .master_port = port}, [] { _exit(9); });
     ADD_FAILURE() << "no error";
@@ -379,8 +379,8 @@ TEST(Launcher, KeepsThePortFreeForRanksThatBecomeAnotherProgram) {
     if (!can_listen(worker->master_port, true)) throw Error("rank 0 cannot take the port");
   });
   EXPECT_EQ(result.message, "");
-  const int taken = listen_on("127.0.0.1", 0);
-  EXPECT_THROW(launch_ranks({.master_port = bound_port(taken), .ranks_exec = true}, [] {}),
+  const int taken = comm::listen_on("127.0.0.1", 0);
+  EXPECT_THROW(launch_ranks({.master_port = comm::bound_port(taken), .ranks_exec = true}, [] {}),
                ConfigError);
   close(taken);
 }
@@ -452,4 +452,4 @@ TEST(ProcessClock, CountsFromTheLaunchersStart) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::launch

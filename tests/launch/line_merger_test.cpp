@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 struct Write {
@@ -80,4 +80,4 @@ TEST(LineMerger, ChangesNoByteOfASingleWriter) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/clock.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 using testing::Contains;
@@ -51,4 +51,4 @@ TEST(ProcessTree, CanBeReadWhileProcessesEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::launch

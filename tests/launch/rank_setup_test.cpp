@@ -13,7 +13,7 @@
 #include <lockstep/launch/launcher.h>
 #include <tests/support/scoped_environment.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 // Pinning is permanent, so each case runs in a separate process.
@@ -101,4 +101,4 @@ TEST(RankSetup, PrefixesLogLinesWithTheRank) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::launch

@@ -12,7 +12,7 @@
 #include <lockstep/models/mnist_net.h>
 #include <tests/support/processor_time.h>
 
-namespace lockstep {
+namespace lockstep::models {
 namespace {
 
 torch::Tensor composed(const torch::Tensor& x, const torch::Tensor& w, const torch::Tensor& b) {
@@ -208,4 +208,4 @@ TEST(MnistNet, IsCloned) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::models

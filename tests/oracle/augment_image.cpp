@@ -102,33 +102,39 @@ struct Draws {
 
   void operator()(const Pad& pad) { become(height + 2 * pad.pixels, width + 2 * pad.pixels); }
   void operator()(const RandomCrop& crop) {
-    print(choose(crop, height, width, random));
+    print(data::choose(crop, height, width, random));
     become(crop.size.height, crop.size.width);
   }
   void operator()(const CenterCrop& crop) { become(crop.size.height, crop.size.width); }
   void operator()(const Resize& resize) {
-    const ImageSize size = resized(resize, height, width);
+    const ImageSize size = data::resized(resize, height, width);
     become(size.height, size.width);
   }
   void operator()(const RandomResizedCrop& crop) {
-    print(choose(crop, height, width, random));
+    print(data::choose(crop, height, width, random));
     become(crop.size.height, crop.size.width);
   }
-  void operator()(const RandomHorizontalFlip& flip) { std::cerr << choose(flip, random) << " "; }
-  void operator()(const RandomVerticalFlip& flip) { std::cerr << choose(flip, random) << " "; }
-  void operator()(const RandomRotation& rotation) { std::cerr << choose(rotation, random) << " "; }
+  void operator()(const RandomHorizontalFlip& flip) {
+    std::cerr << data::choose(flip, random) << " ";
+  }
+  void operator()(const RandomVerticalFlip& flip) {
+    std::cerr << data::choose(flip, random) << " ";
+  }
+  void operator()(const RandomRotation& rotation) {
+    std::cerr << data::choose(rotation, random) << " ";
+  }
   void operator()(const ColorJitter& jitter) {
-    for (const ColorStep& step : choose(jitter, random)) {
+    for (const data::ColorStep& step : data::choose(jitter, random)) {
       std::cerr << static_cast<int>(step.property) << " " << step.factor << " ";
     }
   }
   void operator()(const Grayscale&) {}
   void operator()(const RandomGrayscale& grayscale) {
-    std::cerr << choose(grayscale, random) << " ";
+    std::cerr << data::choose(grayscale, random) << " ";
   }
-  void operator()(const Cutout& cutout) { print(choose(cutout, height, width, random)); }
+  void operator()(const Cutout& cutout) { print(data::choose(cutout, height, width, random)); }
   void operator()(const RandomErasing& erasing) {
-    print(choose(erasing, height, width, random).value_or(ImageRegion{}));
+    print(data::choose(erasing, height, width, random).value_or(ImageRegion{}));
   }
   void operator()(const Normalize&) {}
 
@@ -156,7 +162,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto* pixels = reinterpret_cast<const std::uint8_t*>(input.data());
-  const AugmentationPlan plan(operators, shape);
+  const data::AugmentationPlan plan(operators, shape);
   std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
   std::cerr.precision(17);
   for (std::uint64_t sample = 0; sample < std::strtoull(argv[5], nullptr, 10); ++sample) {

@@ -47,8 +47,8 @@ int main(int argc, char** argv) {
     }
     std::cerr << "\n";
     torch::Tensor mixed = images.clone();
-    mix_images(mixed, choice);
+    data::mix_images(mixed, choice);
     write(mixed);
-    write(mix_labels(labels, number(6), choice));
+    write(data::mix_labels(labels, number(6), choice));
   }
 }

@@ -150,7 +150,7 @@ void train(const oracle::Model& model, const Options& options) {
 
 void run_rank(const Options& options) {
   const auto worker = worker_environment().value_or(WorkerEnvironment{});
-  torch::set_num_threads(prepare_rank(worker, 1));
+  torch::set_num_threads(launch::prepare_rank(worker, 1));
   train(oracle::make_model(options.model), options);
 }
 

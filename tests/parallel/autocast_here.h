@@ -25,7 +25,7 @@ class AutocastHere {
   AutocastHere& operator=(const AutocastHere&) = delete;
 
  private:
-  const AutocastTypeScope type_;
+  const parallel::AutocastTypeScope type_;
 };
 
 }  // namespace lockstep::testing_support

@@ -12,7 +12,7 @@
 
 #include <lockstep/parallel/base/thread_team.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 constexpr auto kNoGpu = c10::DeviceType::FPGA;
@@ -109,4 +109,4 @@ TEST(CallerState, CarriesWhatAutocastKeepsForAThread) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -53,7 +53,7 @@ ProcessGroup group_on(torch::Device device) {
 // so that each rank has its own device.
 std::vector<std::string> run_ranks(bool on_devices,
                                    const std::function<void(ProcessGroup, torch::Device)>& body) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   return run_threads(2, [&](int rank) {
     const torch::Device device = on_devices ? far_device::device(rank) : torch::Device(torch::kCPU);
     body(init_process_group({.backend = "shm",

@@ -63,7 +63,7 @@ Tensor loss_of_output(const Tensor& output) { return output.square().mean(); }
 using Body = std::function<void(ProcessGroup, torch::Device)>;
 
 std::vector<std::string> run_on(const std::string& backend, bool on_far_devices, const Body& body) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   return testing_support::run_threads(kRanks, [&](int rank) {
     const torch::Device device = on_far_devices ? far_device::device(rank) : torch::kCPU;
     body(init_process_group({.backend = backend,

@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using std::chrono::microseconds;
@@ -106,4 +106,4 @@ TEST(SpansOfCalls, NameTheCollectivesOfAllRanksAlike) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

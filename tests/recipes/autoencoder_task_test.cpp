@@ -25,7 +25,7 @@ TEST(AutoencoderTask, ComparesItsOutputWithTheImages) {
   torch::manual_seed(0);
   const torch::NoGradGuard no_grad;
   Autoencoder net;
-  AutoencoderTask task(net, kUnit);
+  recipes::AutoencoderTask task(net, kUnit);
   const Batch first = random_batch(3);
   const Batch second = random_batch(5);
   const auto squared_error = [&](const Batch& batch) {
@@ -47,12 +47,12 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   torch::manual_seed(1);
   const torch::NoGradGuard no_grad;
   Autoencoder net;
-  AutoencoderTask task(net, kUnit);
+  recipes::AutoencoderTask task(net, kUnit);
   const Batch samples = random_batch(2);
   const torch::Tensor outputs = net->forward(samples.images);
   const RunPicture sheet = task.picture(samples).value();
   EXPECT_EQ(sheet.name, "reconstructions");
-  constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;
+  constexpr std::int64_t kGap = recipes::AutoencoderTask::kPictureGap;
   ASSERT_EQ(sheet.width, 2 * 40 + kGap);
   ASSERT_EQ(sheet.height, 2 * 40 + kGap);
   // Encodes the sheet as a PNG file and decodes it again.
@@ -85,11 +85,11 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
 
 TEST(AutoencoderTask, ShowsLargeImagesReduced) {
   const torch::NoGradGuard no_grad;
-  AutoencoderTask task(Autoencoder(), kUnit);
+  recipes::AutoencoderTask task(Autoencoder(), kUnit);
   Batch samples{.images = torch::zeros({2, 3, 520, 1040}), .labels = torch::zeros({2}), .size = 2};
   samples.images[1].narrow(2, 520, 520).fill_(1);  // the right half is white
   const RunPicture sheet = task.picture(samples).value();
-  constexpr std::int64_t kGap = AutoencoderTask::kPictureGap;
+  constexpr std::int64_t kGap = recipes::AutoencoderTask::kPictureGap;
   ASSERT_EQ(sheet.width, 2 * 256 + kGap);
   ASSERT_EQ(sheet.height, 2 * 128 + kGap);
   const auto byte = [&](std::int64_t x) {
@@ -106,9 +106,9 @@ TEST(TensorPicture, UndoesNormalize) {
   image[0][0][0] = 1.0;   // 255
   image[0][0][1] = -3.0;  // below 0, drawn as black
   image[2][0][1] = 0.1;   // 25.5
-  const Picture picture = picture_of(image, normalize);
+  const report::Picture picture = recipes::picture_of(image, normalize);
   EXPECT_THAT(picture.rgb, ::testing::ElementsAre(255, 64, 0, 0, 64, 26));
-  EXPECT_THAT(picture_of(torch::full({1, 1, 1}, 1.0), {.mean = {0}, .std = {0.2}}).rgb,
+  EXPECT_THAT(recipes::picture_of(torch::full({1, 1, 1}, 1.0), {.mean = {0}, .std = {0.2}}).rgb,
               ::testing::ElementsAre(51, 51, 51));
 }
 

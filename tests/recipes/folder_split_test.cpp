@@ -27,10 +27,10 @@ using ::testing::Not;
 
 class FolderSplit : public ::testing::Test {
  protected:
-  RecipeData load(const std::string& recipe, RecipeDataOptions options = {}) {
+  recipes::RecipeData load(const std::string& recipe, recipes::RecipeDataOptions options = {}) {
     if (!options.directory) options.directory = (directory_ / "photos").string();
     options.message = [this](const std::string& text) { messages_.push_back(text); };
-    return find_recipe(recipe).load_data(options);
+    return recipes::find_recipe(recipe).load_data(options);
   }
 
   // The red values of the images in their order, which identify the images.
@@ -51,7 +51,7 @@ class FolderSplit : public ::testing::Test {
 TEST_F(FolderSplit, BySeedIsDisjointCompleteAndRepeatsItself) {
   write_colours(directory_, "photos", 20, 2);
   for (const char* recipe : {"classify", "autoencoder"}) {
-    const RecipeData data = load(recipe, {.seed = 3});
+    const recipes::RecipeData data = load(recipe, {.seed = 3});
     EXPECT_EQ(data.description, "photos");
     const std::vector<int> train = reds_of(data.train);
     const std::vector<int> validation = reds_of(data.load_test());
@@ -61,10 +61,10 @@ TEST_F(FolderSplit, BySeedIsDisjointCompleteAndRepeatsItself) {
     all.insert(validation.begin(), validation.end());
     EXPECT_EQ(all.size(), 20U) << "each image once";
 
-    const RecipeData again = load(recipe, {.seed = 3});
+    const recipes::RecipeData again = load(recipe, {.seed = 3});
     EXPECT_EQ(reds_of(again.train), train);
     EXPECT_EQ(reds_of(again.load_test()), validation);
-    const RecipeData other = load(recipe, {.seed = 4});
+    const recipes::RecipeData other = load(recipe, {.seed = 4});
     EXPECT_NE(reds_of(other.load_test()), validation);
 
     EXPECT_TRUE(data.is_split_at_random);
@@ -95,7 +95,7 @@ TEST_F(FolderSplit, ByFoldersIsTheFolders) {
     write_colours(directory_, "photos/train", 6, 2);
     write_colours(directory_, "photos/" + validation, 4, 2, /*first=*/10);
     for (const char* recipe : {"classify", "autoencoder"}) {
-      const RecipeData data = load(recipe);
+      const recipes::RecipeData data = load(recipe);
       EXPECT_THAT(reds_of(data.train),
                   ElementsAre(red_of(0), red_of(2), red_of(4), red_of(1), red_of(3), red_of(5)));
       EXPECT_THAT(reds_of(data.load_test()),
@@ -152,7 +152,7 @@ TEST_F(FolderSplit, SaysThatTheCachesNeedMoreThanThereIs) {
 
 TEST_F(FolderSplit, KeepsDecodedImages) {
   write_colours(directory_, "photos", 20, 2);
-  const RecipeData data = load("autoencoder");
+  const recipes::RecipeData data = load("autoencoder");
   EXPECT_THAT(messages_, ElementsAre(AllOf(HasSubstr("all 20 images stay in memory"),
                                            HasSubstr("1.5 MB at 160x160 pixels")),
                                      HasSubstr("split by seed 0")));
@@ -169,7 +169,7 @@ TEST_F(FolderSplit, KeepsAsManyAsItIsTold) {
   EXPECT_THAT(messages_[0], AllOf(HasSubstr("5 of 20 images stay in memory"),
                                   HasSubstr("the others are decoded in every epoch")));
   messages_.clear();
-  const RecipeData data = load("autoencoder", {.cache_bytes = 0});
+  const recipes::RecipeData data = load("autoencoder", {.cache_bytes = 0});
   EXPECT_THAT(messages_, ElementsAre(HasSubstr("split by seed")));
   reds_of(data.train);
   std::filesystem::remove_all(directory_ / "photos");
@@ -184,7 +184,7 @@ TEST_F(FolderSplit, KeepsAsManyAsItIsTold) {
 
 TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
   for (const std::string recipe : {"classify", "autoencoder"}) {
-    EXPECT_THAT(message_of<ConfigError>([&] { find_recipe(recipe).load_data({}); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { recipes::find_recipe(recipe).load_data({}); }),
                 HasSubstr(recipe + ": give --data DIR"));
     EXPECT_THAT(message_of<DataError>([&] { load(recipe); }), HasSubstr("photos"));
     std::filesystem::create_directory(directory_ / "photos");
@@ -201,23 +201,25 @@ TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
 }
 
 TEST(RecipeChoices, MakeTheRecipe) {
-  const Recipe autoencoder = chosen_recipe("autoencoder", {.image_size = 80});
+  const recipes::Recipe autoencoder = recipes::chosen_recipe("autoencoder", {.image_size = 80});
   EXPECT_EQ(autoencoder.input, (ImageShape{3, 80, 80}));
-  const Recipe classify = chosen_recipe("classify", {.model = "resnet34", .image_size = 64});
+  const recipes::Recipe classify =
+      recipes::chosen_recipe("classify", {.model = "resnet34", .image_size = 64});
   EXPECT_EQ(classify.input, (ImageShape{3, 64, 64}));
   EXPECT_EQ(classify.max_stages, 16);
   using Choices = std::map<std::string, std::string>;
   EXPECT_EQ(classify.choices, (Choices{{"model", "resnet34"}, {"image_size", "64"}}));
-  const RecipeChoices read = choices_from(classify.choices);
+  const recipes::RecipeChoices read = recipes::choices_from(classify.choices);
   EXPECT_EQ(read.model, "resnet34");
   EXPECT_EQ(read.image_size, 64);
-  EXPECT_EQ(chosen_recipe("mnist", {}).name, "mnist");
+  EXPECT_EQ(recipes::chosen_recipe("mnist", {}).name, "mnist");
   // The parameter counts of torchvision's nets with six outputs: sum(p.numel() for p in
   // net.parameters()).
   const std::map<std::string, std::int64_t> parameters = {
       {"resnet18", 11'179'590}, {"resnet34", 21'287'750}, {"resnet50", 23'520'326}};
   for (const auto& [name, expected] : parameters) {
-    const auto task = chosen_recipe("classify", {.model = name}).make_task({.num_classes = 6});
+    const auto task =
+        recipes::chosen_recipe("classify", {.model = name}).make_task({.num_classes = 6});
     std::int64_t count = 0;
     for (const torch::Tensor& each : task->module().parameters()) count += each.numel();
     EXPECT_EQ(count, expected) << name;
@@ -225,8 +227,8 @@ TEST(RecipeChoices, MakeTheRecipe) {
 }
 
 TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
-  const auto refusal = [](const std::string& name, const RecipeChoices& choices) {
-    return message_of<ConfigError>([&] { chosen_recipe(name, choices); });
+  const auto refusal = [](const std::string& name, const recipes::RecipeChoices& choices) {
+    return message_of<ConfigError>([&] { recipes::chosen_recipe(name, choices); });
   };
   EXPECT_THAT(refusal("autoencoder", {.image_size = 170}),
               HasSubstr("must be a multiple of 20, which the net pools to one pixel, got 170; use "
@@ -237,7 +239,7 @@ TEST(RecipeChoices, ThatARecipeDoesNotHaveAreRefused) {
   EXPECT_THAT(refusal("classify", {.model = "resnet19"}),
               HasSubstr("the model must be one of resnet18, resnet34, resnet50, got 'resnet19'"));
   EXPECT_THAT(refusal("classify", {.image_size = 63}), HasSubstr("must be from 64 to 4096"));
-  EXPECT_THAT(message_of<ConfigError>([] { choices_from({{"image_size", "12x"}}); }),
+  EXPECT_THAT(message_of<ConfigError>([] { recipes::choices_from({{"image_size", "12x"}}); }),
               HasSubstr("must be a whole number, got '12x'"));
 }
 

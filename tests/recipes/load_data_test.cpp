@@ -27,8 +27,8 @@ class LoadData : public ::testing::Test {
  protected:
   LoadData() { environment_.hide_data((directory_ / "cache").string()); }
 
-  RecipeData load(const std::string& recipe, bool may_download = true) {
-    return find_recipe(recipe).load_data(
+  recipes::RecipeData load(const std::string& recipe, bool may_download = true) {
+    return recipes::find_recipe(recipe).load_data(
         {.may_download = may_download,
          .message = [this](const std::string& text) { messages_.push_back(text); }});
   }
@@ -46,7 +46,7 @@ class LoadData : public ::testing::Test {
 
 TEST_F(LoadData, MnistFromFiles) {
   write_mnist();
-  const RecipeData data = load("mnist");
+  const recipes::RecipeData data = load("mnist");
   EXPECT_EQ(data.description, "MNIST");
   EXPECT_EQ(data.train.size(), 20);
   EXPECT_EQ(data.load_test().size(), 20);
@@ -103,7 +103,7 @@ TEST_F(LoadData, ABrokenTestSetIsFoundAtTheStart) {
 }
 
 TEST_F(LoadData, ResNet50SplitGeneratesImages) {
-  const RecipeData data = load("resnet50-split");
+  const recipes::RecipeData data = load("resnet50-split");
   EXPECT_EQ(data.description, "generated images");
   EXPECT_EQ(data.train.size(), 360);
   EXPECT_EQ(data.train.shape(), (ImageShape{3, 128, 128}));
@@ -120,12 +120,12 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
   }
   const std::string folder = (directory_ / "photos").string();
   const auto load_folder = [](const std::string& name) {
-    return find_recipe("resnet50-split").load_data({.directory = name});
+    return recipes::find_recipe("resnet50-split").load_data({.directory = name});
   };
   EXPECT_THAT(message_of<DataError>([&] { load_folder(folder); }),
               AllOf(HasSubstr(folder), HasSubstr("train has the class 'dog', which val lacks")));
   directory_.write("photos/val/dog/7.jpeg", "");
-  const RecipeData data = load_folder(folder);
+  const recipes::RecipeData data = load_folder(folder);
   EXPECT_EQ(data.description, "photos");
   EXPECT_EQ(load_folder(folder + "/").description, "photos");
   EXPECT_EQ(data.train.size(), 3);
@@ -140,8 +140,8 @@ TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
     directory_.write(file, encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   }
   const auto read_all = [&](std::int64_t limit) {
-    const RecipeData data =
-        find_recipe("resnet50-split")
+    const recipes::RecipeData data =
+        recipes::find_recipe("resnet50-split")
             .load_data({.directory = (directory_ / "photos").string(), .max_image_pixels = limit});
     std::vector<std::string> errors;
     for (const ImageDataset& images : {data.train, data.load_test()}) {
@@ -165,8 +165,8 @@ TEST_F(LoadData, ResNet50SplitDecodesImagesAsItIsTold) {
   }
   using Decoding = ImageReader::Decoding;
   for (const Decoding decoding : {Decoding::kExact, Decoding::kScaled}) {
-    const RecipeData data =
-        find_recipe("resnet50-split")
+    const recipes::RecipeData data =
+        recipes::find_recipe("resnet50-split")
             .load_data({.directory = (directory_ / "photos").string(), .decoding = decoding});
     for (const ImageDataset& images : {data.train, data.load_test()}) {
       ImageReader reader;

@@ -14,7 +14,7 @@
 #include <lockstep/recipes/recipe.h>
 #include <tests/support/messages.h>
 
-namespace lockstep {
+namespace lockstep::recipes {
 namespace {
 
 using ::testing::AllOf;
@@ -131,4 +131,4 @@ TEST(RecipeStages, AreRefusedByNameWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::recipes

@@ -50,12 +50,14 @@ struct Circumstances {
 class SlowImages final : public ImageSource {
  public:
   explicit SlowImages(milliseconds image) : image_(image) {}
-  std::int64_t size() const override { return train_images().size(); }
+  std::int64_t size() const override { return train::train_images().size(); }
   void read(std::int64_t index, ImageReader& reader) const override {
     std::this_thread::sleep_for(image_);
-    train_images().read(index, reader);
+    train::train_images().read(index, reader);
   }
-  std::int64_t label(std::int64_t index) const override { return train_images().label(index); }
+  std::int64_t label(std::int64_t index) const override {
+    return train::train_images().label(index);
+  }
 
  private:
   const milliseconds image_;
@@ -113,30 +115,31 @@ class SlowTask final : public Task {
 void train_under(const Circumstances& how, const std::filesystem::path& folder,
                  ProcessGroup group) {
   at::set_num_threads(1);
-  const ImageDataset images("digits", train_images().shape(), train_images().num_classes(),
+  const ImageDataset images("digits", train::train_images().shape(),
+                            train::train_images().num_classes(),
                             std::make_shared<SlowImages>(how.image));
-  TrainerOptions run = options(how.epochs);
+  TrainerOptions run = train::options(how.epochs);
   run.limit_train_batches = kSteps;
   run.trace.file = folder / "trace.json";
   RunRecord record(folder, {.local_ranks = 2, .processors = how.processors}, /*goes_on=*/false);
   if (group.rank() == 0) run.listeners = {&record};
   SlowTask task(how, group.rank());
   Loader loader(images, DistributedSampler(images.size(), {.rank = group.rank(), .world_size = 2}),
-                kNormalize, {.batch_size = kBatchOfRank, .threads = 1});
+                train::kNormalize, {.batch_size = kBatchOfRank, .threads = 1});
   Trainer(run, make_strategy("ddp", group, {.bucket_cap_mb = how.bucket_cap_mb})).fit(task, loader);
 }
 
-std::vector<Advice> advice_for(const Circumstances& how) {
+std::vector<report::Advice> advice_for(const Circumstances& how) {
   const TemporaryDirectory folder;
   const auto errors = run_group_processes(
       2, how.backend, [&](ProcessGroup group) { train_under(how, folder.path(), group); });
   EXPECT_EQ(errors, no_errors(2));
-  return advise(read_run_facts(folder.path()));
+  return report::advise(report::read_run_facts(folder.path()));
 }
 
-std::vector<std::string> limits_of(const std::vector<Advice>& advice) {
+std::vector<std::string> limits_of(const std::vector<report::Advice>& advice) {
   std::vector<std::string> limits;
-  for (const Advice& each : advice) limits.push_back(each.limit);
+  for (const report::Advice& each : advice) limits.push_back(each.limit);
   return limits;
 }
 
@@ -147,7 +150,7 @@ TEST(AdviceTiming, HasNothingToSayOfARunThatComputes) {
 TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
   const auto advice = advice_for({.image = milliseconds(10), .compute = milliseconds(20)});
   // On a busy machine the ranks also wait for each other.
-  const auto loader = std::ranges::find(advice, "loader", &Advice::limit);
+  const auto loader = std::ranges::find(advice, "loader", &report::Advice::limit);
   ASSERT_NE(loader, advice.end()) << testing::PrintToString(limits_of(advice));
   EXPECT_NEAR(loader->share, 0.5, 0.3);  // four images take 40 ms, of which 20 are hidden
   EXPECT_THAT(loader->option, HasSubstr("--workers"));
@@ -168,13 +171,13 @@ TEST(AdviceTiming, NamesOtherProgramsThatTakeProcessors) {
     GTEST_SKIP() << "this kernel does not tell who waits for a processor";
   }
   const auto processors = static_cast<int>(available_cpus().size());
-  std::vector<Advice> advice;
+  std::vector<report::Advice> advice;
   {
     const OtherProgram other;
     advice = advice_for({.processors = processors, .busy = milliseconds(20)});
   }
   ASSERT_THAT(limits_of(advice), Contains("other programs"));
-  const auto found = std::ranges::find(advice, "other programs", &Advice::limit);
+  const auto found = std::ranges::find(advice, "other programs", &report::Advice::limit);
   EXPECT_THAT(found->figures, HasSubstr("Other programs used "));
 }
 
@@ -191,7 +194,7 @@ TEST(AdviceTiming, NamesRank0WhereItIsLate) {
   const auto advice =
       advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});
   ASSERT_THAT(limits_of(advice), Contains("straggler"));
-  const auto found = std::ranges::find(advice, "straggler", &Advice::limit);
+  const auto found = std::ranges::find(advice, "straggler", &report::Advice::limit);
   EXPECT_THAT(found->figures, HasSubstr("for rank 0."));
 }
 
@@ -209,7 +212,7 @@ TEST(AdviceTiming, NamesBucketsThatAreTooSmall) {
   many.bucket_cap_mb = 1e-4;
   const auto advice = advice_for(many);
   ASSERT_THAT(limits_of(advice), Contains("small buckets"));
-  const auto found = std::ranges::find(advice, "small buckets", &Advice::limit);
+  const auto found = std::ranges::find(advice, "small buckets", &report::Advice::limit);
   EXPECT_THAT(found->figures, HasSubstr("A step has 150 reductions of "));
   EXPECT_THAT(found->option, HasSubstr("--bucket-cap-mb"));
 }

@@ -15,15 +15,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> limits_of(const RunFacts& facts) {
+std::vector<std::string> limits_of(const report::RunFacts& facts) {
   std::vector<std::string> limits;
-  for (const Advice& each : advise(facts)) limits.push_back(each.limit);
+  for (const report::Advice& each : report::advise(facts)) limits.push_back(each.limit);
   return limits;
 }
 
 // The facts of a run without problems.
-RunFacts healthy() {
-  RunFacts facts;
+report::RunFacts healthy() {
+  report::RunFacts facts;
   facts.recipe = "mnist";
   facts.strategy = "ddp";
   facts.loader = "native";
@@ -37,33 +37,33 @@ RunFacts healthy() {
   facts.data = 0.01;
   facts.compute = 0.95;
   facts.communication = 0.02;
-  facts.trace = TraceFacts{.steps = 10,
-                           .step_seconds = 0.01,
-                           .waits = {{0, 0.0001}, {1, 0.0001}},
-                           .waited_for = {{0, 0.0001}, {1, 0.0001}},
-                           .reductions = 2,
-                           .reduction_seconds = 0.0001,
-                           .reduction_bytes = 4e6};
+  facts.trace = report::TraceFacts{.steps = 10,
+                                   .step_seconds = 0.01,
+                                   .waits = {{0, 0.0001}, {1, 0.0001}},
+                                   .waited_for = {{0, 0.0001}, {1, 0.0001}},
+                                   .reductions = 2,
+                                   .reduction_seconds = 0.0001,
+                                   .reduction_bytes = 4e6};
   return facts;
 }
 
 TEST(Advice, IsToComputeFasterWhereNothingElseLimits) {
   EXPECT_THAT(limits_of(healthy()), ElementsAre("compute"));
-  EXPECT_THAT(advise(healthy())[0].figures, HasSubstr("95% of a step of 10.00 ms"));
+  EXPECT_THAT(report::advise(healthy())[0].figures, HasSubstr("95% of a step of 10.00 ms"));
 }
 
 TEST(Advice, NamesALoaderThatIsTooSlow) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.data = 0.4;
   facts.compute = 0.5;
   EXPECT_THAT(limits_of(facts), ElementsAre("loader"));
-  EXPECT_THAT(advise(facts)[0].figures,
+  EXPECT_THAT(report::advise(facts)[0].figures,
               HasSubstr("waits 4.00 ms of 10.00 ms for the next batch (40%)"));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--cache"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("--cache"));
 }
 
 TEST(Advice, NamesCommunicationThatComputingDoesNotHide) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.communication = 0.3;
   facts.compute = 0.65;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
@@ -73,62 +73,62 @@ TEST(Advice, NamesCommunicationThatComputingDoesNotHide) {
 
 // Waiting for a late rank is not communication.
 TEST(Advice, TellsAStragglerFromASlowWire) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.communication = 0.3;
   facts.compute = 0.65;
   facts.trace->waits = {{0, 0.0029}, {1, 0.0001}};
   facts.trace->waited_for = {{1, 0.0027}, {0, 0.0003}};
   EXPECT_THAT(limits_of(facts), ElementsAre("straggler", "compute"));
   EXPECT_THAT(
-      advise(facts)[0].figures,
+      report::advise(facts)[0].figures,
       HasSubstr(
           "wait up to 2.90 ms of 10.00 ms for later ones (29%), 90% of that time for rank 1"));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 1"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("rank 1"));
   facts.trace->waited_for = {{1, 0.0016}, {0, 0.0014}};
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("No single rank is slow"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("No single rank is slow"));
 }
 
 // The others wait for rank 0, which itself spends no time on communication.
 TEST(Advice, NamesRank0WhereItIsTheLateOne) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.communication = 0;
   facts.trace->waits = {{1, 0.004}};
   facts.trace->waited_for = {{0, 0.004}};
   EXPECT_THAT(limits_of(facts), ElementsAre("straggler", "compute"));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("rank 0"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("rank 0"));
 }
 
 TEST(Advice, NamesBucketsThatAreTooSmall) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.communication = 0.2;
   facts.trace->reductions = 40;
   facts.trace->reduction_bytes = 20'000;
   facts.trace->reduction_seconds = 0.00005;
   EXPECT_THAT(limits_of(facts), ElementsAre("small buckets", "compute"));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--bucket-cap-mb"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("--bucket-cap-mb"));
   // Rank 0 waits for rank 1 in 1% of a step. Of the rest, three buckets in place of 40 would save
   // 37/40.
-  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.2 * 37 / 40);
-  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("would save up to 1.85 ms of 10.00 ms."));
+  EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.2 * 37 / 40);
+  EXPECT_THAT(report::advise(facts)[0].figures, HasSubstr("would save up to 1.85 ms of 10.00 ms."));
   facts.strategy = "hybrid";  // a strategy without the option
-  EXPECT_THAT(advise(facts)[0].option, Not(HasSubstr("--bucket-cap-mb")));
+  EXPECT_THAT(report::advise(facts)[0].option, Not(HasSubstr("--bucket-cap-mb")));
   facts.trace->reduction_bytes = 2e6;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
 }
 
 TEST(Advice, NamesMoreThreadsThanProcessors) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.ranks = 4;  // on two hosts
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.local_ranks = 4;
   EXPECT_THAT(limits_of(facts), ElementsAre("oversubscription", "compute"));
-  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.5 * 0.95) << "half of the computing";
+  EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.5 * 0.95) << "half of the computing";
   facts.processors = 4;
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
 }
 
 TEST(Advice, NamesAGpuThatWaitsForItsHost) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.device = "cuda";
   facts.gpu_utilisation = 0.3;
   EXPECT_THAT(limits_of(facts), ElementsAre("launch overhead", "compute"));
@@ -142,13 +142,13 @@ TEST(Advice, NamesAGpuThatWaitsForItsHost) {
 }
 
 TEST(Advice, PutsTheLargestLimitFirst) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.data = 0.1;
   facts.communication = 0.3;
   facts.compute = 0.55;
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "loader", "compute"));
   EXPECT_THAT(
-      advice_text(facts, advise(facts)),
+      report::advice_text(facts, report::advise(facts)),
       HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
                 "Shares are of a step of 10.00 ms, the mean of epochs 2 to 10 on rank 0; what only "
                 "the trace tells, of 10 steps of 10.00 ms, is scaled to it.\n"
@@ -157,7 +157,7 @@ TEST(Advice, PutsTheLargestLimitFirst) {
 
 // The traced steps take three times as long as those of the epochs.
 TEST(Advice, HasSharesOfOneStep) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.data = 0.25;
   facts.communication = 0.3;
   facts.compute = 0.45;
@@ -165,22 +165,22 @@ TEST(Advice, HasSharesOfOneStep) {
   facts.trace->waits = {{0, 0.006}, {1, 0}};
   facts.trace->waited_for = {{1, 0.006}};
   EXPECT_THAT(limits_of(facts), ElementsAre("loader", "straggler", "communication"));
-  const std::vector<Advice> advice = advise(facts);
+  const std::vector<report::Advice> advice = report::advise(facts);
   EXPECT_DOUBLE_EQ(advice[1].share, 0.2);
   EXPECT_THAT(advice[1].figures, HasSubstr("wait up to 2.00 ms of 10.00 ms for later ones (20%)"));
   EXPECT_NEAR(advice[2].share, 0.1, 1e-9);
 }
 
-double sum_of_shares(const RunFacts& facts) {
+double sum_of_shares(const report::RunFacts& facts) {
   double sum = 0;
-  for (const Advice& each : advise(facts)) sum += each.share;
+  for (const report::Advice& each : report::advise(facts)) sum += each.share;
   return sum;
 }
 
 // All limits at once, on each device.
 TEST(Advice, ClaimsNoTimeTwice) {
   for (const bool rank_0_is_late : {false, true}) {
-    RunFacts facts = healthy();
+    report::RunFacts facts = healthy();
     facts.data = facts.first_batch = facts.least_first_batch = 0.1;
     facts.communication = 0.35;
     facts.stage_waits = 0.1;
@@ -205,29 +205,29 @@ TEST(Advice, ClaimsNoTimeTwice) {
 }
 
 TEST(Advice, NamesTheFirstBatchWhereEachEpochWaitsForIt) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.first_batch = 0.3;
   facts.compute = 0.65;
   EXPECT_THAT(limits_of(facts), ElementsAre("compute")) << "some epochs do not";
   facts.least_first_batch = 0.2;
   EXPECT_THAT(limits_of(facts), ElementsAre("first batch", "compute"));
-  EXPECT_THAT(advise(facts)[0].figures, HasSubstr("30% of the time"));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--workers"));
+  EXPECT_THAT(report::advise(facts)[0].figures, HasSubstr("30% of the time"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("--workers"));
 }
 
 TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.processor_wait = 0.3;
   facts.other_programs = 0.02;  // the loader's threads used them
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.other_programs = 0.4;
   EXPECT_THAT(limits_of(facts), ElementsAre("other programs", "compute"));
-  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.3);
-  EXPECT_THAT(advise(facts)[0].figures,
+  EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.3);
+  EXPECT_THAT(report::advise(facts)[0].figures,
               HasSubstr("used 40% of the processors. A thread that could compute waited 3.00 ms of "
                         "10.00 ms"));
-  EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.65);
-  EXPECT_THAT(advise(facts)[1].figures, HasSubstr("65% without what stands above"));
+  EXPECT_DOUBLE_EQ(report::advise(facts)[1].share, 0.65);
+  EXPECT_THAT(report::advise(facts)[1].figures, HasSubstr("65% without what stands above"));
   facts.processor_wait = 0.01;  // the other programs use idle processors
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.processor_wait.reset();  // the kernel does not report it
@@ -238,7 +238,7 @@ TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
 }
 
 TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
-  RunFacts facts = healthy();
+  report::RunFacts facts = healthy();
   facts.strategy = "pipeline";
   facts.communication = 0.4;
   facts.stage_waits = 0.38;
@@ -246,17 +246,17 @@ TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
   facts.trace.reset();
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "compute"));
   EXPECT_THAT(
-      advise(facts)[0].figures,
+      report::advise(facts)[0].figures,
       HasSubstr("waits 3.80 ms of 10.00 ms for another stage (38%), the way of the messages "
                 "included."));
-  EXPECT_THAT(advise(facts)[0].option, HasSubstr("--micro-batches"));
+  EXPECT_THAT(report::advise(facts)[0].option, HasSubstr("--micro-batches"));
   // The trace shows when the messages were sent.
-  facts.trace =
-      TraceFacts{.steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
+  facts.trace = report::TraceFacts{
+      .steps = 10, .step_seconds = 0.02, .stage_waits = {{0, 0.005}, {1, 0.001}}};
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "communication", "compute"));
-  EXPECT_DOUBLE_EQ(advise(facts)[0].share, 0.25);
-  EXPECT_DOUBLE_EQ(advise(facts)[1].share, 0.4 - 0.25);
-  EXPECT_THAT(advise(facts)[1].option, HasSubstr("activations"));
+  EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.25);
+  EXPECT_DOUBLE_EQ(report::advise(facts)[1].share, 0.4 - 0.25);
+  EXPECT_THAT(report::advise(facts)[1].option, HasSubstr("activations"));
 }
 
 class RunFactsTest : public ::testing::Test {
@@ -273,7 +273,7 @@ constexpr const char* kRecord = R"({"recipe": "mnist", "strategy": "ddp", "loade
 
 TEST_F(RunFactsTest, AreThoseOfTheEpochsBehindTheFirst) {
   folder_.write("run.json", kRecord);
-  const RunFacts facts = read_run_facts(folder_.path());
+  const report::RunFacts facts = report::read_run_facts(folder_.path());
   EXPECT_EQ(facts.ranks, 2);
   EXPECT_EQ(facts.batch_per_rank, 64);
   EXPECT_DOUBLE_EQ(facts.step_seconds, 0.02);
@@ -296,7 +296,7 @@ TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
   nlohmann::json run = nlohmann::json::parse(kRecord);
   run["epochs"] = {nlohmann::json::parse(kShortEpoch)};
   folder_.write("run.json", run.dump());
-  const RunFacts facts = read_run_facts(folder_.path());
+  const report::RunFacts facts = report::read_run_facts(folder_.path());
   EXPECT_EQ(facts.epochs, "epoch 1 after its first batch");
   EXPECT_DOUBLE_EQ(facts.step_seconds, 0.1);
   EXPECT_NEAR(facts.data, 0.01, 1e-9);
@@ -304,7 +304,7 @@ TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
   EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
   run["epochs"][0]["first_batch_seconds"] = 0.1;  // the other batches took long
   folder_.write("run.json", run.dump());
-  EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("loader", "compute"));
+  EXPECT_THAT(limits_of(report::read_run_facts(folder_.path())), ElementsAre("loader", "compute"));
 }
 
 TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
@@ -315,7 +315,7 @@ TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
     run["epochs"].back()["epoch"] = epoch;
   }
   folder_.write("run.json", run.dump());
-  RunFacts facts = read_run_facts(folder_.path());
+  report::RunFacts facts = report::read_run_facts(folder_.path());
   EXPECT_EQ(facts.epochs, "epochs 2 to 3");
   EXPECT_DOUBLE_EQ(facts.step_seconds, 0.15);
   EXPECT_DOUBLE_EQ(facts.first_batch, 1.0 / 3);
@@ -323,7 +323,7 @@ TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
   run["epochs"][1]["first_batch_seconds"] = 0.0;
   run["epochs"][1]["phases"]["data"] = 0.02;
   folder_.write("run.json", run.dump());
-  EXPECT_THAT(limits_of(read_run_facts(folder_.path())), ElementsAre("compute"));
+  EXPECT_THAT(limits_of(report::read_run_facts(folder_.path())), ElementsAre("compute"));
 }
 
 // Two ranks on four processors. Each rank keeps one and a half processors busy.
@@ -335,12 +335,12 @@ TEST_F(RunFactsTest, KnowWhatOtherProgramsUsed) {
   epoch["processor_wait_seconds"] = 0.5;
   epoch["busy_processors"] = 0.875;
   folder_.write("run.json", run.dump());
-  RunFacts facts = read_run_facts(folder_.path());
+  report::RunFacts facts = report::read_run_facts(folder_.path());
   EXPECT_DOUBLE_EQ(facts.processor_wait.value(), 0.25);
   EXPECT_DOUBLE_EQ(facts.other_programs.value(), 0.125);
   epoch["processor_wait_seconds"] = epoch["busy_processors"] = nullptr;
   folder_.write("run.json", run.dump());
-  facts = read_run_facts(folder_.path());
+  facts = report::read_run_facts(folder_.path());
   EXPECT_FALSE(facts.processor_wait);
   EXPECT_FALSE(facts.other_programs);
 }
@@ -349,7 +349,7 @@ TEST_F(RunFactsTest, KnowAPipelinesWaits) {
   nlohmann::json run = nlohmann::json::parse(kRecord);
   run["epochs"][1]["phases"]["stage_waits"] = 0.1;
   folder_.write("run.json", run.dump());
-  EXPECT_DOUBLE_EQ(read_run_facts(folder_.path()).stage_waits, 0.05);
+  EXPECT_DOUBLE_EQ(report::read_run_facts(folder_.path()).stage_waits, 0.05);
 }
 
 // Two steps of 2 ms on average, each of which first waits 0.2 ms for a batch. Rank 0 waits 400 us
@@ -384,7 +384,7 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
      "args": {"bytes": "1000"}},
     {"ph": "X", "cat": "communication", "name": "reduction", "pid": 1, "ts": 910, "dur": 20,
      "args": {"bytes": "5000"}}]})");
-  const TraceFacts trace = read_run_facts(folder_.path()).trace.value();
+  const report::TraceFacts trace = report::read_run_facts(folder_.path()).trace.value();
   EXPECT_EQ(trace.steps, 2);
   EXPECT_DOUBLE_EQ(trace.step_seconds, 0.0022) << "with the waits for batches before and behind";
   EXPECT_DOUBLE_EQ(trace.waits.at(0), (0.0003 + 0.0002) / 2);
@@ -399,7 +399,7 @@ TEST_F(RunFactsTest, HaveWhatTheTraceTells) {
 
 TEST_F(RunFactsTest, NameTheFileThatIsNotOurs) {
   const auto refusal = [&] {
-    return testing_support::message_of<DataError>([&] { read_run_facts(folder_.path()); });
+    return testing_support::message_of<DataError>([&] { report::read_run_facts(folder_.path()); });
   };
   EXPECT_THAT(refusal(), HasSubstr("has no run.json: give the folder that"));
   folder_.write("run.json", "{");

@@ -18,7 +18,7 @@
 #include <lockstep/report/text.h>
 #include <tests/report/sample_run.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using testing_support::sample_epoch;
@@ -267,4 +267,4 @@ TEST(Terminal, IsDetected) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -15,7 +15,7 @@
 #include <lockstep/core/error.h>
 #include <tests/report/sample_run.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -214,4 +214,4 @@ TEST_F(JsonReportTest, NamesAFullDevice) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -51,7 +51,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(CsvLogger, WritesARowForEachCall) {
   const TemporaryDirectory folder;
-  CsvLogger logger(folder.path());
+  report::CsvLogger logger(folder.path());
   log(logger, 1, {{"loss", 0.5}, {"lr", 0.1}});
   EXPECT_EQ(read_text(folder / "metrics.csv"), "step,time,loss,lr\n1,1001.500,0.5,0.1\n");
   log(logger, 2, {{"lr", 0.05}});
@@ -62,7 +62,7 @@ TEST(CsvLogger, WritesARowForEachCall) {
 
 TEST(CsvLogger, AddsColumnsToAllRows) {
   const TemporaryDirectory folder;
-  CsvLogger logger(folder.path());
+  report::CsvLogger logger(folder.path());
   log(logger, 1, {{"loss", 0.5}});
   log(logger, 2, {{"loss", 0.25}, {"test, of \"all\"", 1}, {"b", -2}});
   log(logger, 3, {{"b", 3}});
@@ -74,7 +74,7 @@ TEST(CsvLogger, AddsColumnsToAllRows) {
 
 TEST(CsvLogger, WritesTablesNumberByNumber) {
   const TemporaryDirectory folder;
-  CsvLogger logger(folder.path());
+  report::CsvLogger logger(folder.path());
   EXPECT_TRUE(folder.names().empty()) << "a run without tables has no file for them";
   const std::vector<std::vector<double>> rows{{1}};
   log_table(logger, 1, {.rows = rows});
@@ -94,7 +94,7 @@ TEST(CsvLogger, WritesTheHyperParametersBeside) {
   const TemporaryDirectory folder;
   const std::vector<HyperParameter> parameters{
       {"lr", 0.1}, {"fused", false}, {"batch", std::int64_t{128}}, {"net", std::string("a \"b\"")}};
-  CsvLogger(folder.path()).log_hyper_parameters(parameters);
+  report::CsvLogger(folder.path()).log_hyper_parameters(parameters);
   EXPECT_EQ(
       read_text(folder / "hyper_parameters.json"),
       "{\n  \"lr\": 0.1,\n  \"fused\": false,\n  \"batch\": 128,\n  \"net\": \"a \\\"b\\\"\"\n}\n");
@@ -103,13 +103,13 @@ TEST(CsvLogger, WritesTheHyperParametersBeside) {
 TEST(CsvLogger, DoesNotTouchTheTableOfAnotherRun) {
   const TemporaryDirectory folder;
   folder.write("metrics.csv", "precious");
-  EXPECT_THROW(CsvLogger(folder.path()), DataError);
+  EXPECT_THROW(report::CsvLogger(folder.path()), DataError);
   EXPECT_EQ(read_text(folder / "metrics.csv"), "precious");
 }
 
 TEST(JsonlLogger, WritesAnObjectALine) {
   const TemporaryDirectory folder;
-  JsonlLogger logger(folder.path());
+  report::JsonlLogger logger(folder.path());
   log(logger, 1, {{"loss", 0.5}, {"a\"\n", kLogNan}});
   const Histogram histogram{.edges = {-1, 0, 1}, .counts = {7, 9}};
   logger.log_histogram({.step = 2, .time = 3}, "weights", histogram);
@@ -120,7 +120,7 @@ TEST(JsonlLogger, WritesAnObjectALine) {
 
 TEST(JsonlLogger, WritesATableInALine) {
   const TemporaryDirectory folder;
-  JsonlLogger logger(folder.path());
+  report::JsonlLogger logger(folder.path());
   log_table(logger, 2, AwkwardTable().table);
   log_table(logger, 3, {});
   EXPECT_EQ(read_text(folder / "metrics.jsonl"),
@@ -131,7 +131,7 @@ TEST(JsonlLogger, WritesATableInALine) {
 
 TEST(TensorBoardLogger, WritesATableAsMarkdown) {
   const TemporaryDirectory folder;
-  TensorBoardLogger logger(folder.path(), "run");
+  report::TensorBoardLogger logger(folder.path(), "run");
   log_table(logger, 2, AwkwardTable().table);
   const std::string content = read_text(folder / folder.names().at(0));
   EXPECT_NE(content.find("| test/confusion | cat | a\\|b, \"&lt;i\\>\" | 2 |\n"
@@ -145,7 +145,7 @@ TEST(TensorBoardLogger, WritesATableAsMarkdown) {
 
 TEST(TensorBoardLogger, WritesATableOfOneLineForEachLabel) {
   const TemporaryDirectory folder;
-  TensorBoardLogger logger(folder.path(), "run");
+  report::TensorBoardLogger logger(folder.path(), "run");
   const std::vector<std::string> labels{"a\nb\xFF"};
   const std::vector<std::vector<double>> rows{{1}};
   log_table(logger, 2, {.labels = labels, .rows = rows});

@@ -41,7 +41,7 @@ class MlflowLoggerTest : public testing::Test {
     }
   }
 
-  MlflowLoggerOptions options() const {
+  report::MlflowLoggerOptions options() const {
     return {.server = {.tracking_uri = server_.url(), .experiment = "digits & more"},
             .run_name = "mnist",
             .folder = folder_.path(),
@@ -51,7 +51,7 @@ class MlflowLoggerTest : public testing::Test {
             .first_pause = Milliseconds(10),
             .longest_pause = Milliseconds(20)};
   }
-  static void log(MlflowLogger& logger, std::int64_t step) {
+  static void log(report::MlflowLogger& logger, std::int64_t step) {
     const NamedValue values[] = {{"train/loss", 1.0 / static_cast<double>(step)}};
     logger.log_scalars({.step = step, .time = 1000.5}, values);
   }
@@ -95,7 +95,7 @@ class MlflowLoggerTest : public testing::Test {
 };
 
 TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   const std::vector<HyperParameter> parameters{{"lr", 0.1}, {"net [0]", std::string("small")}};
   logger.log_hyper_parameters(parameters);
   const NamedValue values[] = {{"train/loss", 0.25},
@@ -127,7 +127,7 @@ TEST_F(MlflowLoggerTest, SendsARunFromBeginToEnd) {
 }
 
 TEST_F(MlflowLoggerTest, SendsTheLastTableOfEachNameAsATag) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   const std::vector<std::string> labels{"cat"};
   const std::vector<std::vector<double>> first{{7}};
   const std::vector<std::vector<double>> second{{9}};
@@ -140,7 +140,7 @@ TEST_F(MlflowLoggerTest, SendsTheLastTableOfEachNameAsATag) {
 }
 
 TEST_F(MlflowLoggerTest, LeavesOutATableThatNoTagTakes) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   const std::vector<std::vector<double>> rows(50, std::vector<double>(50, 1));
   for (std::int64_t step = 1; step <= 2; ++step) {
     logger.log_table({.step = step, .time = 2}, "test/confusion", {.rows = rows});
@@ -154,14 +154,14 @@ TEST_F(MlflowLoggerTest, LeavesOutATableThatNoTagTakes) {
 }
 
 TEST_F(MlflowLoggerTest, SaysThatARunFailed) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   log(logger, 1);
   logger.finish(false);
   EXPECT_EQ(bodies_of("runs/update")[0]["status"], "FAILED");
 }
 
 TEST_F(MlflowLoggerTest, SendsManyValuesInBatchesOfTheAllowedSize) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   for (std::int64_t step = 1; step <= 5000; ++step) log(logger, step);
   logger.finish(true);
   for (const json& body : bodies_of("runs/log-batch")) {
@@ -174,9 +174,9 @@ TEST_F(MlflowLoggerTest, SendsManyValuesInBatchesOfTheAllowedSize) {
 
 TEST_F(MlflowLoggerTest, TriesAgainAfterAPassingFailure) {
   server_.answer_with(503);
-  MlflowLoggerOptions slow = options();
+  report::MlflowLoggerOptions slow = options();
   slow.first_pause = slow.longest_pause = Milliseconds(400);
-  MlflowLogger logger(slow);
+  report::MlflowLogger logger(slow);
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
   server_.answer_with(200);
@@ -189,7 +189,7 @@ TEST_F(MlflowLoggerTest, TriesAgainAfterAPassingFailure) {
 
 TEST_F(MlflowLoggerTest, KeepsWhatIsRefusedAndSaysSoOnce) {
   server_.answer_with(400);
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   for (std::int64_t step = 1; step <= 3; ++step) log(logger, step);
   logger.finish(true);
   EXPECT_THAT(unsent_steps(), ElementsAre(1, 2, 3));
@@ -205,12 +205,12 @@ TEST_F(MlflowLoggerTest, KeepsWhatIsRefusedAndSaysSoOnce) {
 }
 
 TEST_F(MlflowLoggerTest, OutlivesAServerThatIsNotThere) {
-  MlflowLoggerOptions nowhere = options();
+  report::MlflowLoggerOptions nowhere = options();
   {
     const MlflowDouble gone;
     nowhere.server.tracking_uri = gone.url();
   }
-  MlflowLogger logger(nowhere);
+  report::MlflowLogger logger(nowhere);
   const auto begin = Clock::now();
   for (std::int64_t step = 1; step <= 2500; ++step) log(logger, step);
   logger.finish(true);
@@ -222,10 +222,10 @@ TEST_F(MlflowLoggerTest, OutlivesAServerThatIsNotThere) {
 
 TEST_F(MlflowLoggerTest, DoesNotWaitLongerForASilentServerThanItShould) {
   server_.fall_silent();
-  MlflowLoggerOptions impatient = options();
+  report::MlflowLoggerOptions impatient = options();
   impatient.request_timeout = Milliseconds(60'000);
   impatient.finish_timeout = Milliseconds(200);
-  MlflowLogger logger(impatient);
+  report::MlflowLogger logger(impatient);
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
   const auto begin = Clock::now();
@@ -238,11 +238,11 @@ TEST_F(MlflowLoggerTest, DoesNotWaitLongerForASilentServerThanItShould) {
 
 TEST_F(MlflowLoggerTest, IsDestroyedWithoutWaitingForTheServer) {
   server_.fall_silent();
-  MlflowLoggerOptions patient = options();
+  report::MlflowLoggerOptions patient = options();
   patient.request_timeout = Milliseconds(60'000);
   const auto begin = Clock::now();
   {
-    MlflowLogger logger(patient);
+    report::MlflowLogger logger(patient);
     log(logger, 1);
     ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
     log(logger, 2);
@@ -253,11 +253,11 @@ TEST_F(MlflowLoggerTest, IsDestroyedWithoutWaitingForTheServer) {
 
 TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
   server_.fall_silent();
-  MlflowLoggerOptions small = options();
+  report::MlflowLoggerOptions small = options();
   small.request_timeout = Milliseconds(60'000);
   small.finish_timeout = Milliseconds(100);
   small.capacity = 50;
-  MlflowLogger logger(small);
+  report::MlflowLogger logger(small);
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
   for (std::int64_t step = 2; step <= 200; ++step) log(logger, step);
@@ -272,7 +272,7 @@ TEST_F(MlflowLoggerTest, KeepsWhatExceedsTheQueue) {
 // The network fails during the run. The batches from that time are kept, and later ones are sent,
 // as is the end of the run.
 TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
   server_.answer_with(503);
@@ -290,7 +290,7 @@ TEST_F(MlflowLoggerTest, GoesOnAfterAnOutage) {
 
 // Otherwise the server, which knows the run, would show it as running for ever.
 TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
   server_.answer_with(503, "runs/log-batch");
@@ -304,7 +304,7 @@ TEST_F(MlflowLoggerTest, EndsTheRunAlsoBehindABatchThatFailed) {
 // The server rejects the parameter, for example because its text is too long.
 TEST_F(MlflowLoggerTest, LosesNoValuesToAHyperParameterThatIsRefused) {
   server_.answer_with(400, "runs/log-batch");
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   const std::vector<HyperParameter> parameters{{"note", std::string(10'000, 'x')}};
   logger.log_hyper_parameters(parameters);
   ASSERT_TRUE(server_.wait_for("runs/log-batch", 1));
@@ -317,10 +317,10 @@ TEST_F(MlflowLoggerTest, LosesNoValuesToAHyperParameterThatIsRefused) {
 }
 
 TEST_F(MlflowLoggerTest, SaysOnceThatValuesAreLost) {
-  MlflowLoggerOptions full = options();
+  report::MlflowLoggerOptions full = options();
   full.folder = "/dev/null/run";
   server_.answer_with(400);
-  MlflowLogger logger(full);
+  report::MlflowLogger logger(full);
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
   log(logger, 2);
@@ -333,10 +333,10 @@ TEST_F(MlflowLoggerTest, SaysOnceThatValuesAreLost) {
 // Half of this queue is zero values. A thread that waited for half a queue would never wait.
 TEST_F(MlflowLoggerTest, WaitsWithAQueueOfOneValue) {
   server_.answer_with(503);
-  MlflowLoggerOptions tiny = options();
+  report::MlflowLoggerOptions tiny = options();
   tiny.capacity = 1;
   tiny.first_pause = tiny.longest_pause = Milliseconds(300);
-  MlflowLogger logger(tiny);
+  report::MlflowLogger logger(tiny);
   log(logger, 1);
   ASSERT_TRUE(server_.wait_for("experiments/get-by-name?experiment_name=digits%20%26%20more", 1));
   timespec before{};
@@ -351,32 +351,32 @@ TEST_F(MlflowLoggerTest, WaitsWithAQueueOfOneValue) {
 }
 
 TEST_F(MlflowLoggerTest, RefusesOptionsThatCannotBe) {
-  MlflowLoggerOptions none = options();
+  report::MlflowLoggerOptions none = options();
   none.capacity = 0;
-  EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{none}; }),
+  EXPECT_EQ(message_of<ConfigError>([&] { report::MlflowLogger{none}; }),
             "MlflowLogger: capacity must be at least 1, got 0");
-  MlflowLoggerOptions endless = options();
+  report::MlflowLoggerOptions endless = options();
   endless.request_timeout = Milliseconds(0);
-  EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{endless}; }),
+  EXPECT_EQ(message_of<ConfigError>([&] { report::MlflowLogger{endless}; }),
             "MlflowLogger: request_timeout must be at least 1, got 0");
 }
 
 TEST_F(MlflowLoggerTest, ProvesWhoItIs) {
-  MlflowLoggerOptions with_password = options();
+  report::MlflowLoggerOptions with_password = options();
   with_password.server.credentials = {.username = "ada", .password = "secret"};
-  MlflowLogger(with_password).finish(true);
+  report::MlflowLogger(with_password).finish(true);
   EXPECT_THAT(server_.requests()[0].head, HasSubstr("Authorization: Basic YWRhOnNlY3JldA=="));
-  MlflowLoggerOptions with_token = options();
+  report::MlflowLoggerOptions with_token = options();
   with_token.server.credentials = {.token = "t0ken"};
-  MlflowLogger(with_token).finish(true);
+  report::MlflowLogger(with_token).finish(true);
   EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Bearer t0ken"));
 }
 
 TEST_F(MlflowLoggerTest, RefusesOtherKindsOfAddresses) {
   for (const std::string uri : {"", "mlruns", "file:///tmp/mlruns", "sqlite:///x.db", "http://"}) {
-    MlflowLoggerOptions wrong = options();
+    report::MlflowLoggerOptions wrong = options();
     wrong.server.tracking_uri = uri;
-    EXPECT_EQ(message_of<ConfigError>([&] { MlflowLogger{wrong}; }),
+    EXPECT_EQ(message_of<ConfigError>([&] { report::MlflowLogger{wrong}; }),
               "MlflowClient: tracking_uri must be the address of an MLflow server, "
               "http://HOST:PORT or https://, got '" +
                   uri + "'");
@@ -384,7 +384,7 @@ TEST_F(MlflowLoggerTest, RefusesOtherKindsOfAddresses) {
 }
 
 TEST_F(MlflowLoggerTest, CostsLessThanFiveMicrosecondsAScalar) {
-  MlflowLogger logger(options());
+  report::MlflowLogger logger(options());
   const auto thread_seconds = [] {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

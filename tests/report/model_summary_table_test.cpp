@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 ModelSummary sample_summary() {
@@ -35,4 +35,4 @@ TEST(ModelSummaryTable, StandsBetweenEmptyLines) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -85,7 +85,7 @@ TEST(Pictures, AreNotAskedForByLoggersOfNumbers) {
 
 TEST(PictureFile, KeepsTheLastPicture) {
   const TemporaryDirectory folder;
-  PictureFile file(folder.path());
+  report::PictureFile file(folder.path());
   EXPECT_TRUE(file.takes_pictures());
   for (const std::uint8_t value : {50, 200}) {
     file.on_picture(picture(1, value));
@@ -97,7 +97,7 @@ TEST(PictureFile, KeepsTheLastPicture) {
     EXPECT_THAT(pixels, ::testing::Each(value));
   }
   EXPECT_THAT(folder.names(), ElementsAre("sheet.png")) << "nothing is left beside it";
-  PictureFile nowhere(folder / "missing");
+  report::PictureFile nowhere(folder / "missing");
   EXPECT_THAT(message_of<DataError>([&] { nowhere.on_picture(picture(1, 1)); }),
               HasSubstr("missing"));
 }

@@ -9,7 +9,7 @@
 #include <lockstep/report/json_report.h>
 #include <tests/report/sample_run.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 std::vector<ProfiledAction> sample_profile() {
@@ -45,4 +45,4 @@ TEST(ProfileTable, IsShownWhereThereIsAProfile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

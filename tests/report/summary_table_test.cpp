@@ -8,7 +8,7 @@
 
 #include <tests/report/sample_run.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using testing_support::sample_report;
@@ -112,4 +112,4 @@ TEST(SummaryTable, SurvivesARunWithoutEpochs) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

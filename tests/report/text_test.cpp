@@ -7,7 +7,7 @@
 
 #include <tests/report/sample_run.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using testing_support::sample_epoch;
@@ -135,4 +135,4 @@ TEST(Text, DescribesAnEpoch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -65,11 +65,11 @@ int exit_code_of(const fs::path& directory) {
 
 TEST(TrainerLoggers, SayThatARunThrewInStepThree) {
   const TemporaryDirectory logs;
-  CountingListener failing;
+  train::CountingListener failing;
   failing.steps_until_failure = 2;
-  TrainerOptions one = options(1);
+  TrainerOptions one = train::options(1);
   one.listeners = {file_loggers(logs.path()), &failing};
-  EXPECT_THROW(train(one), Error);
+  EXPECT_THROW(train::train(one), Error);
   EXPECT_EQ(exit_code_of(logs.path()), 1);
   const std::vector<nlohmann::json> lines = json_lines(logs.path());
   ASSERT_EQ(lines.size(), 3U) << "a line for each step that was reported, and no end";
@@ -79,10 +79,10 @@ TEST(TrainerLoggers, SayThatARunThrewInStepThree) {
 
 TEST(TrainerLoggers, SayThatARunNeverBegan) {
   const TemporaryDirectory logs;
-  TrainerOptions one = options(1);
+  TrainerOptions one = train::options(1);
   one.listeners = {file_loggers(logs.path())};
-  const ProcessGroup group = group_of_one();
-  Loader loader = train_loader(group);
+  const ProcessGroup group = train::group_of_one();
+  Loader loader = train::train_loader(group);
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   Trainer trainer(one, make_strategy("single", group));
   EXPECT_THROW(trainer.fit(task, loader,
@@ -110,12 +110,12 @@ TEST(TrainerLoggers, AreToldNothingOnOtherRanks) {
   const auto folder_of = [&](int rank) { return logs.path() / std::to_string(rank); };
   const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
     at::set_num_threads(1);
-    TrainerOptions one = options(1);
+    TrainerOptions one = train::options(1);
     one.listeners = {file_loggers(folder_of(group.rank()))};
-    Loader loader = train_loader(group);
+    Loader loader = train::train_loader(group);
     FailingTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
     Trainer trainer(one, make_strategy("ddp", group));
-    trainer.fit(task, loader, [&] { return test_loader(group); });
+    trainer.fit(task, loader, [&] { return train::test_loader(group); });
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the loss failed"));
   EXPECT_EQ(exit_code_of(folder_of(0)), 1);
@@ -125,14 +125,14 @@ TEST(TrainerLoggers, AreToldNothingOnOtherRanks) {
 
 TEST(TrainerLoggers, GetTheTablesOfAnEvaluation) {
   const TemporaryDirectory logs;
-  TrainerOptions one = options(1);
+  TrainerOptions one = train::options(1);
   one.listeners = {file_loggers(logs.path())};
-  const ProcessGroup group = group_of_one();
-  Loader loader = train_loader(group);
+  const ProcessGroup group = train::group_of_one();
+  Loader loader = train::train_loader(group);
   ClassificationTask task(MnistNet(), ClassificationLoss::kNegativeLogLikelihood);
   task.add_metric(std::make_shared<ConfusionMatrix>(10));
   Trainer trainer(one, make_strategy("single", group));
-  const RunReport report = trainer.fit(task, loader, [&] { return test_loader(group); });
+  const RunReport report = trainer.fit(task, loader, [&] { return train::test_loader(group); });
   EXPECT_EQ(exit_code_of(logs.path()), 0);
   ASSERT_TRUE(report.test);
   ASSERT_EQ(report.test->tables.size(), 1U);

@@ -23,7 +23,7 @@ using ::testing::MatchesRegex;
 
 TEST(WandbLogger, JoinsTheValuesOfAStepInOneRow) {
   const TemporaryDirectory logs;
-  WandbLogger logger(
+  report::WandbLogger logger(
       {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
   const fs::path file = logs / "wandb/offline-run-20261124_183000-abc/run-abc.wandb";
   const auto size_after = [&](std::int64_t step, const std::string& name) {
@@ -49,7 +49,7 @@ TEST(WandbLogger, DescribesImagesInEveryLocale) {
   const TemporaryDirectory logs;
   const std::vector<std::uint8_t> pixels(3 * 12 * 10, 9);
   const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouping));
-  WandbLogger logger(
+  report::WandbLogger logger(
       {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
   logger.log_image({.step = 12, .time = 2}, "x", {.rgb = pixels, .width = 12, .height = 10});
   logger.finish(true);
@@ -69,7 +69,7 @@ TEST(WandbLogger, DescribesImagesInEveryLocale) {
 
 TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
   const TemporaryDirectory logs;
-  WandbLogger logger(
+  report::WandbLogger logger(
       {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
   log_table(logger, 3, {});
   log_table(logger, 4, AwkwardTable().table);
@@ -98,7 +98,7 @@ TEST(WandbLogger, KeepsATableInAFileAndTheLastOneInTheSummary) {
 
 TEST(WandbLogger, KeepsImagesInsideOfItsFolder) {
   const TemporaryDirectory logs;
-  WandbLogger logger(
+  report::WandbLogger logger(
       {.directory = logs.path(), .run = {.date_time = "20261124_183000", .id = "abc"}});
   const std::vector<std::uint8_t> pixels(12, 9);
   logger.log_image({.step = 1, .time = 2}, "/../../x y", {.rgb = pixels, .width = 2, .height = 2});

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 constexpr double kAlpha = 20e-6;
@@ -136,4 +136,4 @@ TEST(AllReduceCost, SharesTheLinkOfAHost) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

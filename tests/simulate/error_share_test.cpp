@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using KindOfRow = std::pair<Wire, bool>;  // with small buckets
@@ -80,4 +80,4 @@ TEST(ErrorShare, MakesAnIntervalOfWhatMayHaveBeenMeasured) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using ::testing::AllOf;
@@ -102,4 +102,4 @@ TEST_F(ExtrapolationTest, NamesRanksThatShareProcessors) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

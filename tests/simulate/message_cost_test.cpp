@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 TEST(MessageCost, IsAlphaAndBeta) {
@@ -50,4 +50,4 @@ TEST(MessageCost, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

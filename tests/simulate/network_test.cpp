@@ -7,7 +7,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using ::testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(Network, KeepsItsLatencyAtAnotherSpeed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -3,7 +3,7 @@
 
 #include <lockstep/simulate/simulation.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 StepProfile published_profile(const std::string& name) {
@@ -56,4 +56,4 @@ TEST(PublishedPoints, HaveTheParametersOfTheirNetworks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 const std::vector<ProfileBucket> kRecorded = {
@@ -73,4 +73,4 @@ TEST(Rebucket, KeepsBucketsOfTheSameCap) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

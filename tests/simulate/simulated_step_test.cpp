@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 BucketTransfer free_transfer(double ready, double seconds) {
@@ -117,4 +117,4 @@ TEST(SimulatedBackward, IsThatOfSmallSteps) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

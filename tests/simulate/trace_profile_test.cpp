@@ -13,7 +13,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::simulate {
 namespace {
 
 using ::testing::HasSubstr;
@@ -240,4 +240,4 @@ TEST_F(TraceProfileTest, RefusesAProfileThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::simulate

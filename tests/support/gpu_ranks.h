@@ -22,7 +22,7 @@ inline const std::vector<std::string> kNoGpuFound(2, "no GPU");
 /// which does not survive a fork. Returns the ranks' errors, as run_processes() does.
 inline std::vector<std::string> run_two_ranks_on_a_gpu(
     const std::function<void(ProcessGroup)>& body) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   auto errors = run_processes(
       2,
       [&](int rank) {

@@ -19,7 +19,7 @@ inline WorkerEnvironment environment_of(int rank, int size, int listen_fd) {
           .world_size = size,
           .local_rank = rank,
           .local_world_size = size,
-          .master_port = bound_port(listen_fd),
+          .master_port = comm::bound_port(listen_fd),
           .listen_fd = listen_fd};
 }
 
@@ -42,7 +42,7 @@ inline ProcessGroup join_group(int rank, int size, const std::string& backend, i
 /// run_threads() does.
 inline std::vector<std::string> run_group(int size, const std::string& backend,
                                           const std::function<void(ProcessGroup)>& body) {
-  const int fd = listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
+  const int fd = comm::listen_on("127.0.0.1", 0);  // the store of rank 0 takes it over
   return run_threads(size, [&](int rank) { body(join_group(rank, size, backend, fd)); });
 }
 
@@ -50,7 +50,7 @@ inline std::vector<std::string> run_group(int size, const std::string& backend,
 inline std::vector<std::string> run_group_processes(
     int size, const std::string& backend, const std::function<void(ProcessGroup)>& body,
     std::chrono::seconds limit = std::chrono::seconds(60)) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   auto errors =
       run_processes(size, [&](int rank) { body(join_group(rank, size, backend, fd)); }, limit);
   close(fd);

@@ -19,7 +19,7 @@ class SilentPlace {
   SilentPlace() {
     listen(fd_, 0);
     for (int i = 0; i < 10 && !is_silent_; ++i) {
-      is_silent_ = !is_reached("127.0.0.1", port(), std::chrono::milliseconds(200));
+      is_silent_ = !comm::is_reached("127.0.0.1", port(), std::chrono::milliseconds(200));
     }
   }
   ~SilentPlace() { close(fd_); }
@@ -28,12 +28,12 @@ class SilentPlace {
 
   /// False on kernels that accept every connection.
   bool is_silent() const { return is_silent_; }
-  std::uint16_t port() const { return bound_port(fd_); }
+  std::uint16_t port() const { return comm::bound_port(fd_); }
   /// The address in the format of Doorbell::place().
   std::string place() const { return str("127.0.0.1 ", port()); }
 
  private:
-  const int fd_ = listen_on("127.0.0.1", 0);
+  const int fd_ = comm::listen_on("127.0.0.1", 0);
   bool is_silent_ = false;
 };
 

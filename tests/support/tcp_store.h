@@ -11,7 +11,7 @@ namespace lockstep::testing_support {
 /// serves the store and takes over the socket. No rank waits for the others.
 inline c10::intrusive_ptr<c10d::Store> tcp_store(int rank, int listen_fd) {
   c10d::TCPStoreOptions options;
-  options.port = bound_port(listen_fd);
+  options.port = comm::bound_port(listen_fd);
   options.waitWorkers = false;
   options.isServer = rank == 0;
   if (rank == 0) options.masterListenFd = listen_fd;

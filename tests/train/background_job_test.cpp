@@ -12,7 +12,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 TEST(BackgroundJob, RunsBesideItsCaller) {
@@ -87,4 +87,4 @@ TEST(BackgroundJob, IsWaitedForAtItsEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <tests/support/groups.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::no_errors;
@@ -42,7 +42,7 @@ using Weights = std::map<std::string, torch::Tensor>;
 // The state of rank 0 after both ranks have trained three steps.
 Weights weights_after_steps(const std::string& strategy_name, bool on_devices) {
   Weights weights;
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   const auto errors = testing_support::run_threads(2, [&](int rank) {
     const torch::Device device = on_devices ? far_device::device(rank) : torch::Device(torch::kCPU);
     auto group = init_process_group({.backend = "shm",
@@ -90,4 +90,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, DeviceRanks, testing::Values("ddp", "zero1"
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -20,7 +20,7 @@
 #include <tests/train/step_loop.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
@@ -274,4 +274,4 @@ TEST_F(DeviceRun, WithoutATimerTheHostsTimeCounts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -19,7 +19,7 @@
 #include <lockstep/train/checkpoints/model_ema.h>
 #include <lockstep/train/optimization/schedule.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -220,4 +220,4 @@ TEST(GoldenTraining, OneCyclesWithMomentumAreThoseOfPyTorch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

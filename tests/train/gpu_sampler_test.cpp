@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Uses the NVML stand-in of the core's tests.
@@ -45,4 +45,4 @@ TEST(GpuSampler, HasNoMeanWithoutGpus) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/trace/span_recorder.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -114,4 +114,4 @@ TEST_F(GpuTraceTest, GoesWithoutEventsThatFail) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

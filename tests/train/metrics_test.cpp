@@ -13,7 +13,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::message_of;
@@ -183,4 +183,4 @@ TEST(Strategy, SingleRefusesSeveralProcesses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -16,7 +16,7 @@
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
@@ -252,4 +252,4 @@ TEST(TrainerModelSummary, IsMadeOnRanksAndStages) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

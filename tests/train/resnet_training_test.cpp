@@ -8,7 +8,7 @@
 #include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::int64_t kSmallSet = 16;
@@ -55,4 +55,4 @@ TEST(ResNetTraining, LearnsASmallSet) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

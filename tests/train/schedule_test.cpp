@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 TEST(Schedule, HasTheStatedFactors) {
@@ -104,4 +104,4 @@ TEST(Schedule, RefusesImpossibleOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include <lockstep/core/strings.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::Each;
@@ -179,4 +179,4 @@ TEST(StageOptimizerFailures, EndTheRanksThatHaveLoadedTheirState) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct StagedNetOptions {
   bool dropout = false;
@@ -103,4 +103,4 @@ inline StateDict saved_state(const std::filesystem::path& checkpoint,
   return state;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <tests/train/staged_net.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
@@ -213,4 +213,4 @@ TEST(StandardMetrics, AreTheSameWithEveryStrategy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

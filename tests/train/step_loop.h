@@ -11,7 +11,7 @@
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct StepCase {
   std::string name;
@@ -77,4 +77,4 @@ std::unique_ptr<Task> digits_task() {
   return std::make_unique<Task>(same_net(), ClassificationLoss::kNegativeLogLikelihood);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

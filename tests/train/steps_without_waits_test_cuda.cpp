@@ -11,7 +11,7 @@
 #include <tests/support/gpu.h>
 #include <tests/train/step_loop.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::kGpu;
@@ -86,4 +86,4 @@ TEST_F(StepsOnGpu, AnItemIsAWait) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -279,7 +279,7 @@ inline void expect_equal_lessons(LearntAlone& alone, const EqualityWay& way) {
   };
   const std::string what = alone.net() + ", " + way.name;
   if (way.ranks == 1) {
-    EXPECT_NO_THROW(learn(group_of_one())) << what;
+    EXPECT_NO_THROW(learn(train::group_of_one())) << what;
   } else {
     EXPECT_EQ(run_group(way.ranks, way.backend, learn), no_errors(way.ranks)) << what;
   }

@@ -4,7 +4,7 @@
 
 #include <tests/train/strategy_equality.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::expect_equal_lessons;
@@ -72,4 +72,4 @@ TEST(StrategyEqualityResNet, OfAResNet50) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

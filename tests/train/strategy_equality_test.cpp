@@ -4,7 +4,7 @@
 
 #include <tests/train/strategy_equality.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::expect_equal_lessons;
@@ -77,4 +77,4 @@ TEST(StrategyEquality, OfHybrids) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

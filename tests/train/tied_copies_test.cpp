@@ -14,7 +14,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::Each;
@@ -110,4 +110,4 @@ TEST(TiedCopiesOfRanks, RefuseSparseGradients) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kRoot = 0;
@@ -19,7 +19,7 @@ torch::ScalarType scalar_type_of(DataType type) {
   for (const auto each :
        {torch::kFloat32, torch::kFloat64, torch::kFloat16, torch::kBFloat16, torch::kInt8,
         torch::kInt16, torch::kInt32, torch::kInt64, torch::kUInt8, torch::kBool}) {
-    if (data_type_of(each) == type) return each;
+    if (comm::data_type_of(each) == type) return each;
   }
   LOCKSTEP_CHECK(false, "LibTorch has no type ", data_type_name(type));
 }
@@ -171,4 +171,4 @@ double BenchCall::memory_needed(const BenchCase& which, int ranks) {
   return static_cast<double>(which.bytes) * ranks * (stages ? 3 : 2);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

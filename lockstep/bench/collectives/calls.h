@@ -10,7 +10,7 @@
 #include <lockstep/comm/call/data_type.h>
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// LibTorch's name for a type other than kByte.
 torch::ScalarType scalar_type_of(DataType type);
@@ -62,4 +62,4 @@ class BenchCall {
   std::function<void()> run_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

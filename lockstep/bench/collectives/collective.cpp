@@ -1,6 +1,6 @@
 #include <lockstep/bench/collectives/collective.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 const char* bench_call_name(CallKind kind) {
   return kind == CallKind::kSend ? "send_recv" : call_name(kind);
@@ -51,4 +51,4 @@ double bus_factor(CallKind kind, int ranks) {
   return kind == CallKind::kBarrier ? 0 : 1;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/call/description.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// call_name(), except that kSend, which stands for both ends of a message, is "send_recv".
 const char* bench_call_name(CallKind kind);
@@ -29,4 +29,4 @@ bool is_in_place(CallKind kind);
 /// PERFORMANCE.md. 0 for a barrier.
 double bus_factor(CallKind kind, int ranks);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

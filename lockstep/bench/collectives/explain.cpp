@@ -18,7 +18,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kWarmUps = 3;
@@ -50,15 +50,15 @@ double seconds_to_add(std::size_t bytes) {
   std::vector<double> seconds;
   for (int round = 0; round < kRounds; ++round) {
     const auto start = Clock::now();
-    reduce(sources, destinations, to.size(), DataType::kFloat32, ReduceOp::kSum);
+    comm::reduce(sources, destinations, to.size(), DataType::kFloat32, ReduceOp::kSum);
     seconds.push_back(seconds_since(start));
   }
   return median(seconds);
 }
 
 // Measured on rank 0 while the others idle.
-CostModel measure_model(ProcessGroup& group, ProcessGroup& start_line) {
-  CostModel model;
+comm::CostModel measure_model(ProcessGroup& group, ProcessGroup& start_line) {
+  comm::CostModel model;
   start_line.barrier();
   model.alpha_seconds = message_seconds(group, 1);
   const double seconds = message_seconds(group, kLongMessage);
@@ -71,9 +71,9 @@ CostModel measure_model(ProcessGroup& group, ProcessGroup& start_line) {
 }
 
 // Index of the run whose slowest rank took the median time.
-std::size_t median_run(ProcessGroup& group, const std::vector<Trace>& traces) {
+std::size_t median_run(ProcessGroup& group, const std::vector<comm::Trace>& traces) {
   std::vector<double> mine;
-  for (const Trace& trace : traces)
+  for (const comm::Trace& trace : traces)
     mine.push_back(static_cast<double>(trace.end_ns - trace.start_ns));
   std::vector<std::pair<double, std::size_t>> slowest(traces.size());
   for (const auto& rank : gather_all(group, mine)) {
@@ -84,15 +84,15 @@ std::size_t median_run(ProcessGroup& group, const std::vector<Trace>& traces) {
   return slowest[slowest.size() / 2].second;
 }
 
-std::vector<Trace> trace_runs(const BenchCommSettings& settings, ProcessGroup& group,
-                              ProcessGroup& start_line, torch::Tensor tensor) {
-  std::vector<Trace> traces;
+std::vector<comm::Trace> trace_runs(const BenchCommSettings& settings, ProcessGroup& group,
+                                    ProcessGroup& start_line, torch::Tensor tensor) {
+  std::vector<comm::Trace> traces;
   for (int run = -kWarmUps; run < kRuns; ++run) {
     tensor.fill_(1);
-    Trace trace;
+    comm::Trace trace;
     start_line.barrier();
     {
-      const TraceScope scope(trace);
+      const comm::TraceScope scope(trace);
       group.all_reduce(tensor, ReduceOp::kSum, settings.explain->algorithm);
     }
     if (run >= 0) traces.push_back(std::move(trace));
@@ -104,10 +104,10 @@ void show(const ExplainSettings& explain, const TracedRun& run) {
   const Terminal terminal = detect_terminal(STDOUT_FILENO);
   std::cout << trace_text(run, terminal.columns(), terminal.unicode);
   if (!explain.svg.empty()) {
-    write_json_file(explain.svg, trace_svg(run));
+    report::write_json_file(explain.svg, trace_svg(run));
     std::cout << "drawn in " << explain.svg.string() << '\n';
   }
-  flush_output(std::cout);
+  report::flush_output(std::cout);
 }
 
 }  // namespace
@@ -120,15 +120,15 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
   }
   const ExplainSettings& explain = *settings.explain;
   ProcessGroup start_line = make_start_line(group, settings.timeout);
-  const CostModel model = measure_model(group, start_line);
+  const comm::CostModel model = measure_model(group, start_line);
   const std::size_t element = element_size(settings.type);
   const std::size_t count =
       std::max<std::size_t>(static_cast<std::size_t>(explain.bytes) / element, 1);
   const auto tensor =
       torch::zeros({static_cast<std::int64_t>(count)}, scalar_type_of(settings.type));
-  const std::vector<Trace> traces = trace_runs(settings, group, start_line, tensor);
+  const std::vector<comm::Trace> traces = trace_runs(settings, group, start_line, tensor);
   const std::size_t chosen = median_run(start_line, traces);
-  const std::vector<std::string> texts = start_line.gather_object(to_text(traces[chosen]), 0);
+  const std::vector<std::string> texts = start_line.gather_object(comm::to_text(traces[chosen]), 0);
   if (group.rank() == 0) {
     TracedRun run{.algorithm = algorithm_name(explain.algorithm),
                   .backend = group.backend(),
@@ -140,19 +140,19 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
                   .traces = {},
                   .repetitions = kRuns,
                   .processors = settings.processors};
-    for (const std::string& text : texts) run.traces.push_back(trace_from_text(text));
+    for (const std::string& text : texts) run.traces.push_back(comm::trace_from_text(text));
     // 16-bit floats may be sent as float32.
-    const TraceEvent& first = run.traces.at(0).events.at(0);
+    const comm::TraceEvent& first = run.traces.at(0).events.at(0);
     const std::size_t on_wire = first.bytes / first.range.count;
-    const ScheduleRequest request{
+    const comm::ScheduleRequest request{
         .size = group.size(),
         .count = count,
-        .chunk = default_chunk(explain.algorithm, group.traits(), group.size(), on_wire)};
+        .chunk = comm::default_chunk(explain.algorithm, group.traits(), group.size(), on_wire)};
     run.predicted_seconds =
-        predict_seconds(make_schedules(explain.algorithm, request), on_wire, model);
+        comm::predict_seconds(comm::make_schedules(explain.algorithm, request), on_wire, model);
     show(explain, run);
   }
   start_line.barrier();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

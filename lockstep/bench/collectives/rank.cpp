@@ -29,7 +29,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kMostCalls = 200;
@@ -73,7 +73,7 @@ class Measurement {
     }
     say(copy_line());
     if (group_.rank() == 0 && !settings_.json.empty())
-      write_json_file(settings_.json, to_json(rows_));
+      report::write_json_file(settings_.json, to_json(rows_));
     // No rank may leave while rank 0 may still ask.
     start_line_.barrier();
   }
@@ -233,13 +233,13 @@ class Measurement {
     }
     return lockstep::str("copying ", binary_bytes_text(static_cast<double>(bytes)),
                          " on all ranks at once, each reads and writes ",
-                         fixed_text(total / group_.size(), 1), " GB/s");
+                         report::fixed_text(total / group_.size(), 1), " GB/s");
   }
 
   void say(const std::string& line) const {
     if (group_.rank() != 0) return;
     std::cout << line << '\n';
-    flush_output(std::cout);
+    report::flush_output(std::cout);
   }
 
   const BenchCommSettings& settings_;
@@ -255,7 +255,7 @@ class Measurement {
 void bench_comm_rank(const BenchCommSettings& settings) {
   constexpr int kErrors = 2;
   if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
-  prepare_rank(settings.worker ? *settings.worker : worker_environment().value(), 1);
+  launch::prepare_rank(settings.worker ? *settings.worker : worker_environment().value(), 1);
   at::set_num_threads(1);
   ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
@@ -264,4 +264,4 @@ void bench_comm_rank(const BenchCommSettings& settings) {
   Measurement(settings, group).run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

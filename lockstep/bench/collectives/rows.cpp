@@ -10,7 +10,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr std::size_t kCommColumns = 9;
@@ -18,7 +18,7 @@ constexpr std::array<int, kCommColumns> kCommWidths = {-14, -16, 9, -9, 9,
                                                        9,   9,   9, 9};  // negative: to the left
 
 std::string line_of(const std::array<std::string, kCommColumns>& cells) {
-  return padded_cells(cells, kCommWidths);
+  return report::padded_cells(cells, kCommWidths);
 }
 
 }  // namespace
@@ -74,4 +74,4 @@ std::string table_line(const BenchCommRow& row) {
          beside;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

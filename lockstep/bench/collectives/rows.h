@@ -8,7 +8,7 @@
 
 #include <lockstep/bench/collectives/collective.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 struct BenchCommRow {
   CallKind collective = CallKind::kAllReduce;
@@ -47,4 +47,4 @@ std::string to_json(const std::vector<BenchCommRow>& rows);
 std::string bench_comm_heading();
 std::string table_line(const BenchCommRow& row);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

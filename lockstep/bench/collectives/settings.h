@@ -13,7 +13,7 @@
 #include <lockstep/comm/call/data_type.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// `lockstep bench comm --explain`.
 struct ExplainSettings {
@@ -47,4 +47,4 @@ struct BenchCommSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -9,7 +9,7 @@
 #include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 // In pixels.
@@ -81,7 +81,9 @@ class Picture {
 
  private:
   double lane(int rank) const { return kTop + (rank + 0.5) * kLane; }
-  std::size_t color(ScheduledRange range) const { return names_.first_piece(range) % svg::kColors; }
+  std::size_t color(comm::ScheduledRange range) const {
+    return names_.first_piece(range) % svg::kColors;
+  }
 
   void draw_heads() {
     out_ << "<defs>\n";
@@ -130,20 +132,23 @@ class Picture {
     return kLeft + timeline_width_ * static_cast<double>(ns - begin) / total;
   }
 
-  void draw_bar(const TraceEvent& event, double top) {
+  void draw_bar(const comm::TraceEvent& event, double top) {
     const double x = time_x(event.start_ns);
     const double width = std::max(time_x(event.end_ns) - x, 0.7);
-    const bool adds = event.kind == TraceEvent::Kind::kReduce;
-    const double y = event.kind == TraceEvent::Kind::kSend ? top + 5 : adds ? top + 15 : top + 24;
+    const bool adds = event.kind == comm::TraceEvent::Kind::kReduce;
+    const double y = event.kind == comm::TraceEvent::Kind::kSend ? top + 5
+                     : adds                                      ? top + 15
+                                                                 : top + 24;
     out_ << "<rect x=\"" << svg::number(x) << "\" y=\"" << svg::number(y) << "\" width=\""
          << svg::number(width) << "\" height=\"" << (adds ? 8 : 9) << "\" class=\""
          << (adds ? std::string("sum") : str("f", color(event.range))) << "\"><title>step "
          << event.step + 1
-         << (adds                                    ? ", adds "
-             : event.kind == TraceEvent::Kind::kSend ? ", sends "
-                                                     : ", receives ")
+         << (adds                                          ? ", adds "
+             : event.kind == comm::TraceEvent::Kind::kSend ? ", sends "
+                                                           : ", receives ")
          << names_.name(event.range);
-    if (!adds) out_ << (event.kind == TraceEvent::Kind::kSend ? " to " : " from ") << event.peer;
+    if (!adds)
+      out_ << (event.kind == comm::TraceEvent::Kind::kSend ? " to " : " from ") << event.peer;
     out_ << ", " << short_number(static_cast<double>(event.end_ns - event.start_ns) / 1e3)
          << " us</title></rect>\n";
   }
@@ -169,7 +174,7 @@ class Picture {
            << svg::text_at(right + 150, top + 22, "e", short_number(total.seconds * 1e6) + " us")
            << svg::text_at(right + kTotals - 14, top + 22, "e",
                            short_number(total.predicted_seconds * 1e6) + " us");
-      for (const TraceEvent& event : run_.traces[static_cast<std::size_t>(rank)].events)
+      for (const comm::TraceEvent& event : run_.traces[static_cast<std::size_t>(rank)].events)
         draw_bar(event, top);
     }
     draw_axis(bottom);
@@ -194,7 +199,7 @@ class Picture {
   }
 
   static std::string short_axis_number(double value, double mark) {
-    return fixed_text(value, mark >= 1 ? 0 : mark >= 0.1 ? 1 : 2);
+    return report::fixed_text(value, mark >= 1 ? 0 : mark >= 0.1 ? 1 : 2);
   }
 
   const TracedRun& run_;
@@ -211,4 +216,4 @@ class Picture {
 
 std::string trace_svg(const TracedRun& run) { return Picture(run).draw(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -5,7 +5,7 @@
 
 #include <lockstep/bench/collectives/traced_run.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Returns a self-contained SVG, legible on light and dark backgrounds. The upper part shows ranks
 /// as lanes and steps as columns, with an arrow for each message that names the piece of the tensor
@@ -13,4 +13,4 @@ namespace lockstep {
 /// and time with the cost model's prediction.
 std::string trace_svg(const TracedRun& run);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

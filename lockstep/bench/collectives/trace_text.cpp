@@ -8,7 +8,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 std::string padded(const std::string& text, int width) {
@@ -62,14 +62,14 @@ std::string steps_text(const TracedRun& run, int columns, const Glyphs& glyphs) 
 }
 
 // Which of the three kinds of event was in progress in each column.
-std::vector<unsigned> activity(const Trace& trace, std::int64_t begin, double ns_per_column,
+std::vector<unsigned> activity(const comm::Trace& trace, std::int64_t begin, double ns_per_column,
                                int columns) {
   std::vector<unsigned> kinds(static_cast<std::size_t>(columns));
   const auto column_of = [&](std::int64_t ns) {
     return std::clamp(static_cast<int>(static_cast<double>(ns - begin) / ns_per_column), 0,
                       columns - 1);
   };
-  for (const TraceEvent& event : trace.events) {
+  for (const comm::TraceEvent& event : trace.events) {
     const unsigned bit = 1U << static_cast<unsigned>(event.kind);
     for (int c = column_of(event.start_ns); c <= column_of(event.end_ns); ++c) {
       kinds[static_cast<std::size_t>(c)] |= bit;
@@ -138,4 +138,4 @@ std::string trace_text(const TracedRun& run, int columns, bool unicode) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -7,13 +7,14 @@
 #include <lockstep/bench/sizes.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 template <class Call>
 void for_each_event(const TracedRun& run, Call&& call) {
   for (std::size_t rank = 0; rank < run.traces.size(); ++rank) {
-    for (const TraceEvent& event : run.traces[rank].events) call(static_cast<int>(rank), event);
+    for (const comm::TraceEvent& event : run.traces[rank].events)
+      call(static_cast<int>(rank), event);
   }
 }
 
@@ -22,13 +23,13 @@ void for_each_event(const TracedRun& run, Call&& call) {
 std::vector<Arrow> arrows_of(const TracedRun& run) {
   // Rank, step, and first element of the combined range.
   std::set<std::tuple<int, int, std::size_t>> combined;
-  for_each_event(run, [&](int rank, const TraceEvent& event) {
-    if (event.kind == TraceEvent::Kind::kReduce)
+  for_each_event(run, [&](int rank, const comm::TraceEvent& event) {
+    if (event.kind == comm::TraceEvent::Kind::kReduce)
       combined.insert({rank, event.step, event.range.first});
   });
   std::vector<Arrow> arrows;
-  for_each_event(run, [&](int rank, const TraceEvent& event) {
-    if (event.kind != TraceEvent::Kind::kSend) return;
+  for_each_event(run, [&](int rank, const comm::TraceEvent& event) {
+    if (event.kind != comm::TraceEvent::Kind::kSend) return;
     arrows.push_back({event.step, rank, event.peer, event.range, event.bytes,
                       combined.contains({event.peer, event.step, event.range.first})});
   });
@@ -41,19 +42,19 @@ std::vector<Arrow> arrows_of(const TracedRun& run) {
 
 PieceNames::PieceNames(const TracedRun& run) : count_(run.count) {
   std::set<std::size_t> cuts{0};
-  for_each_event(run, [&](int, const TraceEvent& event) {
+  for_each_event(run, [&](int, const comm::TraceEvent& event) {
     cuts.insert(event.range.first);
     if (event.range.end() < run.count) cuts.insert(event.range.end());
   });
   starts_.assign(cuts.begin(), cuts.end());
 }
 
-std::size_t PieceNames::first_piece(ScheduledRange range) const {
+std::size_t PieceNames::first_piece(comm::ScheduledRange range) const {
   const auto found = std::lower_bound(starts_.begin(), starts_.end(), range.first);
   return static_cast<std::size_t>(found - starts_.begin());
 }
 
-std::string PieceNames::name(ScheduledRange range) const {
+std::string PieceNames::name(comm::ScheduledRange range) const {
   if (range.first == 0 && range.end() == count_) return "all";
   const std::size_t first = first_piece(range);
   const auto after = std::lower_bound(starts_.begin(), starts_.end(), range.end());
@@ -64,21 +65,21 @@ std::string PieceNames::name(ScheduledRange range) const {
 std::vector<RankTotals> totals_of(const TracedRun& run) {
   std::vector<RankTotals> totals(run.traces.size());
   for (std::size_t rank = 0; rank < totals.size(); ++rank) {
-    const Trace& trace = run.traces[rank];
+    const comm::Trace& trace = run.traces[rank];
     totals[rank].seconds = static_cast<double>(trace.end_ns - trace.start_ns) / 1e9;
     totals[rank].predicted_seconds = run.predicted_seconds.at(rank);
   }
-  for_each_event(run, [&](int rank, const TraceEvent& event) {
+  for_each_event(run, [&](int rank, const comm::TraceEvent& event) {
     RankTotals& total = totals[static_cast<std::size_t>(rank)];
     switch (event.kind) {
-      case TraceEvent::Kind::kSend:
+      case comm::TraceEvent::Kind::kSend:
         ++total.messages_sent;
         total.bytes_sent += event.bytes;
         break;
-      case TraceEvent::Kind::kReceive:
+      case comm::TraceEvent::Kind::kReceive:
         total.bytes_received += event.bytes;
         break;
-      case TraceEvent::Kind::kReduce:
+      case comm::TraceEvent::Kind::kReduce:
         total.reduce_seconds += static_cast<double>(event.end_ns - event.start_ns) / 1e9;
     }
   });
@@ -87,20 +88,20 @@ std::vector<RankTotals> totals_of(const TracedRun& run) {
 
 int step_count(const TracedRun& run) {
   int steps = 0;
-  for_each_event(run,
-                 [&](int, const TraceEvent& event) { steps = std::max(steps, event.step + 1); });
+  for_each_event(
+      run, [&](int, const comm::TraceEvent& event) { steps = std::max(steps, event.step + 1); });
   return steps;
 }
 
 std::int64_t begin_ns(const TracedRun& run) {
   std::int64_t begin = run.traces.at(0).start_ns;
-  for (const Trace& trace : run.traces) begin = std::min(begin, trace.start_ns);
+  for (const comm::Trace& trace : run.traces) begin = std::min(begin, trace.start_ns);
   return begin;
 }
 
 std::int64_t end_ns(const TracedRun& run) {
   std::int64_t end = run.traces.at(0).end_ns;
-  for (const Trace& trace : run.traces) end = std::max(end, trace.end_ns);
+  for (const comm::Trace& trace : run.traces) end = std::max(end, trace.end_ns);
   return end;
 }
 
@@ -109,7 +110,7 @@ std::string title_of(const TracedRun& run) {
              " ", run.dtype, " on ", run.traces.size(), " ranks over ", run.backend);
 }
 
-std::string model_text(const CostModel& model) {
+std::string model_text(const comm::CostModel& model) {
   const double beta_ns = model.beta_seconds_per_byte * 1e9;
   return str("alpha ", short_number(model.alpha_seconds * 1e6), " us per message, beta ",
              short_number(beta_ns), " ns per byte (", short_number(beta_ns > 0 ? 1 / beta_ns : 0),
@@ -117,4 +118,4 @@ std::string model_text(const CostModel& model) {
              " ns per byte added");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

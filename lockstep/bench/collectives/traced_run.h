@@ -9,7 +9,7 @@
 #include <lockstep/comm/algorithms/cost_model.h>
 #include <lockstep/comm/algorithms/trace.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 struct TracedRun {
   std::string algorithm;  ///< "ring", ...
@@ -17,9 +17,9 @@ struct TracedRun {
   std::string dtype;
   std::size_t bytes = 0;                  ///< of one rank's tensor
   std::size_t count = 0;                  ///< its elements
-  CostModel model;                        ///< measured just before
+  comm::CostModel model;                  ///< measured just before
   std::vector<double> predicted_seconds;  ///< by the model, for each rank
-  std::vector<Trace> traces;              ///< of each rank, on one clock
+  std::vector<comm::Trace> traces;        ///< of each rank, on one clock
   int repetitions = 1;                    ///< number of runs of which this is the median
   int processors = 0;                     ///< shared by the ranks
 };
@@ -29,7 +29,7 @@ struct Arrow {
   int step = 0;
   int from = 0;
   int to = 0;
-  ScheduledRange range;
+  comm::ScheduledRange range;
   std::size_t bytes = 0;
   bool added = false;  ///< whether it was added to the receiver's data; otherwise it replaced them
 };
@@ -43,8 +43,8 @@ class PieceNames {
  public:
   explicit PieceNames(const TracedRun& run);
   std::size_t pieces() const { return starts_.size(); }
-  std::size_t first_piece(ScheduledRange range) const;
-  std::string name(ScheduledRange range) const;  ///< "2", "0-1", "all"
+  std::size_t first_piece(comm::ScheduledRange range) const;
+  std::string name(comm::ScheduledRange range) const;  ///< "2", "0-1", "all"
 
  private:
   std::vector<std::size_t> starts_;
@@ -69,6 +69,6 @@ std::int64_t end_ns(const TracedRun& run);
 /// "ring all-reduce of 1 MiB float32 on 4 ranks over shm".
 std::string title_of(const TracedRun& run);
 /// "alpha 5.1 us per message, beta 0.12 ns per byte (8.3 GB/s), gamma 0.1 ns per byte added".
-std::string model_text(const CostModel& model);
+std::string model_text(const comm::CostModel& model);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -21,7 +21,7 @@
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr double kRoundSeconds = 0.2;
@@ -169,8 +169,8 @@ class StepMeasurement {
                                first == 0 ? nullptr : &times[1]));
       std::cout << table_line(rows.back()) << '\n';
     }
-    flush_output(std::cout);
-    if (!settings_.json.empty()) write_json_file(settings_.json, to_json(rows));
+    report::flush_output(std::cout);
+    if (!settings_.json.empty()) report::write_json_file(settings_.json, to_json(rows));
   }
 
   // The first two ways are baselines without rows.
@@ -204,7 +204,8 @@ class StepMeasurement {
 void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make) {
   constexpr int kErrors = 2;
   if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
-  prepare_rank(settings.worker ? *settings.worker : worker_environment().value(), settings.threads);
+  launch::prepare_rank(settings.worker ? *settings.worker : worker_environment().value(),
+                       settings.threads);
   at::set_num_threads(settings.threads);
   const ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
@@ -212,4 +213,4 @@ void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make)
   StepMeasurement(settings, group, make).run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

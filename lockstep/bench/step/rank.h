@@ -9,7 +9,7 @@
 #include <lockstep/bench/step/trainer.h>
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Makes the trainer of a variant. Collective.
 using MakeTrainer =
@@ -19,4 +19,4 @@ using MakeTrainer =
 /// prints and writes files. Throws any error.
 void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make = make_trainer);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

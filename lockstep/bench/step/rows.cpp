@@ -8,7 +8,7 @@
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr std::size_t kStepColumns = 8;
@@ -16,7 +16,7 @@ constexpr std::array<int, kStepColumns> kStepWidths = {-26, 8,  9, 9,
                                                        9,   16, 9, 9};  // negative: to the left
 
 std::string step_line(const std::array<std::string, kStepColumns>& cells) {
-  return padded_cells(cells, kStepWidths);
+  return report::padded_cells(cells, kStepWidths);
 }
 
 // For each round, the value on the rank where it is largest.
@@ -64,7 +64,7 @@ nlohmann::ordered_json quartiles_of(const std::optional<Spread>& spread) {
 }
 
 std::string text_of(const std::optional<Spread>& spread) {
-  return spread ? fixed_text(spread->median, 3) : "-";
+  return spread ? report::fixed_text(spread->median, 3) : "-";
 }
 
 std::string name_of(const StepVariant& variant) {
@@ -145,14 +145,16 @@ std::string bench_step_heading() {
 }
 
 std::string table_line(const BenchStepRow& row) {
-  const std::string quartiles = row.overhead_ms ? fixed_text(row.overhead_ms->low, 3) + " to " +
-                                                      fixed_text(row.overhead_ms->high, 3)
-                                                : "-";
+  const std::string quartiles = row.overhead_ms
+                                    ? report::fixed_text(row.overhead_ms->low, 3) + " to " +
+                                          report::fixed_text(row.overhead_ms->high, 3)
+                                    : "-";
   const auto& cap = row.variant.bucket_cap_mb;
-  return step_line(
-      {name_of(row.variant), cap ? fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
-       fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single), text_of(row.overhead_ms),
-       quartiles, text_of(row.in_step_overhead_ms), text_of(row.exposed_ms)});
+  return step_line({name_of(row.variant),
+                    cap ? report::fixed_text(*cap, *cap < 1 ? 2 : 0) + " MiB" : "whole",
+                    report::fixed_text(row.step_ms.median, 3), text_of(row.step_ms_single),
+                    text_of(row.overhead_ms), quartiles, text_of(row.in_step_overhead_ms),
+                    text_of(row.exposed_ms)});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -8,7 +8,7 @@
 
 #include <lockstep/bench/step/settings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Times of one way to train, on one rank, in one round.
 struct StepRound {
@@ -76,4 +76,4 @@ std::string to_json(const std::vector<BenchStepRow>& rows);
 std::string bench_step_heading();
 std::string table_line(const BenchStepRow& row);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -14,7 +14,7 @@
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Settings that both modes have, with the same permitted values.
 struct CommonStepSettings {
@@ -57,4 +57,4 @@ struct BenchStepSettings : CommonStepSettings {
   bool speaks() const { return !worker || worker->rank == 0; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -11,7 +11,7 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <lockstep/train/optimization/memory_format.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr std::int64_t kClasses = 10;
@@ -147,7 +147,7 @@ std::shared_ptr<StepNet> make_step_net(const std::string& model) {
   if (model == "mnist") net = std::make_shared<MnistStepNet>();
   if (model == "resnet18") net = std::make_shared<ResNetStepNet>();
   if (!net) throw ConfigError(lockstep::str("bench step: no model '", model, "'"));
-  to_channels_last(*net);
+  train::to_channels_last(*net);
   return net;
 }
 
@@ -192,4 +192,4 @@ std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVarian
   throw ConfigError(lockstep::str("bench step: no strategy '", variant.strategy, "'"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

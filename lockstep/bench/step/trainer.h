@@ -16,7 +16,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/train/optimization/precision.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// A net of any type, in channels-last as in the recipes.
 class StepNet : public torch::nn::Module {
@@ -88,4 +88,4 @@ std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup gro
 std::unique_ptr<StepTrainer> make_trainer(const StepWork& work, const StepVariant& variant,
                                           ProcessGroup group);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -6,7 +6,7 @@
 
 #include <lockstep/bench/strategies/work.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 void balance_strategy_stages(const BenchStrategiesSettings& settings,
                              const std::vector<int>& counts, SharedPlaces<SharedNote>& notes) {
@@ -19,4 +19,4 @@ void balance_strategy_stages(const BenchStrategiesSettings& settings,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

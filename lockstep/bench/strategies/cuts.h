@@ -7,7 +7,7 @@
 #include <lockstep/bench/strategies/figures.h>
 #include <lockstep/bench/strategies/settings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Writes `cuts` as a text for another process; parse_stage_cuts() reads it.
 std::string note_of(const StageCuts& cuts);
@@ -19,4 +19,4 @@ StageCuts parse_stage_cuts(int stages, const std::string& note);
 void balance_strategy_stages(const BenchStrategiesSettings& settings,
                              const std::vector<int>& counts, SharedPlaces<SharedNote>& notes);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -3,7 +3,7 @@
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 std::string note_of(const StageCuts& cuts) { return str(join(cuts.names, ","), '\n', cuts.about); }
 
@@ -14,4 +14,4 @@ StageCuts parse_stage_cuts(int stages, const std::string& note) {
           .about = end == std::string::npos ? "" : note.substr(end + 1)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 void RankFigures::set_backend(const std::string& name) {
   backend.fill(0);
@@ -31,4 +31,4 @@ void* detail::map_shared(std::size_t bytes) {
 
 void detail::unmap_shared(void* memory, std::size_t bytes) { munmap(memory, bytes); }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

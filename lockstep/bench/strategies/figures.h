@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Times of one rank in one round, in milliseconds per step, and its memory in bytes. Plain memory:
 /// a rank writes it, and the launcher reads it after the rank has ended.
@@ -78,4 +78,4 @@ class SharedPlaces {
 
 using SharedFigures = SharedPlaces<RankFigures>;
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

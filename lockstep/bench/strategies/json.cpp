@@ -3,7 +3,7 @@
 
 #include <lockstep/bench/json_text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -97,4 +97,4 @@ std::string to_json(const BenchStrategiesSettings& settings, const std::vector<S
   return json_text(json);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

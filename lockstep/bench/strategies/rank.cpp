@@ -25,7 +25,7 @@
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr double kTimedSeconds = 1;
@@ -96,7 +96,7 @@ class StrategyTrainer {
   double step() {
     const auto start = Clock::now();
     {
-      const PhaseScope scope(phases_.optimizer, "zero gradients");
+      const train::PhaseScope scope(phases_.optimizer, "zero gradients");
       optimizer_->zero_grad();
     }
     strategy_->seed(step_seed(0, 1, steps_++, share_rank_), torch::kCPU);
@@ -108,7 +108,7 @@ class StrategyTrainer {
       }
     }
     {
-      const PhaseScope scope(phases_.optimizer, "optimizer");
+      const train::PhaseScope scope(phases_.optimizer, "optimizer");
       optimizer_->step();
     }
     return seconds_since(start) * 1e3;
@@ -200,7 +200,7 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   constexpr int kErrors = 2;
   if (!log_enabled(LogLevel::kDebug)) FLAGS_caffe2_log_level = kErrors;
   const WorkerEnvironment worker = worker_environment().value();
-  prepare_rank(worker, way.threads);
+  launch::prepare_rank(worker, way.threads);
   at::set_num_threads(way.threads);
   const ProcessGroup group =
       init_process_group({.backend = settings.backend, .timeout = settings.timeout});
@@ -231,4 +231,4 @@ void bench_strategy_rank(const BenchStrategiesSettings& settings, const Strategy
   start_line.barrier();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

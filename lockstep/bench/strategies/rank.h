@@ -4,7 +4,7 @@
 #include <lockstep/bench/strategies/figures.h>
 #include <lockstep/bench/strategies/settings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// To be called in a rank that launch_ranks() started. Joins the group, trains with `way` for a
 /// round and writes the measurements to this rank's place in `figures`. Throws on any failure, and
@@ -12,4 +12,4 @@ namespace lockstep {
 void bench_strategy_rank(const BenchStrategiesSettings& settings, const StrategyWay& way,
                          SharedFigures& figures);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/measuring/quantile.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 using RoundFigures = std::vector<RankFigures>;
@@ -151,4 +151,4 @@ StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRou
   return row;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

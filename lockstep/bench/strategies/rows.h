@@ -10,7 +10,7 @@
 #include <lockstep/bench/strategies/figures.h>
 #include <lockstep/bench/strategies/settings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// What was measured for one way.
 struct StrategyRounds {
@@ -79,4 +79,4 @@ std::string to_json(const BenchStrategiesSettings& settings, const std::vector<S
 std::string strategies_text(const BenchStrategiesSettings& settings,
                             const std::vector<StrategyRow>& rows);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

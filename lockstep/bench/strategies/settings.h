@@ -8,7 +8,7 @@
 #include <lockstep/bench/step/settings.h>
 #include <lockstep/bench/strategies/ways.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// The cuts that divide a model into stages.
 struct StageCuts {
@@ -28,4 +28,4 @@ struct BenchStrategiesSettings : CommonStepSettings {
   std::vector<StageCuts> cuts{};  ///< for each measured number of stages
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

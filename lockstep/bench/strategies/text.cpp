@@ -12,7 +12,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr std::size_t kStrategyColumns = 10;
@@ -23,15 +23,15 @@ constexpr double kBytesOfMiB = 1 << 20;
 
 using Cells = std::array<std::string, kStrategyColumns>;
 
-std::string table_row(const Cells& cells) { return padded_cells(cells, kStrategyWidths); }
+std::string table_row(const Cells& cells) { return report::padded_cells(cells, kStrategyWidths); }
 
 std::string shape_text(int ranks, int threads) { return str(ranks, " x ", threads); }
 
 std::string mebibytes_text(std::int64_t bytes) {
-  return fixed_text(static_cast<double>(bytes) / kBytesOfMiB, 0);
+  return report::fixed_text(static_cast<double>(bytes) / kBytesOfMiB, 0);
 }
 
-std::string whole_percent(double share) { return fixed_text(100 * share, 0) + "%"; }
+std::string whole_percent(double share) { return report::fixed_text(100 * share, 0) + "%"; }
 
 std::string limit_text(const StepLimit& limit) {
   if (limit.what == "processors") return limit.what;
@@ -40,19 +40,20 @@ std::string limit_text(const StepLimit& limit) {
 }
 
 std::string measured_line(const StrategyRow& row) {
-  return table_row(
-      {row.way.name, shape_text(row.way.ranks, row.way.threads), short_number(row.step_ms.median),
-       short_number(row.step_ms.low) + " to " + short_number(row.step_ms.high),
-       short_number(row.samples_per_second), row.ratio ? fixed_text(row.ratio->median, 2) : "-",
-       mebibytes_text(row.peak_growth_bytes), mebibytes_text(row.proportional_bytes),
-       whole_percent(row.utilisation), limit_text(limit_of(row))});
+  return table_row({row.way.name, shape_text(row.way.ranks, row.way.threads),
+                    short_number(row.step_ms.median),
+                    short_number(row.step_ms.low) + " to " + short_number(row.step_ms.high),
+                    short_number(row.samples_per_second),
+                    row.ratio ? report::fixed_text(row.ratio->median, 2) : "-",
+                    mebibytes_text(row.peak_growth_bytes), mebibytes_text(row.proportional_bytes),
+                    whole_percent(row.utilisation), limit_text(limit_of(row))});
 }
 
 // The line of an unsupported way. A long reason is shortened with dots; the JSON has all of it.
 std::string refused_line(const StrategyRow& row) {
   const std::array<std::string, 2> cells = {row.way.name, "not possible: " + row.why_not};
   const std::array<int, 2> widths = {kStrategyWidths[0], 0};
-  std::string line = padded_cells(cells, widths);
+  std::string line = report::padded_cells(cells, widths);
   if (line.size() > kTableColumns) line = line.substr(0, kTableColumns - 3) + "...";
   return line;
 }
@@ -75,7 +76,7 @@ std::vector<std::string> device_lines(const std::vector<StrategyRow>& rows) {
   for (const StrategyRow& row : rows) {
     if (!row.device_bytes) continue;
     lines.push_back(str(row.way.name, ": the fullest device holds ",
-                        fixed_text(static_cast<double>(*row.device_bytes) / kBytesOfMiB, 1),
+                        report::fixed_text(static_cast<double>(*row.device_bytes) / kBytesOfMiB, 1),
                         " MiB of model, optimizer state and activations"));
   }
   return lines;
@@ -117,4 +118,4 @@ std::string strategies_text(const BenchStrategiesSettings& settings,
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

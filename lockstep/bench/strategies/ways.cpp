@@ -5,7 +5,7 @@
 #include <lockstep/parallel/pipeline/schedule/replay.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kParts = 2;  // replicas, ranks or workers that share the threads
@@ -106,4 +106,4 @@ std::vector<StrategyWay> strategy_ways(const StrategyWork& work) {
   return ways;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

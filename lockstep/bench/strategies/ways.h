@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// A strategy with its options and its number of processes.
 struct StrategyWay {
@@ -53,4 +53,4 @@ struct StrategyWork {
 /// images.
 std::vector<StrategyWay> strategy_ways(const StrategyWork& work);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -11,7 +11,7 @@
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/train/optimization/memory_format.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 constexpr std::int64_t kFewClasses = 10;
@@ -31,7 +31,7 @@ std::unique_ptr<OutputTask> make_mnist() {
 ResNet make_resnet(const std::string& model) {
   ResNet net = model == "resnet18" ? resnet18(ResNetStem::kCifar, kFewClasses)
                                    : resnet50(ResNetStem::kImageNet, kManyClasses);
-  to_channels_last(*net);
+  train::to_channels_last(*net);
   return net;
 }
 
@@ -85,4 +85,4 @@ Batch make_strategy_batch(const std::string& model, std::int64_t image_size, std
           .size = size};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -10,7 +10,7 @@
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// "mnist" (as in the recipe, with dropout and the fused kernel), "resnet18" (the stem for 32x32
 /// images, 10 classes) or "resnet50" (torchvision's stem, 1000 classes), the ResNets in
@@ -29,4 +29,4 @@ StageCuts balanced_cuts(const std::string& model, std::int64_t image_size, std::
 /// format.
 Batch make_strategy_batch(const std::string& model, std::int64_t image_size, std::int64_t size);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -9,7 +9,7 @@
 #include <lockstep/core/json_problem.h>
 #include <lockstep/core/measuring/quantile.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 using RunJson = nlohmann::json;
@@ -146,4 +146,4 @@ void set_efficiencies(std::vector<BenchTableRow>& rows) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

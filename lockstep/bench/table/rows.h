@@ -9,7 +9,7 @@
 
 #include <lockstep/bench/table/way.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// Each round is a run of several epochs. Setup times, the first epoch, the time to the first step
 /// and the memory are medians over the rounds. The other figures are medians over the timed epochs
@@ -84,4 +84,4 @@ struct BenchTableNotes {
 std::string bench_table_text(const std::vector<BenchTableRow>& rows, const BenchTableNotes& notes,
                              const std::string& format);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -11,7 +11,7 @@
 #include <lockstep/report/csv_cell.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 using Rows = std::vector<BenchTableRow>;
@@ -36,15 +36,16 @@ std::string loader_text(const BenchTableRow& row) {
 }
 
 std::string optional_text(const std::optional<double>& value, int digits) {
-  return value ? fixed_text(*value, digits) : kNothing;
+  return value ? report::fixed_text(*value, digits) : kNothing;
 }
 
 std::string whole_percent(const std::optional<double>& share) {
-  return share ? fixed_text(100 * *share, 0) + "%" : kNothing;
+  return share ? report::fixed_text(100 * *share, 0) + "%" : kNothing;
 }
 
 std::string spread_text(const BenchTableRow& row) {
-  return str(fixed_text(row.least_epoch_s, 3), " to ", fixed_text(row.most_epoch_s, 3));
+  return str(report::fixed_text(row.least_epoch_s, 3), " to ",
+             report::fixed_text(row.most_epoch_s, 3));
 }
 
 bool has_kernels(const Rows& rows) {
@@ -85,23 +86,24 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
   const std::vector<Column> more = {
       {"iterations", false,
        [](const auto& row) { return std::to_string(row.iterations_per_epoch); }},
-      {"s per epoch", false, [](const auto& row) { return fixed_text(row.epoch_s, 3); }},
+      {"s per epoch", false, [](const auto& row) { return report::fixed_text(row.epoch_s, 3); }},
       {"range", false, spread_text},
-      {"img/s", false, [](const auto& row) { return count_text(row.images_per_second); }},
+      {"img/s", false, [](const auto& row) { return report::count_text(row.images_per_second); }},
       {"efficiency", false, [](const auto& row) { return optional_text(row.efficiency, 2); }},
       {"CPU", false, [](const auto& row) { return whole_percent(row.cpu_utilisation); }},
-      {"wait for data, s", false, [](const auto& row) { return fixed_text(row.data_wait_s, 3); }},
+      {"wait for data, s", false,
+       [](const auto& row) { return report::fixed_text(row.data_wait_s, 3); }},
       {"exposed comm., s", false,
        [](const auto& row) { return optional_text(row.exposed_communication_s, 3); }},
       {"peak MiB", false,
        [](const auto& row) {
-         return fixed_text(static_cast<double>(row.peak_rss_bytes) / kTableMiB, 0);
+         return report::fixed_text(static_cast<double>(row.peak_rss_bytes) / kTableMiB, 0);
        }},
   };
   columns.insert(columns.end(), more.begin(), more.end());
   if (has_pipelines(rows)) {
     columns.push_back({"wait for a stage, s", false,
-                       [](const auto& row) { return fixed_text(row.stage_waits_s, 3); }});
+                       [](const auto& row) { return report::fixed_text(row.stage_waits_s, 3); }});
   }
   if (!has_gpus(rows)) return;
   columns.push_back(
@@ -114,7 +116,7 @@ void add_epoch_columns(const Rows& rows, std::vector<Column>& columns) {
 
 void add_set_up_columns(std::vector<Column>& columns) {
   const auto seconds = [](double BenchTableRow::* field) {
-    return [field](const BenchTableRow& row) { return fixed_text(row.*field, 3); };
+    return [field](const BenchTableRow& row) { return report::fixed_text(row.*field, 3); };
   };
   const std::vector<Column> more = {
       {"group, s", false, seconds(&BenchTableRow::setup_group_s)},
@@ -158,7 +160,7 @@ std::string plain_table(const std::vector<Column>& columns, const Rows& rows) {
     if (columns[i].is_text) widths[i] = -widths[i];
   }
   std::string text;
-  for (const auto& line : lines) text += padded_cells(line, widths) + "\n";
+  for (const auto& line : lines) text += report::padded_cells(line, widths) + "\n";
   return text;
 }
 
@@ -292,7 +294,8 @@ std::string csv_rows(const Rows& rows, const BenchTableNotes& notes) {
       if (value.is_null()) {
         values.emplace_back();
       } else {
-        values.push_back(value.is_string() ? csv_cell(value.get<std::string>()) : value.dump());
+        values.push_back(value.is_string() ? report::csv_cell(value.get<std::string>())
+                                           : value.dump());
       }
     }
     if (text.empty()) text = join(names, ",") + "\n";
@@ -315,4 +318,4 @@ std::string bench_table_text(const Rows& rows, const BenchTableNotes& notes,
   return text_of(rows, notes, format == "markdown");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

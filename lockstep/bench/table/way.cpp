@@ -2,7 +2,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::bench {
 namespace {
 
 std::string loader_of(const TablePeer& peer) {
@@ -19,4 +19,4 @@ std::string name_of(const TableWay& way) {
   return str(name, ", ", amount_of(way.ranks, "rank"), ", batch per rank ", way.batch_per_rank);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

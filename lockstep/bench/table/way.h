@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::bench {
 
 /// A PyTorch program that is measured for comparison.
 struct TablePeer {
@@ -32,4 +32,4 @@ struct TableWay {
 /// "ddp, native, 2 ranks, batch per rank 64", for progress and errors.
 std::string name_of(const TableWay& way);
 
-}  // namespace lockstep
+}  // namespace lockstep::bench

@@ -5,7 +5,7 @@
 
 #include <lockstep/cli/commands.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand(
@@ -21,4 +21,4 @@ void add_bench_command(CLI::App& app) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,11 +5,11 @@ namespace CLI {
 class App;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_bench_comm_command(CLI::App& bench);
 void add_bench_loader_command(CLI::App& bench);
 void add_bench_step_command(CLI::App& bench);
 void add_bench_table_command(CLI::App& bench);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

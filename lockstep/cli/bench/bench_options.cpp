@@ -7,7 +7,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 int resolve_world_size(const std::string& command, std::optional<int> nproc_per_node,
                        const std::optional<WorkerEnvironment>& worker, int most) {
@@ -33,4 +33,4 @@ void check_trace_folder(const std::string& command, const std::filesystem::path&
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The number of ranks: the launcher's if a launcher started this process (`worker` is set),
 /// otherwise `nproc_per_node`, by default 2. Throws ConfigError if the number is not from 2 to
@@ -24,4 +24,4 @@ std::chrono::milliseconds resolve_timeout(const std::string& command, double sec
 /// Accepts an empty path, which stands for no trace.
 void check_trace_folder(const std::string& command, const std::filesystem::path& folder);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -15,13 +15,13 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
   command
       .add_option("--collective", to.collective,
-                  "Collectives to time: " + join(bench_call_names()) +
+                  "Collectives to time: " + join(bench::bench_call_names()) +
                       ", several separated by commas, or all")
       ->capture_default_str();
   command
@@ -29,7 +29,8 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
                   "Algorithm of all_reduce: " + join(algorithm_names()) +
                       ", several separated by commas, or all")
       ->capture_default_str();
-  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
+  command
+      .add_option("--backend", to.backend, "Backend of the group: " + join(comm::backend_names()))
       ->capture_default_str();
   command
       .add_option("--nproc-per-node", to.nproc_per_node,
@@ -76,14 +77,14 @@ void add_explain_options(CLI::App& command, BenchCommArguments& to) {
 }
 
 void run(const BenchCommArguments& arguments) {
-  const BenchCommSettings settings = resolve(arguments);
+  const bench::BenchCommSettings settings = resolve(arguments);
   if (settings.speaks()) check_trace_folder(kBenchComm, settings.trace);
-  if (settings.worker) return bench_comm_rank(settings);
+  if (settings.worker) return bench::bench_comm_rank(settings);
   const OtherPrograms others;
   require_success(
       launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
-                   [&] { bench_comm_rank(settings); }));
-  warn_of_other_programs(others);
+                   [&] { bench::bench_comm_rank(settings); }));
+  bench::warn_of_other_programs(others);
 }
 
 }  // namespace
@@ -97,4 +98,4 @@ void add_bench_comm_command(CLI::App& bench) {
   command->callback([arguments] { run(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr double kDefaultSeconds = 0.5;
@@ -20,14 +20,14 @@ constexpr const char* kDefaultBytes = "1MiB";  // for --explain
 constexpr int kMostCommRanks = 127;
 
 std::vector<CallKind> resolve_collectives(const std::string& text) {
-  if (text == "all") return all_bench_calls();
-  std::vector<std::string> names = bench_call_names();
+  if (text == "all") return bench::all_bench_calls();
+  std::vector<std::string> names = bench::bench_call_names();
   names.emplace_back("all");
   std::vector<CallKind> collectives;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     OptionCheck(kBenchComm).one_of("--collective", word, names);
-    if (word == "all") return all_bench_calls();
-    collectives.push_back(*bench_call_from_name(word));
+    if (word == "all") return bench::all_bench_calls();
+    collectives.push_back(*bench::bench_call_from_name(word));
   }
   return collectives;
 }
@@ -36,7 +36,7 @@ std::vector<Algorithm> resolve_algorithms(const std::string& text) {
   std::vector<std::string> names = algorithm_names();
   names.emplace_back("all");
   std::vector<Algorithm> algorithms;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     OptionCheck(kBenchComm).one_of("--algorithm", word, names);
     // The algorithm that kAuto chooses is already in the list.
     if (word == "all") return {all_algorithms().begin() + 1, all_algorithms().end()};
@@ -57,14 +57,14 @@ DataType resolve_type(const std::string& name) {
 }
 
 std::vector<std::int64_t> resolve_sizes(const std::string& text) {
-  if (!text.empty()) return parse_sizes("bench comm: --sizes", text);
+  if (!text.empty()) return bench::parse_sizes("bench comm: --sizes", text);
   std::vector<std::int64_t> sizes;
   for (std::int64_t bytes = 4; bytes <= std::int64_t{256} << 20; bytes *= 4) sizes.push_back(bytes);
   return sizes;
 }
 
-ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
-  ExplainSettings explain;
+bench::ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
+  bench::ExplainSettings explain;
   std::vector<std::string> names;
   for (const Algorithm each : all_algorithms()) {
     if (each != Algorithm::kAuto && each != Algorithm::kNative)
@@ -73,7 +73,8 @@ ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
   const std::string& name = arguments.algorithm == "auto" ? "ring" : arguments.algorithm;
   OptionCheck(kBenchComm).one_of("--algorithm of --explain", name, names);
   explain.algorithm = *algorithm_from_name(name);
-  explain.bytes = parse_bytes("bench comm: --bytes", arguments.bytes.value_or(kDefaultBytes));
+  explain.bytes =
+      bench::parse_bytes("bench comm: --bytes", arguments.bytes.value_or(kDefaultBytes));
   if (arguments.out) explain.svg = *arguments.out;
   return explain;
 }
@@ -110,11 +111,11 @@ void check_combination(const BenchCommArguments& arguments,
 
 }  // namespace
 
-BenchCommSettings resolve(const BenchCommArguments& arguments) {
-  BenchCommSettings settings;
+bench::BenchCommSettings resolve(const BenchCommArguments& arguments) {
+  bench::BenchCommSettings settings;
   const OptionCheck check(kBenchComm);
   settings.collectives = resolve_collectives(arguments.collective);
-  check.one_of("--backend", arguments.backend, backend_names());
+  check.one_of("--backend", arguments.backend, comm::backend_names());
   settings.backend = arguments.backend;
   settings.worker = worker_environment();
   settings.world_size =
@@ -152,4 +153,4 @@ BenchCommSettings resolve(const BenchCommArguments& arguments) {
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

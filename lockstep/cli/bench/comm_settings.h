@@ -6,7 +6,7 @@
 
 #include <lockstep/bench/collectives/settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline constexpr const char* kBenchComm = "bench comm";  ///< begins its error messages
 
@@ -34,6 +34,6 @@ struct BenchCommArguments {
 
 /// Checks everything that can be checked before a rank exists. ConfigError names the option,
 /// including options that would have no effect in combination with the others.
-BenchCommSettings resolve(const BenchCommArguments& arguments);
+bench::BenchCommSettings resolve(const BenchCommArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -39,7 +39,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/train/optimization/precision.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kBenchLoader = "bench loader";
@@ -74,7 +74,7 @@ struct BenchLoaderRow {
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
   std::vector<LoaderEngineKind> engines;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     OptionCheck(kBenchLoader).one_of("--loader", word, loader_engine_names());
     engines.push_back(parse_loader_engine(word));
   }
@@ -83,7 +83,7 @@ std::vector<LoaderEngineKind> engines_of(const std::string& text) {
 
 std::vector<int> threads_of(const std::string& text) {
   std::vector<int> threads;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     std::istringstream stream(word);
     int number = -1;
     if (!(stream >> number) || !stream.eof() || number < 0 || number > 1024) {
@@ -186,14 +186,15 @@ std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
       if (round < 0) continue;
       rows[i].rounds.push_back(rate);
       if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // in device memory
-      rows[i].floors.push_back(copy_bandwidth(rows[i].threads, arguments.seconds / 4) / bytes);
+      rows[i].floors.push_back(bench::copy_bandwidth(rows[i].threads, arguments.seconds / 4) /
+                               bytes);
     }
   }
   for (std::size_t i = 0; i < rows.size() && !arguments.trace.empty(); ++i) {
     auto& [loader, epoch] = contestants[i];
     trace_batches(loader, ++epoch,
-                  trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
-                                                     amount_of(rows[i].threads, "thread"))));
+                  bench::trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
+                                                            amount_of(rows[i].threads, "thread"))));
     loader.set_epoch(epoch, loader.steps_per_epoch());
   }
   return rows;
@@ -218,7 +219,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
       json.back()["copy_images_per_second"] = median(row.floors);
     }
   }
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 void print_rows(const BenchLoaderArguments& arguments, const LoaderData& data,
@@ -267,8 +268,8 @@ void run(const BenchLoaderArguments& arguments) {
   const OtherPrograms others;
   const auto rows = measure(arguments, engines, threads, data);
   print_rows(arguments, data, rows);
-  flush_output(std::cout);
-  warn_of_other_programs(others);
+  report::flush_output(std::cout);
+  bench::warn_of_other_programs(others);
   if (!arguments.json.empty()) write_json(arguments, data.operators, rows);
 }
 
@@ -337,4 +338,4 @@ void add_bench_loader_command(CLI::App& bench) {
   command->callback([to] { run(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

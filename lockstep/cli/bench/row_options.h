@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// `Text` is std::string, or std::optional of it.
 template <class Text>
@@ -22,4 +22,4 @@ void add_row_traces_option(CLI::App& command, Text& to, const std::string& what)
       ->type_name("FOLDER");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -17,7 +17,7 @@
 #include <lockstep/optim/options.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void add_work_options(CLI::App& command, BenchStepArguments& to) {
@@ -33,7 +33,8 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
                       "), each in processes of its own")
       ->capture_default_str();
   command
-      .add_option("--backend", to.backend, "Backend of the group: " + join(host_backend_names()))
+      .add_option("--backend", to.backend,
+                  "Backend of the group: " + join(comm::host_backend_names()))
       ->capture_default_str();
   command
       .add_option("--threads", to.threads,
@@ -128,14 +129,14 @@ void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
 
 void run(const BenchStepArguments& arguments) {
   if (compares_strategies(arguments)) return bench_strategies(resolve_strategies(arguments));
-  const BenchStepSettings settings = resolve(arguments);
+  const bench::BenchStepSettings settings = resolve(arguments);
   if (settings.speaks()) check_trace_folder(kBenchStep, settings.trace);
-  if (settings.worker) return bench_step_rank(settings);
+  if (settings.worker) return bench::bench_step_rank(settings);
   const OtherPrograms others;
   require_success(
       launch_ranks({.nproc_per_node = settings.world_size, .join_timeout = settings.timeout},
-                   [&] { bench_step_rank(settings); }));
-  warn_of_other_programs(others);
+                   [&] { bench::bench_step_rank(settings); }));
+  bench::warn_of_other_programs(others);
 }
 
 }  // namespace
@@ -154,4 +155,4 @@ void add_bench_step_command(CLI::App& bench) {
   command->callback([arguments] { run(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/optim/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kWhole = "whole";
@@ -39,16 +39,16 @@ void check_memory(const std::string& strategy, const std::string& memory) {
   }
 }
 
-std::vector<StepVariant> resolve_variants(const BenchStepArguments& arguments) {
-  std::vector<StepVariant> variants;
+std::vector<bench::StepVariant> resolve_variants(const BenchStepArguments& arguments) {
+  std::vector<bench::StepVariant> variants;
   const std::string bucket_cap_mb = arguments.bucket_cap_mb.value_or("25");
   const std::string parameter_memory = arguments.parameter_memory.value_or("auto");
-  for (const std::string& strategy : words_of(arguments.strategy)) {
+  for (const std::string& strategy : bench::words_of(arguments.strategy)) {
     OptionCheck(kBenchStep).one_of("--strategy", strategy, step_strategy_names());
-    for (const std::string& word : words_of(bucket_cap_mb)) {
-      for (const std::string& memory : words_of(parameter_memory)) {
+    for (const std::string& word : bench::words_of(bucket_cap_mb)) {
+      for (const std::string& memory : bench::words_of(parameter_memory)) {
         check_memory(strategy, memory);
-        StepVariant variant;
+        bench::StepVariant variant;
         variant.strategy = strategy;
         if (word != kWhole) variant.bucket_cap_mb = parse_mebibytes(word);
         variant.parameter_memory = memory;
@@ -101,9 +101,9 @@ void refuse_step_option(bool given, const std::string& text) {
 }
 
 void resolve_common(const BenchStepArguments& arguments, int default_rounds,
-                    CommonStepSettings& settings) {
+                    bench::CommonStepSettings& settings) {
   const OptionCheck check(kBenchStep);
-  check.one_of("--backend", arguments.backend, host_backend_names());
+  check.one_of("--backend", arguments.backend, comm::host_backend_names());
   settings.backend = arguments.backend;
   check.one_of("--precision", arguments.precision, step_precision_names());
   settings.precision = arguments.precision;
@@ -118,10 +118,10 @@ void resolve_common(const BenchStepArguments& arguments, int default_rounds,
   if (arguments.trace) settings.trace = *arguments.trace;
 }
 
-BenchStepSettings resolve(const BenchStepArguments& arguments) {
+bench::BenchStepSettings resolve(const BenchStepArguments& arguments) {
   const OptionCheck check(kBenchStep);
   refuse_options_of_strategies(arguments);
-  BenchStepSettings settings;
+  bench::BenchStepSettings settings;
   check.one_of("--model", arguments.model, step_model_names());
   settings.model = arguments.model;
   settings.variants = resolve_variants(arguments);
@@ -139,4 +139,4 @@ BenchStepSettings resolve(const BenchStepArguments& arguments) {
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include <lockstep/bench/step/settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline constexpr const char* kBenchStep = "bench step";  ///< begins error messages in both modes
 
@@ -52,15 +52,15 @@ const std::vector<std::string>& step_precision_names();
 
 /// Checks everything that can be checked before a rank exists. Throws ConfigError, which names the
 /// option, if a value is invalid or an option belongs to the other mode.
-BenchStepSettings resolve(const BenchStepArguments& arguments);
+bench::BenchStepSettings resolve(const BenchStepArguments& arguments);
 
 /// Checks the options that both modes have and stores them in `settings`; `default_rounds` applies
 /// without --rounds. Throws ConfigError, which names the option. Does not check whether the --json
 /// file can be written: only the process that writes it does (check_output_file()).
 void resolve_common(const BenchStepArguments& arguments, int default_rounds,
-                    CommonStepSettings& settings);
+                    bench::CommonStepSettings& settings);
 
 /// If an option was `given`, throws a ConfigError with `text` after the command's name.
 void refuse_step_option(bool given, const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -20,7 +20,7 @@
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Shows on a terminal what is being measured, because a comparison takes minutes.
@@ -46,29 +46,30 @@ class RoundNotes {
 };
 
 // Measures the cuts in another process, so that this one has no LibTorch threads when it forks.
-BenchStrategiesSettings with_cuts(BenchStrategiesSettings settings) {
+bench::BenchStrategiesSettings with_cuts(bench::BenchStrategiesSettings settings) {
   std::set<int> stages;
-  for (const StrategyWay& way : settings.ways) {
+  for (const bench::StrategyWay& way : settings.ways) {
     if (way.has_pipeline()) stages.insert(way.stages);
   }
   if (settings.cut != "balance" || stages.empty()) return settings;
   const std::vector<int> counts(stages.begin(), stages.end());
-  SharedPlaces<SharedNote> notes(static_cast<int>(counts.size()));
+  bench::SharedPlaces<bench::SharedNote> notes(static_cast<int>(counts.size()));
   require_success(launch_ranks({.nproc_per_node = 1, .rank_output = RankOutput::kInherited},
-                               [&] { balance_strategy_stages(settings, counts, notes); }));
+                               [&] { bench::balance_strategy_stages(settings, counts, notes); }));
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    settings.cuts.push_back(parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
+    settings.cuts.push_back(
+        bench::parse_stage_cuts(counts[i], notes.at(static_cast<int>(i)).text()));
   }
   return settings;
 }
 
-void measure_round(const BenchStrategiesSettings& settings, StrategyRounds& rounds) {
-  SharedFigures figures(rounds.way.ranks);
+void measure_round(const bench::BenchStrategiesSettings& settings, bench::StrategyRounds& rounds) {
+  bench::SharedFigures figures(rounds.way.ranks);
   const LaunchResult result =
       launch_ranks({.nproc_per_node = rounds.way.ranks,
                     .rank_output = RankOutput::kInherited,
                     .join_timeout = settings.timeout},
-                   [&] { bench_strategy_rank(settings, rounds.way, figures); });
+                   [&] { bench::bench_strategy_rank(settings, rounds.way, figures); });
   if (result.exit_code == exit_code(ConfigError("")) && result.failed_rank >= 0) {
     rounds.why_not = result.message;
     return;
@@ -77,15 +78,15 @@ void measure_round(const BenchStrategiesSettings& settings, StrategyRounds& roun
   rounds.figures.push_back(figures.all());
 }
 
-std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings) {
-  std::vector<StrategyRounds> ways;
-  for (const StrategyWay& way : settings.ways) {
+std::vector<bench::StrategyRounds> measure_ways(const bench::BenchStrategiesSettings& settings) {
+  std::vector<bench::StrategyRounds> ways;
+  for (const bench::StrategyWay& way : settings.ways) {
     ways.push_back({.way = way, .figures = {}, .why_not = {}});
   }
   const RoundNotes notes(settings.rounds);
   for (int round = 0; round < settings.rounds; ++round) {
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      StrategyRounds& way = ways[(static_cast<std::size_t>(round) + i) % ways.size()];
+      bench::StrategyRounds& way = ways[(static_cast<std::size_t>(round) + i) % ways.size()];
       if (!way.why_not.empty()) continue;
       notes.show(round, way.way.name);
       measure_round(settings, way);
@@ -95,8 +96,8 @@ std::vector<StrategyRounds> measure_ways(const BenchStrategiesSettings& settings
 }
 
 // The rounds of the way "single"; null if not measured.
-const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
-  for (const StrategyRounds& way : ways) {
+const bench::StrategyRounds* single_among(const std::vector<bench::StrategyRounds>& ways) {
+  for (const bench::StrategyRounds& way : ways) {
     if (way.way.name == "single" && way.why_not.empty()) return &way;
   }
   return nullptr;
@@ -104,22 +105,23 @@ const StrategyRounds* single_among(const std::vector<StrategyRounds>& ways) {
 
 }  // namespace
 
-void bench_strategies(const BenchStrategiesSettings& asked) {
+void bench_strategies(const bench::BenchStrategiesSettings& asked) {
   check_trace_folder(kBenchStep, asked.trace);
-  const BenchStrategiesSettings settings = with_cuts(asked);
+  const bench::BenchStrategiesSettings settings = with_cuts(asked);
   const OtherPrograms others;
-  const std::vector<StrategyRounds> ways = measure_ways(settings);
-  std::vector<StrategyRow> rows;
+  const std::vector<bench::StrategyRounds> ways = measure_ways(settings);
+  std::vector<bench::StrategyRow> rows;
   bool measured = false;
-  for (const StrategyRounds& way : ways) {
-    rows.push_back(summarize(settings, way, single_among(ways)));
+  for (const bench::StrategyRounds& way : ways) {
+    rows.push_back(bench::summarize(settings, way, single_among(ways)));
     measured = measured || way.why_not.empty();
   }
   if (!measured) throw CommandFailure(exit_code(ConfigError("")), rows.front().why_not);
-  std::cout << strategies_text(settings, rows);
-  flush_output(std::cout);
-  warn_of_other_programs(others);
-  if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, rows));
+  std::cout << bench::strategies_text(settings, rows);
+  report::flush_output(std::cout);
+  bench::warn_of_other_programs(others);
+  if (!settings.json.empty())
+    report::write_json_file(settings.json, bench::to_json(settings, rows));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -3,7 +3,7 @@
 
 #include <lockstep/bench/strategies/settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Measures the ways, prints the table and writes the JSON. In each round every way is measured
 /// once, starting with a different one, so that drift of the machine affects all of them. A way
@@ -11,6 +11,6 @@ namespace lockstep {
 /// fails, or if none is possible.
 ///
 /// Like launch_ranks(), call it from the main thread while no other thread exists.
-void bench_strategies(const BenchStrategiesSettings& settings);
+void bench_strategies(const bench::BenchStrategiesSettings& settings);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

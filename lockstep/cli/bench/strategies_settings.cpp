@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kRoundsOfWays = 5;
@@ -79,9 +79,9 @@ std::string resolve_cut(const BenchStepArguments& arguments) {
   return cut;
 }
 
-StrategyWork resolve_work(const BenchStepArguments& arguments) {
+bench::StrategyWork resolve_work(const BenchStepArguments& arguments) {
   const OptionCheck check(kBenchStep);
-  StrategyWork work;
+  bench::StrategyWork work;
   work.threads = resolve_threads(arguments.threads);
   work.batch = arguments.batch.value_or(defaults_of(arguments.model).batch);
   check.in_range("--batch", static_cast<double>(work.batch), 2, 1e6);
@@ -93,11 +93,11 @@ StrategyWork resolve_work(const BenchStepArguments& arguments) {
 }
 
 // The ways whose `member` is in `words`. ConfigError for a word that matches no way.
-std::vector<StrategyWay> ways_with(const std::vector<StrategyWay>& ways, const char* option,
-                                   const std::vector<std::string>& words,
-                                   std::string StrategyWay::* member,
-                                   std::vector<std::string> allowed) {
-  for (const StrategyWay& way : ways) {
+std::vector<bench::StrategyWay> ways_with(const std::vector<bench::StrategyWay>& ways,
+                                          const char* option, const std::vector<std::string>& words,
+                                          std::string StrategyWay::* member,
+                                          std::vector<std::string> allowed) {
+  for (const bench::StrategyWay& way : ways) {
     if (std::find(allowed.begin(), allowed.end(), way.*member) == allowed.end()) {
       allowed.push_back(way.*member);
     }
@@ -105,22 +105,22 @@ std::vector<StrategyWay> ways_with(const std::vector<StrategyWay>& ways, const c
   for (const std::string& word : words) {
     OptionCheck(kBenchStep).one_of(option, word, allowed);
   }
-  std::vector<StrategyWay> chosen;
-  for (const StrategyWay& way : ways) {
+  std::vector<bench::StrategyWay> chosen;
+  for (const bench::StrategyWay& way : ways) {
     if (std::find(words.begin(), words.end(), way.*member) != words.end()) chosen.push_back(way);
   }
   return chosen;
 }
 
-std::vector<StrategyWay> resolve_ways(const BenchStepArguments& arguments,
-                                      const StrategyWork& work) {
-  const std::vector<StrategyWay> every = strategy_ways(work);
-  const std::vector<std::string> words = words_of(arguments.strategy);
-  std::vector<StrategyWay> ways =
-      ways_with(every, "--strategy", words, &StrategyWay::strategy, {"all"});
+std::vector<bench::StrategyWay> resolve_ways(const BenchStepArguments& arguments,
+                                             const bench::StrategyWork& work) {
+  const std::vector<bench::StrategyWay> every = bench::strategy_ways(work);
+  const std::vector<std::string> words = bench::words_of(arguments.strategy);
+  std::vector<bench::StrategyWay> ways =
+      ways_with(every, "--strategy", words, &bench::StrategyWay::strategy, {"all"});
   if (std::find(words.begin(), words.end(), "all") != words.end()) ways = every;
   if (!arguments.only) return ways;
-  return ways_with(ways, "--only", words_of(*arguments.only), &StrategyWay::name, {});
+  return ways_with(ways, "--only", bench::words_of(*arguments.only), &bench::StrategyWay::name, {});
 }
 
 }  // namespace
@@ -132,14 +132,14 @@ std::vector<std::string> strategies_model_names() {
 }
 
 bool compares_strategies(const BenchStepArguments& arguments) {
-  const std::vector<std::string> words = words_of(arguments.strategy);
+  const std::vector<std::string> words = bench::words_of(arguments.strategy);
   const std::vector<std::string>& in_one_set = step_strategy_names();
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
     return std::find(in_one_set.begin(), in_one_set.end(), word) == in_one_set.end();
   });
 }
 
-BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) {
+bench::BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) {
   refuse_options_of_ranks(arguments);
   const auto worker = worker_environment();
   if (worker) {
@@ -147,7 +147,7 @@ BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) 
                           ": --strategy all starts the ranks of each way itself; run it without ",
                           worker->source));
   }
-  BenchStrategiesSettings settings;
+  bench::BenchStrategiesSettings settings;
   settings.model = arguments.model;
   settings.image_size = resolve_image_size(arguments);
   settings.cut = resolve_cut(arguments);
@@ -158,4 +158,4 @@ BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments) 
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

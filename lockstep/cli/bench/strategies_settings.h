@@ -7,7 +7,7 @@
 #include <lockstep/bench/strategies/settings.h>
 #include <lockstep/cli/bench/step_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The networks that all strategies can train.
 std::vector<std::string> strategies_model_names();
@@ -18,6 +18,6 @@ bool compares_strategies(const BenchStepArguments& arguments);
 
 /// Checks everything that can be checked before a process exists. ConfigError names the option,
 /// including options of the other mode; also thrown under a launcher.
-BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
+bench::BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -40,7 +40,7 @@
 #include <lockstep/report/text.h>
 #include <lockstep/train/optimization/precision.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kInterrupted = 128;  // exit codes from here on report a signal
@@ -74,7 +74,7 @@ class ReportFile {
 
 // A row during the measurement.
 struct MeasuredWay {
-  TableWay way;
+  bench::TableWay way;
   TrainSettings settings;         // settings of Lockstep's training, or of the peer's equal work
   std::vector<std::string> runs;  // records of the rounds
   std::string error;              // from the first failed round
@@ -89,13 +89,13 @@ class TableRun {
       find_executable(arguments_.peer_python, "bench table: --peer-python");
     }
     // All options are checked before the first measurement.
-    for (const TableWay& way : table_.ways) {
+    for (const bench::TableWay& way : table_.ways) {
       ways_.push_back({.way = way, .settings = settings_of(way), .runs = {}, .error = {}});
       if (way.peer) peer_command(arguments_, way, ways_.back().settings, peers_, "");
     }
   }
 
-  std::vector<BenchTableRow> measure() {
+  std::vector<bench::BenchTableRow> measure() {
     // Each round begins with a different row, because the speed of a machine drifts.
     for (std::int64_t round = 0; round < table_.rounds; ++round) {
       for (std::size_t i = 0; i < ways_.size(); ++i) {
@@ -104,27 +104,28 @@ class TableRun {
         measure_once(ways_[at]);
       }
     }
-    std::vector<BenchTableRow> rows;
+    std::vector<bench::BenchTableRow> rows;
     for (const MeasuredWay& way : ways_) rows.push_back(row_of(way));
-    set_efficiencies(rows);
+    bench::set_efficiencies(rows);
     return rows;
   }
 
  private:
-  TrainSettings settings_of(const TableWay& way) const {
+  TrainSettings settings_of(const bench::TableWay& way) const {
     TrainSettings settings = resolve(arguments_of(arguments_, way));
     settings.quiet = true;
     if (!arguments_.trace.empty()) {
-      settings.trainer.trace.file = trace_file_of(arguments_.trace, name_of(way));
+      settings.trainer.trace.file = bench::trace_file_of(arguments_.trace, bench::name_of(way));
     }
     return settings;
   }
 
-  void tell_progress(std::int64_t round, std::size_t row, const TableWay& way) const {
+  void tell_progress(std::int64_t round, std::size_t row, const bench::TableWay& way) const {
     if (!detect_terminal(STDERR_FILENO).interactive) return;
     std::cerr << "bench table: ";
     if (table_.rounds > 1) std::cerr << "round " << round + 1 << " of " << table_.rounds << ", ";
-    std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << name_of(way) << std::endl;
+    std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << bench::name_of(way)
+              << std::endl;
   }
 
   // A failed row does not affect the others. An interruption ends the command, and so do data that
@@ -157,7 +158,7 @@ class TableRun {
     settings.json = report;
     settings.started = Clock::now();
     settings.quiet = told_of_data_;
-    const RecipeData data = load_recipe_data(settings, {});
+    const recipes::RecipeData data = load_recipe_data(settings, {});
     settings.quiet = true;
     told_of_data_ = true;
     require_success(
@@ -165,11 +166,12 @@ class TableRun {
                      [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); }));
   }
 
-  static BenchTableRow row_of(const MeasuredWay& way) {
+  static bench::BenchTableRow row_of(const MeasuredWay& way) {
     if (way.error.empty()) {
-      return table_row_of(way.way, way.runs, static_cast<std::int64_t>(available_cpus().size()));
+      return bench::table_row_of(way.way, way.runs,
+                                 static_cast<std::int64_t>(available_cpus().size()));
     }
-    BenchTableRow row;
+    bench::BenchTableRow row;
     row.way = way.way;
     row.recipe = way.settings.recipe->name;
     row.ranks = static_cast<int>(way.way.ranks);
@@ -187,13 +189,15 @@ class TableRun {
 };
 
 // Notes for readers of the rows.
-BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableSettings& table,
-                         const std::vector<BenchTableRow>& rows, std::optional<double> others) {
-  BenchTableNotes notes{
+bench::BenchTableNotes notes_of(const BenchTableArguments& arguments,
+                                const BenchTableSettings& table,
+                                const std::vector<bench::BenchTableRow>& rows,
+                                std::optional<double> others) {
+  bench::BenchTableNotes notes{
       .epochs = arguments.epochs, .max_steps = arguments.max_steps, .more = table.notes};
   std::string programs = "Lockstep with LibTorch " TORCH_VERSION;
   std::vector<std::string> peers;
-  for (const BenchTableRow& row : rows) {
+  for (const bench::BenchTableRow& row : rows) {
     if (row.peer.empty() || std::ranges::find(peers, row.peer) != peers.end()) continue;
     peers.push_back(row.peer);
   }
@@ -204,7 +208,7 @@ BenchTableNotes notes_of(const BenchTableArguments& arguments, const BenchTableS
           cpu_model_name(), "), ", amount_of(count_visible_gpus(), "GPU"), "; ",
           amount_of(table.rounds, "round"), " of ", arguments.epochs,
           arguments.epochs == 1 ? " epoch" : " epochs", " a row."));
-  const std::string note = other_programs_note(others);
+  const std::string note = bench::other_programs_note(others);
   if (!note.empty()) notes.more.push_back(note);
   return notes;
 }
@@ -221,22 +225,22 @@ void run_table(const BenchTableArguments& arguments) {
   check_trace_folder("bench table", arguments.trace);
   const OtherPrograms others;
   TableRun run(arguments, table);
-  const std::vector<BenchTableRow> rows = run.measure();
-  const BenchTableNotes notes = notes_of(arguments, table, rows, others.share());
-  std::cout << bench_table_text(rows, notes, arguments.format) << std::flush;
+  const std::vector<bench::BenchTableRow> rows = run.measure();
+  const bench::BenchTableNotes notes = notes_of(arguments, table, rows, others.share());
+  std::cout << bench::bench_table_text(rows, notes, arguments.format) << std::flush;
   if (!arguments.json.empty()) {
-    write_json_file(arguments.json, bench_table_text(rows, notes, "json"));
+    report::write_json_file(arguments.json, bench::bench_table_text(rows, notes, "json"));
   }
-  const auto failed =
-      std::ranges::find_if(rows, [](const BenchTableRow& row) { return !row.error.empty(); });
+  const auto failed = std::ranges::find_if(
+      rows, [](const bench::BenchTableRow& row) { return !row.error.empty(); });
   if (failed != rows.end()) {
-    throw Error(str("bench table: ", name_of(failed->way), " failed: ", failed->error));
+    throw Error(str("bench table: ", bench::name_of(failed->way), " failed: ", failed->error));
   }
 }
 
 std::string recipe_names() {
   std::vector<std::string> names;
-  for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
+  for (const recipes::Recipe& recipe : recipes::recipes()) names.push_back(recipe.name);
   return join(names);
 }
 
@@ -305,7 +309,8 @@ void add_training_options(CLI::App& command, TrainArguments& to) {
   command.add_option("--data", to.data, "Folder of the data")->type_name("DIR");
   command.add_option("--accelerator", to.accelerator, "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
-  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
+  command
+      .add_option("--backend", to.backend, "Backend of the group: " + join(comm::backend_names()))
       ->capture_default_str();
   command
       .add_option("--precision", to.precision,
@@ -321,7 +326,9 @@ void add_training_options(CLI::App& command, TrainArguments& to) {
 }
 
 void add_table_output_options(CLI::App& command, BenchTableArguments& to) {
-  command.add_option("--format", to.format, "Format of the table: " + join(bench_table_formats()))
+  command
+      .add_option("--format", to.format,
+                  "Format of the table: " + join(bench::bench_table_formats()))
       ->capture_default_str();
   add_rows_json_option(command, to.json);
   add_row_traces_option(command, to.trace,
@@ -347,4 +354,4 @@ void add_bench_table_command(CLI::App& bench) {
   command->callback([to] { run_table(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -15,7 +15,7 @@
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,7 +25,7 @@ constexpr Milliseconds kPeerGrace{5000};
 
 // The place of the data that Lockstep trains on, for the program; nothing if both generate them.
 std::optional<fs::path> data_of_peer(const TrainSettings& settings) {
-  const Recipe& recipe = *settings.recipe;
+  const recipes::Recipe& recipe = *settings.recipe;
   if (recipe.reads_image_folder) {
     if (!settings.data) return std::nullopt;
     return fs::absolute(*settings.data);
@@ -77,10 +77,10 @@ fs::path find_peers(const BenchTableArguments& arguments) {
                         "; give --peers DIR, such as benchmarks/peers of Lockstep's source"));
 }
 
-std::vector<std::string> peer_command(const BenchTableArguments& arguments, const TableWay& way,
-                                      const TrainSettings& settings, const fs::path& peers,
-                                      const fs::path& report) {
-  const TablePeer& peer = way.peer.value();
+std::vector<std::string> peer_command(const BenchTableArguments& arguments,
+                                      const bench::TableWay& way, const TrainSettings& settings,
+                                      const fs::path& peers, const fs::path& report) {
+  const bench::TablePeer& peer = way.peer.value();
   std::vector<std::string> words = {arguments.peer_python};
   const bool has_ranks = peer.strategy == "ddp";
   if (has_ranks) {
@@ -106,7 +106,7 @@ std::vector<std::string> peer_command(const BenchTableArguments& arguments, cons
   if (way.peer->strategy == "dp") add("--devices", way.ranks);
   if (settings.channels_last) words.emplace_back("--channels-last");
   for (const auto& [name, value] : settings.recipe->choices) {
-    add(name == kImageSizeChoice ? "--image-size" : "--model", value);
+    add(name == recipes::kImageSizeChoice ? "--image-size" : "--model", value);
   }
   if (const auto data = data_of_peer(settings)) add("--data", data->string());
   add("--json", report.string());
@@ -131,4 +131,4 @@ void run_peer(const std::vector<std::string>& command, const fs::path& log, doub
   throw Error(said.empty() ? result.message : said);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include <lockstep/cli/bench/table_ways.h>
 #include <lockstep/cli/train/train_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The folder of the programs: --peers, otherwise ../share/lockstep/peers relative to this program
 /// if installed, or the folder benchmarks/peers of its source tree. ConfigError if there are none.
@@ -17,8 +17,8 @@ std::filesystem::path find_peers(const BenchTableArguments& arguments);
 
 /// The command line of the peer of `way`, which has a TablePeer. `settings` belong to the row of
 /// Lockstep with equal work; `report` is the file that the peer writes.
-std::vector<std::string> peer_command(const BenchTableArguments& arguments, const TableWay& way,
-                                      const TrainSettings& settings,
+std::vector<std::string> peer_command(const BenchTableArguments& arguments,
+                                      const bench::TableWay& way, const TrainSettings& settings,
                                       const std::filesystem::path& peers,
                                       const std::filesystem::path& report);
 
@@ -27,4 +27,4 @@ std::vector<std::string> peer_command(const BenchTableArguments& arguments, cons
 void run_peer(const std::vector<std::string>& command, const std::filesystem::path& log,
               double seconds);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

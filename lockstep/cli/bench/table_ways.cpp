@@ -10,7 +10,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/data/loader/loader_options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kTableCommand = "bench table";
@@ -30,7 +30,7 @@ void require_distinct(const char* option, const std::vector<Value>& values,
 std::vector<std::int64_t> parse_counts(const char* option, const std::string& text, double least,
                                        double most) {
   std::vector<std::int64_t> counts;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     std::int64_t count = 0;
     const char* const end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, count);
@@ -48,7 +48,7 @@ std::vector<std::int64_t> parse_counts(const char* option, const std::string& te
 
 std::vector<std::string> parse_names(const char* option, const std::string& text,
                                      const std::vector<std::string>& known) {
-  const std::vector<std::string> names = words_of(text);
+  const std::vector<std::string> names = bench::words_of(text);
   for (const std::string& name : names) OptionCheck(kTableCommand).one_of(option, name, known);
   require_distinct(option, names, text);
   return names;
@@ -74,7 +74,7 @@ struct TableAxes {
 };
 
 // Why `way` cannot be measured; empty if it can.
-std::string obstacle(const TableWay& way, const TableMachine& machine) {
+std::string obstacle(const bench::TableWay& way, const TableMachine& machine) {
   const std::int64_t threads = way.ranks * way.threads_per_rank;
   if (way.strategy == "single" && way.ranks > 1 && threads > machine.processors) {
     return lockstep::str("one process has no ", threads, " processors here");
@@ -86,13 +86,13 @@ std::string obstacle(const TableWay& way, const TableMachine& machine) {
 }
 
 // PyTorch's counterpart of a row of Lockstep; nothing if there is none.
-std::optional<TablePeer> peer_of(const TableWay& way, bool on_gpus) {
+std::optional<bench::TablePeer> peer_of(const bench::TableWay& way, bool on_gpus) {
   const bool has_loader = way.loader == "native" || way.loader == "dali";
   const bool has_strategy =
       way.strategy == "single" || way.strategy == "ddp" || (way.strategy == "dp" && on_gpus);
   if (!has_loader || !has_strategy) return std::nullopt;
-  return TablePeer{.strategy = way.strategy,
-                   .loader = way.loader == "dali" ? "dali" : "dataloader"};
+  return bench::TablePeer{.strategy = way.strategy,
+                          .loader = way.loader == "dali" ? "dali" : "dataloader"};
 }
 
 // The rows in the order of display.
@@ -106,12 +106,12 @@ class TableWays {
     }
   }
 
-  std::vector<TableWay> ways;
+  std::vector<bench::TableWay> ways;
   std::vector<std::string> notes;
 
  private:
   // Adds the rows of one number of ranks and one batch. A single rank trains with strategy single.
-  void add_all(TableWay way) {
+  void add_all(bench::TableWay way) {
     way.threads_per_rank = threads_;
     const std::vector<std::string> alone = {"single"};
     for (const std::string& strategy : way.ranks == 1 ? alone : axes_.strategies) {
@@ -123,10 +123,10 @@ class TableWays {
     }
   }
 
-  void add_or_note(TableWay way) {
+  void add_or_note(bench::TableWay way) {
     const std::string why_not = obstacle(way, machine_);
     if (!why_not.empty()) {
-      notes.push_back(lockstep::str("no row for ", name_of(way), ": ", why_not));
+      notes.push_back(lockstep::str("no row for ", bench::name_of(way), ": ", why_not));
       return;
     }
     for (const std::string& kernels : axes_.kernels) {
@@ -138,7 +138,7 @@ class TableWays {
     if (way.peer) add_peers(way);
   }
 
-  void add_peers(TableWay way) {
+  void add_peers(bench::TableWay way) {
     for (const std::int64_t workers : axes_.peer_workers) {
       way.peer->workers = static_cast<int>(workers);
       ways.push_back(way);
@@ -163,7 +163,8 @@ void check_numbers(const BenchTableArguments& arguments) {
   }
 }
 
-std::vector<std::string> parse_kernels(const BenchTableArguments& arguments, const Recipe& recipe) {
+std::vector<std::string> parse_kernels(const BenchTableArguments& arguments,
+                                       const recipes::Recipe& recipe) {
   if (arguments.kernels && !recipe.has_fused_kernels) {
     throw ConfigError(lockstep::str(kTableCommand, ": --kernels changes nothing for ", recipe.name,
                                     ", which has no kernels of ours; leave it out"));
@@ -183,7 +184,7 @@ std::vector<std::int64_t> parse_peer_workers(const BenchTableArguments& argument
 
 TableAxes parse_axes(const BenchTableArguments& arguments, const TableMachine& machine,
                      bool on_gpus) {
-  const Recipe& recipe = find_recipe(arguments.train.recipe);
+  const recipes::Recipe& recipe = recipes::find_recipe(arguments.train.recipe);
   const std::string usual_batch = std::to_string(recipe.defaults.global_batch);
   return {.batches = parse_counts("--batch-per-rank",
                                   arguments.batch_per_rank.value_or(usual_batch), 1, 1e6),
@@ -201,7 +202,7 @@ BenchTableSettings resolve_table(const BenchTableArguments& arguments,
                                  const TableMachine& machine) {
   check_numbers(arguments);
   const OptionCheck check(kTableCommand);
-  check.one_of("--format", arguments.format, bench_table_formats());
+  check.one_of("--format", arguments.format, bench::bench_table_formats());
   check.one_of("--accelerator", arguments.train.accelerator, {"auto", "cpu", "cuda"});
   check_output_file(kTableCommand, "--json", arguments.json);
   const bool on_gpus = arguments.train.accelerator == "cuda" ||
@@ -223,7 +224,7 @@ BenchTableSettings resolve_table(const BenchTableArguments& arguments,
           .json = arguments.json};
 }
 
-TrainArguments arguments_of(const BenchTableArguments& arguments, const TableWay& way) {
+TrainArguments arguments_of(const BenchTableArguments& arguments, const bench::TableWay& way) {
   TrainArguments row = arguments.train;
   row.max_epochs = arguments.epochs;
   row.limits.limit_train_batches = arguments.max_steps;
@@ -243,4 +244,4 @@ TrainArguments arguments_of(const BenchTableArguments& arguments, const TableWay
   return row;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include <lockstep/bench/table/way.h>
 #include <lockstep/cli/train/train_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent if the recipe or the machine decides.
 struct BenchTableArguments {
@@ -33,7 +33,7 @@ struct BenchTableArguments {
 };
 
 struct BenchTableSettings {
-  std::vector<TableWay> ways;
+  std::vector<bench::TableWay> ways;
   std::vector<std::string> notes;  ///< combinations without a row, and why
   std::int64_t rounds = 1;
   std::string format;
@@ -51,6 +51,6 @@ struct TableMachine {
 BenchTableSettings resolve_table(const BenchTableArguments& arguments, const TableMachine& machine);
 
 /// The arguments of `lockstep train` for a row of Lockstep.
-TrainArguments arguments_of(const BenchTableArguments& arguments, const TableWay& way);
+TrainArguments arguments_of(const BenchTableArguments& arguments, const bench::TableWay& way);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

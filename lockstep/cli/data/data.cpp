@@ -5,7 +5,7 @@
 
 #include <lockstep/cli/commands.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_data_command(CLI::App& app) {
   CLI::App* data = app.add_subcommand("data", "Find, download, pack, check and look at data sets");
@@ -22,4 +22,4 @@ void add_data_command(CLI::App& app) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -5,7 +5,7 @@ namespace CLI {
 class App;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_data_check_command(CLI::App& data);
 void add_data_get_command(CLI::App& data);
@@ -14,4 +14,4 @@ void add_data_list_command(CLI::App& data);
 void add_data_pack_command(CLI::App& data);
 void add_data_preview_command(CLI::App& data);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -26,7 +26,7 @@
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kDataCheck = "data check";
@@ -38,12 +38,12 @@ struct CheckArguments {
 };
 
 ImagesCheck check(const ImageDataset& dataset, int threads) {
-  ImageBar bar(std::cerr, detect_terminal(STDERR_FILENO), "checking", dataset.size());
+  report::ImageBar bar(std::cerr, detect_terminal(STDERR_FILENO), "checking", dataset.size());
   return check_images(dataset, {.threads = threads, .progress = std::ref(bar)});
 }
 
 std::string counted(std::size_t count, const char* what) {
-  return str(count_text(static_cast<double>(count)), ' ', what);
+  return str(report::count_text(static_cast<double>(count)), ' ', what);
 }
 
 void write_json(const CheckArguments& arguments, const ImageDataset& dataset,
@@ -63,7 +63,7 @@ void write_json(const CheckArguments& arguments, const ImageDataset& dataset,
                   {"odd", listed(result.odd)},
                   {"threads", threads},
                   {"seconds", seconds}};
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 void run(const CheckArguments& arguments) {
@@ -76,11 +76,11 @@ void run(const CheckArguments& arguments) {
   const double seconds = seconds_since(begin);
   for (const CorruptImage& image : result.corrupt) std::cout << "damaged  " << image.reason << '\n';
   for (const CorruptImage& image : result.odd) std::cout << "odd      " << image.reason << '\n';
-  const std::string total = count_text(static_cast<double>(result.images));
+  const std::string total = report::count_text(static_cast<double>(result.images));
   std::cout << dataset.name() << ": " << total << " images, "
             << counted(result.corrupt.size(), "damaged")
             << (result.odd.empty() ? "" : ", " + counted(result.odd.size(), "odd but complete"))
-            << ", in " << seconds_text(seconds) << '\n';
+            << ", in " << report::seconds_text(seconds) << '\n';
   if (!arguments.json.empty()) write_json(arguments, dataset, result, threads, seconds);
   if (result.corrupt.empty()) return;
   throw CommandFailure(1, str(kDataCheck, ": ", counted(result.corrupt.size(), "of "), total,
@@ -105,4 +105,4 @@ void add_data_check_command(CLI::App& data) {
   command->callback([to] { run(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,11 +14,11 @@
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/report/download_bar.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void get_data(const std::string& name) {
-  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   std::cout << find_or_download_data({.name = name, .progress = std::ref(bar)}).string() << '\n';
 }
 
@@ -34,4 +34,4 @@ void add_data_get_command(CLI::App& data) {
   command->callback([name] { get_data(*name); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

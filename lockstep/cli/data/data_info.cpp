@@ -16,7 +16,7 @@
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct InfoArguments {
@@ -64,12 +64,13 @@ void run(const InfoArguments& arguments) {
   if (arguments.verify) verify(pack);
   const auto bytes = static_cast<double>(file.bytes().size());
   std::cout << "name       " << info.name << "\nimages     "
-            << count_text(static_cast<double>(pack.size())) << ", "
+            << report::count_text(static_cast<double>(pack.size())) << ", "
             << (files ? "JPEG and PNG files" : "pixels") << " of " << info.channels
             << (info.channels == 1 ? " channel" : " channels") << ", " << heights.text()
             << " pixels high, " << widths.text() << " wide\nclasses    " << info.num_classes
             << (info.class_names.empty() ? "" : ": " + join(info.class_names)) << "\nbytes      "
-            << bytes_text(bytes) << ", " << bytes_text(bytes / static_cast<double>(pack.size()))
+            << report::bytes_text(bytes) << ", "
+            << report::bytes_text(bytes / static_cast<double>(pack.size()))
             << " an image\nchecksums  "
             << (arguments.verify ? "right" : "of the index right; --verify checks the images")
             << '\n';
@@ -84,7 +85,7 @@ void run(const InfoArguments& arguments) {
                                     {"class_names", info.class_names},
                                     {"bytes", file.bytes().size()},
                                     {"verified", arguments.verify}};
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace
@@ -103,4 +104,4 @@ void add_data_info_command(CLI::App& data) {
   command->callback([to] { run(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -16,7 +16,7 @@
 #include <lockstep/data/files/data_source.h>
 #include <lockstep/report/json_report.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 struct FoundData {
@@ -64,7 +64,7 @@ void list_data(const std::string& json_file) {
     json.back()["cache"] = cache ? nlohmann::ordered_json(*cache) : nullptr;
     if (!found.problem.empty()) json.back()["problem"] = found.problem;
   }
-  if (!json_file.empty()) write_json_file(json_file, json_text(json));
+  if (!json_file.empty()) report::write_json_file(json_file, bench::json_text(json));
 }
 
 }  // namespace
@@ -78,4 +78,4 @@ void add_data_list_command(CLI::App& data) {
   command->callback([json_file] { list_data(*json_file); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -32,7 +32,7 @@
 #include <lockstep/report/terminal.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kDataPack = "data pack";
@@ -120,10 +120,10 @@ class NotedSignals {
 PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
                 PackImagesOptions options) {
   const Terminal terminal = detect_terminal(STDERR_FILENO);
-  ImageBar checking(std::cerr, terminal, "checking", dataset.size());
-  ImageBar packing(std::cerr, terminal, "packing", dataset.size());
+  report::ImageBar checking(std::cerr, terminal, "checking", dataset.size());
+  report::ImageBar packing(std::cerr, terminal, "packing", dataset.size());
   const NotedSignals signals;
-  const auto progress_on = [](ImageBar& bar) {
+  const auto progress_on = [](report::ImageBar& bar) {
     return [&bar](std::int64_t done) {
       NotedSignals::check();
       bar(done);
@@ -146,9 +146,10 @@ void run(const PackArguments& arguments) {
   const double rate = static_cast<double>(size.images) / seconds;
   const char* const kind = arguments.encoded ? "files" : "pixels";
   std::cout << arguments.out << ": " << dataset.name() << ", "
-            << count_text(static_cast<double>(size.images)) << " images as " << kind << " in "
-            << dataset.num_classes() << " classes, " << bytes_text(static_cast<double>(size.bytes))
-            << ", in " << seconds_text(seconds) << " (" << count_text(rate) << " images/s)\n";
+            << report::count_text(static_cast<double>(size.images)) << " images as " << kind
+            << " in " << dataset.num_classes() << " classes, "
+            << report::bytes_text(static_cast<double>(size.bytes)) << ", in "
+            << report::seconds_text(seconds) << " (" << report::count_text(rate) << " images/s)\n";
   for (const CorruptImage& image : size.skipped) std::cout << "left out " << image.reason << '\n';
   if (arguments.json.empty()) return;
   const nlohmann::ordered_json json{{"file", arguments.out},
@@ -161,7 +162,7 @@ void run(const PackArguments& arguments) {
                                     {"threads", options.threads},
                                     {"seconds", seconds},
                                     {"images_per_second", rate}};
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace
@@ -196,4 +197,4 @@ void add_data_pack_command(CLI::App& data) {
   command->callback([to] { run(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

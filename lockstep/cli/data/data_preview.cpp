@@ -28,7 +28,7 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kDataPreview = "data preview";
@@ -65,7 +65,7 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
             {"width", preview.sheet.width()},
             {"skipped_images", preview.skipped.size()},
             {"rows", Json::array()}};
-  for (const Operator& op : data.augmentation) json["operators"].push_back(operator_name(op));
+  for (const Operator& op : data.augmentation) json["operators"].push_back(data::operator_name(op));
   for (const PreviewRow& row : preview.rows) {
     Json versions = Json::array();
     for (const PreviewVersion& version : row.versions) {
@@ -78,7 +78,7 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
     json["rows"].push_back(
         {{"index", row.index}, {"label", row.label}, {"versions", std::move(versions)}});
   }
-  write_json_file(arguments.json, json_text(json));
+  report::write_json_file(arguments.json, bench::json_text(json));
 }
 
 void run(PreviewArguments& arguments) {
@@ -157,4 +157,4 @@ void add_data_preview_command(CLI::App& data) {
   command->callback([to] { run(*to); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -26,7 +26,7 @@
 #include <lockstep/report/bitmap_font.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kOwner = "preview";
@@ -62,8 +62,8 @@ void check_channels(std::int64_t channels) {
                                   " channels cannot be shown, expected 1 (grey) or 3 (RGB)"));
 }
 
-Picture picture_of(const ImageView& view) {
-  Picture picture(view.shape.height, view.shape.width);
+report::Picture picture_of(const ImageView& view) {
+  report::Picture picture(view.shape.height, view.shape.width);
   for (std::int64_t y = 0; y < picture.height; ++y) {
     for (std::int64_t x = 0; x < picture.width; ++x) {
       for (std::int64_t c = 0; c < 3; ++c) {
@@ -77,7 +77,7 @@ Picture picture_of(const ImageView& view) {
 }
 
 // The image as stored in the data set, reduced if larger than a cell.
-Picture original(const ImageDataset& dataset, std::int64_t index, const ImageShape& cell) {
+report::Picture original(const ImageDataset& dataset, std::int64_t index, const ImageShape& cell) {
   ImageReader reader;
   dataset.read(index, reader);
   const auto [channels, height, width] = reader.shape();
@@ -91,7 +91,7 @@ Picture original(const ImageDataset& dataset, std::int64_t index, const ImageSha
   };
   const std::int64_t new_height = shrunk(height, cell.height);
   const std::int64_t new_width = shrunk(width, cell.width);
-  Resampler resampler;
+  data::Resampler resampler;
   return picture_of(
       resampler.resize(reader.reduced(whole, new_height, new_width), new_height, new_width));
 }
@@ -122,14 +122,14 @@ std::vector<std::pair<std::int64_t, double>> shares_of(const torch::Tensor& labe
 std::string class_name(const ImageDataset& dataset, std::int64_t label) {
   const std::vector<std::string>& names = dataset.class_names();
   if (names.empty()) return std::to_string(label);
-  return can_draw(names[label]) ? names[label] : lockstep::str(label, ": ", names[label]);
+  return report::can_draw(names[label]) ? names[label] : lockstep::str(label, ": ", names[label]);
 }
 
 std::vector<std::string> caption_of(const ImageDataset& dataset, const PreviewVersion& version) {
   std::vector<std::string> lines;
   for (const auto& [label, share] : version.shares) {
     const std::string name = class_name(dataset, label);
-    lines.push_back(share == 1 ? name : fixed_text(100 * share, 0) + "% " + name);
+    lines.push_back(share == 1 ? name : report::fixed_text(100 * share, 0) + "% " + name);
   }
   return lines;
 }
@@ -140,22 +140,22 @@ const char* name_of(const BatchMix& mix) {
   return kNames[mix.index()];
 }
 
-ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmentation& augmentation,
-                             const PreviewOptions& options, const ImageShape& cell,
-                             std::int64_t rows) {
+report::ContactSheetLayout layout_of(const ImageDataset& dataset, const Augmentation& augmentation,
+                                     const PreviewOptions& options, const ImageShape& cell,
+                                     std::int64_t rows) {
   std::vector<std::string> operators;
-  for (const Operator& op : augmentation) operators.push_back(operator_name(op));
-  const std::string images = lockstep::str(count_text(static_cast<double>(dataset.size())),
+  for (const Operator& op : augmentation) operators.push_back(data::operator_name(op));
+  const std::string images = lockstep::str(report::count_text(static_cast<double>(dataset.size())),
                                            " images in ", dataset.num_classes(), " classes");
-  ContactSheetLayout layout{.title = dataset.name(),
-                            .notes = {join(operators) + name_of(options.mix),
-                                      lockstep::str(images, ", ", to_string(options.engine),
-                                                    " loader, seed ", options.seed)},
-                            .column_titles = {"data set"},
-                            .rows = rows,
-                            .cell_height = cell.height,
-                            .cell_width = cell.width,
-                            .caption_lines = 2};
+  report::ContactSheetLayout layout{.title = dataset.name(),
+                                    .notes = {join(operators) + name_of(options.mix),
+                                              lockstep::str(images, ", ", to_string(options.engine),
+                                                            " loader, seed ", options.seed)},
+                                    .column_titles = {"data set"},
+                                    .rows = rows,
+                                    .cell_height = cell.height,
+                                    .cell_width = cell.width,
+                                    .caption_lines = 2};
   for (std::int64_t i = 0; i < options.versions; ++i) {
     layout.column_titles.push_back(lockstep::str("epoch ", options.epoch + i));
   }
@@ -237,7 +237,7 @@ std::vector<std::int64_t> choose_rows(const ImageDataset& dataset, const Preview
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options) {
   check(options);
-  const ImageShape output = AugmentationPlan(augmentation, dataset.shape()).output_shape();
+  const ImageShape output = data::AugmentationPlan(augmentation, dataset.shape()).output_shape();
   check_channels(output.channels);
   const std::int64_t side = std::max(output.height, output.width);
   const std::int64_t scale = options.scale.value_or((kLeastCell + side - 1) / side);
@@ -245,8 +245,9 @@ Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentati
   std::vector<CorruptImage> skipped;
   const std::vector<std::int64_t> indices = choose_rows(dataset, options, skipped);
   const auto rows = static_cast<std::int64_t>(indices.size());
-  Preview preview{
-      ContactSheet(layout_of(dataset, augmentation, options, cell, rows)), {}, std::move(skipped)};
+  Preview preview{report::ContactSheet(layout_of(dataset, augmentation, options, cell, rows)),
+                  {},
+                  std::move(skipped)};
   if (rows < 2 && !std::holds_alternative<std::monostate>(options.mix)) {
     throw ConfigError(lockstep::str(kOwner, ": --mix needs at least 2 images, got ", rows));
   }
@@ -268,7 +269,7 @@ Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentati
     const torch::Tensor labels = batch.labels.cpu();
     for (std::int64_t row = 0; row < rows; ++row) {
       const PreviewVersion version{epoch, shares_of(labels, row)};
-      preview.sheet.show(row, column, picture_of(images[row], normalize),
+      preview.sheet.show(row, column, recipes::picture_of(images[row], normalize),
                          caption_of(dataset, version));
       preview.rows[row].versions.push_back(version);
     }
@@ -276,4 +277,4 @@ Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentati
   return preview;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/contact_sheet.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct PreviewOptions {
   std::int64_t images = 8;            ///< rows, at most as many as the data set has images
@@ -40,7 +40,7 @@ struct PreviewRow {
 };
 
 struct Preview {
-  ContactSheet sheet;
+  report::ContactSheet sheet;
   std::vector<PreviewRow> rows;
   std::vector<CorruptImage> skipped;  ///< with OnCorruptImage::kSkip, those that were tried
 };
@@ -60,4 +60,4 @@ std::vector<std::int64_t> choose_preview_images(
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

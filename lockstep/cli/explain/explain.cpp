@@ -5,7 +5,7 @@
 
 #include <lockstep/cli/commands.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_explain_command(CLI::App& app) {
   CLI::App* explain =
@@ -18,4 +18,4 @@ void add_explain_command(CLI::App& app) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

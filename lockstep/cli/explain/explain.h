@@ -5,8 +5,8 @@ namespace CLI {
 class App;
 }
 
-namespace lockstep {
+namespace lockstep::cli {
 
 void add_explain_pipeline_command(CLI::App& explain);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -19,7 +19,7 @@
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void add_schedule_options(CLI::App& command, ExplainPipelineArguments& to) {
@@ -95,13 +95,13 @@ void explain_pipeline(const ExplainPipelineArguments& arguments) {
       settings.toys ? picture_of(settings, measure_pipeline(settings.table, *settings.toys))
                     : picture_of(settings);
   std::cout << pipeline_text(picture, detect_terminal(STDOUT_FILENO).columns());
-  if (!settings.csv.empty()) write_json_file(settings.csv, csv(settings.table));
-  if (!settings.json.empty()) write_json_file(settings.json, picture_json(picture));
+  if (!settings.csv.empty()) report::write_json_file(settings.csv, csv(settings.table));
+  if (!settings.json.empty()) report::write_json_file(settings.json, picture_json(picture));
   if (!settings.svg.empty()) {
-    write_json_file(settings.svg, pipeline_svg(picture));
+    report::write_json_file(settings.svg, pipeline_svg(picture));
     std::cout << "drawn in " << settings.svg.string() << '\n';
   }
-  flush_output(std::cout);
+  report::flush_output(std::cout);
 }
 
 }  // namespace
@@ -118,4 +118,4 @@ void add_explain_pipeline_command(CLI::App& explain) {
   command->callback([arguments] { explain_pipeline(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

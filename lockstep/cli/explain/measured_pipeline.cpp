@@ -19,7 +19,7 @@
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kPipelineWarmUps = 3;
@@ -168,4 +168,4 @@ PipelineMeasurement measure_pipeline(const pipeline::Table& table, const ToyStag
   return measured;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

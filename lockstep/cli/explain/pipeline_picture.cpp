@@ -11,7 +11,7 @@
 #include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using pipeline::Action;
@@ -52,7 +52,7 @@ constexpr const char* kWaitingLabel = "; stages wait instead of computing";
 std::string waiting_note(const WaitingStages& waiting) {
   return str("Stages wait instead of computing: a forward, and each half of a backward, ",
              waiting.asked_microseconds, " us; a wait took ",
-             fixed_text(waiting.mean_microseconds, 1), " us on average.");
+             report::fixed_text(waiting.mean_microseconds, 1), " us on average.");
 }
 
 std::optional<NamedBubble> bubble_by_formula(const ExplainPipelineSettings& settings) {
@@ -147,7 +147,7 @@ std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker)
   if (picture.stage_bytes.empty() || stages.size() < 2) return "";
   std::vector<std::string> texts;
   for (const int stage : stages) {
-    texts.push_back(binary_bytes_text(
+    texts.push_back(bench::binary_bytes_text(
         static_cast<double>(picture.stage_bytes.at(static_cast<std::size_t>(stage)))));
   }
   return join(texts, " + ");
@@ -194,7 +194,7 @@ std::string picture_json(const PipelinePicture& picture) {
     json["wait_us"] = picture.waiting->asked_microseconds;
     json["wait_us_mean"] = picture.waiting->mean_microseconds;
   }
-  return json_text(json);
+  return bench::json_text(json);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

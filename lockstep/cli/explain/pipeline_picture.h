@@ -12,7 +12,7 @@
 #include <lockstep/parallel/pipeline/schedule/replay.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// One step, as a chart with a lane for each worker.
 struct PipelineChart {
@@ -93,4 +93,4 @@ std::vector<std::string> wrapped_table(const pipeline::Table& table, std::size_t
 /// "wait_us" and "wait_us_mean".
 std::string picture_json(const PipelinePicture& picture);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

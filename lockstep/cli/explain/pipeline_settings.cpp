@@ -12,7 +12,7 @@
 #include <lockstep/parallel/pipeline/schedule/check.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kExplainPipeline = "explain pipeline";
@@ -130,4 +130,4 @@ ExplainPipelineSettings resolve(const ExplainPipelineArguments& arguments) {
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user.
 struct ExplainPipelineArguments {
@@ -57,4 +57,4 @@ struct ExplainPipelineSettings {
 /// names the option. DataError if a file cannot be read.
 ExplainPipelineSettings resolve(const ExplainPipelineArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // How a kind of action is drawn. CSS class names begin with k.
@@ -185,7 +185,7 @@ class PipelineDrawing {
       for (const pipeline::Interval& each : chart.timeline.workers[worker])
         draw_box(each, worker, lane, chart.unit);
       out_ << svg::text_at(right + 64, lane + 15, "e",
-                           percent_text(chart.timeline.bubble_of(worker)));
+                           report::percent_text(chart.timeline.bubble_of(worker)));
       draw_held(worker, right + kHeld, lane);
     }
   }
@@ -202,7 +202,8 @@ class PipelineDrawing {
     const std::string memory =
         picture_.worker_bytes.empty()
             ? ""
-            : ", " + binary_bytes_text(static_cast<double>(picture_.worker_bytes.at(worker)));
+            : ", " +
+                  bench::binary_bytes_text(static_cast<double>(picture_.worker_bytes.at(worker)));
     out_ << rect(x, top + 6, width, 10, "bar")
          << svg::text_at(x + width + 6, top + 15, "", str(held, memory));
     const std::string of_stages = bytes_of_stages(worker);
@@ -229,7 +230,7 @@ class PipelineDrawing {
     for (const NamedBubble& each : picture_.bubbles) {
       const double width = std::max(kWholeTime * each.bubble, 0.6);
       y_ += 20;
-      out_ << svg::text_at(kEdge + 56, y_, "e", percent_text(each.bubble))
+      out_ << svg::text_at(kEdge + 56, y_, "e", report::percent_text(each.bubble))
            << rect(kEdge + 66, y_ - 10, width, 12, "bar")
            << svg::text_at(kEdge + 74 + width, y_, "", each.name);
     }
@@ -240,8 +241,8 @@ class PipelineDrawing {
     out_ << svg::text_at(kEdge, y_, "t", "Executor")
          << svg::text_at(kEdge + 92, y_, "s",
                          str("the same table with stages that do nothing takes ",
-                             fixed_text(cost.empty_step * 1e3, 3), " ms, ",
-                             percent_text(executor_share(cost)), " of a step"));
+                             report::fixed_text(cost.empty_step * 1e3, 3), " ms, ",
+                             report::percent_text(executor_share(cost)), " of a step"));
   }
 
   void draw_table() {
@@ -270,4 +271,4 @@ class PipelineDrawing {
 
 std::string pipeline_svg(const PipelinePicture& picture) { return PipelineDrawing(picture).draw(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

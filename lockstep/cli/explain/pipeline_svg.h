@@ -5,11 +5,11 @@
 
 #include <lockstep/cli/explain/pipeline_picture.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Returns a self-contained SVG, legible on light and dark backgrounds. Each chart has a lane for
 /// each worker, with a box for each action, whose name is shown on hover. The worker's waiting time
 /// and memory stand next to its lane, the bubbles and the table below the charts.
 std::string pipeline_svg(const PipelinePicture& picture);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include <lockstep/report/svg.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr std::size_t kNameColumns = 13;  // before a timeline
@@ -158,10 +158,10 @@ std::string workers_text(const PipelinePicture& picture) {
     row = {std::to_string(worker), join(stages_of_worker(picture.table, worker)),
            std::to_string(holds)};
     if (!picture.worker_bytes.empty())
-      row.push_back(binary_bytes_text(static_cast<double>(picture.worker_bytes.at(worker))));
+      row.push_back(bench::binary_bytes_text(static_cast<double>(picture.worker_bytes.at(worker))));
     if (has_stage_bytes) row.push_back(stage_bytes_text(picture, worker));
     for (const PipelineChart& chart : picture.charts)
-      row.push_back(percent_text(chart.timeline.bubble_of(worker)));
+      row.push_back(report::percent_text(chart.timeline.bubble_of(worker)));
   }
   std::vector<int> widths(rows[0].size());
   for (const auto& row : rows) {
@@ -169,7 +169,7 @@ std::string workers_text(const PipelinePicture& picture) {
       widths[i] = std::max(widths[i], static_cast<int>(row[i].size()));
   }
   std::string text;
-  for (const auto& row : rows) text += padded_cells(row, widths) + "\n";
+  for (const auto& row : rows) text += report::padded_cells(row, widths) + "\n";
   text += "holds: activations, one for each stage and micro-batch, at most at once\n";
   if (!picture.worker_bytes.empty())
     text += "memory: what forwards left, and what is kept between I and W, at most at once\n";
@@ -181,19 +181,21 @@ std::string workers_text(const PipelinePicture& picture) {
 }
 
 std::string executor_text(const ExecutorCost& cost) {
-  const auto milliseconds = [](double seconds) { return fixed_text(seconds * 1e3, 3) + " ms"; };
-  return str("executor, what the machinery around the stages takes\n", "  ",
-             milliseconds(cost.empty_step),
-             "  the same table with stages that do nothing: ", percent_text(executor_share(cost)),
-             " of a step of ", milliseconds(cost.step), "\n  ", milliseconds(cost.over_replay),
-             "  what the measured step took longer than its replay: messages, and threads that "
-             "wake up late\n");
+  const auto milliseconds = [](double seconds) {
+    return report::fixed_text(seconds * 1e3, 3) + " ms";
+  };
+  return str(
+      "executor, what the machinery around the stages takes\n", "  ", milliseconds(cost.empty_step),
+      "  the same table with stages that do nothing: ", report::percent_text(executor_share(cost)),
+      " of a step of ", milliseconds(cost.step), "\n  ", milliseconds(cost.over_replay),
+      "  what the measured step took longer than its replay: messages, and threads that "
+      "wake up late\n");
 }
 
 std::string bubbles_text(const PipelinePicture& picture) {
   std::string text = "bubble, the share of all workers' time in which they do not compute\n";
   for (const NamedBubble& each : picture.bubbles) {
-    const std::string percent = percent_text(each.bubble);
+    const std::string percent = report::percent_text(each.bubble);
     text += std::string(8 - std::min<std::size_t>(8, percent.size()), ' ') + percent + "  " +
             each.name + "\n";
   }
@@ -216,4 +218,4 @@ std::string pipeline_text(const PipelinePicture& picture, int columns) {
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

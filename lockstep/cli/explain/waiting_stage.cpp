@@ -16,7 +16,7 @@
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using torch::autograd::variable_list;
@@ -117,4 +117,4 @@ torch::Tensor WaitingStageImpl::forward(const torch::Tensor& x) {
   return y;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Sleeps for a fixed duration, until an absolute deadline. The kernel wakes threads some
 /// microseconds late, so the deadline is advanced by the median delay measured in the constructor.
@@ -52,4 +52,4 @@ class WaitingStageImpl : public torch::nn::Module {
 };
 TORCH_MODULE(WaitingStage);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -24,13 +24,13 @@
 #include <lockstep/train/checkpoints/checkpoint.h>
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // The weights file of `path`, which may be the folder of a run or of a checkpoint.
 std::string weights_in(const std::string& path) {
   std::error_code ignored;
-  for (const char* name : {kModelFile, kWeightsLink}) {
+  for (const char* name : {train::kModelFile, kWeightsLink}) {
     const std::filesystem::path file = std::filesystem::path(path) / name;
     if (std::filesystem::is_regular_file(file, ignored)) return file.string();
   }
@@ -71,17 +71,17 @@ TrainedBy trained_by(const std::string& checkpoint) {
 }
 
 // The checkpoint's recipe with its choices; options of the user take precedence.
-Recipe recipe_of(const ExportArguments& arguments) {
+recipes::Recipe recipe_of(const ExportArguments& arguments) {
   const TrainedBy trained = trained_by(arguments.checkpoint);
   const std::string name = arguments.recipe.empty() ? trained.recipe : arguments.recipe;
   if (name.empty()) {
     throw ConfigError(lockstep::str(arguments.checkpoint, " names no recipe; give --recipe"));
   }
-  RecipeChoices choices;
-  if (name == trained.recipe) choices = choices_from(trained.choices);
+  recipes::RecipeChoices choices;
+  if (name == trained.recipe) choices = recipes::choices_from(trained.choices);
   if (!arguments.model.empty()) choices.model = arguments.model;
   if (arguments.image_size) choices.image_size = arguments.image_size;
-  return chosen_recipe(name, choices);
+  return recipes::chosen_recipe(name, choices);
 }
 
 // Number of outputs of the last layer, which some recipes derive from their data.
@@ -93,7 +93,7 @@ std::int64_t classes_in(const StateDict& state) {
 }
 
 void run_export(const ExportArguments& arguments) {
-  const Recipe recipe = recipe_of(arguments);
+  const recipes::Recipe recipe = recipe_of(arguments);
   const WeightsOfFile weights = load_weights_file(
       arguments.checkpoint, arguments.no_average ? WeightsKind::kTrained : WeightsKind::kEvaluated);
   const std::unique_ptr<Task> task =
@@ -115,8 +115,9 @@ void run_export(const ExportArguments& arguments) {
                                           .dynamic_batch = arguments.dynamic_batch,
                                           .half = arguments.half,
                                           .fold_batch_norm = !arguments.no_fold_batch_norm});
-  std::cout << arguments.onnx << ": " << bytes_text(static_cast<double>(written.bytes)) << ", "
-            << amount_of(written.nodes, "node") << ", opset " << arguments.opset << ", input ["
+  std::cout << arguments.onnx << ": " << report::bytes_text(static_cast<double>(written.bytes))
+            << ", " << amount_of(written.nodes, "node") << ", opset " << arguments.opset
+            << ", input ["
             << (arguments.dynamic_batch ? "batch" : std::to_string(arguments.batch_size)) << ", "
             << recipe.input.channels << ", " << recipe.input.height << ", " << recipe.input.width
             << "]" << (weights.averaged ? ", averaged weights" : "") << '\n';
@@ -172,4 +173,4 @@ void add_export_command(CLI::App& app) {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -13,7 +13,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 CLI::Validator number_or_text(const int&) { return whole_number<int>(); }
@@ -153,4 +153,4 @@ void add_run_command(CLI::App& app) {
   command->callback([arguments, command] { run(*arguments, command->remaining()); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

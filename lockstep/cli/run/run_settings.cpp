@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void check_ranges(const RunArguments& arguments) {
@@ -68,4 +68,4 @@ std::optional<int> threads_of_rank(const RunSettings& settings, int local_rank) 
   return std::max(static_cast<int>(share.size()), 1);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

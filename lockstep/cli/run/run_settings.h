@@ -9,7 +9,7 @@
 
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user.
 struct RunArguments {
@@ -39,4 +39,4 @@ RunSettings resolve(const RunArguments& arguments);
 /// that variable.
 std::optional<int> threads_of_rank(const RunSettings& settings, int local_rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -14,15 +14,15 @@
 #include <lockstep/simulate/all_reduce_cost.h>
 #include <lockstep/simulate/simulation.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void run_simulation(const SimulateArguments& arguments) {
   const SimulateSettings settings = resolve(arguments);
   const SimulateResult result = simulate(settings);
   std::cout << simulate_text(settings, result);
-  flush_output(std::cout);
-  if (!settings.json.empty()) write_json_file(settings.json, to_json(settings, result));
+  report::flush_output(std::cout);
+  if (!settings.json.empty()) report::write_json_file(settings.json, to_json(settings, result));
 }
 
 void add_network_options(CLI::App& command, SimulateArguments& to) {
@@ -45,9 +45,9 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
       ->transform(whole_number<int>())
       ->capture_default_str();
   command
-      .add_option(
-          "--algorithm", to.algorithm,
-          str("All-reduce algorithm: ", join(all_reduce_names()), "; auto takes the fastest"))
+      .add_option("--algorithm", to.algorithm,
+                  str("All-reduce algorithm: ", join(simulate::all_reduce_names()),
+                      "; auto takes the fastest"))
       ->capture_default_str();
 }
 
@@ -71,9 +71,9 @@ void add_simulate_command(CLI::App& app) {
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command
-      ->add_option(
-          "--strategy", arguments->strategy,
-          str("Strategy to predict: ", join(simulated_strategy_names()), " (all from a ddp run)"))
+      ->add_option("--strategy", arguments->strategy,
+                   str("Strategy to predict: ", join(simulate::simulated_strategy_names()),
+                       " (all from a ddp run)"))
       ->capture_default_str();
   command->add_flag(
       "--shared-parameters", arguments->shares_parameters,
@@ -92,4 +92,4 @@ void add_simulate_command(CLI::App& app) {
   command->callback([arguments] { run_simulation(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/simulate/trace_profile.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr int kMostSimulatedRanks = 1 << 20;
@@ -22,7 +22,7 @@ int rank_count(const std::string& text) {
                                                                                            : 0;
 }
 
-BucketSizes parse_cap(const std::string& text) {
+simulate::BucketSizes parse_cap(const std::string& text) {
   double mebibytes = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, mebibytes);
@@ -32,7 +32,7 @@ BucketSizes parse_cap(const std::string& text) {
                           ": --bucket-cap-mb: expected a number of MiB above 0, such as 25; got '",
                           text, "'"));
   }
-  return bucket_sizes(mebibytes);
+  return simulate::bucket_sizes(mebibytes);
 }
 
 void refuse_to_replace_inputs(const SimulateArguments& arguments) {
@@ -46,12 +46,12 @@ void refuse_to_replace_inputs(const SimulateArguments& arguments) {
 
 // If every rank is alone on its host, each has its own parameters.
 void check_shared_parameters(const SimulateSettings& settings) {
-  const SimulationOptions& options = settings.options;
+  const simulate::SimulationOptions& options = settings.options;
   if (!options.shares_parameters) return;
   if (options.strategy != "zero1") {
     throw ConfigError(str(kSimulate, ": --shared-parameters belongs to --strategy zero1"));
   }
-  if (options.ranks_per_host > 1 || settings.network.wire == Wire::kSharedMemory) return;
+  if (options.ranks_per_host > 1 || settings.network.wire == simulate::Wire::kSharedMemory) return;
   throw ConfigError(str(kSimulate,
                         ": --shared-parameters needs ranks that share a host: give "
                         "--ranks-per-host of 2 or more, or a --network measured over shm, got one "
@@ -60,9 +60,9 @@ void check_shared_parameters(const SimulateSettings& settings) {
 }
 
 // The time that the run's own transfers took from its backward.
-Network read_run_network(const std::string& file, const StepProfile& run) {
-  Network network = read_network(file);
-  const MeasuredNetwork& measured = *network.measured;
+simulate::Network read_run_network(const std::string& file, const simulate::StepProfile& run) {
+  simulate::Network network = simulate::read_network(file);
+  const simulate::MeasuredNetwork& measured = *network.measured;
   if (measured.all_reduce.taken.empty()) {
     throw ConfigError(str(kSimulate, ": --run-network must be measured beside computing (bench ",
                           "comm --beside-computing), got ", file));
@@ -77,9 +77,9 @@ Network read_run_network(const std::string& file, const StepProfile& run) {
 // As validate(), but by the names of the command's options.
 void check_simulated(const SimulateArguments& arguments) {
   const OptionCheck check(kSimulate);
-  check.one_of("--strategy", arguments.strategy, simulated_strategy_names());
-  check.one_of("--algorithm", arguments.algorithm, all_reduce_names());
-  check.in_range("--ranks-per-host", arguments.ranks_per_host, 1, kMostRanksPerHost);
+  check.one_of("--strategy", arguments.strategy, simulate::simulated_strategy_names());
+  check.one_of("--algorithm", arguments.algorithm, simulate::all_reduce_names());
+  check.in_range("--ranks-per-host", arguments.ranks_per_host, 1, simulate::kMostRanksPerHost);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ const std::vector<std::string>& simulate_formats() {
 
 std::vector<int> parse_rank_list(const std::string& option, const std::string& text) {
   std::vector<int> ranks;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     const std::size_t dots = word.find("..");
     const int first = rank_count(word.substr(0, dots));
     const int last = dots == std::string::npos ? first : rank_count(word.substr(dots + 2));
@@ -120,20 +120,20 @@ SimulateSettings resolve(const SimulateArguments& arguments) {
   check_output_file(kSimulate, "--json", settings.json);
   refuse_to_replace_inputs(arguments);
   check_simulated(arguments);
-  SimulationOptions& options = settings.options;
+  simulate::SimulationOptions& options = settings.options;
   options.algorithm = arguments.algorithm;
   options.ranks_per_host = arguments.ranks_per_host;
   options.shares_parameters = arguments.shares_parameters;
   if (arguments.bucket_cap_mb) options.buckets = parse_cap(*arguments.bucket_cap_mb);
   options.strategy = arguments.strategy;
-  validate(options, kSimulate);
-  settings.network = find_network(str(kSimulate, ": --network"), arguments.network);
-  settings.profile = find_step_profile(arguments.run);
+  simulate::validate(options, kSimulate);
+  settings.network = simulate::find_network(str(kSimulate, ": --network"), arguments.network);
+  settings.profile = simulate::find_step_profile(arguments.run);
   check_shared_parameters(settings);
   if (!arguments.run_network) return settings;
-  const Network run_network = read_run_network(*arguments.run_network, settings.profile);
-  settings.profile = without_transfers(settings.profile, run_network);
+  const simulate::Network run_network = read_run_network(*arguments.run_network, settings.profile);
+  settings.profile = simulate::without_transfers(settings.profile, run_network);
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 #include <lockstep/simulate/simulation.h>
 #include <lockstep/simulate/step_profile.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 inline constexpr const char* kSimulate = "simulate";  ///< begins messages
 
@@ -30,10 +30,10 @@ struct SimulateArguments {
 };
 
 struct SimulateSettings {
-  StepProfile profile;  ///< without the run's own transfers if --run-network is given
-  Network network;
+  simulate::StepProfile profile;  ///< without the run's own transfers if --run-network is given
+  simulate::Network network;
   std::vector<int> ranks;  ///< at least one
-  SimulationOptions options;
+  simulate::SimulationOptions options;
   std::string format;
   std::filesystem::path json;
 };
@@ -51,4 +51,4 @@ std::vector<int> parse_rank_list(const std::string& option, const std::string& t
 /// DataError names the file.
 SimulateSettings resolve(const SimulateArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,20 +9,20 @@
 #include <lockstep/report/text.h>
 #include <lockstep/simulate/extrapolation.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using SimulateCells = std::vector<std::string>;
 
 constexpr double kMilli = 1e3;
 
-std::string ms_text(double seconds) { return fixed_text(kMilli * seconds, 2); }
+std::string ms_text(double seconds) { return report::fixed_text(kMilli * seconds, 2); }
 
-SimulateCells step_cells(const std::string& first, const PredictedStep& step) {
+SimulateCells step_cells(const std::string& first, const simulate::PredictedStep& step) {
   return {first,
           ms_text(step.step_seconds),
           str(ms_text(step.interval.low), " to ", ms_text(step.interval.high)),
-          fixed_text(100 * step.efficiency, 1) + "%",
+          report::fixed_text(100 * step.efficiency, 1) + "%",
           ms_text(step.exposed_seconds),
           ms_text(step.taken_seconds),
           ms_text(step.straggler_seconds),
@@ -58,7 +58,7 @@ std::string aligned_cells(const std::vector<SimulateCells>& rows) {
   widths.back() = -widths.back();
   std::string text;
   for (const SimulateCells& row : rows) {
-    std::string line = padded_cells(row, widths);
+    std::string line = report::padded_cells(row, widths);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
   }
@@ -66,7 +66,7 @@ std::string aligned_cells(const std::vector<SimulateCells>& rows) {
 }
 
 std::string heading(const SimulateSettings& settings) {
-  const StepProfile& run = settings.profile;
+  const simulate::StepProfile& run = settings.profile;
   std::string text = str(run.name, ": ");
   if (run.steps > 0) {
     text += str("a run of ", run.strategy, " on ", amount_of(run.ranks, "rank"));
@@ -79,7 +79,7 @@ std::string heading(const SimulateSettings& settings) {
   text += str("data ", ms_text(run.data_seconds), ", forward ", ms_text(run.forward_seconds),
               ", backward ", ms_text(run.backward_seconds), ", optimizer ",
               ms_text(run.optimizer_seconds), ", other ", ms_text(run.other_seconds), " ms; ",
-              bytes_text(run.bytes()), " of gradients in ",
+              report::bytes_text(run.bytes()), " of gradients in ",
               amount_of(static_cast<std::int64_t>(run.buckets.size()), "bucket"), "\n");
   text += str("predicted: ", settings.options.strategy, " over ", settings.network.name);
   if (settings.options.ranks_per_host > 1) {
@@ -105,7 +105,7 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
   return text;
 }
 
-nlohmann::ordered_json step_json(const PredictedStep& step) {
+nlohmann::ordered_json step_json(const simulate::PredictedStep& step) {
   return {{"ranks", step.ranks},
           {"step_ms", kMilli * step.step_seconds},
           {"interval_ms", {kMilli * step.interval.low, kMilli * step.interval.high}},
@@ -123,23 +123,23 @@ SimulateResult simulate(const SimulateSettings& settings) {
   SimulateResult result;
   for (const int ranks : settings.ranks) {
     result.rows.push_back(
-        predict_step(settings.profile, settings.network, ranks, settings.options));
+        simulate::predict_step(settings.profile, settings.network, ranks, settings.options));
   }
-  result.extrapolations =
-      extrapolations(settings.profile, settings.network, settings.ranks, settings.options);
-  result.answers =
-      what_if(settings.profile, settings.network, settings.ranks.back(), settings.options);
+  result.extrapolations = simulate::extrapolations(settings.profile, settings.network,
+                                                   settings.ranks, settings.options);
+  result.answers = simulate::what_if(settings.profile, settings.network, settings.ranks.back(),
+                                     settings.options);
   return result;
 }
 
 std::string simulate_text(const SimulateSettings& settings, const SimulateResult& result) {
   std::vector<SimulateCells> rows{heading_cells("ranks")};
-  for (const PredictedStep& step : result.rows) {
+  for (const simulate::PredictedStep& step : result.rows) {
     rows.push_back(step_cells(std::to_string(step.ranks), step));
   }
   std::vector<SimulateCells> answers{
       heading_cells(str("what if, ", settings.ranks.back(), " ranks"))};
-  for (const WhatIf& answer : result.answers)
+  for (const simulate::WhatIf& answer : result.answers)
     answers.push_back(step_cells(answer.name, answer.step));
   const auto table = settings.format == "markdown" ? markdown_cells : aligned_cells;
   return heading(settings) + "\n" + table(rows) + "\n" + table(answers) + "\n" +
@@ -149,21 +149,21 @@ std::string simulate_text(const SimulateSettings& settings, const SimulateResult
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result) {
   using SimulateJson = nlohmann::ordered_json;
   SimulateJson rows = SimulateJson::array();
-  for (const PredictedStep& step : result.rows) rows.push_back(step_json(step));
+  for (const simulate::PredictedStep& step : result.rows) rows.push_back(step_json(step));
   SimulateJson answers = SimulateJson::array();
-  for (const WhatIf& answer : result.answers) {
+  for (const simulate::WhatIf& answer : result.answers) {
     SimulateJson row{{"name", answer.name}};
     row.update(step_json(answer.step));
     answers.push_back(std::move(row));
   }
-  return json_text({{"run", SimulateJson::parse(to_json(settings.profile))},
-                    {"strategy", settings.options.strategy},
-                    {"network", settings.network.name},
-                    {"algorithm", settings.options.algorithm},
-                    {"ranks_per_host", settings.options.ranks_per_host},
-                    {"rows", std::move(rows)},
-                    {"what_if", std::move(answers)},
-                    {"extrapolations", result.extrapolations}});
+  return bench::json_text({{"run", SimulateJson::parse(simulate::to_json(settings.profile))},
+                           {"strategy", settings.options.strategy},
+                           {"network", settings.network.name},
+                           {"algorithm", settings.options.algorithm},
+                           {"ranks_per_host", settings.options.ranks_per_host},
+                           {"rows", std::move(rows)},
+                           {"what_if", std::move(answers)},
+                           {"extrapolations", result.extrapolations}});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

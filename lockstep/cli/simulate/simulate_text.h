@@ -7,12 +7,12 @@
 #include <lockstep/cli/simulate/simulate_settings.h>
 #include <lockstep/simulate/simulation.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The predictions for all numbers of ranks, and the what-if answers for the last one.
 struct SimulateResult {
-  std::vector<PredictedStep> rows;
-  std::vector<WhatIf> answers;
+  std::vector<simulate::PredictedStep> rows;
+  std::vector<simulate::WhatIf> answers;
   std::vector<std::string> extrapolations;  ///< extrapolation.h
 };
 
@@ -28,4 +28,4 @@ std::string simulate_text(const SimulateSettings& settings, const SimulateResult
 /// "extrapolations": [sentence]}.
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

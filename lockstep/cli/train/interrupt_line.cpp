@@ -8,7 +8,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Prepared before a signal comes, because the handler may not allocate.
@@ -46,4 +46,4 @@ InterruptLine::~InterruptLine() {
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

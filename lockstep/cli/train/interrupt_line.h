@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// While it lives, SIGINT and SIGTERM print the line that a launcher prints about its ranks,
 /// "error: interrupted by signal 2 (Interrupt)", and then end the process by their default action.
@@ -20,4 +20,4 @@ class InterruptLine {
   struct sigaction before_[2] = {};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

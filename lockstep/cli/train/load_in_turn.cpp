@@ -10,7 +10,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 const std::string kLoading = "loading";
@@ -20,7 +20,7 @@ const std::string kLoaded = "loaded";
 class FirstLoad {
  public:
   explicit FirstLoad(const DataSupplier& supplier) {
-    std::packaged_task<RecipeData(std::stop_token)> task(
+    std::packaged_task<recipes::RecipeData(std::stop_token)> task(
         [&supplier](std::stop_token stop) { return supplier({.stop = std::move(stop)}); });
     future_ = task.get_future();
     thread_ = std::jthread(std::move(task));
@@ -39,14 +39,14 @@ class FirstLoad {
     return state_;
   }
 
-  RecipeData take() {
+  recipes::RecipeData take() {
     if (error_) std::rethrow_exception(error_);
     return std::move(*data_);
   }
 
  private:
-  std::future<RecipeData> future_;
-  std::optional<RecipeData> data_;
+  std::future<recipes::RecipeData> future_;
+  std::optional<recipes::RecipeData> data_;
   std::exception_ptr error_;
   std::string state_;
   std::jthread thread_;  // the last member: joined before the others are destroyed
@@ -61,7 +61,7 @@ std::vector<std::string> await_first_loads(std::optional<FirstLoad>& own, Proces
   }
 }
 
-void require_same_data(const RecipeData& data, ProcessGroup& group) {
+void require_same_data(const recipes::RecipeData& data, ProcessGroup& group) {
   std::string own = lockstep::str(data.description, " with ", data.train.size(), " images");
   if (!data.fingerprint.empty()) own += " (names and split: " + data.fingerprint + ")";
   const auto found = group.all_gather_object(own);
@@ -75,7 +75,7 @@ void require_same_data(const RecipeData& data, ProcessGroup& group) {
 
 }  // namespace
 
-RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
+recipes::RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
   std::optional<FirstLoad> own;
   if (group.local_rank() == 0) own.emplace(supplier);
   const auto states = await_first_loads(own, group);
@@ -84,9 +84,9 @@ RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group) {
     if (own && static_cast<int>(rank) == group.rank()) own->take();  // throws
     throw DataError(lockstep::str("rank ", rank, " cannot load the data: ", states[rank]));
   }
-  RecipeData data = own ? own->take() : supplier({.may_download = false, .stop = {}});
+  recipes::RecipeData data = own ? own->take() : supplier({.may_download = false, .stop = {}});
   require_same_data(data, group);
   return data;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

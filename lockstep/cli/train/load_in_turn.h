@@ -7,7 +7,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/recipes/recipe.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct LoadRequest {
   bool may_download = true;
@@ -15,12 +15,12 @@ struct LoadRequest {
 };
 
 /// Returns the data or throws an error.
-using DataSupplier = std::function<RecipeData(const LoadRequest&)>;
+using DataSupplier = std::function<recipes::RecipeData(const LoadRequest&)>;
 
 /// Collective. The first rank of each host calls `supplier`, on a thread of its own, and may
 /// download without limit: the group's timeout does not apply. Then the other ranks call it without
 /// being allowed to download. DataError on every rank, with the reason, if a first rank cannot load
 /// (that rank throws the supplier's own exception), and if ranks have found different data.
-RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group);
+recipes::RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -21,12 +21,13 @@
 #include <lockstep/train/optimization/matmul_precision.h>
 #include <lockstep/train/optimization/precision.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 std::string recipe_help() {
   std::string text = "What to train:";
-  for (const Recipe& recipe : recipes()) text += "\n  " + recipe.name + ": " + recipe.summary;
+  for (const recipes::Recipe& recipe : recipes::recipes())
+    text += "\n  " + recipe.name + ": " + recipe.summary;
   return text;
 }
 
@@ -74,7 +75,8 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
       ->capture_default_str();
-  command.add_option("--backend", to.backend, "Backend of the group: " + join(backend_names()))
+  command
+      .add_option("--backend", to.backend, "Backend of the group: " + join(comm::backend_names()))
       ->capture_default_str();
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
@@ -219,7 +221,7 @@ void run(const TrainArguments& arguments) {
                       [&](const LoadRequest& r) { return load_recipe_data(settings, r); });
   }
   // Read before the ranks are forked, so that they share the pages.
-  const RecipeData data = load_recipe_data(settings, {});
+  const recipes::RecipeData data = load_recipe_data(settings, {});
   const auto rank_main = [&] { train_rank(settings, [&](const LoadRequest&) { return data; }); };
   if (settings.world_size == 1) {
     const InterruptLine line;
@@ -243,4 +245,4 @@ void add_train_command(CLI::App& app) {
   command->callback([arguments] { run(*arguments); });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

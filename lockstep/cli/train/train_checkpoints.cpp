@@ -8,7 +8,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 bool any_is_given(const CheckpointArguments& arguments) {
@@ -69,10 +69,10 @@ CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
 }
 
 bool holds_checkpoint(const CheckpointOptions& options) {
-  if (!checkpoint_folders(options.directory).empty()) return true;
+  if (!train::checkpoint_folders(options.directory).empty()) return true;
   std::error_code error;
   return std::filesystem::symlink_status(options.link, error).type() ==
          std::filesystem::file_type::regular;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

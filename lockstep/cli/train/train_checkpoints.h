@@ -10,7 +10,7 @@
 
 #include <lockstep/train/checkpoints/checkpoint_options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Name of the link, in a run's folder, to the weights of its newest checkpoint.
 inline constexpr const char* kWeightsLink = "checkpoint.safetensors";
@@ -35,4 +35,4 @@ CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
 /// names.
 bool holds_checkpoint(const CheckpointOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,7 +9,7 @@
 #include <lockstep/report/download_bar.h>
 #include <lockstep/report/terminal.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // The default cache is for the native loader only.
@@ -20,9 +20,9 @@ std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
 
 }  // namespace
 
-RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
+recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
   const bool speaks = settings.speaks() && !settings.quiet;
-  DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {
     if (request.stop.stop_requested()) throw DataError(file + ": the download was given up");
     if (speaks) bar(file, done, total);
@@ -31,7 +31,7 @@ RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& re
     if (speaks) std::cerr << "note: " << text << std::endl;
   };
   double seconds = 0;
-  RecipeData data = [&] {
+  recipes::RecipeData data = [&] {
     const SecondsScope scope(seconds);
     return settings.recipe->load_data(
         {.directory = settings.data,
@@ -49,4 +49,4 @@ RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& re
   return data;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

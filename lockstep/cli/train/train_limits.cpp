@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using OptionalCount = std::optional<std::int64_t>;
@@ -203,7 +203,7 @@ void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {
 
 double parse_max_time(const std::string& text) {
   constexpr double kSecondsOf[] = {1, 60, 3600, 86400};
-  const std::vector<std::string> parts = words_of(text, ':');
+  const std::vector<std::string> parts = bench::words_of(text, ':');
   double seconds = 0;
   bool fits = parts.size() <= std::size(kSecondsOf);
   for (std::size_t i = 0; fits && i < parts.size(); ++i) {
@@ -220,4 +220,4 @@ double parse_max_time(const std::string& text) {
       "'"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -10,7 +10,7 @@
 
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent: the Trainer's default.
 struct LimitArguments {
@@ -53,4 +53,4 @@ void resolve_limits(const LimitArguments& arguments, TrainerOptions& options);
 /// other text.
 double parse_max_time(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include <lockstep/report/loggers/logger_table.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Parses "0.1" as a number and "true" as a flag; other texts stay texts.
@@ -46,4 +46,4 @@ std::vector<HyperParameter> logged_settings(const TrainSettings& settings) {
   return all;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

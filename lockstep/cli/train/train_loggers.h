@@ -8,7 +8,7 @@
 #include <lockstep/cli/train/train_settings.h>
 #include <lockstep/report/loggers/logging_listener.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Makes the loggers that --logger names; there must be at least one. Opens their files, below
 /// --log-dir or --out, and reports the locations on standard error. DataError if they cannot be
@@ -18,4 +18,4 @@ std::unique_ptr<LoggingListener> make_logging_listener(const TrainSettings& sett
 /// The settings of a run that the Trainer does not report to its listeners.
 std::vector<HyperParameter> logged_settings(const TrainSettings& settings);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 void apply(const OptimizerArguments& arguments, SgdOptions& sgd) {
@@ -82,4 +82,4 @@ OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
   return chosen;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

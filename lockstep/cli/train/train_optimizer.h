@@ -9,7 +9,7 @@
 
 #include <lockstep/optim/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent: the recipe's default.
 struct OptimizerArguments {
@@ -31,4 +31,4 @@ void add_optimizer_options(CLI::App& command, OptimizerArguments& to);
 OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
                                    const OptimizerOptions& of_recipe);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/report/json_report.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr const char* kLockFile = ".lockstep-lock";
@@ -28,7 +28,7 @@ void claim_out(const TrainArguments& arguments, TrainSettings& settings) {
 
 // Resolves --logger, --log-dir and --mlflow-uri.
 void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
-  if (arguments.logger) settings.loggers = words_of(*arguments.logger);
+  if (arguments.logger) settings.loggers = bench::words_of(*arguments.logger);
   check_loggers("train: --logger", settings.loggers);
   const bool to_mlflow = std::ranges::find(settings.loggers, "mlflow") != settings.loggers.end();
   if (arguments.log_dir && settings.loggers.empty()) {
@@ -111,8 +111,8 @@ void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings) {
   // Checked before the training, whose results would otherwise be lost. A trial keeps nothing, so
   // it does not claim --out.
   if (settings.trainer.fast_dev_run == 0) claim_out(arguments, settings);
-  if (!settings.json.empty()) JsonReport(settings.json).on_run_begin({});
+  if (!settings.json.empty()) report::JsonReport(settings.json).on_run_begin({});
   if (!settings.loggers.empty()) make_writable_directory(settings.logger_setup.directory);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -3,7 +3,7 @@
 
 #include <lockstep/cli/train/train_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Sets the paths and loggers of a run. In the process that speaks for the run, it also creates and
 /// locks --out, and checks that everything can be written. ConfigError names the option, also if
@@ -11,4 +11,4 @@ namespace lockstep {
 /// CheckpointError if there is nothing to resume from.
 void resolve_outputs(const TrainArguments& arguments, TrainSettings& settings);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -32,7 +32,7 @@
 #include <lockstep/train/optimization/memory_format.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Silences LibTorch's store, which would warn on the terminal, with a backtrace, about errors that
@@ -141,7 +141,7 @@ void load_weights(const TrainSettings& settings, torch::nn::Module& module, int 
   if (rank == 0 && !summary.empty()) std::cerr << "note: " << summary << std::endl;
 }
 
-TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& data,
+TrainerOptions trainer_options(const TrainSettings& settings, const recipes::RecipeData& data,
                                torch::Device device, int threads) {
   TrainerOptions options = settings.trainer;
   options.precision = settings.precision;
@@ -160,7 +160,7 @@ TrainerOptions trainer_options(const TrainSettings& settings, const RecipeData& 
                   .threads_per_rank = threads,
                   .global_batch = settings.global_batch,
                   .recipe_options = settings.recipe->choices};
-  options.command_seconds = seconds_since_command_start;
+  options.command_seconds = launch::seconds_since_command_start;
   if (settings.started) {
     options.command_seconds = [start = *settings.started] { return seconds_since(start); };
   }
@@ -173,7 +173,7 @@ std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device de
   std::unique_ptr<Task> task = settings.recipe->make_task(
       {.fused_kernels = uses_fused_kernels(settings, device), .num_classes = num_classes});
   load_weights(settings, task->module(), rank);
-  if (settings.channels_last) to_channels_last(task->module());
+  if (settings.channels_last) train::to_channels_last(task->module());
   return task;
 }
 
@@ -186,7 +186,7 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
     listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
   }
   if (!settings.json.empty()) {
-    listeners.push_back(std::make_unique<JsonReport>(settings.json));
+    listeners.push_back(std::make_unique<report::JsonReport>(settings.json));
   }
   if (!settings.out.empty() && settings.trainer.fast_dev_run == 0) {
     listeners.push_back(
@@ -198,7 +198,7 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
                                               .local_ranks = worker.local_world_size,
                                               .processors = processors},
                                     settings.resume));
-    listeners.push_back(std::make_unique<PictureFile>(settings.out));
+    listeners.push_back(std::make_unique<report::PictureFile>(settings.out));
   }
   if (!settings.loggers.empty()) listeners.push_back(make_logging_listener(settings));
   return listeners;
@@ -220,9 +220,9 @@ Loader make_train_loader(const TrainSettings& settings, const ImageDataset& imag
 void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   silence_libtorch();
   const WorkerEnvironment worker = worker_environment().value_or(WorkerEnvironment{});
-  const int processors = processors_of_host(worker);
+  const int processors = launch::processors_of_host(worker);
   const std::vector<int> gpus = gpus_of_ranks(settings, worker);
-  const int threads = prepare_rank(worker, settings.threads, gpus);
+  const int threads = launch::prepare_rank(worker, settings.threads, gpus);
   at::set_num_threads(threads);
   StrategyOptions strategy_options = settings.strategy_options;
   if (settings.on_several_devices) strategy_options.devices = choose_devices(settings);
@@ -239,7 +239,7 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   warn_of_slow_precision(settings.precision, device, group.rank());
   std::unique_ptr<Strategy> strategy = make_strategy(settings.strategy, group, strategy_options);
   const DataShare share = strategy->data_share();
-  const RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
+  const recipes::RecipeData data = settings.worker ? load_in_turn(supplier, group) : supplier({});
   setup.loader = data.seconds_to_open;
 
   torch::manual_seed(settings.seed);
@@ -265,4 +265,4 @@ void train_rank(const TrainSettings& settings, const DataSupplier& supplier) {
   Trainer(std::move(trainer), std::move(strategy)).fit(*task, train_loader, test_loader);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -4,9 +4,9 @@
 #include <lockstep/cli/train/load_in_turn.h>
 #include <lockstep/cli/train/train_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Joins the group, trains, reports on rank 0. Collective over the ranks of the run.
 void train_rank(const TrainSettings& settings, const DataSupplier& data);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -8,14 +8,14 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Names of the recipes for which `has` is true.
 template <class Predicate>
 std::string recipes_with(const Predicate& has) {
   std::vector<std::string> names;
-  for (const Recipe& recipe : recipes()) {
+  for (const recipes::Recipe& recipe : recipes::recipes()) {
     if (has(recipe)) names.push_back(recipe.name);
   }
   return join(names);
@@ -23,21 +23,21 @@ std::string recipes_with(const Predicate& has) {
 
 // ConfigError if `recipe` does not support what `option` sets.
 template <class Predicate>
-void require_of_recipe(const char* option, bool is_given, const Recipe& recipe,
+void require_of_recipe(const char* option, bool is_given, const recipes::Recipe& recipe,
                        const Predicate& has) {
   if (!is_given || has(recipe)) return;
   throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
                                   "; it belongs to ", recipes_with(has), "; leave it out"));
 }
 
-bool has_models(const Recipe& recipe) { return !recipe.models.empty(); }
-bool has_sizes(const Recipe& recipe) { return static_cast<bool>(recipe.choose); }
-bool has_folder_split(const Recipe& recipe) { return recipe.splits_folder; }
+bool has_models(const recipes::Recipe& recipe) { return !recipe.models.empty(); }
+bool has_sizes(const recipes::Recipe& recipe) { return static_cast<bool>(recipe.choose); }
+bool has_folder_split(const recipes::Recipe& recipe) { return recipe.splits_folder; }
 
 std::int64_t parse_cache(const std::string& text) {
   if (text == "none") return 0;
   try {
-    return parse_bytes("train: --cache", text);
+    return bench::parse_bytes("train: --cache", text);
   } catch (const ConfigError&) {
     throw ConfigError(lockstep::str(
         "train: --cache must be a size such as 2GB, up to 1TiB, or none, got '", text, "'"));
@@ -54,9 +54,9 @@ std::filesystem::path existing_file(const std::string& path) {
 }  // namespace
 
 void add_recipe_options(CLI::App& command, RecipeArguments& to) {
-  command.add_option(
-      "--model", to.model,
-      "Network: " + join(find_recipe("classify").models) + " (classify only, default resnet18)");
+  command.add_option("--model", to.model,
+                     "Network: " + join(recipes::find_recipe("classify").models) +
+                         " (classify only, default resnet18)");
   command
       .add_option("--image-size", to.image_size,
                   "Side of the network's input images, in pixels (classify and autoencoder only, "
@@ -71,7 +71,7 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
   command.add_option("--val-fraction", to.val_fraction,
                      lockstep::str("Share of a folder's images held out for validation (classify "
                                    "and autoencoder only, default ",
-                                   kValidationFraction, ")"));
+                                   recipes::kValidationFraction, ")"));
   command
       .add_option("--cache", to.cache,
                   "Maximum size of the cache of decoded images, such as 2GB or 500MB, or none. The "
@@ -83,7 +83,7 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
 }
 
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments) {
-  const Recipe& recipe = find_recipe(name);
+  const recipes::Recipe& recipe = recipes::find_recipe(name);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
   require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_sizes);
   require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, has_folder_split);
@@ -92,12 +92,12 @@ RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& ar
     OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
   }
   RecipeSettings settings;
-  settings.recipe = std::make_shared<const Recipe>(
-      chosen_recipe(name, {.model = arguments.model, .image_size = arguments.image_size}));
+  settings.recipe = std::make_shared<const recipes::Recipe>(
+      recipes::chosen_recipe(name, {.model = arguments.model, .image_size = arguments.image_size}));
   settings.validation_fraction = arguments.val_fraction;
   if (arguments.cache) settings.cache_bytes = parse_cache(*arguments.cache);
   if (arguments.weights) settings.weights = existing_file(*arguments.weights);
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,7 +12,7 @@
 
 #include <lockstep/recipes/recipe.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent: the recipe's default.
 struct RecipeArguments {
@@ -24,7 +24,7 @@ struct RecipeArguments {
 };
 
 struct RecipeSettings {
-  std::shared_ptr<const Recipe> recipe;
+  std::shared_ptr<const recipes::Recipe> recipe;
   std::filesystem::path weights;  ///< file of initial weights; empty: random weights
   std::optional<double> validation_fraction;
   std::optional<std::int64_t> cache_bytes;
@@ -37,4 +37,4 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to);
 /// range, and for a file of weights that does not exist.
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -9,14 +9,14 @@
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/pipeline/pipeline_options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 constexpr double kLargestMomentum = 0.9999;  // beta1 of Adam must be below 1
 
 std::vector<double> parse_milestones(const std::string& text) {
   std::vector<double> milestones;
-  for (const std::string& word : words_of(text)) {
+  for (const std::string& word : bench::words_of(text)) {
     double milestone = 0;
     const char* const end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, milestone);
@@ -119,4 +119,4 @@ ScheduleOptions resolve_schedule(const ScheduleArguments& arguments, ScheduleOpt
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

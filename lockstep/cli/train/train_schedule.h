@@ -7,7 +7,7 @@
 
 #include <lockstep/train/optimization/schedule.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent: the recipe's default.
 struct ScheduleArguments {
@@ -37,4 +37,4 @@ Schedules told_apart(const std::vector<std::string>& given);
 /// The recipe's `schedule`, modified by the options. ConfigError names the option.
 ScheduleOptions resolve_schedule(const ScheduleArguments& arguments, ScheduleOptions schedule);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -12,11 +12,11 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/train/optimization/precision.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Resolves --memory-format: the recipe's format, or another one if that makes a difference.
-bool is_channels_last(const TrainArguments& arguments, const Recipe& recipe) {
+bool is_channels_last(const TrainArguments& arguments, const recipes::Recipe& recipe) {
   if (!arguments.memory_format) return recipe.channels_last;
   OptionCheck("train").one_of("--memory-format", *arguments.memory_format,
                               {"channels-last", "contiguous"});
@@ -82,7 +82,7 @@ void resolve_device_modes(const TrainArguments& arguments, TrainSettings& settin
 
 void resolve_optimization(const TrainArguments& arguments, TrainSettings& settings) {
   const OptionCheck check("train");
-  const RecipeDefaults& defaults = settings.recipe->defaults;
+  const recipes::RecipeDefaults& defaults = settings.recipe->defaults;
   settings.trainer.max_epochs = arguments.max_epochs.value_or(defaults.max_epochs);
   check.in_range("--max-epochs", static_cast<double>(settings.trainer.max_epochs), 1, 1e9);
   resolve_limits(arguments.limits, settings.trainer);
@@ -118,7 +118,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
 }
 
 // ConfigError, naming `option`, if the run reads no image files.
-void require_image_files(const TrainArguments& arguments, const Recipe& recipe,
+void require_image_files(const TrainArguments& arguments, const recipes::Recipe& recipe,
                          const char* option) {
   if (!recipe.reads_image_folder) {
     throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
@@ -167,7 +167,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
   check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
-  check.one_of("--backend", arguments.backend, backend_names());
+  check.one_of("--backend", arguments.backend, comm::backend_names());
   check.one_of("--loader", arguments.loader, loader_engine_names());
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);
   settings.mix = parse_mix_option("train", arguments.mix);
@@ -186,4 +186,4 @@ TrainSettings resolve(const TrainArguments& arguments) {
   return settings;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -25,7 +25,7 @@
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/trainer.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// The options as given by the user; absent: the recipe's default.
 struct TrainArguments {
@@ -77,7 +77,7 @@ struct TrainArguments {
 };
 
 struct TrainSettings {
-  std::shared_ptr<const Recipe> recipe;
+  std::shared_ptr<const recipes::Recipe> recipe;
   RecipeSettings of_recipe;  ///< from the equally named options
   std::string strategy;
   StrategyOptions strategy_options;  ///< without devices, which each rank chooses
@@ -133,4 +133,4 @@ struct TrainSettings {
 /// to resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Takes rank and world size from the launcher that started this process, or from --nproc-per-node.
@@ -57,7 +57,7 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
 int workers_of_pipeline(const TrainSettings& settings) {
   const StrategyOptions& options = settings.strategy_options;
   try {
-    require_stages(*settings.recipe, options.stages);
+    recipes::require_stages(*settings.recipe, options.stages);
     return workers_for(options.schedule, options.stages);
   } catch (const ConfigError& error) {
     throw ConfigError(lockstep::str("train: --strategy ", settings.strategy, ", --stages ",
@@ -118,7 +118,7 @@ void resolve_devices(const TrainArguments& arguments, TrainSettings& settings) {
   settings.devices = arguments.devices;
   if (!arguments.device_weights) return;
   std::vector<double>& weights = settings.strategy_options.device_weights;
-  for (const std::string& word : words_of(*arguments.device_weights)) {
+  for (const std::string& word : bench::words_of(*arguments.device_weights)) {
     weights.push_back(parse_device_weight(word));
   }
   const int count = static_cast<int>(weights.size());
@@ -197,4 +197,4 @@ void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings) 
   resolve_shares(arguments, settings);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

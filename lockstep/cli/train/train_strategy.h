@@ -3,11 +3,11 @@
 
 #include <lockstep/cli/train/train_settings.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Sets the world, the strategy with its options, and each rank's share of a batch and of the
 /// loader threads. `settings.recipe` and `settings.timeout` must already be set. ConfigError names
 /// the option, also if the strategy does not support it.
 void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

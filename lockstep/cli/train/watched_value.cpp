@@ -6,11 +6,11 @@
 #include <lockstep/bench/word_list.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 WatchedValue parse_watched_value(const std::string& option, const std::string& text,
                                  const std::string& number) {
-  const std::vector<std::string> parts = words_of(text, ':');
+  const std::vector<std::string> parts = bench::words_of(text, ':');
   WatchedValue watched;
   bool fits = parts.size() >= 2 && parts.size() <= 3 && !parts[0].empty();
   if (fits) {
@@ -36,4 +36,4 @@ WatchedValue parse_watched_value(const std::string& option, const std::string& t
                                   text, ":min"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

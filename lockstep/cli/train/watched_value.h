@@ -6,7 +6,7 @@
 
 #include <lockstep/train/task/plateau.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 struct WatchedValue {
   std::string metric{};
@@ -19,4 +19,4 @@ struct WatchedValue {
 WatchedValue parse_watched_value(const std::string& option, const std::string& text,
                                  const std::string& number = "PATIENCE");
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

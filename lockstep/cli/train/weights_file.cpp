@@ -9,7 +9,7 @@
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/model_ema.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,8 +29,8 @@ std::map<std::string, torch::Tensor> take_averages(StateDict& state) {
 fs::path training_file_beside(const fs::path& path) {
   std::error_code error;
   const fs::path weights = fs::canonical(path, error);
-  if (error || weights.filename() != kModelFile) return {};
-  fs::path training = weights.parent_path() / kTrainingFile;
+  if (error || weights.filename() != train::kModelFile) return {};
+  fs::path training = weights.parent_path() / train::kTrainingFile;
   return fs::exists(training, error) ? training : fs::path();
 }
 
@@ -53,4 +53,4 @@ WeightsOfFile load_weights_file(const fs::path& path, WeightsKind kind) {
   return weights;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

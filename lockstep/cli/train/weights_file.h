@@ -5,7 +5,7 @@
 
 #include <lockstep/train/checkpoints/state_dict_file.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 /// Selects which weights of a checkpoint to load.
 enum class WeightsKind {
@@ -24,4 +24,4 @@ struct WeightsOfFile {
 WeightsOfFile load_weights_file(const std::filesystem::path& path,
                                 WeightsKind kind = WeightsKind::kEvaluated);
 
-}  // namespace lockstep
+}  // namespace lockstep::cli

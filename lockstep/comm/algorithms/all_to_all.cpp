@@ -1,6 +1,6 @@
 #include <lockstep/comm/algorithms/all_to_all.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Each rank starts with its neighbour r + 1, so that at any time every rank receives from one peer.
 CommSchedule all_to_all_schedule(const ScheduleRequest& request) {
@@ -17,4 +17,4 @@ CommSchedule all_to_all_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

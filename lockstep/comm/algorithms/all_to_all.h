@@ -14,8 +14,8 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CommSchedule all_to_all_schedule(const ScheduleRequest& request);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr std::size_t kKiB = 1024;
@@ -32,4 +32,4 @@ std::size_t default_chunk(Algorithm algorithm, const BackendTraits& backend, int
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

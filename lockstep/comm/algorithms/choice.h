@@ -7,7 +7,7 @@
 #include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/call/backend_traits.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The algorithm behind kAuto for `bytes` of one rank's tensor: kNative, or one of the algorithms
 /// over point-to-point if that is faster. `gathers` says that the backend gathers the inputs of all
@@ -19,4 +19,4 @@ Algorithm choose_algorithm(bool gathers, int ranks, std::size_t bytes);
 std::size_t default_chunk(Algorithm algorithm, const BackendTraits& backend, int size,
                           std::size_t element_bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

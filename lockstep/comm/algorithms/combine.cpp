@@ -4,7 +4,7 @@
 #include <lockstep/comm/kernels/reduce.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::byte* bytes_of(const torch::Tensor& tensor) {
@@ -61,4 +61,4 @@ void scale_tensor(torch::Tensor tensor, double factor) {
   tensor.mul_(factor);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

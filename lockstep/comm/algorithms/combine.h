@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/call/reduce_op.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// destination = sources[0] op sources[1] op ..., element by element and in that order. The tensors
 /// are flat, contiguous, and of one size, type and device; the destination may be one of the
@@ -19,4 +19,4 @@ void combine(const std::vector<torch::Tensor>& sources, torch::Tensor destinatio
 /// Multiplies every element by `factor`, in place.
 void scale_tensor(torch::Tensor tensor, double factor);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // One transfer. A ready time is -1 until that side has reached the transfer.
@@ -141,4 +141,4 @@ std::vector<double> predict_seconds(const std::vector<CommSchedule>& schedules,
   return Prediction(schedules, element_bytes, model).run();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct CostModel {
   double alpha_seconds = 0;           ///< per message of any length
@@ -22,4 +22,4 @@ struct CostModel {
 std::vector<double> predict_seconds(const std::vector<CommSchedule>& schedules,
                                     std::size_t element_bytes, const CostModel& model);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // The ranks that take part in the exchanges, numbered 0 to P-1: first the odd rank of each folded
@@ -93,4 +93,4 @@ CommSchedule halving_doubling_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -22,8 +22,8 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CommSchedule halving_doubling_schedule(const ScheduleRequest& request);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

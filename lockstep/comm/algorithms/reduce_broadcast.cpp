@@ -1,6 +1,6 @@
 #include <lockstep/comm/algorithms/reduce_broadcast.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 // Each sender has its own step, so that rank 0 needs memory for only one incoming tensor.
 CommSchedule reduce_broadcast_schedule(const ScheduleRequest& request) {
@@ -20,4 +20,4 @@ CommSchedule reduce_broadcast_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -1,6 +1,6 @@
 #include <lockstep/comm/algorithms/ring.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CommSchedule ring_schedule(const ScheduleRequest& request) {
   const int size = request.size;
@@ -26,4 +26,4 @@ CommSchedule ring_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

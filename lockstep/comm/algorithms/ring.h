@@ -17,8 +17,8 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CommSchedule ring_schedule(const ScheduleRequest& request);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include <lockstep/comm/algorithms/tree.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 ScheduledRange part_of(std::size_t count, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts);
@@ -81,4 +81,4 @@ std::size_t elements_received(const CommSchedule& schedule) {
   return count;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 
 #include <lockstep/comm/call/algorithm.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Elements [first, first + count) of the flat tensor.
 struct ScheduledRange {
@@ -80,4 +80,4 @@ void add_receive(ScheduleStep& step, int peer, ScheduledRange range, OnArrival t
 /// The chunks of a request: at least one, unless there are no elements.
 std::vector<ScheduledRange> chunks_of(const ScheduleRequest& request);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -14,7 +14,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::int64_t now_ns() {
@@ -425,4 +425,4 @@ std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Back
   return work;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -14,7 +14,7 @@
 #include <lockstep/comm/call/work.h>
 #include <lockstep/comm/waiting/progress.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Starts an in-place all-reduce by one of the algorithms over point-to-point. All ranks of the
 /// backend's group must call it with the same algorithm, `operation`, size, type and `op`.
@@ -37,4 +37,4 @@ std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Back
                                        std::uint64_t operation, torch::Tensor flat, ReduceOp op,
                                        Trace* trace = nullptr);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

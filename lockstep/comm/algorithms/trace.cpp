@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 thread_local Trace* current_trace = nullptr;
@@ -43,4 +43,4 @@ TraceScope::TraceScope(Trace& trace) : before_(current_trace) { current_trace = 
 TraceScope::~TraceScope() { current_trace = before_; }
 Trace* TraceScope::current() { return current_trace; }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

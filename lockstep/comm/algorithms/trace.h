@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Times are in nanoseconds of the monotonic clock, which all processes of a host share.
 struct TraceEvent {
@@ -47,4 +47,4 @@ class TraceScope {
   Trace* before_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 int depth_of(int rank) {
@@ -40,4 +40,4 @@ CommSchedule tree_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -19,8 +19,8 @@
 
 #include <lockstep/comm/algorithms/schedule.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CommSchedule tree_schedule(const ScheduleRequest& request);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -20,7 +20,7 @@ namespace c10d {
 class Backend;
 }
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class Watchdog;
 
@@ -116,4 +116,4 @@ class Backend {
   virtual c10d::Backend* library() { return nullptr; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

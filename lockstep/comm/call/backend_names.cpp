@@ -1,6 +1,6 @@
 #include <lockstep/comm/call/backend_names.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 struct NamedBackend {
@@ -34,4 +34,4 @@ const std::vector<std::string>& host_backend_names() {
   return of_hosts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The values of ProcessGroupOptions::backend: "auto", then each transport. "nccl" is also listed
 /// by a build without NCCL, which rejects it when a group is made.
@@ -12,4 +12,4 @@ const std::vector<std::string>& backend_names();
 /// The names of backend_names() that need no GPU.
 const std::vector<std::string>& host_backend_names();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include <lockstep/comm/call/algorithm.h>
 #include <lockstep/comm/call/description.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Tensors are one-dimensional and contiguous, of one type and on the group's device. n is
 /// description.count, N the number of ranks. Tensors that a rank does not need are undefined.
@@ -38,4 +38,4 @@ struct Collective {
   bool uneven() const { return !input_splits.empty(); }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class CompletedWork final : public Work {
  public:
@@ -16,4 +16,4 @@ class CompletedWork final : public Work {
   std::exception_ptr error() const override { return nullptr; }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 c10::Stream current_stream(torch::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -20,4 +20,4 @@ void record_current_stream(const torch::Tensor& tensor) {
   if (!tensor.is_cpu()) tensor.record_stream(current_stream(tensor.device()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <c10/core/Stream.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The calling thread's current stream of a device.
 c10::Stream current_stream(torch::Device device);
@@ -21,4 +21,4 @@ void let_stream_wait(const c10::Event& event);
 /// freed at once. A no-op for a tensor of the host.
 void record_current_stream(const torch::Tensor& tensor);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

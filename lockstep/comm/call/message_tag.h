@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct MessageTag {
   /// The tag of a user's message; not negative.
@@ -26,4 +26,4 @@ struct MessageTag {
   std::uint32_t fingerprint = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Only the first end counts. One thread at a time may call end(). The others may call the const
 /// functions meanwhile, which take no lock; a thread that sees the end sees what was written before
@@ -32,4 +32,4 @@ class Outcome {
   std::exception_ptr error_;  // not written after the end
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 #include <exception>
 #include <functional>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Work of a backend whose wait() without a timeout makes a device stream wait instead of the
 /// caller (see Backend::runs_on_stream()). Safe to use from several threads.
@@ -17,4 +17,4 @@ class StreamOrdered {
   virtual void on_end(std::function<void(std::exception_ptr)> listener) = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -2,7 +2,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 DataType data_type_of(torch::ScalarType type) {
   switch (type) {
@@ -51,4 +51,4 @@ std::string type_name(torch::ScalarType type) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

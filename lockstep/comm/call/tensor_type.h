@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/call/data_type.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Returns kByte for types that can only be moved: complex, quantized, float8, and unsigned types
 /// of 16 bits and more. Complex tensors are summed as their real and imaginary parts.
@@ -18,4 +18,4 @@ std::int64_t units_per_element(torch::ScalarType type);
 /// PyTorch's name, for messages: "float32", "complex64".
 std::string type_name(torch::ScalarType type);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

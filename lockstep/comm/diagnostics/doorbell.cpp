@@ -8,7 +8,7 @@
 #include <lockstep/comm/store/network.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 Doorbell::Doorbell(const std::string& address)
     : fd_(hold_port(address)), place_(str(address, ' ', bound_port(fd_))) {}
@@ -23,4 +23,4 @@ bool host_answers(const std::string& place, std::chrono::milliseconds timeout) {
   return is_reached(address, port, timeout);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A port at which the kernel answers. Peers try to connect to it to check that the host is
 /// reachable. No process listens on it, so the kernel refuses each connection at once and queues
@@ -29,4 +29,4 @@ class Doorbell {
 /// Whether the kernel at `place` accepts or refuses a connection within `timeout`.
 bool host_answers(const std::string& place, std::chrono::milliseconds timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

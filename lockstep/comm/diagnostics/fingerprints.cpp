@@ -7,7 +7,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // A text that is equal on all ranks only if they make the same call; also used in error messages.
@@ -89,4 +89,4 @@ void Fingerprints::time_out(std::uint64_t number, const std::string& mine) {
       missing.size() == 1 ? "rank " : "ranks ", join(missing), ", which called nothing"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

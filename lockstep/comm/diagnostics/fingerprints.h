@@ -20,7 +20,7 @@
 #include <lockstep/comm/call/description.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Whether LOCKSTEP_DEBUG enables fingerprints.
 bool fingerprints_wanted();
@@ -52,4 +52,4 @@ class Fingerprints {
   std::mutex mutex_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -19,7 +19,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace flight {
 
 std::uint64_t ticks() noexcept {
@@ -262,4 +262,4 @@ std::filesystem::path FlightRecorder::dump(const std::filesystem::path& director
   return path;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

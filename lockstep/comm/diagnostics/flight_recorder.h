@@ -23,7 +23,7 @@
 #include <lockstep/comm/call/recorded_call.h>
 #include <lockstep/core/clock.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 namespace flight {
 /// The readings of two clocks at the same moment.
@@ -110,4 +110,4 @@ class FlightRecorder {
 /// user's jobs.
 std::filesystem::path user_flight_directory();
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

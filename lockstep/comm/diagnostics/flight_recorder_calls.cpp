@@ -3,7 +3,7 @@
 #include <lockstep/comm/diagnostics/flight_recorder_parts.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // Converts processor counter values to times, by the straight line through two moments at which
@@ -60,4 +60,4 @@ std::vector<RecordedCall> FlightRecorder::completed_since(Clock::time_point from
   return calls;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -19,7 +19,7 @@
 #include <lockstep/core/pickle_writer.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 const char* scalar_type_name(DataType type) {
@@ -283,4 +283,4 @@ class FlightRecorderDump {
 
 std::string FlightRecorder::pickle() const { return FlightRecorderDump(*this).write(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

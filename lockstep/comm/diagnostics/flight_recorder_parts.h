@@ -9,7 +9,7 @@
 
 #include <lockstep/comm/diagnostics/flight_recorder.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Messages between two ranks are matched by counting them at both ends: the k-th message that one
 /// rank sent is the k-th that the other received. A receive from any source is counted once its
@@ -85,4 +85,4 @@ struct FlightRecorder::Snapshot {
   Record record;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

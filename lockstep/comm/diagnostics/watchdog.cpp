@@ -6,7 +6,7 @@
 #include <lockstep/comm/diagnostics/watchdog_state.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using watching::kDepartureGrace;
@@ -282,4 +282,4 @@ std::string Watchdog::missing(std::optional<std::uint64_t> number) const {
 int Watchdog::world_rank(int rank) const { return state_->world_rank(rank); }
 std::string Watchdog::whereabouts() const { return state_->whereabouts(); }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -20,7 +20,7 @@
 
 #include <lockstep/comm/call/description.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct WatchdogOptions {
   std::chrono::milliseconds beat{250};
@@ -120,4 +120,4 @@ class Watchdog {
 /// Formats a call as "all_reduce[float32, 4] (operation 17)"; without a number, only the call.
 std::string describe_numbered(const CallDescription& call, std::optional<std::uint64_t> number);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -18,7 +18,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace watching {
 
 inline constexpr int kSilentLooks = 3;
@@ -193,4 +193,4 @@ class Watchdog::State {
   Ticket next_ticket_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using watching::kDepartureGrace;
@@ -393,4 +393,4 @@ void Watchdog::State::stop(std::thread& thread) {
   thread.join();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

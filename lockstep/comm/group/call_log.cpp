@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 CallLog::CallLog(std::shared_ptr<FlightRecorder> recorder, std::filesystem::path directory,
                  std::string group, std::vector<int> world_ranks)
@@ -97,4 +97,4 @@ std::filesystem::path flight_recorder_directory(const std::optional<std::filesys
   return job.empty() ? user_flight_directory() : user_flight_directory() / job;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -15,7 +15,7 @@
 #include <lockstep/comm/call/collective.h>
 #include <lockstep/comm/diagnostics/flight_recorder.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The call log of one group. Safe to use from several threads.
 class CallLog {
@@ -67,4 +67,4 @@ class CallLog {
 std::filesystem::path flight_recorder_directory(const std::optional<std::filesystem::path>& wanted,
                                                 const std::string& job = "");
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

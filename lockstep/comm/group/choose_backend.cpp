@@ -14,7 +14,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
@@ -155,4 +155,4 @@ std::shared_ptr<Backend> choose_backend(Membership& membership) {
   return connect_gloo(membership, "gloo", membership.rank, membership.world_ranks);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include <lockstep/comm/backends/backend.h>
 #include <lockstep/comm/group/membership.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Whether a group with these members that asks for the backend `wanted` uses NCCL.
 bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers);
@@ -18,4 +18,4 @@ bool becomes_nccl(const std::string& wanted, const std::vector<PeerInfo>& peers)
 /// requested backend fails to connect the members, ConfigError if it cannot be used for them.
 std::shared_ptr<Backend> choose_backend(Membership& membership);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -17,7 +17,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/process_owned.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::shared_ptr<Backend> connect_members(Membership& membership) {
@@ -109,4 +109,4 @@ ProcessGroup connect(Membership membership) {
       make_process_owned<ProcessGroup::Impl>(std::move(membership), std::move(backend)));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

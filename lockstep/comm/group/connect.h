@@ -7,7 +7,7 @@
 #include <lockstep/comm/group/membership.h>
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Collective. Makes a group of the `size` ranks that call it with the same store. The caller
 /// serves the store, and no other group may use it (a c10d::PrefixStore of it is enough). Intended
@@ -35,4 +35,4 @@ std::chrono::milliseconds host_timeout(const ProcessGroupOptions& options);
 void check_options(const ProcessGroupOptions& options,
                    const std::string& call = "init_process_group");
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -12,7 +12,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // One stream per device is enough: its copies complete in the order of the calls anyway.
@@ -81,4 +81,4 @@ std::optional<c10::Event> copy_results(const TensorPairs& copies) {
   return device ? std::optional(mark_stream(*device)) : std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include <c10/core/Event.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
 
@@ -36,4 +36,4 @@ std::optional<torch::Device> device_of_results(const TensorPairs& copies);
 /// stream, and the returned event completes when they do. Empty if all copies are already complete.
 std::optional<c10::Event> copy_results(const TensorPairs& copies);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

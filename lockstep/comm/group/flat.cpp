@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/call/tensor_type.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 torch::Tensor alias_of(const torch::Tensor& tensor, std::int64_t count) {
@@ -88,4 +88,4 @@ Shape shape_in_memory(const torch::Tensor& tensor) {
   return shape;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/call/description.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The memory of a dense tensor as a one-dimensional tensor, outside of autograd. Types that can
 /// only be moved become bytes.
@@ -30,4 +30,4 @@ torch::Tensor flat_alias(const std::vector<torch::Tensor>& consecutive);
 Shape shape_in_memory(const torch::Tensor& tensor);
 Shape logical_shape(const torch::Tensor& tensor);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-PrepareOptions prepare_options(const Membership& membership, const Backend& backend) {
+comm::PrepareOptions prepare_options(const comm::Membership& membership,
+                                     const comm::Backend& backend) {
   return {.rank = membership.rank,
           .size = membership.size,
           .world_rank = membership.world_rank(),
@@ -31,27 +32,27 @@ std::size_t first_nan(const torch::Tensor& flat, DataType type) {
   const auto count = static_cast<std::size_t>(flat.numel());
   if (!is_floating_point(type) || count == 0) return count;
   if (flat.is_cpu())
-    return find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
+    return comm::find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
   const auto places = flat.isnan().nonzero();
   return places.numel() == 0 ? count : static_cast<std::size_t>(places[0].item<std::int64_t>());
 }
 
 }  // namespace
 
-ProcessGroup::Impl::Impl(Membership membership_in, std::shared_ptr<Backend> backend_in)
+ProcessGroup::Impl::Impl(comm::Membership membership_in, std::shared_ptr<comm::Backend> backend_in)
     : membership(std::move(membership_in)),
       backend(std::move(backend_in)),
       prepare(prepare_options(membership, *backend)),
-      log(std::make_shared<CallLog>(
+      log(std::make_shared<comm::CallLog>(
           membership.recorder,
-          flight_recorder_directory(membership.options.flight_recorder_directory), membership.name,
-          membership.world_ranks)),
+          comm::flight_recorder_directory(membership.options.flight_recorder_directory),
+          membership.name, membership.world_ranks)),
       nan_check_(membership.options.nan_check || environment_flag("LOCKSTEP_NAN_CHECK")),
       ends_later_(backend->runs_on_stream() && !backend->traits().completes_at_once),
-      staged_(std::make_shared<StagedStarts>(membership.progress)) {
-  if (membership.exchange && fingerprints_wanted()) {
+      staged_(std::make_shared<comm::StagedStarts>(membership.progress)) {
+  if (membership.exchange && comm::fingerprints_wanted()) {
     fingerprints_ =
-        std::make_unique<Fingerprints>(*membership.exchange, membership.options.timeout);
+        std::make_unique<comm::Fingerprints>(*membership.exchange, membership.options.timeout);
   }
 }
 
@@ -63,19 +64,19 @@ ProcessGroup::Impl::~Impl() {
 
 // --- Calls ---------------------------------------------------------------------------------------
 
-void ProcessGroup::Impl::run(Prepared&& prepared, int tag) {
+void ProcessGroup::Impl::run(comm::Prepared&& prepared, int tag) {
   if (run_at_once(prepared)) return;
   auto [work, id] = begin(prepared, tag);
-  GroupWork(std::move(work), std::move(prepared.copies), log, id, backend->runs_on_stream())
+  comm::GroupWork(std::move(work), std::move(prepared.copies), log, id, backend->runs_on_stream())
       .wait(std::nullopt);
 }
 
 // Fast path for a blocking collective that needs only its backend. Returns false if the call needs
 // more.
-bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
+bool ProcessGroup::Impl::run_at_once(comm::Prepared& prepared) {
   if (must_wait(prepared) || !needs_no_work(prepared.call)) return false;
   log->number(prepared.call);
-  std::optional<FlightRecorder::Id> noted;
+  std::optional<comm::FlightRecorder::Id> noted;
   // Recorded while the peers' answer is on its way, which takes about as long.
   const auto note = [&] { noted = log->created(prepared.call, /*begun=*/true); };
   const auto id = [&] {
@@ -85,7 +86,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   try {
     backend->run(prepared.call, note);
     if (!prepared.copies.empty()) [[unlikely]]
-      copy_results(prepared.copies);
+      comm::copy_results(prepared.copies);
     log->completed(id(), -1);
     return true;
   } catch (...) {
@@ -93,7 +94,7 @@ bool ProcessGroup::Impl::run_at_once(Prepared& prepared) {
   }
 }
 
-bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
+bool ProcessGroup::Impl::needs_no_work(comm::Collective& call) const {
   const CallKind kind = call.description.kind;
   if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
   if (ends_later_) return false;
@@ -103,21 +104,22 @@ bool ProcessGroup::Impl::needs_no_work(Collective& call) const {
   return call.algorithm == Algorithm::kNative;
 }
 
-std::shared_ptr<GroupWork> ProcessGroup::Impl::start(Prepared prepared, int tag) {
+std::shared_ptr<comm::GroupWork> ProcessGroup::Impl::start(comm::Prepared prepared, int tag) {
   auto [work, id] = begin(prepared, tag);
-  return std::make_shared<GroupWork>(std::move(work), std::move(prepared.copies), log, id,
-                                     backend->runs_on_stream());
+  return std::make_shared<comm::GroupWork>(std::move(work), std::move(prepared.copies), log, id,
+                                           backend->runs_on_stream());
 }
 
-WorkPtr ProcessGroup::Impl::start(std::vector<Prepared> prepared) {
+WorkPtr ProcessGroup::Impl::start(std::vector<comm::Prepared> prepared) {
   if (prepared.size() == 1) return start(std::move(prepared[0]));
   std::vector<WorkPtr> works;
   for (auto& each : prepared) works.push_back(start(std::move(each)));
-  return std::make_shared<WorkList>(std::move(works));
+  return std::make_shared<comm::WorkList>(std::move(works));
 }
 
 template <class Function>
-auto ProcessGroup::Impl::noting(std::span<const FlightRecorder::Id> ids, Function&& hand_over) {
+auto ProcessGroup::Impl::noting(std::span<const comm::FlightRecorder::Id> ids,
+                                Function&& hand_over) {
   try {
     auto result = hand_over();
     for (const auto id : ids) log->started(id);
@@ -129,16 +131,16 @@ auto ProcessGroup::Impl::noting(std::span<const FlightRecorder::Id> ids, Functio
   }
 }
 
-ProcessGroup::Impl::Started ProcessGroup::Impl::begin(Prepared& prepared, int tag) {
+ProcessGroup::Impl::Started ProcessGroup::Impl::begin(comm::Prepared& prepared, int tag) {
   log->number(prepared.call);
   const auto id = log->created(prepared.call);
   if (must_wait(prepared)) return {begin_staged(prepared, tag, id), id};
   return {noting({&id, 1}, [&] { return hand_over(prepared.call, tag); }), id};
 }
 
-std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int tag,
-                                                       FlightRecorder::Id id) {
-  StagedStarts::Call call;
+std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(comm::Prepared& prepared, int tag,
+                                                       comm::FlightRecorder::Id id) {
+  comm::StagedStarts::Call call;
   // The destructor drains the queue before any member of the group is destroyed.
   call.start = [this, collective = prepared.call, tag, id]() mutable {
     auto work = hand_over(collective, tag);
@@ -159,9 +161,9 @@ std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(Prepared& prepared, int t
   }
 }
 
-std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepared,
+std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<comm::Prepared> prepared,
                                                      const std::vector<int>& tags) {
-  const auto waits = [&](const Prepared& each) { return must_wait(each); };
+  const auto waits = [&](const comm::Prepared& each) { return must_wait(each); };
   if (std::any_of(prepared.begin(), prepared.end(), waits)) {
     std::vector<WorkPtr> one_by_one;
     for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -169,8 +171,8 @@ std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepa
     }
     return one_by_one;
   }
-  std::vector<FlightRecorder::Id> ids;
-  std::vector<Message> messages;
+  std::vector<comm::FlightRecorder::Id> ids;
+  std::vector<comm::Message> messages;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     log->number(prepared[i].call);
     ids.push_back(log->created(prepared[i].call));
@@ -179,24 +181,24 @@ std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<Prepared> prepa
   auto works = noting(ids, [&] { return backend->batch(std::move(messages)); });
   std::vector<WorkPtr> started;
   for (std::size_t i = 0; i < prepared.size(); ++i) {
-    started.push_back(std::make_shared<GroupWork>(std::move(works[i]),
-                                                  std::move(prepared[i].copies), log, ids[i],
-                                                  backend->runs_on_stream()));
+    started.push_back(std::make_shared<comm::GroupWork>(std::move(works[i]),
+                                                        std::move(prepared[i].copies), log, ids[i],
+                                                        backend->runs_on_stream()));
   }
   return started;
 }
 
-Message ProcessGroup::Impl::message_of(Collective& call, int tag) {
+comm::Message ProcessGroup::Impl::message_of(comm::Collective& call, int tag) {
   const int peer = call.description.root;
   const bool sends = call.description.kind == CallKind::kSend;
   return {call.description.kind, sends ? std::move(call.input) : std::move(call.output),
           peer < 0 ? std::nullopt : std::optional<int>(peer), tag};
 }
 
-std::shared_ptr<Work> ProcessGroup::Impl::hand_over(Collective& call, int tag) {
+std::shared_ptr<Work> ProcessGroup::Impl::hand_over(comm::Collective& call, int tag) {
   const CallKind kind = call.description.kind;
   if (kind == CallKind::kSend || kind == CallKind::kRecv) {
-    Message message = message_of(call, tag);
+    comm::Message message = message_of(call, tag);
     if (kind == CallKind::kSend)
       return backend->send(std::move(message.tensor), *message.peer, tag);
     return backend->recv(std::move(message.tensor), message.peer, tag);
@@ -221,7 +223,7 @@ std::string ProcessGroup::Impl::checks_on_host() const {
 
 bool ProcessGroup::Impl::compares_first() const { return fingerprints_ != nullptr; }
 
-void ProcessGroup::Impl::compare(const Collective& call) {
+void ProcessGroup::Impl::compare(const comm::Collective& call) {
   try {
     fingerprints_->compare(call.number, call.description, [&] { look_around(); });
   } catch (const CommError& error) {
@@ -236,18 +238,18 @@ void ProcessGroup::Impl::look_around() {
   backend->check();
 }
 
-void ProcessGroup::Impl::choose_algorithm_of(Collective& call) const {
+void ProcessGroup::Impl::choose_algorithm_of(comm::Collective& call) const {
   CallDescription& description = call.description;
   if (membership.size == 1) call.algorithm = Algorithm::kNative;
   if (call.algorithm == Algorithm::kAuto) {
     call.algorithm =
-        choose_algorithm(backend->gathers_to_reduce(description.type, description.op),
-                         membership.size, description.count * element_size(description.type));
+        comm::choose_algorithm(backend->gathers_to_reduce(description.type, description.op),
+                               membership.size, description.count * element_size(description.type));
   }
   description.algorithm = call.algorithm;
 }
 
-std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
+std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(comm::Collective& call) {
   const CallDescription& description = call.description;
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
   if (!backend->traits().messages_overlap) {
@@ -256,11 +258,12 @@ std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(Collective& call) {
                                     " does not run over NCCL, whose messages wait for each other; "
                                     "choose native, or backend gloo"));
   }
-  return lockstep::start_all_reduce(call.algorithm, backend, membership.progress, membership.rank,
-                                    membership.size, call.number, call.output, description.op);
+  return lockstep::comm::start_all_reduce(call.algorithm, backend, membership.progress,
+                                          membership.rank, membership.size, call.number,
+                                          call.output, description.op);
 }
 
-void ProcessGroup::Impl::look_for_nan(const Collective& call) {
+void ProcessGroup::Impl::look_for_nan(const comm::Collective& call) {
   const torch::Tensor& given = call.input.defined() ? call.input : call.output;
   const std::size_t place = first_nan(given, call.description.type);
   if (place == static_cast<std::size_t>(given.numel())) return;
@@ -280,8 +283,8 @@ bool ProcessGroup::Impl::works_through_host() const {
 torch::Tensor ProcessGroup::Impl::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
   if (!works_through_host()) return backend->allocate(shape, dtype);
   backend->throw_if_ended();
-  return zeroed_memory(shape,
-                       torch::TensorOptions().dtype(dtype).device(membership.options.device));
+  return comm::zeroed_memory(shape,
+                             torch::TensorOptions().dtype(dtype).device(membership.options.device));
 }
 
 // --- Through the store ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/group/staged_starts.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Impl> {
  public:
@@ -105,4 +105,4 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   std::uint64_t children_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // Makes a Work that continues after its wait report its end to the log. Returns false if the Work
@@ -158,4 +158,4 @@ std::exception_ptr WorkList::error() const {
   return nullptr;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -14,7 +14,7 @@
 #include <lockstep/comm/group/call_log.h>
 #include <lockstep/comm/group/device_copies.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Copies results to the caller's tensors, once, and reports the outcome to the log. Copies to a
 /// device are queued in the current stream of the thread that finds the operation complete, and the
@@ -69,4 +69,4 @@ class WorkList final : public Work {
   std::vector<std::shared_ptr<Work>> works_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -55,23 +55,23 @@ class Claim {
 };
 
 // Meets the other ranks, unless there are none.
-Membership membership_of(const WorkerEnvironment& environment, const PeerInfo& own,
-                         const ProcessGroupOptions& options) {
+comm::Membership membership_of(const WorkerEnvironment& environment, const comm::PeerInfo& own,
+                               const ProcessGroupOptions& options) {
   const int size = environment.world_size;
-  std::vector<PeerInfo> peers = {own};
-  std::optional<Meeting> meeting;
+  std::vector<comm::PeerInfo> peers = {own};
+  std::optional<comm::Meeting> meeting;
   if (size > 1) {
     require_open_files(kOpenFiles + kOpenFilesPerRank * size,
                        lockstep::str("init_process_group: a group of ", size, " ranks"));
-    meeting = rendezvous(environment, options.timeout, host_timeout(options));
-    peers = exchange_peer_infos(meeting->exchange, own);
-    tell_of_shared_devices(peers, environment.rank);
+    meeting = comm::rendezvous(environment, options.timeout, comm::host_timeout(options));
+    peers = comm::exchange_peer_infos(meeting->exchange, own);
+    comm::tell_of_shared_devices(peers, environment.rank);
   }
   std::vector<int> world_ranks(static_cast<std::size_t>(size));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
   ProcessGroupOptions of_job = options;
   of_job.flight_recorder_directory =
-      flight_recorder_directory(options.flight_recorder_directory, job_name(peers));
+      comm::flight_recorder_directory(options.flight_recorder_directory, comm::job_name(peers));
   return {.name = own.label,
           .rank = environment.rank,
           .size = size,
@@ -83,21 +83,21 @@ Membership membership_of(const WorkerEnvironment& environment, const PeerInfo& o
           .own_address = meeting ? std::move(meeting->own_address) : "",
           .foreign_store = environment.agent_store,
           .options = std::move(of_job),
-          .progress = std::make_shared<Progress>(),
-          .recorder = std::make_shared<FlightRecorder>(environment.rank, size)};
+          .progress = std::make_shared<comm::Progress>(),
+          .recorder = std::make_shared<comm::FlightRecorder>(environment.rank, size)};
 }
 
 }  // namespace
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
-  check_options(options);
-  set_current_device(options.device);
+  comm::check_options(options);
+  comm::set_current_device(options.device);
   const auto found = options.environment ? options.environment : worker_environment();
   const WorkerEnvironment environment = found.value_or(WorkerEnvironment{});
-  const PeerInfo own = own_peer_info(options, environment.rank, "world");
+  const comm::PeerInfo own = comm::own_peer_info(options, environment.rank, "world");
   std::optional<Claim> claim;
   if (!options.environment) claim.emplace(environment);
-  ProcessGroup group = connect(membership_of(environment, own, options));
+  ProcessGroup group = comm::connect(membership_of(environment, own, options));
   if (claim) claim->joined();
   return group;
 }

@@ -13,7 +13,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // State shared by the groups that a process joins separately: while a thread waits for one, the
@@ -129,4 +129,4 @@ ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int siz
   return connect(membership_in(store, rank, size, options, world_rank, world_size));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::vector<int> Membership::named(const std::vector<int>& members) const {
   std::vector<int> names;
@@ -21,4 +21,4 @@ LocalPlace local_place(const std::vector<PeerInfo>& peers, int rank) {
   throw InternalError(lockstep::str("rank ", rank, " is on no host"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

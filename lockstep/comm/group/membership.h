@@ -14,7 +14,7 @@
 #include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/waiting/progress.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Made by one function for each origin of a group: init_process_group() (init.cpp), join_store()
 /// (join_store.cpp), and another group (subgroups.cpp).
@@ -53,4 +53,4 @@ struct LocalPlace {
 };
 LocalPlace local_place(const std::vector<PeerInfo>& peers, int rank);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

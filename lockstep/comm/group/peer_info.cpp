@@ -15,7 +15,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::uint64_t name_space(const char* path) {
@@ -140,4 +140,4 @@ std::vector<std::vector<int>> ranks_by_host(const std::vector<PeerInfo>& peers) 
   return hosts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

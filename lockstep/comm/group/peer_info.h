@@ -11,7 +11,7 @@
 #include <lockstep/comm/call/process_group_options.h>
 #include <lockstep/comm/rendezvous/text_exchange.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct PeerInfo {
   std::string backend;  ///< requested backend
@@ -46,4 +46,4 @@ std::string shared_devices(const std::vector<PeerInfo>& peers);
 /// hosts[h] lists the ranks of a host in ascending order; hosts are ordered by their first ranks.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<PeerInfo>& peers);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 #include <lockstep/comm/group/flat.h>
 #include <lockstep/comm/group/prepare_fail.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 std::uint64_t units_of(const torch::Tensor& tensor) {
@@ -407,4 +407,4 @@ Prepared Prepare::recv(const Tensor& tensor, std::optional<int> source, int tag)
   return prepared;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

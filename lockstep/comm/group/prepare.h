@@ -20,7 +20,7 @@
 #include <lockstep/comm/call/collective.h>
 #include <lockstep/comm/group/device_copies.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A checked call. For send and recv it has `input` or `output`, and the peer in description.root.
 struct Prepared {
@@ -107,4 +107,4 @@ class Prepare {
   PrepareOptions options_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include <lockstep/comm/group/prepare_fail.h>
 #include <lockstep/comm/kernels/reduce.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // "tensor", or "outputs[2]" for an element of a list.
@@ -154,4 +154,4 @@ std::int64_t Prepare::check_splits(const char* call, const char* name, const Ten
   return units;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

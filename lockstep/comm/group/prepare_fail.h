@@ -4,11 +4,11 @@
 #include <lockstep/comm/group/prepare.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 template <class... Values>
 void Prepare::fail(const char* call, const Values&... values) const {
   throw ConfigError(lockstep::str("rank ", options_.world_rank, ": ", call, ": ", values...));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -164,7 +164,7 @@ WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> sour
 std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) {
   // All messages are checked before the first one starts, so that an invalid one cannot leave half
   // a batch running.
-  std::vector<Prepared> prepared;
+  std::vector<comm::Prepared> prepared;
   std::vector<int> tags;
   for (const P2POp& each : operations) {
     tags.push_back(each.tag);

@@ -7,7 +7,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // A copy takes at least tens of microseconds. If the device computes for longer, the thread sleeps
@@ -244,4 +244,4 @@ std::shared_ptr<StagedStarts::Entry> StagedStarts::take_first_ready() {
   return entry;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

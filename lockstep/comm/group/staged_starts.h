@@ -15,7 +15,7 @@
 #include <lockstep/comm/group/device_copies.h>
 #include <lockstep/comm/waiting/progress.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The queue of one group. A backward pass continues while its buckets are copied to the host: only
 /// wait() of a handle blocks the calling thread. Safe to use from several threads.
@@ -74,4 +74,4 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
   std::deque<std::shared_ptr<Entry>> entries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

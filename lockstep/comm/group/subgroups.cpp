@@ -23,13 +23,13 @@ bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const 
          !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
 }
 
-Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
+comm::Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
   const std::vector<int>& members = child.members;
   const auto own = std::find(members.begin(), members.end(), membership.rank);
   const int rank = static_cast<int>(own - members.begin());
   const int size = static_cast<int>(members.size());
   const std::vector<int> world_ranks = membership.named(members);
-  std::vector<PeerInfo> peers;
+  std::vector<comm::PeerInfo> peers;
   for (const int member : members) {
     peers.push_back(membership.peers[static_cast<std::size_t>(member)]);
   }
@@ -39,14 +39,14 @@ Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
   } else if (options.backend == "hierarchical") {
     options.backend = "auto";  // its members may share a host, or each have its own
   }
-  std::optional<TextExchange> exchange;
+  std::optional<comm::TextExchange> exchange;
   if (size > 1) {
     auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + child.name,
                                                         membership.exchange->store_pointer());
     exchange.emplace(std::move(store), rank, size, options.timeout, world_ranks);
   }
-  const LocalPlace local = local_place(peers, rank);
-  const bool from_parent = child.splits && becomes_nccl(options.backend, peers);
+  const comm::LocalPlace local = comm::local_place(peers, rank);
+  const bool from_parent = child.splits && comm::becomes_nccl(options.backend, peers);
   return {.name = membership.name + "/" + child.name,
           .rank = rank,
           .size = size,
@@ -66,11 +66,11 @@ Membership ProcessGroup::Impl::membership_of_child(const Child& child) {
 }
 
 ProcessGroup ProcessGroup::Impl::make_child(const Child& child) {
-  Membership its_membership = membership_of_child(child);
+  comm::Membership its_membership = membership_of_child(child);
   if (child.splits && !its_membership.parent) {
     nccl::leave_split(*backend, membership.options.device);
   }
-  return connect(std::move(its_membership));
+  return comm::connect(std::move(its_membership));
 }
 
 std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks,
@@ -78,7 +78,7 @@ std::optional<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& rank
   const int own = impl_->membership.world_rank();
   ProcessGroupOptions wanted = impl_->membership.options;
   if (backend) wanted.backend = *backend;
-  check_options(wanted, lockstep::str("rank ", own, ": new_group"));
+  comm::check_options(wanted, lockstep::str("rank ", own, ": new_group"));
   if (ranks.empty()) throw ConfigError(lockstep::str("rank ", own, ": new_group: ranks is empty"));
   std::set<int> seen;
   for (const int rank : ranks) {

@@ -59,7 +59,7 @@ HWY_EXPORT(copy_with_target);
 
 }  // namespace
 
-void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes) {
+void comm::copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;  // the pointers may be null
   HWY_DYNAMIC_DISPATCH(copy_with_target)(to, from, bytes);
 }

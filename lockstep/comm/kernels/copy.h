@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Like std::memcpy, but the stores bypass the caches. An ordinary store first reads the cache line
 /// that it writes. For a large uncached destination, bypassing the caches saves this read, a third
@@ -13,4 +13,4 @@ namespace lockstep {
 /// store of this thread, as after memcpy.
 void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

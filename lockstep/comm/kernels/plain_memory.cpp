@@ -3,7 +3,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 std::size_t bytes_to_allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
   auto bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -33,4 +33,4 @@ torch::Tensor zeroed_memory(at::IntArrayRef shape, const torch::TensorOptions& o
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Size in bytes of a tensor of this shape. Throws ConfigError if a size is negative or the number
 /// of bytes overflows.
@@ -18,4 +18,4 @@ std::size_t bytes_to_allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 torch::Tensor zeroed_memory(at::IntArrayRef shape, const torch::TensorOptions& options,
                             const std::function<torch::Tensor()>& make = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -331,7 +331,7 @@ HWY_EXPORT(find_nan_with_target);
 
 }  // namespace
 
-std::string why_not_reducible(DataType type, ReduceOp op) {
+std::string comm::why_not_reducible(DataType type, ReduceOp op) {
   const auto undefined = [&] {
     return lockstep::str("the ", reduce_op_name(op.kind), " of ", data_type_name(type),
                          " is not defined");
@@ -350,19 +350,20 @@ std::string why_not_reducible(DataType type, ReduceOp op) {
   }
 }
 
-void reduce(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
-            std::size_t count, DataType type, ReduceOp op) {
+void comm::reduce(std::span<const std::byte* const> sources,
+                  std::span<std::byte* const> destinations, std::size_t count, DataType type,
+                  ReduceOp op) {
   LOCKSTEP_CHECK(!sources.empty());
-  LOCKSTEP_CHECK(why_not_reducible(type, op).empty(), why_not_reducible(type, op));
+  LOCKSTEP_CHECK(comm::why_not_reducible(type, op).empty(), comm::why_not_reducible(type, op));
   HWY_DYNAMIC_DISPATCH(reduce_with_target)(sources, destinations, count, type, op);
 }
 
-void scale(std::byte* data, std::size_t count, DataType type, double factor) {
+void comm::scale(std::byte* data, std::size_t count, DataType type, double factor) {
   const std::byte* source = data;
-  reduce({&source, 1}, {&data, 1}, count, type, ReduceOp::premultiplied_sum(factor));
+  comm::reduce({&source, 1}, {&data, 1}, count, type, ReduceOp::premultiplied_sum(factor));
 }
 
-std::size_t find_nan(const std::byte* data, std::size_t count, DataType type) {
+std::size_t comm::find_nan(const std::byte* data, std::size_t count, DataType type) {
   return HWY_DYNAMIC_DISPATCH(find_nan_with_target)(data, count, type);
 }
 

@@ -8,7 +8,7 @@
 #include <lockstep/comm/call/data_type.h>
 #include <lockstep/comm/call/reduce_op.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Why `op` is not defined for `type`, as in "the average of int64 is not defined"; empty if it is
 /// defined. Averages of integers, bitwise operations on floats, and all operations on kByte are
@@ -32,4 +32,4 @@ void scale(std::byte* data, std::size_t count, DataType type, double factor);
 /// NaN). Runs at memory speed.
 std::size_t find_nan(const std::byte* data, std::size_t count, DataType type);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

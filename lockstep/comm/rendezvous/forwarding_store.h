@@ -9,7 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The guard of a ForwardingStore that needs none.
 struct NoGuard {
@@ -96,4 +96,4 @@ class ForwardingStore : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -6,7 +6,7 @@
 
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr int kErrors = 2;  // glog's severity number
@@ -46,4 +46,4 @@ c10::intrusive_ptr<c10d::Store> QuietStore::clone() {
   return c10::make_intrusive<QuietStore>(store().clone());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// While an instance exists, LibTorch prints errors but no warnings, in the whole process: LibTorch
 /// has a single global log level and no log sink. Keep it around single calls only.
@@ -26,4 +26,4 @@ class QuietStore final : public ForwardingStore<QuietLibTorch> {
   c10::intrusive_ptr<c10d::Store> clone() override;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

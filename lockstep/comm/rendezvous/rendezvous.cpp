@@ -21,7 +21,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr const char* kRollCall = "roll call";
@@ -187,4 +187,4 @@ Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::millisecon
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -9,7 +9,7 @@
 #include <lockstep/comm/rendezvous/text_exchange.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 struct Meeting {
   TextExchange exchange;
@@ -44,4 +44,4 @@ c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store>
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

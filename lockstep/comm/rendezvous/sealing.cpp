@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr std::size_t kSyntheticIvBytes = 16;
@@ -84,4 +84,4 @@ std::optional<Sealing::Bytes> Sealing::open(const std::string& name, const Bytes
   return plain;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// AES-256-SIV (RFC 5297), as implemented by OpenSSL 3. The encryption is deterministic: equal
 /// contents under one name give equal bytes, which is needed to compare sealed contents. It reveals
@@ -31,4 +31,4 @@ class Sealing {
   std::shared_ptr<const Cipher> cipher_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -10,7 +10,7 @@
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr std::size_t kFewestCharacters = 16;
@@ -87,4 +87,4 @@ std::string hmac_sha256(const std::string& key, const std::string& text) {
   return code;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -21,7 +21,7 @@
 
 #include <lockstep/comm/rendezvous/text_exchange.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// LOCKSTEP_SECRET. Throws ConfigError if it has fewer than 16 characters and could be guessed.
 std::optional<std::string> job_secret();
@@ -39,4 +39,4 @@ std::optional<std::string> prove_secret(TextExchange& exchange,
 /// Returns 32 bytes.
 std::string hmac_sha256(const std::string& key, const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <lockstep/comm/rendezvous/secret.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 SecretStore::SecretStore(c10::intrusive_ptr<c10d::Store> store, const std::string& key)
     : ForwardingStore(std::move(store)),
@@ -83,4 +83,4 @@ void SecretStore::multiSet(const std::vector<std::string>& names,
   for (std::size_t i = 0; i < names.size(); ++i) set(names[i], contents[i]);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include <lockstep/comm/rendezvous/forwarding_store.h>
 #include <lockstep/comm/rendezvous/sealing.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Names are replaced by their HMAC-SHA256. Contents are encrypted together with their names
 /// (sealing.h), so every change is noticed, and equal contents of one name stay equal, which
@@ -45,4 +45,4 @@ class SecretStore final : public ForwardingStore<> {
   Sealing sealing_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // Limits the allocation for a malformed "1(x999999999)"; far above the size of any real cluster.
@@ -74,4 +74,4 @@ std::vector<int> slurm_tasks_per_node(std::string_view text, std::string_view va
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

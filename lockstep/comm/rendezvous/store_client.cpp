@@ -5,7 +5,7 @@
 #include <lockstep/comm/waiting/store_waits.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // TCPStore puts this prefix before every key.
@@ -80,4 +80,4 @@ void StoreClient::multiSet(const std::vector<std::string>& keys, const std::vect
   for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values[i]);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -11,7 +11,7 @@
 #include <lockstep/comm/store/connection.h>
 #include <lockstep/comm/store/server.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Works with the same stores as c10d::TCPStore and uses the same keys. Safe to use from several
 /// threads; their calls run one at a time. Throws the errors of tcp_store::Connection. A wait for
@@ -48,4 +48,4 @@ class StoreClient final : public c10d::Store {
   tcp_store::Connection connection_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -16,7 +16,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 constexpr const char* kRefusedKey = "refused";
@@ -211,4 +211,4 @@ std::string TextExchange::missing_ranks(const std::vector<std::string>& keys) {
                        missing.size() == 1 ? "rank " : "ranks ", join(missing));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

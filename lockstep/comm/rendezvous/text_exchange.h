@@ -10,7 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Every wait sleeps in the store until its keys exist, but wakes up now and then, so that it can
 /// end when a rank refuses and can name the ranks it waits for. Messages use the ranks of the first
@@ -80,4 +80,4 @@ class TextExchange {
   std::optional<int> own_name_;  // if set, world_ranks_ are ranks of this group
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -165,7 +165,7 @@ WorkerEnvironment from_torchrun(int rank) {
   }
   worker.master_addr = address.value_or("127.0.0.1");
   worker.master_port = port.value_or(0);
-  read_torchrun_local(worker, is_loopback(worker.master_addr));
+  read_torchrun_local(worker, comm::is_loopback(worker.master_addr));
   worker.agent_store = environment_flag("TORCHELASTIC_USE_AGENT_STORE");
   worker.restart_count = integer("TORCHELASTIC_RESTART_COUNT").value_or(0);
   if (const auto fd = integer("LOCKSTEP_LISTEN_FD"); fd && rank == 0) {
@@ -220,7 +220,7 @@ std::pair<const char*, std::string> first_set(std::initializer_list<const char*>
 int slurm_local_world_size(int world_size) {
   const auto [name, text] = first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   if (name != nullptr) {
-    const std::vector<int> tasks = slurm_tasks_per_node(text, name);
+    const std::vector<int> tasks = comm::slurm_tasks_per_node(text, name);
     const int node = integer("SLURM_NODEID").value_or(0);
     if (node >= static_cast<int>(tasks.size())) {
       throw ConfigError(str("SLURM_NODEID=", node, " contradicts ", name, "=", text,
@@ -264,7 +264,7 @@ std::optional<WorkerEnvironment> from_slurm() {
   const auto [hosts_name, hosts] =
       first_set({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   std::optional<std::string> first_host;
-  if (hosts_name != nullptr) first_host = first_slurm_host(hosts, hosts_name);
+  if (hosts_name != nullptr) first_host = comm::first_slurm_host(hosts, hosts_name);
   auto job = environment_string("SLURM_JOB_ID");
   // Several steps of a job may run on the same host at once.
   if (job) job = str(*job, ".", environment_string("SLURM_STEP_ID").value_or(""));

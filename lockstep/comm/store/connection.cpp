@@ -82,9 +82,9 @@ class Connection::Exchange {
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         // The store has no buffer space for more data, for example because its process is stopped.
         // Its host is alive and answers.
-        limit_unacknowledged(connection_.fd_, Milliseconds(0));
+        comm::limit_unacknowledged(connection_.fd_, Milliseconds(0));
         await(POLLOUT);
-        limit_unacknowledged(connection_.fd_, connection_.options_.host_timeout);
+        comm::limit_unacknowledged(connection_.fd_, connection_.options_.host_timeout);
       } else if (errno != EINTR) {
         lose(errno);
       }
@@ -214,14 +214,14 @@ void Connection::connect() {
       str(options_.who, " waited ", static_cast<double>(options_.timeout.count()) / 1e3, " s");
   for (bool was_closed = false; !deadline.expired() || !was_closed;) {
     try {
-      fd_ = connect_to_listener(options_.host, options_.port,
-                                std::chrono::ceil<Milliseconds>(deadline.remaining()),
-                                options_.meanwhile);
+      fd_ = comm::connect_to_listener(options_.host, options_.port,
+                                      std::chrono::ceil<Milliseconds>(deadline.remaining()),
+                                      options_.meanwhile);
     } catch (const TimeoutError& error) {
       if (was_closed) break;
       throw TimeoutError(str(waited, ": ", error.what()));
     }
-    give_up_silent_host(fd_, options_.host_timeout);
+    comm::give_up_silent_host(fd_, options_.host_timeout);
     if (greet(deadline)) return;
     was_closed = true;
     close(std::exchange(fd_, -1));

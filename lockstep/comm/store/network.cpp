@@ -24,7 +24,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 // A connection attempt that takes longer is abandoned and retried.
@@ -294,4 +294,4 @@ bool is_reached(const std::string& host, std::uint16_t port, std::chrono::millis
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The IPv4 or IPv6 address of a host name, as text. Throws CommError if it cannot be resolved.
 std::string resolve_address(const std::string& host);
@@ -74,4 +74,4 @@ void limit_unacknowledged(int fd, std::chrono::milliseconds timeout);
 /// try.
 bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

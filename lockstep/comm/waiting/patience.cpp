@@ -39,19 +39,20 @@ bool Patience::pause() {
 
 void Patience::reset() { looks_ = 0; }
 
-void sleep_on(std::span<const AwaitedWord> words, std::chrono::nanoseconds timeout) {
+void sleep_on(std::span<const comm::AwaitedWord> words, std::chrono::nanoseconds timeout) {
   if (words.empty()) {
     std::this_thread::sleep_for(timeout);
     return;
   }
   std::vector<ExpectedWord> expected;
   expected.reserve(words.size());
-  for (const AwaitedWord& each : words) {
+  for (const comm::AwaitedWord& each : words) {
     each.sleepers->fetch_add(1, std::memory_order_seq_cst);
     expected.push_back({each.word, each.seen});
   }
   futex_wait_any(expected, timeout);
-  for (const AwaitedWord& each : words) each.sleepers->fetch_sub(1, std::memory_order_relaxed);
+  for (const comm::AwaitedWord& each : words)
+    each.sleepers->fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::shm

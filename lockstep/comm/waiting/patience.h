@@ -36,6 +36,6 @@ class Patience {
 };
 
 /// Sleeps until one of `words` differs from the value seen, or `timeout` expires.
-void sleep_on(std::span<const AwaitedWord> words, std::chrono::nanoseconds timeout);
+void sleep_on(std::span<const comm::AwaitedWord> words, std::chrono::nanoseconds timeout);
 
 }  // namespace lockstep::shm

@@ -5,7 +5,7 @@
 
 #include <lockstep/comm/waiting/patience.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 bool Progressing::needs_a_hand() {
   if (advance()) return true;
@@ -72,4 +72,4 @@ void Progress::ring() {
   if (listeners_.load(std::memory_order_seq_cst) != 0) shm::futex_wake_all(bell_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -16,7 +16,7 @@
 
 #include <lockstep/comm/waiting/futex.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// A word of memory that must change before an operation can advance.
 struct AwaitedWord {
@@ -76,4 +76,4 @@ class Progress {
   shm::Word listeners_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// The pauses between two polls; each is twice as long as the one before. The first pauses are
 /// short so that a rendezvous is fast; later ones reduce the load on the process that serves the
@@ -33,4 +33,4 @@ inline std::string store_text(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -7,7 +7,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 /// Logs a warning once a wait has taken 5 s, and again each time that duration has doubled. Not
 /// thread-safe.
@@ -29,4 +29,4 @@ class WaitNotice {
   double next_seconds_ = 5;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Output position x shows source position origin + step * x when that lies in [low, high), else
 /// the padding. Pads, crops and flips compose in this form, at no cost to the pixels.
@@ -65,4 +65,4 @@ struct Axis {
   }
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

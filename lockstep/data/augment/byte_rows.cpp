@@ -22,7 +22,7 @@ constexpr std::int64_t kBlock = 16;  // of the transposition, in both directions
 
 // Computes one output row.
 void combine(const std::uint8_t* rows, std::int64_t stride, std::int64_t length,
-             const RowWindow& window, std::uint8_t* output) {
+             const data::RowWindow& window, std::uint8_t* output) {
   const Integers tag;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(tag));
   const auto sum_at = [&](std::int64_t x) {
@@ -45,9 +45,9 @@ void combine(const std::uint8_t* rows, std::int64_t stride, std::int64_t length,
 }
 
 void combine_with_target(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
-                         std::span<const RowWindow> windows, std::uint8_t* output,
+                         std::span<const data::RowWindow> windows, std::uint8_t* output,
                          std::int64_t output_stride) {
-  for (const RowWindow& window : windows) {
+  for (const data::RowWindow& window : windows) {
     combine(input + window.first * input_stride, input_stride, length, window, output);
     output += output_stride;
   }
@@ -113,15 +113,15 @@ HWY_EXPORT(transpose_with_target);
 
 }  // namespace
 
-void combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
-                  std::span<const RowWindow> windows, std::uint8_t* output,
-                  std::int64_t output_stride) {
+void data::combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
+                        std::span<const data::RowWindow> windows, std::uint8_t* output,
+                        std::int64_t output_stride) {
   HWY_DYNAMIC_DISPATCH(combine_with_target)
   (input, input_stride, length, windows, output, output_stride);
 }
 
-void transpose_bytes(const std::uint8_t* input, std::int64_t input_stride, std::int64_t rows,
-                     std::int64_t columns, std::uint8_t* output, std::int64_t output_stride) {
+void data::transpose_bytes(const std::uint8_t* input, std::int64_t input_stride, std::int64_t rows,
+                           std::int64_t columns, std::uint8_t* output, std::int64_t output_stride) {
   HWY_DYNAMIC_DISPATCH(transpose_with_target)
   (input, input_stride, rows, columns, output, output_stride);
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The input rows that are averaged into one output row: `count` rows from `first` on. The weights
 /// sum to 2^22.
@@ -25,4 +25,4 @@ void combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int
 void transpose_bytes(const std::uint8_t* input, std::int64_t input_stride, std::int64_t rows,
                      std::int64_t columns, std::uint8_t* output, std::int64_t output_stride);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

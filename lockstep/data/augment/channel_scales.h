@@ -6,7 +6,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/write_image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The scales of the list's Normalize: byte * scale + bias = (byte / 255 - mean) / std.
 inline std::vector<ChannelScale> channel_scales(const Augmentation& operators) {
@@ -22,4 +22,4 @@ inline std::vector<ChannelScale> channel_scales(const Augmentation& operators) {
   return scales;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/choices.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr int kMaximumPixels = 1 << 16;
@@ -228,4 +228,4 @@ void check_made(const char* operation, const ImageShape& from, const ImageShape&
                       " pixels a side and ", kMaximumBytes, " bytes; crop it first"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

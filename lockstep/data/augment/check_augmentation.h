@@ -7,7 +7,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Returns the shape of the output for images of shape `input`. A height and width of 0 mean that
 /// each image has its own size. Throws a ConfigError that names the operator if the list is
@@ -26,4 +26,4 @@ void check_declared(const ImageShape& image, const ImageShape& declared, std::ui
 /// allocating the memory.
 void check_made(const char* operation, const ImageShape& from, const ImageShape& made);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

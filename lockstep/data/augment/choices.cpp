@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr int kTries = 10;
@@ -142,4 +142,4 @@ ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width)
                          : ImageSize{side, longer(width, height)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

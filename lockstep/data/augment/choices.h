@@ -12,7 +12,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// torchvision's RandomCrop.get_params.
 ImageRegion choose(const RandomCrop& crop, std::int64_t height, std::int64_t width,
@@ -61,4 +61,4 @@ inline bool changes(const SymmetricRange& range) { return range != SymmetricRang
 /// The size after a Resize. Like torchvision, truncates the longer side.
 ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -15,7 +15,7 @@
 #include <lockstep/data/augment/resample.h>
 #include <lockstep/data/augment/rotate.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Memory of a thread that is reused from image to image.
@@ -309,4 +309,4 @@ void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* out
   canvas.write(channels_, options_, output);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

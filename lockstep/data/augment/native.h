@@ -18,7 +18,7 @@
 #include <lockstep/data/images/image.h>
 #include <lockstep/data/images/image_reader.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct AugmentationPlanOptions {
   Layout layout = Layout::kPlanar;
@@ -58,4 +58,4 @@ class AugmentationPlan {
   std::vector<ChannelScale> channels_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 
 #include <lockstep/data/augment/augment.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// "RandomCrop", as in a list.
 inline std::string operator_name(const Operator& op) {
@@ -29,4 +29,4 @@ inline std::string operator_name(const Operator& op) {
   return kNames[op.index()];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

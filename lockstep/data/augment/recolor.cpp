@@ -42,7 +42,7 @@ HWY_INLINE IntegerVector gray_of(IntegerVector red, IntegerVector green, Integer
   return hn::ShiftRight<16>(sum);
 }
 
-HWY_INLINE IntegerVector gray_at(const ColorPlanes& planes, std::int64_t i) {
+HWY_INLINE IntegerVector gray_at(const data::ColorPlanes& planes, std::int64_t i) {
   const std::uint8_t* bytes = planes.bytes + i;
   return gray_of(load_bytes(bytes), load_bytes(bytes + planes.stride),
                  load_bytes(bytes + 2 * planes.stride));
@@ -56,7 +56,8 @@ HWY_INLINE IntegerVector blended(IntegerVector from, IntegerVector to,
   return hn::ConvertTo(ColorIntegers(), hn::Add(hn::ConvertTo(tag, from), change));
 }
 
-void blend_with_target(const ColorPlanes& planes, std::uint8_t from_byte, float factor_number) {
+void blend_with_target(const data::ColorPlanes& planes, std::uint8_t from_byte,
+                       float factor_number) {
   const auto from = hn::Set(ColorIntegers(), static_cast<std::int32_t>(from_byte));
   const auto factor = hn::Set(ColorFloats(), factor_number);
   for (std::int64_t i = 0; i < planes.channels * planes.stride; i += color_lanes()) {
@@ -64,13 +65,13 @@ void blend_with_target(const ColorPlanes& planes, std::uint8_t from_byte, float 
   }
 }
 
-void gray_with_target(const ColorPlanes& planes) {
+void gray_with_target(const data::ColorPlanes& planes) {
   for (std::int64_t i = 0; i < planes.stride; i += color_lanes()) {
     store_bytes(gray_at(planes, i), planes.bytes + i);
   }
 }
 
-std::int64_t sum_with_target(const ColorPlanes& planes) {
+std::int64_t sum_with_target(const data::ColorPlanes& planes) {
   // Limits the pixels of a part, so that no lane overflows.
   constexpr std::int64_t kPart = std::int64_t{1} << 20;
   const bool is_gray = planes.channels == 1;
@@ -93,7 +94,7 @@ std::int64_t sum_with_target(const ColorPlanes& planes) {
   return i == planes.pixels ? sum : sum + sum_of(grays_at(i), planes.pixels - i);
 }
 
-void saturate_with_target(const ColorPlanes& planes, float factor_number) {
+void saturate_with_target(const data::ColorPlanes& planes, float factor_number) {
   const auto factor = hn::Set(ColorFloats(), factor_number);
   for (std::int64_t i = 0; i < planes.stride; i += color_lanes()) {
     const auto gray = gray_at(planes, i);
@@ -197,7 +198,7 @@ HWY_INLINE Rgb from_hsv(HueVector hue, HueVector saturation, HueVector value) {
           pick(hn::Or(is(3), is(4)), hn::Or(is(2), is(5)))};
 }
 
-void hue_with_target(const ColorPlanes& planes, int shift) {
+void hue_with_target(const data::ColorPlanes& planes, int shift) {
   const HueIntegers integers;
   const auto store = [](HueVector value, std::uint8_t* bytes) {
     hn::StoreU(hn::DemoteTo(HueBytes(), value), HueBytes(), bytes);
@@ -254,10 +255,11 @@ HWY_EXPORT(deinterleave_with_target);
 
 }  // namespace
 
-ColorPlanes copy_planes(const ImageView& source, std::vector<std::uint8_t>& memory) {
+data::ColorPlanes data::copy_planes(const ImageView& source, std::vector<std::uint8_t>& memory) {
   const auto [channels, height, width] = source.shape;
   const std::int64_t pixels = height * width;
-  const std::int64_t stride = (pixels + kPlaneBlock - 1) / kPlaneBlock * kPlaneBlock;
+  const std::int64_t stride =
+      (pixels + data::kPlaneBlock - 1) / data::kPlaneBlock * data::kPlaneBlock;
   memory.resize(static_cast<std::size_t>(channels * stride));
   for (std::int64_t y = 0; y < height; ++y) {
     const std::uint8_t* row = source.pixels + y * source.row_stride;
@@ -279,28 +281,28 @@ ColorPlanes copy_planes(const ImageView& source, std::vector<std::uint8_t>& memo
   return {memory.data(), channels, pixels, stride};
 }
 
-std::uint8_t blend(std::uint8_t from, std::uint8_t to, float factor) {
+std::uint8_t data::blend(std::uint8_t from, std::uint8_t to, float factor) {
   const float value = static_cast<float>(from) + factor * static_cast<float>(to - from);
   return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
 }
 
-void blend_planes(const ColorPlanes& planes, std::uint8_t from, float factor) {
+void data::blend_planes(const data::ColorPlanes& planes, std::uint8_t from, float factor) {
   HWY_DYNAMIC_DISPATCH(blend_with_target)(planes, from, factor);
 }
 
-std::int64_t sum_grays(const ColorPlanes& planes) {
+std::int64_t data::sum_grays(const data::ColorPlanes& planes) {
   return HWY_DYNAMIC_DISPATCH(sum_with_target)(planes);
 }
 
-void make_gray(const ColorPlanes& planes) {
+void data::make_gray(const data::ColorPlanes& planes) {
   if (planes.channels == 3) HWY_DYNAMIC_DISPATCH(gray_with_target)(planes);
 }
 
-void adjust_saturation(const ColorPlanes& planes, float factor) {
+void data::adjust_saturation(const data::ColorPlanes& planes, float factor) {
   HWY_DYNAMIC_DISPATCH(saturate_with_target)(planes, factor);
 }
 
-void adjust_hue(const ColorPlanes& planes, int shift) {
+void data::adjust_hue(const data::ColorPlanes& planes, int shift) {
   HWY_DYNAMIC_DISPATCH(hue_with_target)(planes, shift);
 }
 

@@ -6,7 +6,7 @@
 
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The size of a plane is a multiple of this number of bytes, so that loops over planes need no
 /// remainder. The bytes after the last pixel are unspecified.
@@ -44,4 +44,4 @@ void adjust_saturation(const ColorPlanes& planes, float factor);
 /// channels.
 void adjust_hue(const ColorPlanes& planes, int shift);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

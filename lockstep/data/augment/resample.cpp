@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr int kPrecisionBits = 22;
@@ -155,4 +155,4 @@ void Resampler::widen(const ImageView& source, std::int64_t first_row, std::int6
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <lockstep/data/augment/byte_rows.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Resizes images in memory that is reused from one image to the next. Not thread-safe.
 ///
@@ -63,4 +63,4 @@ class Resampler {
   std::vector<std::uint8_t> resized_;  // planar
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

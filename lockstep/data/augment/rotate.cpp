@@ -7,7 +7,7 @@
 
 #include <lockstep/data/augment/rotate_pairs.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr int kFractionBits = 16;
@@ -127,4 +127,4 @@ void Rotator::rotate(const ImageView& source, const Rotation& rotation, Interpol
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

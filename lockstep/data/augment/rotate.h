@@ -8,7 +8,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The centre of output pixel (x, y), which is (x', y') = (x + 1/2, y + 1/2), shows the source at
 ///   matrix[0] * x' + matrix[1] * y' + matrix[2],  matrix[3] * x' + matrix[4] * y' + matrix[5].
@@ -38,4 +38,4 @@ class Rotator {
   std::vector<std::uint64_t> pairs_;  // see rotate_pairs()
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -40,7 +40,7 @@ HWY_INLINE CoordinateVector mix(CoordinateVector from, CoordinateVector to,
 struct PairRow {
   const std::uint64_t* pairs;
   const ImageShape& shape;
-  const Rotation& rotation;
+  const data::Rotation& rotation;
   double y;
   double fill;
 
@@ -89,7 +89,7 @@ struct PairRow {
 };
 
 void rotate_with_target(const std::uint64_t* pairs, const ImageShape& shape,
-                        const Rotation& rotation, std::uint8_t fill, std::uint8_t* output) {
+                        const data::Rotation& rotation, std::uint8_t fill, std::uint8_t* output) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Coordinates()));
   const std::int64_t width = rotation.width;
   const std::int64_t plane = rotation.height * width;
@@ -103,7 +103,7 @@ void rotate_with_target(const std::uint64_t* pairs, const ImageShape& shape,
       row.write(width - lanes, output + width - lanes, plane);
       continue;
     }
-    std::uint8_t narrow[kPairChannels * kMostLanes];
+    std::uint8_t narrow[data::kPairChannels * kMostLanes];
     row.write(0, narrow, kMostLanes);
     for (std::int64_t c = 0; c < shape.channels; ++c) {
       std::copy_n(narrow + c * kMostLanes, width, output + c * plane);
@@ -150,7 +150,7 @@ void make_pairs_of(const ImageView& source, std::vector<std::uint64_t>& pairs) {
 
 }  // namespace
 
-void make_pairs(const ImageView& source, std::vector<std::uint64_t>& pairs) {
+void data::make_pairs(const ImageView& source, std::vector<std::uint64_t>& pairs) {
   switch (source.shape.channels) {
     case 1:
       return make_pairs_of<1>(source, pairs);
@@ -163,8 +163,8 @@ void make_pairs(const ImageView& source, std::vector<std::uint64_t>& pairs) {
   }
 }
 
-void rotate_pairs(const std::uint64_t* pairs, const ImageShape& shape, const Rotation& rotation,
-                  std::uint8_t fill, std::uint8_t* output) {
+void data::rotate_pairs(const std::uint64_t* pairs, const ImageShape& shape,
+                        const data::Rotation& rotation, std::uint8_t fill, std::uint8_t* output) {
   HWY_DYNAMIC_DISPATCH(rotate_with_target)(pairs, shape, rotation, fill, output);
 }
 

@@ -7,7 +7,7 @@
 #include <lockstep/data/augment/rotate.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 inline constexpr std::int64_t kPairChannels = 4;
 
@@ -22,4 +22,4 @@ void make_pairs(const ImageView& source, std::vector<std::uint64_t>& pairs);
 void rotate_pairs(const std::uint64_t* pairs, const ImageShape& shape, const Rotation& rotation,
                   std::uint8_t fill, std::uint8_t* output);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

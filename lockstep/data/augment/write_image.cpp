@@ -75,7 +75,7 @@ struct SourceRow {
   }
 };
 
-HWY_INLINE FloatVector scaled(hn::Vec<Bytes> bytes, const ChannelScale& channel) {
+HWY_INLINE FloatVector scaled(hn::Vec<Bytes> bytes, const data::ChannelScale& channel) {
   const Floats tag;
   const auto value = hn::ConvertTo(tag, hn::PromoteTo(Integers(), bytes));
   // Not MulAdd, whose single rounding would depend on the instruction set.
@@ -84,7 +84,8 @@ HWY_INLINE FloatVector scaled(hn::Vec<Bytes> bytes, const ChannelScale& channel)
 
 // Loads pixels [x, x + lanes) of a row whose pixels are contiguous in memory.
 template <int kStep>
-HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x, const ChannelScale& channel) {
+HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x,
+                            const data::ChannelScale& channel) {
   if constexpr (kStep > 0) {
     return scaled(hn::LoadU(Bytes(), row + x), channel);
   } else {
@@ -96,7 +97,7 @@ HWY_INLINE FloatVector load(const std::uint8_t* row, std::int64_t x, const Chann
 template <class Type, int kStep>
 struct PlaneBlock {
   static constexpr std::int64_t kOutputs = 1;
-  const ChannelScale* channel;
+  const data::ChannelScale* channel;
 
   HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
                              typename Type::Element* output) const {
@@ -110,7 +111,7 @@ struct PlaneBlock {
 template <class Type, int kStep>
 struct InterleavingBlock {
   static constexpr std::int64_t kOutputs = 3;
-  const ChannelScale* channels;
+  const data::ChannelScale* channels;
 
   HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
                              typename Type::Element* output) const {
@@ -137,7 +138,7 @@ struct InterleavingBlock {
 template <class Type, int kStep>
 struct ThreePlanesBlock {
   static constexpr std::int64_t kOutputs = 1;
-  const ChannelScale* channels;
+  const data::ChannelScale* channels;
   std::int64_t plane;
 
   HWY_INLINE void operator()(const SourceRow& row, std::int64_t x,
@@ -202,7 +203,7 @@ class Writer {
  public:
   using Element = typename Type::Element;
 
-  explicit Writer(const ImageWrite& write)
+  explicit Writer(const data::ImageWrite& write)
       : write_(write),
         channels_(write.source.shape.channels),
         height_(write.rows.size),
@@ -214,16 +215,16 @@ class Writer {
 
   void write() {
     auto* output = static_cast<Element*>(write_.output);
-    if (write_.layout == Layout::kPlanar && has_interleaved_blocks()) {
+    if (write_.layout == data::Layout::kPlanar && has_interleaved_blocks()) {
       write_three_planes(output);
-    } else if (write_.layout == Layout::kPlanar || channels_ == 1) {
+    } else if (write_.layout == data::Layout::kPlanar || channels_ == 1) {
       for (std::int64_t c = 0; c < channels_; ++c) {
         write_plane(c, output + c * height_ * width_);
       }
     } else {
       write_pixels(output);
     }
-    for (const Erasure& erasure : write_.erasures) erase(erasure, output);
+    for (const data::Erasure& erasure : write_.erasures) erase(erasure, output);
   }
 
  private:
@@ -244,14 +245,14 @@ class Writer {
   }
 
   Element shown(float value, bool is_byte, std::int64_t channel) const {
-    const ChannelScale& scale = write_.channels[channel];
+    const data::ChannelScale& scale = write_.channels[channel];
     return convert<Type>(is_byte ? value * scale.scale + scale.bias : value);
   }
 
   void write_plane(std::int64_t channel, Element* output) const {
     const bool neighbours = write_.source.pixel_stride == 1;
     const Element fill = shown(write_.fill, true, channel);
-    const ChannelScale& scale = write_.channels[channel];
+    const data::ChannelScale& scale = write_.channels[channel];
     std::fill(output, output + top_ * width_, fill);
     for (std::int64_t y = top_; y < bottom_; ++y) {
       Element* row = output + y * width_;
@@ -276,7 +277,7 @@ class Writer {
         std::fill_n(output + c * plane + first, count, shown(write_.fill, true, c));
       }
     };
-    const ChannelScale* channels = write_.channels.data();
+    const data::ChannelScale* channels = write_.channels.data();
     fill(0, top_ * width_);
     for (std::int64_t y = top_; y < bottom_; ++y) {
       Element* visible = output + y * width_ + left_;
@@ -332,7 +333,7 @@ class Writer {
     for (std::int64_t begin = 0; begin < numbers; begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, numbers);
       for (std::int64_t i = begin; i < end; ++i) {
-        const ChannelScale& scale = write_.channels[first + i % count];
+        const data::ChannelScale& scale = write_.channels[first + i % count];
         floats[i - begin] =
             static_cast<float>(source.at(i / count, i % count)) * scale.scale + scale.bias;
       }
@@ -351,8 +352,8 @@ class Writer {
     }
   }
 
-  void erase(const Erasure& area, Element* output) const {
-    const bool planar = write_.layout == Layout::kPlanar;
+  void erase(const data::Erasure& area, Element* output) const {
+    const bool planar = write_.layout == data::Layout::kPlanar;
     const std::int64_t pixel = planar ? 1 : channels_;
     for (std::int64_t c = 0; c < channels_; ++c) {
       const Element value = shown(area.value, area.is_byte, c);
@@ -365,18 +366,18 @@ class Writer {
     }
   }
 
-  const ImageWrite& write_;
+  const data::ImageWrite& write_;
   const std::int64_t channels_, height_, width_;
   std::int64_t top_ = 0, bottom_ = 0, left_ = 0, right_ = 0;  // the area that shows the source
 };
 
-void write_with_target(const ImageWrite& write) {
+void write_with_target(const data::ImageWrite& write) {
   switch (write.type) {
-    case PixelType::kFloat32:
+    case data::PixelType::kFloat32:
       return Writer<Float32>(write).write();
-    case PixelType::kBFloat16:
+    case data::PixelType::kBFloat16:
       return Writer<BFloat16>(write).write();
-    case PixelType::kFloat16:
+    case data::PixelType::kFloat16:
       return Writer<Float16>(write).write();
   }
 }
@@ -392,13 +393,13 @@ namespace {
 HWY_EXPORT(write_with_target);
 
 // Whether the rows are contiguous in both the source and the output.
-bool is_one_piece(const ImageWrite& write) {
+bool is_one_piece(const data::ImageWrite& write) {
   return write.rows.is_window() && write.columns.is_window() && write.erasures.empty() &&
          write.source.row_stride == write.columns.size * write.source.pixel_stride;
 }
 
 // Short rows, such as the 28 pixels of MNIST, would consist mostly of remainders of blocks.
-ImageWrite in_one_row(ImageWrite write) {
+data::ImageWrite in_one_row(data::ImageWrite write) {
   ImageView& source = write.source;
   source.pixels += write.rows.origin * source.row_stride;
   const std::int64_t pixels = write.rows.size * write.columns.size;
@@ -410,7 +411,7 @@ ImageWrite in_one_row(ImageWrite write) {
 
 }  // namespace
 
-void write_image(const ImageWrite& write) {
+void data::write_image(const data::ImageWrite& write) {
   HWY_DYNAMIC_DISPATCH(write_with_target)(is_one_piece(write) ? in_one_row(write) : write);
 }
 

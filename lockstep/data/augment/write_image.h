@@ -9,7 +9,7 @@
 #include <lockstep/data/augment/axis.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Order of an output image in memory: CHW, or HWC (channels last).
 enum class Layout { kPlanar, kChannelsLast };
@@ -50,4 +50,4 @@ struct ImageWrite {
 /// Writes every number of the output once, and erased numbers twice.
 void write_image(const ImageWrite& write);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -142,7 +142,7 @@ class CachedSource final : public ImageSource {
   static ImageView make(ImageReader& reader, const ImageShape& shape) {
     const ImageRegion whole{0, 0, reader.shape().height, reader.shape().width};
     if (shape.height == whole.height && shape.width == whole.width) return reader.pixels(whole);
-    thread_local Resampler resampler;
+    thread_local data::Resampler resampler;
     return resampler.resize(reader.reduced(whole, shape.height, shape.width), shape.height,
                             shape.width);
   }

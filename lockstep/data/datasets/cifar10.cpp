@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSubfolder = "cifar-10-batches-bin";
 constexpr std::int64_t kRecordsPerFile = 10'000;
 // Twice a valid file: the parser explains a file that is only slightly too large.
-constexpr std::size_t kMaximumCifarBytes = kRecordsPerFile * kCifarRecordBytes * 2;
+constexpr std::size_t kMaximumCifarBytes = kRecordsPerFile * formats::kCifarRecordBytes * 2;
 
 struct Description {
   const char* name;
@@ -31,31 +31,33 @@ Description describe(Split split) {
 ImageDataset load_cifar10(const std::filesystem::path& directory, Split split) {
   const Description description = describe(split);
   const std::filesystem::path folder =
-      folder_with(directory, kSubfolder, description.files.front());
+      data::folder_with(directory, kSubfolder, description.files.front());
   std::vector<ImageShard> shards;
   for (const std::string& name : description.files) {
-    const DataFile file = open_data_file(folder, name, kMaximumCifarBytes);
-    const CifarRecords records = parse_cifar10(file.bytes, kRecordsPerFile, file.path);
+    const data::DataFile file = data::open_data_file(folder, name, kMaximumCifarBytes);
+    const formats::CifarRecords records =
+        formats::parse_cifar10(file.bytes, kRecordsPerFile, file.path);
     ImageShard shard;
     shard.images = records.records + 1;
-    shard.image_stride = kCifarRecordBytes;
+    shard.image_stride = formats::kCifarRecordBytes;
     shard.labels = records.records;
-    shard.label_stride = kCifarRecordBytes;
+    shard.label_stride = formats::kCifarRecordBytes;
     shard.count = records.count;
     shard.keep_alive = file.keep_alive;
     shards.push_back(std::move(shard));
   }
   return ImageDataset(
-      description.name, {3, kCifarSide, kCifarSide}, kCifar10Classes, std::move(shards),
+      description.name, {3, formats::kCifarSide, formats::kCifarSide}, formats::kCifar10Classes,
+      std::move(shards),
       {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"});
 }
 
 void check_cifar10(const std::filesystem::path& directory, Split split) {
   const Description description = describe(split);
-  constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * kCifarRecordBytes;
+  constexpr std::uint64_t kExpectedBytes = kRecordsPerFile * formats::kCifarRecordBytes;
   for (const std::string& name : description.files) {
-    const DataSize file =
-        data_file_size(folder_with(directory, kSubfolder, description.files.front()), name);
+    const data::DataSize file = data::data_file_size(
+        data::folder_with(directory, kSubfolder, description.files.front()), name);
     if (file.bytes != kExpectedBytes) {
       throw DataError(str(file.path, ": holds ", file.bytes, " bytes, expected ", kExpectedBytes,
                           " of ", kRecordsPerFile, " records; it is truncated or another's"));

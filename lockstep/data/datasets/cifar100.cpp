@@ -67,19 +67,20 @@ ImageDataset load_cifar100(const std::filesystem::path& directory, Split split,
   const std::string name = train ? "train.bin" : "test.bin";
   const std::int64_t expected = train ? 50'000 : 10'000;
   // Twice a valid file: the parser explains a file that is only slightly too large.
-  const DataFile file =
-      open_data_file(folder_with(directory, "cifar-100-binary", name), name,
-                     static_cast<std::size_t>(expected * kCifar100RecordBytes * 2));
-  const CifarRecords records = parse_cifar100(file.bytes, expected, file.path);
+  const data::DataFile file =
+      data::open_data_file(data::folder_with(directory, "cifar-100-binary", name), name,
+                           static_cast<std::size_t>(expected * formats::kCifar100RecordBytes * 2));
+  const formats::CifarRecords records = formats::parse_cifar100(file.bytes, expected, file.path);
   ImageShard shard;
   shard.images = records.records + 2;
-  shard.image_stride = kCifar100RecordBytes;
+  shard.image_stride = formats::kCifar100RecordBytes;
   shard.labels = records.records + (fine ? 1 : 0);
-  shard.label_stride = kCifar100RecordBytes;
+  shard.label_stride = formats::kCifar100RecordBytes;
   shard.count = records.count;
   shard.keep_alive = file.keep_alive;
   return ImageDataset(str("CIFAR-100 ", train ? "train" : "test", fine ? "" : " (coarse labels)"),
-                      {3, kCifarSide, kCifarSide}, fine ? kCifar100Classes : kCifar100CoarseClasses,
+                      {3, formats::kCifarSide, formats::kCifarSide},
+                      fine ? formats::kCifar100Classes : formats::kCifar100CoarseClasses,
                       {std::move(shard)}, fine ? fine_names() : coarse_names());
 }
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // clang-format off
@@ -90,4 +90,4 @@ Point catmull_rom(Point p0, Point p1, Point p2, Point p3, float t) {
   return {blend(p0.x, p1.x, p2.x, p3.x), blend(p0.y, p1.y, p2.y, p3.y)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

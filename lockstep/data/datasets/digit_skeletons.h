@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct Point {
   float x = 0;
@@ -26,4 +26,4 @@ std::span<const Skeleton> digit_skeletons(int digit);
 /// The point at `t` in [0, 1] of the Catmull-Rom spline from p1 to p2 with neighbours p0 and p3.
 Point catmull_rom(Point p0, Point p1, Point p2, Point p3, float t);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -34,7 +34,7 @@ struct ImagesOfFolder {
 // The checksum of the paths below a folder whose own path has `prefix` characters, with or without
 // a trailing slash.
 std::uint64_t fingerprint_of(std::size_t prefix, const std::vector<ImagesOfFolder>& folders) {
-  Checksum sum;
+  formats::Checksum sum;
   const auto add = [&sum](const std::string& text) {
     sum.add(std::as_bytes(std::span(text)));
     sum.add(std::as_bytes(std::span("", 1)));  // ends the text

@@ -8,7 +8,7 @@
 #include <lockstep/data/datasets/cifar100.h>
 #include <lockstep/data/datasets/mnist.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 ImageDataset load_known_data(const std::string& name, const std::filesystem::path& directory,
                              Split split) {
@@ -22,4 +22,4 @@ ImageDataset load_known_data(const std::string& name, const std::filesystem::pat
   return found->second(directory, split);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

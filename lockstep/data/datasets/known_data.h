@@ -6,7 +6,7 @@
 
 #include <lockstep/data/datasets/dataset.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Loads a part of the data set `name`, one of known_data_names(), from the folder that find_data()
 /// returned, as load_mnist(), load_cifar10() or load_cifar100() does. ConfigError for any other
@@ -14,4 +14,4 @@ namespace lockstep {
 ImageDataset load_known_data(const std::string& name, const std::filesystem::path& directory,
                              Split split);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

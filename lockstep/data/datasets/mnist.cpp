@@ -14,7 +14,7 @@ constexpr std::int64_t kDigits = 10;
 // Bounds memory, not the format: EMNIST, the largest of the family, has 814,255 images of 28x28.
 constexpr std::size_t kMaximumIdxBytes = std::size_t{1} << 30;
 
-void check_labels(const IdxLabels& labels, const std::string& path) {
+void check_labels(const formats::IdxLabels& labels, const std::string& path) {
   for (std::int64_t i = 0; i < labels.count; ++i) {
     if (labels.labels[i] >= kDigits) {
       throw DataError(
@@ -42,12 +42,12 @@ FileNames file_names(Split split) {
 
 ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
   const FileNames names = file_names(split);
-  const DataFile label_file = open_data_file(directory, names.labels, kMaximumIdxBytes);
-  const IdxLabels labels = parse_idx_labels(label_file.bytes, label_file.path);
+  const data::DataFile label_file = data::open_data_file(directory, names.labels, kMaximumIdxBytes);
+  const formats::IdxLabels labels = formats::parse_idx_labels(label_file.bytes, label_file.path);
   check_labels(labels, label_file.path);
 
-  const DataFile image_file = open_data_file(directory, names.images, kMaximumIdxBytes);
-  const IdxImages images = parse_idx_images(image_file.bytes, image_file.path);
+  const data::DataFile image_file = data::open_data_file(directory, names.images, kMaximumIdxBytes);
+  const formats::IdxImages images = formats::parse_idx_images(image_file.bytes, image_file.path);
   if (images.count != labels.count) {
     throw DataError(str(image_file.path, " holds ", images.count, " images, but ", label_file.path,
                         " ", labels.count, " labels"));
@@ -68,14 +68,14 @@ ImageDataset load_mnist(const std::filesystem::path& directory, Split split) {
 
 void check_mnist(const std::filesystem::path& directory, Split split, const ImageShape& shape) {
   const FileNames names = file_names(split);
-  const DataSize labels = data_file_size(directory, names.labels);
-  const DataSize images = data_file_size(directory, names.images);
-  if (labels.bytes <= kIdxLabelsHeaderBytes) {
+  const data::DataSize labels = data::data_file_size(directory, names.labels);
+  const data::DataSize images = data::data_file_size(directory, names.images);
+  if (labels.bytes <= formats::kIdxLabelsHeaderBytes) {
     throw DataError(str(labels.path, ": holds ", labels.bytes, " bytes, which are no labels"));
   }
-  const std::uint64_t count = labels.bytes - kIdxLabelsHeaderBytes;
+  const std::uint64_t count = labels.bytes - formats::kIdxLabelsHeaderBytes;
   const std::uint64_t expected =
-      kIdxImagesHeaderBytes + count * static_cast<std::uint64_t>(shape.elements());
+      formats::kIdxImagesHeaderBytes + count * static_cast<std::uint64_t>(shape.elements());
   if (images.bytes != expected) {
     throw DataError(str(images.path, ": holds ", images.bytes, " bytes, expected ", expected,
                         " for ", count, " images of ", shape.height, "x", shape.width,

@@ -56,7 +56,7 @@ std::vector<ImageDataset> random_split(const ImageDataset& dataset,
     throw ConfigError(lockstep::str("random_split: lengths must sum to the ", dataset.size(),
                                     " images of ", dataset.name(), ", got ", join(lengths)));
   }
-  const std::vector<std::int64_t> order = random_permutation(dataset.size(), seed, 0);
+  const std::vector<std::int64_t> order = data::random_permutation(dataset.size(), seed, 0);
   std::vector<ImageDataset> parts;
   auto begin = order.begin();
   for (const std::int64_t length : lengths) {

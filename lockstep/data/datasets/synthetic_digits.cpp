@@ -30,7 +30,9 @@ struct Affine {
   float xx, xy, x0;
   float yx, yy, y0;
 
-  Point operator()(Point p) const { return {xx * p.x + xy * p.y + x0, yx * p.x + yy * p.y + y0}; }
+  data::Point operator()(data::Point p) const {
+    return {xx * p.x + xy * p.y + x0, yx * p.x + yy * p.y + y0};
+  }
 };
 
 Affine random_affine(PhiloxStream& random) {
@@ -63,7 +65,7 @@ Pen random_pen(PhiloxStream& random) {
 }
 
 // The darkest ink wins: each pixel keeps the largest coverage of all segments.
-void draw_segment(Point a, Point b, const Pen& pen, float* coverage) {
+void draw_segment(data::Point a, data::Point b, const Pen& pen, float* coverage) {
   const float reach = pen.radius + pen.softness;
   const int left = std::max(0, static_cast<int>(std::ceil(std::min(a.x, b.x) - reach)));
   const int right = std::min(kSide - 1, static_cast<int>(std::floor(std::max(a.x, b.x) + reach)));
@@ -89,29 +91,29 @@ void draw_segment(Point a, Point b, const Pen& pen, float* coverage) {
 
 // Distorts the skeleton of `digit` and draws it as a smooth curve through its points.
 void draw_digit(int digit, PhiloxStream& random, float* coverage) {
-  const auto styles = digit_skeletons(digit);
-  const Skeleton& skeleton = styles[random.below(static_cast<std::uint32_t>(styles.size()))];
+  const auto styles = data::digit_skeletons(digit);
+  const data::Skeleton& skeleton = styles[random.below(static_cast<std::uint32_t>(styles.size()))];
   const Affine map = random_affine(random);
   const Pen pen = random_pen(random);
   const float jitter = random.uniform(0.02F, 0.06F);
-  for (const Stroke& stroke : skeleton) {
-    std::array<Point, kMaximumStrokePoints> points;
+  for (const data::Stroke& stroke : skeleton) {
+    std::array<data::Point, data::kMaximumStrokePoints> points;
     const int count = static_cast<int>(stroke.size());
     for (int i = 0; i < count; ++i) {
       points[i] = map({stroke[i].x + wobble(random, jitter), stroke[i].y + wobble(random, jitter)});
     }
     if (stroke.front() == stroke.back() && count > 2) points[count - 1] = points[0];  // closed
-    Point from = points[0];
+    data::Point from = points[0];
     for (int i = 0; i + 1 < count; ++i) {
       // A Catmull-Rom spline; its ends repeat the first and the last point.
-      const Point& p0 = points[std::max(i - 1, 0)];
-      const Point& p1 = points[i];
-      const Point& p2 = points[i + 1];
-      const Point& p3 = points[std::min(i + 2, count - 1)];
+      const data::Point& p0 = points[std::max(i - 1, 0)];
+      const data::Point& p1 = points[i];
+      const data::Point& p2 = points[i + 1];
+      const data::Point& p3 = points[std::min(i + 2, count - 1)];
       constexpr int kPieces = 4;
       for (int piece = 1; piece <= kPieces; ++piece) {
         const float t = static_cast<float>(piece) / kPieces;
-        const Point to = catmull_rom(p0, p1, p2, p3, t);
+        const data::Point to = data::catmull_rom(p0, p1, p2, p3, t);
         draw_segment(from, to, pen, coverage);
         from = to;
       }
@@ -124,8 +126,8 @@ void draw_digit(int digit, PhiloxStream& random, float* coverage) {
 void draw_stray_mark(PhiloxStream& random, float* grey) {
   if (random.uniform() < 0.7F) return;
   std::array<float, kPixels> coverage{};
-  const Point a{random.uniform(0.0F, kSide), random.uniform(0.0F, kSide)};
-  const Point b{a.x + wobble(random, 7.0F), a.y + wobble(random, 7.0F)};
+  const data::Point a{random.uniform(0.0F, kSide), random.uniform(0.0F, kSide)};
+  const data::Point b{a.x + wobble(random, 7.0F), a.y + wobble(random, 7.0F)};
   const Pen pen{random.uniform(0.3F, 0.8F), 0.8F, random.uniform(80.0F, 200.0F)};
   draw_segment(a, b, pen, coverage.data());
   for (int i = 0; i < kPixels; ++i) grey[i] = std::max(grey[i], coverage[i] * pen.ink);

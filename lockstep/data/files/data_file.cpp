@@ -6,7 +6,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/gzip.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 std::filesystem::path require_data_file(const std::filesystem::path& directory,
@@ -40,8 +40,8 @@ DataFile open_data_file(const std::filesystem::path& directory, const std::strin
   const std::filesystem::path path = require_data_file(directory, name);
   auto mapped = std::make_shared<const MappedFile>(path);
   if (path.extension() == ".gz") {
-    auto content =
-        std::make_shared<const ByteBuffer>(gunzip(mapped->bytes(), maximum_bytes, path.string()));
+    auto content = std::make_shared<const formats::ByteBuffer>(
+        formats::gunzip(mapped->bytes(), maximum_bytes, path.string()));
     const auto bytes = content->bytes();
     return {path.string(), bytes, std::move(content)};
   }
@@ -57,7 +57,7 @@ DataSize data_file_size(const std::filesystem::path& directory, const std::strin
   const std::filesystem::path path = require_data_file(directory, name);
   const MappedFile file(path);
   if (path.extension() != ".gz") return {path.string(), file.bytes().size()};
-  return {path.string(), gzip_stated_bytes(file.bytes(), path.string())};
+  return {path.string(), formats::gzip_stated_bytes(file.bytes(), path.string())};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The bytes of a file and their owner. Cheap to copy.
 struct DataFile {
@@ -42,4 +42,4 @@ DataFile open_data_file(const std::filesystem::path& directory, const std::strin
 /// cannot be read or is not a gzip file.
 DataSize data_file_size(const std::filesystem::path& directory, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

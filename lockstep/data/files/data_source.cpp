@@ -45,14 +45,14 @@ const std::array<KnownDataset, 3>& known_datasets() {
         "data_batch_5.bin", "test_batch.bin"},
        {{"", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 200'000'000}},
        true,
-       10'000 * kCifarRecordBytes},
+       10'000 * formats::kCifarRecordBytes},
       {"cifar100",
        "https://www.cs.toronto.edu/~kriz/",
        "cifar-100-binary",
        {"train.bin", "test.bin"},
        {{"", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 200'000'000}},
        true,
-       50'000 * kCifar100RecordBytes},
+       50'000 * formats::kCifar100RecordBytes},
   }};
   return table;
 }
@@ -69,7 +69,7 @@ const KnownDataset& lookup(const std::string& name) {
 std::vector<std::string> missing_files(const KnownDataset& known, const fs::path& folder) {
   std::vector<std::string> missing;
   for (const std::string& file : known.files) {
-    if (!find_data_file(folder, file)) missing.push_back(file);
+    if (!data::find_data_file(folder, file)) missing.push_back(file);
   }
   return missing;
 }

@@ -25,15 +25,15 @@ struct Module {
 };
 
 Module load_module() {
-  const std::string path = module_file(kDownloadModule);
+  const std::string path = module_file(data::kDownloadModule);
   // The handle stays open for the life of the process: unloading libcurl is not safe.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw DataError(str("cannot download, because the downloader cannot be loaded (", dlerror(),
                         "): set LOCKSTEP_MODULE_DIR to its folder, or fetch the data by hand"));
   }
-  const Module module{reinterpret_cast<lockstep_download_v2>(dlsym(handle, kDownloadSymbol)),
-                      reinterpret_cast<lockstep_unpack_v2>(dlsym(handle, kUnpackSymbol))};
+  const Module module{reinterpret_cast<lockstep_download_v2>(dlsym(handle, data::kDownloadSymbol)),
+                      reinterpret_cast<lockstep_unpack_v2>(dlsym(handle, data::kUnpackSymbol))};
   if (module.download == nullptr || module.unpack == nullptr) {
     throw DataError(str("cannot use ", path, ": it belongs to another version of Lockstep"));
   }
@@ -112,7 +112,7 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
   if (status == 0) return arrival;
   if (call.error) std::rethrow_exception(call.error);
   const std::string text = str("cannot download ", file.url, ": ", error.data());
-  if (status == kNobodyAnswered) {
+  if (status == data::kNobodyAnswered) {
     throw NetworkError(str(text,
                            "; put its files into a folder and name that (--data, LOCKSTEP_DATA), "
                            "or set LOCKSTEP_MIRROR"));

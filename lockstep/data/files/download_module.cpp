@@ -22,7 +22,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr long kConnectSeconds = 5;
@@ -270,7 +270,7 @@ int guarded(char* error, std::size_t error_size, const Work& work) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data
 
 extern "C" {
 

@@ -28,9 +28,9 @@ typedef int (*lockstep_unpack_v2)(const char* archive, size_t count, const char*
                                   size_t error_size);
 }
 
-namespace lockstep {
+namespace lockstep::data {
 inline constexpr const char* kDownloadModule = "lockstep_download.so";
 inline constexpr const char* kDownloadSymbol = "lockstep_download_file_v2";
 inline constexpr const char* kUnpackSymbol = "lockstep_unpack_files_v2";
 inline constexpr int kNobodyAnswered = 2;
-}  // namespace lockstep
+}  // namespace lockstep::data

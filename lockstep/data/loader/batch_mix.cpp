@@ -9,7 +9,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 void check_images(const torch::Tensor& images, const MixChoice& choice) {
@@ -164,4 +164,4 @@ torch::Tensor mix_labels(const torch::Tensor& labels, std::int64_t num_classes,
                              torch::full_like(other, 1 - choice.lambda, result.options()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -13,7 +13,7 @@
 
 #include <lockstep/data/augment/mix_choice.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Mixes each of images [size, channels, height, width] with the one before it, and the first with
 /// the last, in place. The numbers are those of torchvision.transforms.v2.MixUp and CutMix. Any
@@ -30,4 +30,4 @@ void mix_images(torch::Tensor& images, const MixChoice& choice);
 torch::Tensor mix_labels(const torch::Tensor& labels, std::int64_t num_classes,
                          const MixChoice& choice);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -13,7 +13,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/trace/span_recorder.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // If consumer and fillers share a processor, a slot that becomes free would preempt the consumer at
@@ -143,4 +143,4 @@ void BatchRing::run_filler(const std::vector<int>& cpus) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct BatchRingOptions {
   int threads = 0;  ///< Threads that fill; 0: next() fills the slot itself.
@@ -91,4 +91,4 @@ class BatchRing {
   std::vector<std::jthread> fillers_;  // last: destroyed (joined) before the state they use
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -5,7 +5,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 ImageRegion whole(const ImageShape& shape) { return {0, 0, shape.height, shape.width}; }
@@ -129,4 +129,4 @@ void DaliBatch::add_pixels(ImageReader& reader, Layout layout, const Pad& border
        std::span(copies_).subspan(static_cast<std::size_t>(offsets_.back())));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -10,7 +10,7 @@
 #include <lockstep/data/augment/dali/plan.h>
 #include <lockstep/data/datasets/dataset.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Selects DALI's input: files, if all images of the data set are files; else pixels, in the layout
 /// of the first image. In a mixed data set, this library decodes the files. Throws a DataError if
@@ -46,4 +46,4 @@ class DaliBatch {
   std::vector<std::int64_t> labels_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

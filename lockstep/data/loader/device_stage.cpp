@@ -13,7 +13,7 @@
 #include <lockstep/data/loader/batch_ring.h>
 #include <lockstep/data/loader/tensor_memory.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // One batch that the trainer holds, one that is ready, one that is being made.
@@ -143,4 +143,4 @@ std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
   return copy_to_device(std::move(host), options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

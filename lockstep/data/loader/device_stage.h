@@ -9,7 +9,7 @@
 
 #include <lockstep/data/loader/loader_engine.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Makes a device batch of `host` in `buffer`, on the current stream. The previous content of the
 /// buffer is no longer in use; `memory` belongs to the buffer and can be reused.
@@ -30,4 +30,4 @@ std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
 std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
                                         const LoaderOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

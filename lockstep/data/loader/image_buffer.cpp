@@ -2,7 +2,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape) {
   const auto [channels, height, width] = shape;
@@ -43,4 +43,4 @@ PixelType pixel_type(torch::ScalarType dtype) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -9,7 +9,7 @@
 #include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/loader_options.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// batch_size images of `shape` and labels, in host memory; pinned if they are copied to a GPU.
 Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape);
@@ -23,4 +23,4 @@ Batch first_images(const Batch& buffer, std::int64_t count);
 /// Throws a ConfigError for a dtype that no engine writes.
 PixelType pixel_type(torch::ScalarType dtype);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

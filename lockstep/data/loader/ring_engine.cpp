@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::data {
 
 RingEngine::RingEngine(const LoaderOptions& options, Fill fill)
     : batch_size_(options.batch_size),
@@ -41,4 +41,4 @@ bool RingEngine::next(LoadedBatch& loaded) {
   return slot.has_value();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <lockstep/data/loader/batch_ring.h>
 #include <lockstep/data/loader/loader_engine.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// The request of the epoch's batch number `batch`; the last one ends with the epoch.
 BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
@@ -41,4 +41,4 @@ class RingEngine final : public LoaderEngine {
   BatchRing ring_;  // last member: its threads end before the state they use is destroyed
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

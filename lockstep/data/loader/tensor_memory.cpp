@@ -1,6 +1,6 @@
 #include <lockstep/data/loader/tensor_memory.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntArrayRef strides,
                     const torch::TensorOptions& options) {
@@ -20,4 +20,4 @@ torch::Tensor copy_reusing(torch::Tensor& memory, const torch::Tensor& from,
   return reuse(memory, dense.sizes(), dense.strides(), options).copy_(dense, /*non_blocking=*/true);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

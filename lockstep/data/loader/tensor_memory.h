@@ -3,7 +3,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Returns a tensor of `sizes` and `strides` in `memory`, which is replaced if it does not fit. A
 /// batch with fewer samples fits into the memory of one with more.
@@ -16,4 +16,4 @@ torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntA
 torch::Tensor copy_reusing(torch::Tensor& memory, const torch::Tensor& from,
                            const torch::TensorOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

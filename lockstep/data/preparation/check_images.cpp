@@ -54,7 +54,7 @@ std::vector<std::int64_t> ImagesCheck::sound() const {
 ImagesCheck check_images(const ImageDataset& dataset, const CheckImagesOptions& options) {
   OptionCheck("check_images").in_range("threads", options.threads, 0, 1024);
   std::vector<CheckedSlot> slots(static_cast<std::size_t>(2 * options.threads + 1));
-  BatchRing ring(
+  data::BatchRing ring(
       [&](int slot, std::int64_t index) {
         slots[static_cast<std::size_t>(slot)].fill(dataset, index);
       },

@@ -50,7 +50,7 @@ class PackedSlot {
   }
 
   static ImageSize wanted_size(const ImageShape& shape, const PackImagesOptions& options) {
-    if (options.resize) return resized(*options.resize, shape.height, shape.width);
+    if (options.resize) return data::resized(*options.resize, shape.height, shape.width);
     return {static_cast<int>(shape.height), static_cast<int>(shape.width)};
   }
 
@@ -90,7 +90,7 @@ class PackedSlot {
   }
 
   ImageReader reader_;
-  Resampler resampler_;
+  data::Resampler resampler_;
   std::vector<std::uint8_t> pixels_;
   PackRecord record_;
 };
@@ -116,10 +116,10 @@ PackedSize pack_sound(const ImageDataset& dataset, const std::filesystem::path& 
   info.channels = dataset.shape().channels;
   info.num_classes = dataset.num_classes();
   info.class_names = dataset.class_names();
-  PackWriter writer(path, info, dataset.size());
+  formats::PackWriter writer(path, info, dataset.size());
 
   std::vector<PackedSlot> slots(static_cast<std::size_t>(2 * options.threads + 1));
-  BatchRing ring(
+  data::BatchRing ring(
       [&](int slot, std::int64_t index) {
         slots[static_cast<std::size_t>(slot)].fill(dataset, index, options);
       },

@@ -61,7 +61,7 @@ DataPartitioner DataPartitioner::equal(std::int64_t dataset_size, int count, std
 std::vector<std::int64_t> DataPartitioner::use(int partition) const {
   const OptionCheck check("DataPartitioner::use");
   check.in_range("partition", partition, 0, size() - 1);
-  const std::vector<std::int64_t> order = random_permutation(dataset_size_, seed_, 0);
+  const std::vector<std::int64_t> order = data::random_permutation(dataset_size_, seed_, 0);
   const std::int64_t begin = partition == 0 ? 0 : ends_[partition - 1];
   return {order.begin() + begin, order.begin() + ends_[partition]};
 }

@@ -11,7 +11,7 @@ namespace lockstep {
 DistributedSampler::DistributedSampler(std::int64_t dataset_size,
                                        const DistributedSamplerOptions& options)
     : dataset_size_(dataset_size), options_(options) {
-  check_place("DistributedSampler", dataset_size, options.rank, options.world_size);
+  data::check_place("DistributedSampler", dataset_size, options.rank, options.world_size);
 }
 
 std::int64_t DistributedSampler::share_size(std::int64_t taken) const {
@@ -27,7 +27,7 @@ std::vector<std::int64_t> DistributedSampler::indices(std::int64_t epoch) const 
 EpochShare DistributedSampler::share(std::int64_t epoch, std::int64_t taken) const {
   std::vector<std::int64_t> order;
   if (options_.shuffle) {
-    order = random_permutation(dataset_size_, options_.seed, epoch);
+    order = data::random_permutation(dataset_size_, options_.seed, epoch);
   } else {
     order.resize(dataset_size_);
     std::iota(order.begin(), order.end(), 0);

@@ -2,7 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 at::Generator epoch_generator(std::uint64_t seed, std::int64_t epoch) {
   return at::make_generator<at::CPUGeneratorImpl>(seed + static_cast<std::uint64_t>(epoch));
@@ -18,4 +18,4 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
   return to_indices(torch::randperm(size, epoch_generator(seed, epoch), torch::kInt64));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// torch.Generator().manual_seed(seed + epoch)
 at::Generator epoch_generator(std::uint64_t seed, std::int64_t epoch);
@@ -19,4 +19,4 @@ std::vector<std::int64_t> to_indices(const torch::Tensor& tensor);
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,
                                              std::int64_t epoch);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

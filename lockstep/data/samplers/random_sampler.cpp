@@ -22,11 +22,12 @@ RandomSampler::RandomSampler(std::int64_t dataset_size, const RandomSamplerOptio
 }
 
 std::vector<std::int64_t> RandomSampler::indices(std::int64_t epoch) const {
-  at::Generator generator = epoch_generator(seed_, epoch);
+  at::Generator generator = data::epoch_generator(seed_, epoch);
   if (replacement_) {
     // PyTorch draws 32 at a time. Each number takes the generator's next, so one call gives the
     // same.
-    return to_indices(torch::randint(dataset_size_, {num_samples_}, generator, torch::kInt64));
+    return data::to_indices(
+        torch::randint(dataset_size_, {num_samples_}, generator, torch::kInt64));
   }
   std::vector<std::int64_t> order;
   order.reserve(num_samples_);
@@ -55,14 +56,14 @@ SubsetRandomSampler::SubsetRandomSampler(std::vector<std::int64_t> indices, std:
 }
 
 std::vector<std::int64_t> SubsetRandomSampler::indices(std::int64_t epoch) const {
-  std::vector<std::int64_t> order = random_permutation(size(), seed_, epoch);
+  std::vector<std::int64_t> order = data::random_permutation(size(), seed_, epoch);
   for (std::int64_t& index : order) index = indices_[index];
   return order;
 }
 
 std::string SubsetRandomSampler::describe() const {
   return lockstep::str("SubsetRandomSampler(", indices_.size(), " indices with fingerprint ",
-                       std::hex, fingerprint(std::as_bytes(std::span(indices_))), std::dec,
+                       std::hex, data::fingerprint(std::as_bytes(std::span(indices_))), std::dec,
                        ", seed=", seed_, ")");
 }
 

@@ -81,7 +81,7 @@ std::string SequentialSampler::describe() const {
 
 EvaluationSampler::EvaluationSampler(std::int64_t dataset_size, int rank, int world_size)
     : dataset_size_(dataset_size), rank_(rank), world_size_(world_size) {
-  check_place("EvaluationSampler", dataset_size, rank, world_size);
+  data::check_place("EvaluationSampler", dataset_size, rank, world_size);
 }
 
 std::vector<std::int64_t> EvaluationSampler::indices(std::int64_t epoch) const {

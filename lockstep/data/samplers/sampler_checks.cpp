@@ -2,7 +2,7 @@
 
 #include <lockstep/core/options.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 void check_place(const char* owner, std::int64_t dataset_size, int rank, int world_size) {
   const OptionCheck check(owner);
@@ -19,4 +19,4 @@ std::uint64_t fingerprint(std::span<const std::byte> bytes) {
   return hash;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Throws a ConfigError that begins with `owner` if the rank is not below the world size or the
 /// size is negative.
@@ -15,4 +15,4 @@ void check_place(const char* owner, std::int64_t dataset_size, int rank, int wor
 /// Source: http://www.isthe.com/chongo/tech/comp/fnv
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

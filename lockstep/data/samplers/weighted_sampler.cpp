@@ -94,7 +94,7 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights,
 }
 
 std::vector<std::int64_t> WeightedRandomSampler::indices(std::int64_t epoch) const {
-  at::Generator generator = epoch_generator(seed_, epoch);
+  at::Generator generator = data::epoch_generator(seed_, epoch);
   // A single draw is made as if without replacement.
   if (replacement_ && num_samples_ > 1) {
     return draw_with_replacement(weights_, num_samples_, generator);
@@ -103,13 +103,13 @@ std::vector<std::int64_t> WeightedRandomSampler::indices(std::int64_t epoch) con
   const torch::Tensor weights =
       torch::from_blob(const_cast<double*>(weights_.data()),
                        {static_cast<std::int64_t>(weights_.size())}, torch::kFloat64);
-  return to_indices(torch::multinomial(weights, num_samples_, replacement_, generator));
+  return data::to_indices(torch::multinomial(weights, num_samples_, replacement_, generator));
 }
 
 std::string WeightedRandomSampler::describe() const {
   return lockstep::str(
       std::boolalpha, "WeightedRandomSampler(", weights_.size(), " weights with fingerprint ",
-      std::hex, fingerprint(std::as_bytes(std::span(weights_))), std::dec,
+      std::hex, data::fingerprint(std::as_bytes(std::span(weights_))), std::dec,
       ", num_samples=", num_samples_, ", replacement=", replacement_, ", seed=", seed_, ")");
 }
 

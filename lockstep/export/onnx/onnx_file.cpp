@@ -202,7 +202,7 @@ bool is_external(const TensorData& tensor) {
 }
 
 std::filesystem::path data_file_of(const std::filesystem::path& path, const Model& model) {
-  Checksum checksum;
+  formats::Checksum checksum;
   for (const TensorData& tensor : model.graph.initializers) {
     if (!is_external(tensor)) continue;
     const std::uint64_t size = tensor.bytes.size();  // determines where the next one lies

@@ -31,7 +31,8 @@ class TensorCollector {
       visit_items(tuple->items, path);
     } else if (const auto* tensor = std::get_if<PickleTensor>(&value.content)) {
       add_storage(*tensor->storage);
-      if (!names_.insert(path).second) fail("two tensors are called '", printable(path), "'");
+      if (!names_.insert(path).second)
+        fail("two tensors are called '", formats::printable(path), "'");
       result_.tensors.emplace_back(path, tensor);
     } else if (const auto* storage = std::get_if<PickleStorage>(&value.content)) {
       add_storage(*storage);
@@ -82,7 +83,7 @@ class TensorCollector {
         (known->second->type == storage.type && known->second->elements == storage.elements)) {
       return;
     }
-    fail("storage '", printable(storage.key), "' is a ", known->second->type, " of ",
+    fail("storage '", formats::printable(storage.key), "' is a ", known->second->type, " of ",
          amount_of(known->second->elements, "element"), " and a ", storage.type, " of ",
          amount_of(storage.elements, "element"));
   }
@@ -116,13 +117,14 @@ TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes&
   for (const auto& [key, storage] : collected.storages) {
     const std::size_t size = element_bytes(*storage);
     if (size == 0) {
-      fail("storage '", printable(key), "' is a ", storage->type, ", which Lockstep does not read");
+      fail("storage '", formats::printable(key), "' is a ", storage->type,
+           ", which Lockstep does not read");
     }
     const auto found = bytes.find(key);
-    if (found == bytes.end()) fail("storage '", printable(key), "' is not in the file");
+    if (found == bytes.end()) fail("storage '", formats::printable(key), "' is not in the file");
     const std::size_t got = found->second.size();
     if (got % size != 0 || got / size != static_cast<std::size_t>(storage->elements)) {
-      fail("storage '", printable(key), "' has ", got, " bytes, the pickle says ",
+      fail("storage '", formats::printable(key), "' has ", got, " bytes, the pickle says ",
            amount_of(storage->elements, "element"), " of ", size);
     }
   }
@@ -132,7 +134,7 @@ TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes&
     const TensorType* type =
         untyped ? type_of_name(tensor->dtype) : type_of_storage(tensor->storage->type);
     if (type == nullptr || untyped == tensor->dtype.empty()) {
-      fail("tensor '", printable(path), "' is of type ",
+      fail("tensor '", formats::printable(path), "' is of type ",
            tensor->dtype.empty() ? "none" : tensor->dtype, " over a ", tensor->storage->type,
            ", which Lockstep does not read");
     }
@@ -142,7 +144,7 @@ TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes&
                      .offset = tensor->offset,
                      .storage = bytes.find(tensor->storage->key)->second};
     const std::string wrong = wrong_geometry(view);
-    if (!wrong.empty()) fail("tensor '", printable(path), "' ", wrong);
+    if (!wrong.empty()) fail("tensor '", formats::printable(path), "' ", wrong);
     tensors.emplace_back(path, std::move(view));
   }
   const std::string wrong = wrong_expansion(tensors);

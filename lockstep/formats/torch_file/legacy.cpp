@@ -67,11 +67,11 @@ class LegacyReader {
       const std::size_t size = element_bytes(*known->second);
       const std::uint64_t count = read_count();
       if (size != 0 && count > rest_.size() / size) {
-        fail("storage '", printable(*key), "' claims ", count, " elements, the file holds ",
-             rest_.size(), " more bytes (truncated)");
+        fail("storage '", formats::printable(*key), "' claims ", count,
+             " elements, the file holds ", rest_.size(), " more bytes (truncated)");
       }
       if (!storages.emplace(known->first, rest_.first(count * size)).second) {
-        fail("storage '", printable(*key), "' is there twice");
+        fail("storage '", formats::printable(*key), "' is there twice");
       }
       rest_ = rest_.subspan(count * size);
     }

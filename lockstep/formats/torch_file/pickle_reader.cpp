@@ -358,7 +358,7 @@ class PickleReader {
     if (!dict.keys) dict.keys = std::make_unique<PickleKeys>();
     if (const auto* text = std::get_if<std::string>(&key.content)) {
       if (dict.keys->texts.insert(*text).second) return;
-      place_.fail("a dictionary repeats the key '", printable(*text), "'");
+      place_.fail("a dictionary repeats the key '", formats::printable(*text), "'");
     }
     if (const auto* number = std::get_if<std::int64_t>(&key.content)) {
       if (dict.keys->numbers.insert(*number).second) return;

@@ -63,8 +63,8 @@ class ArchiveReader {
       fail("the zip file is not one of torch.save: it has no folder");
     for (const ZipEntry& entry : entries_) {
       if (!entry.name.starts_with(first.substr(0, root + 1))) {
-        fail("the zip file is not one of torch.save: '", printable(entry.name),
-             "' lies outside of the folder '", printable(first.substr(0, root)), "'");
+        fail("the zip file is not one of torch.save: '", formats::printable(entry.name),
+             "' lies outside of the folder '", formats::printable(first.substr(0, root)), "'");
       }
       records_.emplace(entry.name.substr(root + 1), entry.content);
     }
@@ -87,7 +87,7 @@ class ArchiveReader {
     }
     for (const ZipEntry& entry : entries_) {
       if (!entry.is_compressed) continue;
-      fail("entry '", printable(entry.name),
+      fail("entry '", formats::printable(entry.name),
            "' is compressed, expected it as it is: unpack the file "
            "and pack it again without compression, or write it again by torch.save");
     }
@@ -98,13 +98,13 @@ class ArchiveReader {
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), version);
     if (error != std::errc() || stop != text.data() + text.size() || version < kOldestVersion ||
         version > kNewestVersion) {
-      fail("the version of its format is '", printable(text), "', expected ", kOldestVersion,
-           " to ", kNewestVersion);
+      fail("the version of its format is '", formats::printable(text), "', expected ",
+           kOldestVersion, " to ", kNewestVersion);
     }
     if (!records_.contains("byteorder")) return;  // written before PyTorch 2.1: little-endian
     const std::string_view order = record_text(record("byteorder"));
     if (order == "little") return;
-    fail("the byte order is '", printable(order),
+    fail("the byte order is '", formats::printable(order),
          "', expected little; load the file in Python on any machine and save it on a "
          "little-endian one");
   }
@@ -116,8 +116,8 @@ class ArchiveReader {
     if (!has_checksums) return false;
     for (const ZipEntry& entry : entries_) {
       if (const std::uint32_t got = crc_32(entry.content); got != entry.crc) {
-        fail("entry '", printable(entry.name), "' is damaged: its CRC-32 is ", got, ", expected ",
-             entry.crc);
+        fail("entry '", formats::printable(entry.name), "' is damaged: its CRC-32 is ", got,
+             ", expected ", entry.crc);
       }
     }
     return true;

@@ -92,8 +92,9 @@ std::string wrong_expansion(const TorchTensors& tensors) {
     for (const std::int64_t side : tensor.shape) count *= static_cast<std::uint64_t>(side);
     if (count <= stored) continue;
     if (count - stored > left / size) {
-      return str("tensor '", printable(name), "' has ", count, " elements over a storage of ",
-                 stored, ": tensors that repeat their elements may take at most ", most,
+      return str("tensor '", formats::printable(name), "' has ", count,
+                 " elements over a storage of ", stored,
+                 ": tensors that repeat their elements may take at most ", most,
                  " bytes more than their storages");
     }
     left -= (count - stored) * size;

@@ -33,9 +33,9 @@ class StorageKeys {
       if (!is_new) {
         if (known->second.type->storage == type.storage) return str(known->second.key);
         throw CheckpointError(
-            str("cannot write tensor '", printable(name), "' of type ", type.dtype,
-                ": it shares its memory with '", printable(known->second.tensor), "' of type ",
-                known->second.type->dtype,
+            str("cannot write tensor '", formats::printable(name), "' of type ", type.dtype,
+                ": it shares its memory with '", formats::printable(known->second.tensor),
+                "' of type ", known->second.type->dtype,
                 ", which torch.save and torch.load do not support; copy one of them"));
       }
     }
@@ -57,13 +57,15 @@ class StorageKeys {
 
 const TensorType& checked_type(const std::string& name, const TorchTensor& tensor) {
   const auto fail = [&](const auto&... values) {
-    throw CheckpointError(str("cannot write tensor '", printable(name), "': it ", values...));
+    throw CheckpointError(
+        str("cannot write tensor '", formats::printable(name), "': it ", values...));
   };
   if (name.size() > kMaximumTensorNameBytes || !is_utf8(name)) {
     fail("has a name that is not UTF-8 of at most ", kMaximumTensorNameBytes, " bytes");
   }
   const TensorType* type = type_of_dtype(tensor.dtype);
-  if (type == nullptr) fail("has the type '", printable(tensor.dtype), "', which .pt files lack");
+  if (type == nullptr)
+    fail("has the type '", formats::printable(tensor.dtype), "', which .pt files lack");
   if (tensor.storage.size() % safetensors_element_bytes(tensor.dtype) != 0) {
     fail("has a storage of ", tensor.storage.size(),
          " bytes, which is not a whole number of elements");
@@ -121,7 +123,8 @@ std::string write_state(const TorchTensors& tensors, StorageKeys& keys) {
   for (const auto& [name, tensor] : tensors) {
     const TensorType& type = checked_type(name, tensor);
     if (!names.insert(name).second) {
-      throw CheckpointError(str("cannot write two tensors called '", printable(name), "'"));
+      throw CheckpointError(
+          str("cannot write two tensors called '", formats::printable(name), "'"));
     }
     pickle.text(name);
     write_tensor(pickle, tensor, type, keys.key_of(name, tensor, type));

@@ -72,7 +72,7 @@ class ZipReader {
     for (std::uint64_t i = 0; i < directory.entries; ++i) {
       const ZipHeader header = read_header(fields);
       if (!names_.insert(header.name).second)
-        fail("two entries are called '", printable(header.name), "'");
+        fail("two entries are called '", formats::printable(header.name), "'");
       entries.push_back({.name = header.name,
                          .content = find_content(header, directory.offset),
                          .crc = header.crc,
@@ -91,7 +91,7 @@ class ZipReader {
   }
   template <class... Values>
   [[noreturn]] void fail_entry(const std::string& entry, const Values&... values) const {
-    fail("entry '", printable(entry), "' ", values...);
+    fail("entry '", formats::printable(entry), "' ", values...);
   }
 
   ZipDirectory find_directory() const {

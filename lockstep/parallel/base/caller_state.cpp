@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/call/device_stream.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 CallerState::CallerState(const std::vector<torch::Device>& devices,
                          const std::vector<torch::Device>& others)
@@ -15,7 +15,7 @@ CallerState::CallerState(const std::vector<torch::Device>& devices,
     const auto is_its = [&](const c10::Stream& stream) { return stream.device() == device; };
     // Otherwise a guard that sets a device twice would restore the stream that it set itself.
     if (device.is_cpu() || std::any_of(streams_.begin(), streams_.end(), is_its)) return;
-    streams_.push_back(current_stream(device));
+    streams_.push_back(comm::current_stream(device));
   };
   for (const torch::Device device : devices) {
     cast_types_.push_back(at::autocast::get_autocast_dtype(device.type()));
@@ -35,4 +35,4 @@ CallerState::Scope::Scope(const CallerState& state, std::size_t member)
 
 CallerState::Scope::~Scope() { at::autocast::set_autocast_cache_enabled(former_cache_); }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -12,7 +12,7 @@
 
 #include <lockstep/parallel/base/autocast_type_scope.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// The thread-local state of the thread that constructs it: gradient and inference mode, autocast,
 /// hooks for saved tensors, the profiler; on GPUs also the current stream of each device, on which
@@ -53,4 +53,4 @@ class CallerState {
   std::vector<c10::Stream> streams_;  // one for each GPU
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 torch::Device existing_device(torch::Device device, const std::string& prefix) {
   if (device.is_cpu()) return torch::Device(torch::kCPU);
@@ -30,4 +30,4 @@ torch::Device existing_device(torch::Device device, const std::string& prefix) {
   return device;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -2,7 +2,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 void require_on_device(const torch::nn::Module& stage, std::size_t number, torch::Device device,
                        const std::string& prefix) {
@@ -18,4 +18,4 @@ void require_on_device(const torch::nn::Module& stage, std::size_t number, torch
   require(stage.named_buffers(), "buffer");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// ConfigError, whose text begins with `prefix`, if a parameter or buffer of stage `number` is not
 /// on `device`. Call it after all stages have been moved to their devices: moving a later stage
@@ -15,4 +15,4 @@ namespace lockstep {
 void require_on_device(const torch::nn::Module& stage, std::size_t number, torch::Device device,
                        const std::string& prefix);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

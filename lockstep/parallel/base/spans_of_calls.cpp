@@ -5,7 +5,7 @@
 
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // The times of calls come from a processor counter, those of spans from the clock.
@@ -55,4 +55,4 @@ std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
   return spans;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

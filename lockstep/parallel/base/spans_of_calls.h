@@ -6,7 +6,7 @@
 #include <lockstep/comm/call/recorded_call.h>
 #include <lockstep/core/trace/span.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// A span for each call; it names the group's collective, or its message, to match it with the
 /// other ranks. Concurrent calls are on separate tracks: "calls", "calls 2", ... `calls` must be
@@ -15,4 +15,4 @@ namespace lockstep {
 std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
                                  const std::vector<Span>& shown);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -21,7 +21,7 @@ StreamClock::Moment StreamClock::record() {
     spare_.pop_back();
     return spare;
   }();
-  moment.record(current_stream(device_));
+  moment.record(comm::current_stream(device_));
   return moment;
 }
 

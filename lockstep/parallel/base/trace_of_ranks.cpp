@@ -13,7 +13,7 @@
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/parallel/base/spans_of_calls.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // Marks the message of a rank without spans, before the reason. Spans begin with '{'.
@@ -98,4 +98,4 @@ void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<S
   if (!problem.empty()) throw DataError(problem);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

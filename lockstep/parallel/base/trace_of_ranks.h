@@ -7,7 +7,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/trace/span.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Collective over `group`. Uses a few barriers to measure the offset of this rank's monotonic
 /// clock from that of rank 0 (see clock_offset()).
@@ -28,4 +28,4 @@ void write_recording(const std::filesystem::path& path, Clock::time_point from,
 void write_trace_of_ranks(const std::filesystem::path& path, const std::vector<Span>& spans,
                           ProcessGroup& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

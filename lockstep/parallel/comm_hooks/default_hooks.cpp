@@ -38,8 +38,8 @@ void average_pieces(const Tensor& pieces, int count) {
     sources.push_back(data + static_cast<std::size_t>(i * length) * pieces.element_size());
   }
   const std::array<std::byte*, 1> destinations{data};
-  reduce(sources, destinations, static_cast<std::size_t>(length),
-         data_type_of(pieces.scalar_type()), ReduceOp::kAverage);
+  comm::reduce(sources, destinations, static_cast<std::size_t>(length),
+               comm::data_type_of(pieces.scalar_type()), ReduceOp::kAverage);
 }
 
 // Averages 16-bit values. The group's all_reduce over Gloo sends them as float32. To send only 16
@@ -62,9 +62,9 @@ class MeanOf16Bits {
       return group.async_all_gather_into_tensor(buffer,
                                                 received.narrow(0, 0, buffer.numel() / size));
     };
-    return std::make_shared<PhasedWork>(
+    return std::make_shared<parallel::PhasedWork>(
         group_.async_all_to_all_single(received, buffer),
-        std::vector<PhasedWork::Phase>{std::move(average_and_send)});
+        std::vector<parallel::PhasedWork::Phase>{std::move(average_and_send)});
   }
 
  private:
@@ -94,8 +94,8 @@ class CompressedHook {
       to.copy_(from);
       return nullptr;
     };
-    return std::make_shared<PhasedWork>(std::move(reduction),
-                                        std::vector<PhasedWork::Phase>{std::move(decompress)});
+    return std::make_shared<parallel::PhasedWork>(
+        std::move(reduction), std::vector<parallel::PhasedWork::Phase>{std::move(decompress)});
   }
 
  private:
@@ -141,7 +141,8 @@ CommHook all_reduce_hook(ProcessGroup group) {
 
 CommHook noop_hook() {
   return [](GradBucket&) {
-    return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
+    return std::make_shared<parallel::PhasedWork>(nullptr,
+                                                  std::vector<parallel::PhasedWork::Phase>{});
   };
 }
 

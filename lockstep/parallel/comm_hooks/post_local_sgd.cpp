@@ -20,7 +20,8 @@ CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> sub
   CommHook global = all_reduce_hook(std::move(group));
   CommHook local = subgroup ? all_reduce_hook(*std::move(subgroup)) : noop_hook();
   return [global = std::move(global), local = std::move(local),
-          steps = std::make_shared<StepCounter>(), start_local_sgd_iter](GradBucket& bucket) {
+          steps = std::make_shared<parallel::StepCounter>(),
+          start_local_sgd_iter](GradBucket& bucket) {
     return steps->step_of(bucket.index) < start_local_sgd_iter ? global(bucket) : local(bucket);
   };
 }
@@ -35,7 +36,7 @@ PeriodicModelAverager::PeriodicModelAverager(ProcessGroup group,
                       "first_step at least 0; got ",
                       options.period, ", ", options.warmup_steps, " and ", options.first_step));
   }
-  for (const torch::Tensor& parameter : distinct(parameters)) {
+  for (const torch::Tensor& parameter : optim::distinct(parameters)) {
     if (parameter.requires_grad()) parameters_.push_back(parameter);
   }
 }

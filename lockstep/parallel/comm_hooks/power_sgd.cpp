@@ -84,17 +84,17 @@ class PowerSgd::State {
   void load(const torch::nn::Module& module, const NamedTensors& state);
 
  private:
-  using BucketPtr = std::shared_ptr<PowerSgdBucket>;
+  using BucketPtr = std::shared_ptr<parallel::PowerSgdBucket>;
   BucketPtr bucket_for(const GradBucket& bucket);
-  void remember(PowerSgdBucket& made, const GradBucket& bucket);
-  void fill_q(PowerSgdBucket& bucket);
+  void remember(parallel::PowerSgdBucket& made, const GradBucket& bucket);
+  void fill_q(parallel::PowerSgdBucket& bucket);
   void check_fit(const std::string& name, const Tensor& value, const Tensor& parameter,
                  bool is_q) const;
 
   ProcessGroup group_;
   PowerSgdOptions options_;
   Seeds seeds_;
-  StepCounter steps_;
+  parallel::StepCounter steps_;
   std::int64_t before_ = 0, after_ = 0;
   std::map<std::size_t, BucketPtr> buckets_;  // by bucket index
   std::unordered_map<const c10::TensorImpl*, Remembered> remembered_;
@@ -124,13 +124,13 @@ std::shared_ptr<Work> PowerSgd::State::reduce(GradBucket& grad_bucket) {
       bucket->finish(gradients);
       return nullptr;
     };
-    return std::make_shared<PhasedWork>(
+    return std::make_shared<parallel::PhasedWork>(
         group.async_all_reduce(bucket->second_message, ReduceOp::kAverage),
-        std::vector<PhasedWork::Phase>{std::move(decompress)});
+        std::vector<parallel::PhasedWork::Phase>{std::move(decompress)});
   };
-  return std::make_shared<PhasedWork>(
+  return std::make_shared<parallel::PhasedWork>(
       group_.async_all_reduce(bucket->first_message, ReduceOp::kAverage),
-      std::vector<PhasedWork::Phase>{std::move(second)});
+      std::vector<parallel::PhasedWork::Phase>{std::move(second)});
 }
 
 PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bucket) {
@@ -139,7 +139,7 @@ PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bu
   BucketPtr& known = buckets_[grad_bucket.index];
   if (known) return known;
   LOCKSTEP_CHECK(grad_bucket.parameters.size() == grad_bucket.gradients.size());
-  auto made = std::make_shared<PowerSgdBucket>(grad_bucket, options_);
+  auto made = std::make_shared<parallel::PowerSgdBucket>(grad_bucket, options_);
   if (!made->batches().empty()) {
     made->take_memory(group_.allocate({made->elements()}, grad_bucket.buffer.scalar_type()),
                       grad_bucket);
@@ -150,9 +150,9 @@ PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bu
 
 // Fills the new bucket with the known state of its parameters, from another layout or a loaded
 // state, and makes the parameters refer to the new bucket's memory.
-void PowerSgd::State::remember(PowerSgdBucket& made, const GradBucket& grad_bucket) {
+void PowerSgd::State::remember(parallel::PowerSgdBucket& made, const GradBucket& grad_bucket) {
   made.q_is_known = options_.warm_start;
-  for (PowerSgdBucket::Batch& batch : made.batches()) {
+  for (parallel::PowerSgdBucket::Batch& batch : made.batches()) {
     for (std::size_t j = 0; j < batch.members.size(); ++j) {
       const Tensor& parameter = grad_bucket.parameters[batch.members[j]];
       Remembered& remembered = remembered_[parameter.unsafeGetTensorImpl()];
@@ -170,9 +170,9 @@ void PowerSgd::State::remember(PowerSgdBucket& made, const GradBucket& grad_buck
 }
 
 // All ranks draw the same numbers. PyTorch seeds its generator once per bucket.
-void PowerSgd::State::fill_q(PowerSgdBucket& bucket) {
+void PowerSgd::State::fill_q(parallel::PowerSgdBucket& bucket) {
   const auto generator = at::detail::createCPUGenerator(seeds_.next());
-  for (const PowerSgdBucket::Batch& batch : bucket.batches()) {
+  for (const parallel::PowerSgdBucket::Batch& batch : bucket.batches()) {
     batch.q.copy_(torch::randn(batch.q.sizes(), generator, torch::dtype(batch.q.scalar_type())));
   }
 }
@@ -194,7 +194,7 @@ NamedTensors PowerSgd::State::save(const torch::nn::Module& module) const {
 
 void PowerSgd::State::check_fit(const std::string& name, const Tensor& value,
                                 const Tensor& parameter, bool is_q) const {
-  const Tensor matrix = as_matrix(parameter.detach());
+  const Tensor matrix = parallel::as_matrix(parameter.detach());
   std::vector<std::int64_t> expected = matrix.sizes().vec();
   if (is_q) {
     const auto [rows, columns] = std::pair(expected[0], expected[1]);
@@ -236,7 +236,7 @@ void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& 
   }
   remembered_ = std::move(remembered);
   buckets_.clear();
-  steps_ = StepCounter(iteration);
+  steps_ = parallel::StepCounter(iteration);
   seeds_ = Seeds(options_.random_seed);
   seeds_.draw_until(drawn);
 }

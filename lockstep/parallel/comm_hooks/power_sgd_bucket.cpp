@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using torch::Tensor;
@@ -212,4 +212,4 @@ void PowerSgdBucket::begin_anew(const std::vector<Tensor>& gradients) {
   if (!all_finite(second_message)) q_is_known = false;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

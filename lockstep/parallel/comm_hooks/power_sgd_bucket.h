@@ -9,7 +9,7 @@
 
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// A dense gradient as a matrix, in the order of its memory. For a convolution in channels_last the
 /// columns are permuted compared to PyTorch's, which does not affect a low-rank product.
@@ -77,4 +77,4 @@ class PowerSgdBucket {
   torch::Tensor is_finite_;  // whether both messages are, a bool
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// A step begins when the bucket index does not increase. (The is_last bucket cannot be used: it
 /// may be a sparse gradient's, which hooks never see.)
@@ -26,4 +26,4 @@ class StepCounter {
   std::size_t next_index_ = static_cast<std::size_t>(-1);
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -143,12 +143,12 @@ void DataParallelBackward::named_by_replicas(const Function& function) const {
 void DataParallelBackward::run(std::vector<ReplicaTask>& tasks, bool keep_graph) const {
   if (devices_.front().is_cpu()) {
     // The engine computes all CPU work of a backward on the calling thread.
-    const CallerState caller(devices_);
+    const parallel::CallerState caller(devices_);
     release_helping_threads();
     team_->run([&](std::size_t replica) {
       for (std::size_t p = 0; p < tasks.size(); ++p) {
         if (graph_.parts[p].replica != replica || tasks[p].is_empty()) continue;
-        const CallerState::Scope scope(caller, replica);
+        const parallel::CallerState::Scope scope(caller, replica);
         tasks[p].run(keep_graph);
       }
     });

@@ -34,7 +34,7 @@ std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices) {
       throw ConfigError(lockstep::str("DataParallel: all devices must be of one type, got ",
                                       devices.front(), " and ", device));
     }
-    device = existing_device(device, "DataParallel: ");
+    device = parallel::existing_device(device, "DataParallel: ");
   }
   for (std::size_t i = 0; i < devices.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {

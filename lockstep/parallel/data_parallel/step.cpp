@@ -77,11 +77,11 @@ Step::Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
     : replicas_(replicas), team_(std::move(team)), scatter_(batch, replicas.devices(), weights) {}
 
 void Step::run(const std::function<void(std::size_t)>& task) const {
-  const CallerState caller(replicas_.devices());
+  const parallel::CallerState caller(replicas_.devices());
   if (replicas_.devices().front().is_cpu()) release_helping_threads();
   team_->run([&](std::size_t replica) {
     if (scatter_.sizes()[replica] == 0) return;
-    const CallerState::Scope scope(caller, replica);
+    const parallel::CallerState::Scope scope(caller, replica);
     task(replica);
   });
 }

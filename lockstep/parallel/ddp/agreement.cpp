@@ -6,7 +6,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 void append(std::ostringstream& out, const char* kind, const std::string& name,
@@ -71,4 +71,4 @@ void verify_agreement(const torch::nn::Module& module, const std::string& option
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Collective. A `problem` on any rank is a ConfigError on every rank, which names the first such
 /// rank. Otherwise compares `options`, lines "option NAME VALUE", and the names, shapes, strides
@@ -16,4 +16,4 @@ namespace lockstep {
 void verify_agreement(const torch::nn::Module& module, const std::string& options,
                       const std::string& problem, ProcessGroup& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

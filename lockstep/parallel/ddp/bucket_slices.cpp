@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 ElementRange slice_of(const GradBucket& bucket, int rank, int size) {
   const std::int64_t each = bucket.buffer.numel() / size;
@@ -47,4 +47,4 @@ std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange
   return runs;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

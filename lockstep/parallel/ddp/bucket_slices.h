@@ -6,7 +6,7 @@
 
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Elements [begin, end).
 struct ElementRange {
@@ -44,4 +44,4 @@ std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange
 /// The address of parameter `i`, unless it has been given other memory.
 const void* place_of(const GradBucket& bucket, std::size_t i);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -190,7 +190,7 @@ std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRe
 
 void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
                      const StepRecorder& times, ProcessGroup& group) {
-  write_trace_of_ranks(path, ddp_spans(buckets, times, "ddp"), group);
+  parallel::write_trace_of_ranks(path, ddp_spans(buckets, times, "ddp"), group);
 }
 
 }  // namespace lockstep

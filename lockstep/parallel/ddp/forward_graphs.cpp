@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 void ForwardGraphs::begin() {
   const std::uint64_t thread = at::RecordFunction::currentThreadId();
@@ -35,4 +35,4 @@ bool ForwardGraphs::in_this_backward() const {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

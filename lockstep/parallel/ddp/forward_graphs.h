@@ -5,7 +5,7 @@
 #include <deque>
 #include <limits>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Remembers which nodes the latest forwards recorded, by the sequence numbers that autograd
 /// assigns on each thread. It thus detects a backward over a graph that no forward recorded, even
@@ -35,4 +35,4 @@ class ForwardGraphs {
   std::deque<Nodes> forwards_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -6,7 +6,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 inline std::string misuse_hint(const char* where) {
   return str(
@@ -28,4 +28,4 @@ void with_hint(const char* where, Function&& function) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

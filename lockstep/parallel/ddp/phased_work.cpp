@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 PhasedWork::PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest)
     : current_(std::move(first)), rest_(std::move(rest)) {}
@@ -55,4 +55,4 @@ void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/call/work.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// The ranks of a group must start its collectives in the same order. A phase therefore never
 /// starts on its own when the previous one ends, because each rank sees that end at a different
@@ -47,4 +47,4 @@ class PhasedWork final : public Work {
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
                   const std::function<void(std::size_t)>& waited = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

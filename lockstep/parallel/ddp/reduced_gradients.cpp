@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 bool ReducedGradients::Entry::left_over() const {
   const torch::Tensor& gradient = parameter.grad();
@@ -54,4 +54,4 @@ bool ReducedGradients::empty() const {
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

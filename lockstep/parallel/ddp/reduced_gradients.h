@@ -11,7 +11,7 @@
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// After a reduce-scatter a rank's buckets hold the mean in one slice and the rank's own sums in
 /// the others, so another backward must not add to them. Gradients may be cleared without notice
@@ -46,4 +46,4 @@ class ReducedGradients {
   std::map<const torch::TensorImpl*, Entry> entries_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -34,7 +34,7 @@ bool inside_of_a_node() { return torch::autograd::get_current_node() != nullptr;
 template <class Function>
 void Reducer::State::ending_group_on_error(Function&& function) {
   try {
-    with_hint("in a backward()", function);
+    parallel::with_hint("in a backward()", function);
   } catch (const std::exception& error) {
     group_.abort(first_line(error));
     throw;
@@ -198,8 +198,8 @@ void Reducer::State::begin(bool within_backward) {
   if (learns()) return;
   const bool searches = options_.find_unused_parameters && !options_.static_graph;
   if (searches) {
-    std::vector<bool> used =
-        within_backward ? parameters_in_graph(tensors_) : std::vector<bool>(slots_.size(), false);
+    std::vector<bool> used = within_backward ? parallel::parameters_in_graph(tensors_)
+                                             : std::vector<bool>(slots_.size(), false);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (!used[i]) mark_unused(slots_[i]);
       // Gradients accumulated earlier without communication also count.
@@ -297,8 +297,8 @@ std::shared_ptr<Work> Reducer::State::start(std::size_t index) {
   const Slot& first = slots_[members_[index].slots.front()];
   if (first.sparse) {
     const torch::Tensor& parameter = first.parameter.tensor;
-    return async_mean_sparse(
-        first.gradient().defined() ? first.gradient() : empty_sparse(parameter), group_,
+    return parallel::async_mean_sparse(
+        first.gradient().defined() ? first.gradient() : parallel::empty_sparse(parameter), group_,
         first.mean);
   }
   if (!comm_hook_) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
@@ -326,7 +326,7 @@ void Reducer::State::on_backward_end() {
 void Reducer::State::finish() {
   times.computed();
   if (learns()) learn_graph();
-  wait_for_all(works_, [this](std::size_t bucket) {
+  parallel::wait_for_all(works_, [this](std::size_t bucket) {
     if (times.is_on_device() && bucket >= ended_) times.end(bucket);
   });
   if (used_ && !union_known_) {

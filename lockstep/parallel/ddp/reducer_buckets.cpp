@@ -10,7 +10,7 @@ namespace lockstep {
 void refuse_other_hooks(const std::vector<NamedParameter>& parameters) {
   for (const auto& [name, tensor] : parameters) {
     const auto& present = torch::autograd::impl::post_acc_grad_hooks(tensor);
-    if (present && dynamic_cast<ReducerHook*>(present.get()) == nullptr) {
+    if (present && dynamic_cast<parallel::ReducerHook*>(present.get()) == nullptr) {
       throw ConfigError(lockstep::str("parameter '", name,
                                       "' has a post-accumulate-grad hook of somebody else; "
                                       "remove it before DistributedDataParallel"));
@@ -108,9 +108,10 @@ void Reducer::State::rebuild() {
 // others.
 void Reducer::State::add_hooks() {
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    auto hook = std::make_unique<ReducerHook>(weak_from_this(), [weak = weak_from_this(), index] {
-      if (const auto state = weak.lock()) state->on_gradient(index);
-    });
+    auto hook =
+        std::make_unique<parallel::ReducerHook>(weak_from_this(), [weak = weak_from_this(), index] {
+          if (const auto state = weak.lock()) state->on_gradient(index);
+        });
     torch::autograd::impl::set_post_acc_grad_hooks(slots_[index].parameter.tensor, std::move(hook));
   }
 }
@@ -141,7 +142,7 @@ void Reducer::State::register_comm_hook(CommHook hook) {
 
 bool Reducer::State::has_hook(const Slot& slot) const {
   const auto& present = torch::autograd::impl::post_acc_grad_hooks(slot.parameter.tensor);
-  const auto* hook = dynamic_cast<const ReducerHook*>(present.get());
+  const auto* hook = dynamic_cast<const parallel::ReducerHook*>(present.get());
   return hook != nullptr && hook->belongs_to(weak_from_this());
 }
 

@@ -15,7 +15,7 @@
 #include <lockstep/parallel/ddp/reducer.h>
 #include <lockstep/parallel/ddp/used_parameters.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 // One per parameter; autograd calls it after the parameter's gradient has been accumulated.
 class ReducerHook final : public torch::autograd::PostAccumulateGradHook {
@@ -137,4 +137,4 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   std::size_t ended_ = 0;                     // how many of works_ have been seen to end
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -2,7 +2,7 @@
 
 #include <torch/nn/modules/embedding.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 bool is_sparse_embedding(const torch::nn::Module& module) {
@@ -28,4 +28,4 @@ std::vector<std::string> sparse_embeddings(const torch::nn::Module& module) {
   return found;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

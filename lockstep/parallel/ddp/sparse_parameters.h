@@ -6,10 +6,10 @@
 
 #include <torch/nn/module.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Names, as in named_parameters(), of the weights of every torch::nn::Embedding and EmbeddingBag
 /// with sparse(true) in `module`.
 std::vector<std::string> sparse_embeddings(const torch::nn::Module& module);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // Returns `tensor`, [..., n, ...], with dimension n padded with zeros to `size`.
@@ -108,4 +108,4 @@ std::shared_ptr<PhasedWork> async_mean_sparse(const torch::Tensor& gradient, Pro
                                               }});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

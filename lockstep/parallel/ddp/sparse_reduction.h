@@ -8,7 +8,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// The gradient of a rank that has none, with the shape of `parameter`.
 torch::Tensor empty_sparse(const torch::Tensor& parameter);
@@ -22,4 +22,4 @@ torch::Tensor empty_sparse(const torch::Tensor& parameter);
 std::shared_ptr<PhasedWork> async_mean_sparse(const torch::Tensor& gradient, ProcessGroup group,
                                               std::shared_ptr<torch::Tensor> result);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // Filled in ranges, because a copy from the host would wait for the device. Usually all parameters
@@ -78,4 +78,4 @@ bool UsedParameters::anywhere(std::size_t index) {
   return used_[index];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

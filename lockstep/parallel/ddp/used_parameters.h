@@ -7,7 +7,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Whether the backward running on this thread will reach each of `parameters`. Call it from within
 /// that backward. Autograd has counted the nodes of its graph beforehand, so this costs one lookup
@@ -40,4 +40,4 @@ class UsedParameters {
   std::vector<bool> used_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

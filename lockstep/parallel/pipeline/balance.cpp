@@ -77,7 +77,7 @@ void time_backward(TimedLayer& timed) {
 std::vector<double> times_of_layers(torch::nn::Sequential& net, const torch::Tensor& sample) {
   std::vector<TimedLayer> layers;
   for (torch::nn::AnyModule& layer : *net) {
-    layers.push_back({.parameters = distinct(layer.ptr()->parameters())});
+    layers.push_back({.parameters = optim::distinct(layer.ptr()->parameters())});
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     torch::Tensor x = sample.clone();  // a layer may change its input in place
@@ -105,7 +105,7 @@ std::vector<double> bytes_of_layers(torch::nn::Sequential& net, const torch::Ten
   for (torch::nn::AnyModule& layer : *net) {
     x = layer.forward(x);
     double bytes = static_cast<double>(x.nbytes());
-    for (const torch::Tensor& parameter : distinct(layer.ptr()->parameters())) {
+    for (const torch::Tensor& parameter : optim::distinct(layer.ptr()->parameters())) {
       bytes += static_cast<double>(parameter.nbytes()) * (parameter.requires_grad() ? 2 : 1);
     }
     bytes_of_each.push_back(bytes);

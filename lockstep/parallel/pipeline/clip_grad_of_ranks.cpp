@@ -18,7 +18,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, Proces
   }
   const torch::NoGradGuard no_grad;
   Tensors gradients;
-  for (const torch::Tensor& parameter : distinct(parameters)) {
+  for (const torch::Tensor& parameter : optim::distinct(parameters)) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
   const torch::Tensor own = get_total_norm(gradients, norm_type);

@@ -29,7 +29,7 @@ using pipeline::Table;
 // wait for it.
 torch::Device device_with_index(torch::Device device, ProcessGroup& group) {
   try {
-    return existing_device(device, "");
+    return parallel::existing_device(device, "");
   } catch (const std::exception& error) {
     const ConfigError refusal(lockstep::str("DistributedPipeline: rank ", group.rank(),
                                             " cannot use the device ", device, ": ",
@@ -173,7 +173,7 @@ class DistributedPipeline::Impl {
   void write_trace(const std::filesystem::path& path) {
     const auto began =
         times_ ? times_->began(static_cast<std::size_t>(group_.rank())) : Clock::time_point();
-    write_trace_of_ranks(path, pipeline::trace_spans(timeline(), began), group_);
+    parallel::write_trace_of_ranks(path, pipeline::trace_spans(timeline(), began), group_);
   }
   ActivationBytes peak_activation_bytes() const {
     if (!memory_) {
@@ -377,7 +377,7 @@ Tensors DistributedPipeline::parameters() const {
     if (!stage) continue;
     for (const torch::Tensor& parameter : stage->module().parameters()) all.push_back(parameter);
   }
-  return distinct(all);
+  return optim::distinct(all);
 }
 
 const Table& DistributedPipeline::table() const { return impl_->table(); }

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -31,4 +31,4 @@ torch::Tensor sum_of_losses(const std::vector<Tensors>& losses);
 Tensors joined_outputs(const std::vector<Tensors>& outputs);
 
 }  // namespace pipeline
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -11,11 +11,11 @@ namespace lockstep::pipeline {
 
 void mark_ready(StageMessage& message, torch::Device device) {
   if (device.is_cpu()) return;
-  message.ready = std::make_shared<c10::Event>(mark_stream(device));
+  message.ready = std::make_shared<c10::Event>(comm::mark_stream(device));
 }
 
 void wait_until_ready(const StageMessage& message, torch::Device device) {
-  if (message.ready && !device.is_cpu()) message.ready->block(current_stream(device));
+  if (message.ready && !device.is_cpu()) message.ready->block(comm::current_stream(device));
 }
 
 StageMessage PeerCopies::bring(StageMessage message) {
@@ -48,7 +48,7 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
   if (message.ready) {
     message.ready->block(from);
   } else {  // a tensor of the batch, produced by the current stream there
-    mark_stream(tensor.device()).block(from);
+    comm::mark_stream(tensor.device()).block(from);
   }
   torch::Tensor copy;
   {
@@ -59,11 +59,11 @@ torch::Tensor PeerCopies::copy_between_gpus(const torch::Tensor& tensor,
   if (!message.ready) {  // its owner may overwrite it once the stream gets there
     c10::Event copied(tensor.device().type());
     copied.record(from);
-    let_stream_wait(copied);
+    comm::let_stream_wait(copied);
   }
   // The allocator must not reuse the memory while the other stream still reads it.
   tensor.record_stream(from);
-  record_current_stream(copy);
+  comm::record_current_stream(copy);
   return copy;
 }
 

@@ -182,11 +182,11 @@ class Pipeline::Impl {
     std::vector<pipeline::Recording> recordings(workers_.size());
     for (const auto& clock : clocks_) clock->begin();
     pipeline::StepFailure failure;
-    const CallerState caller(devices_, devices_of(batch));
+    const parallel::CallerState caller(devices_, devices_of(batch));
     if (devices_.front().is_cpu()) release_helping_threads();
     try {
       pipeline::run_workers(*threads_, mailboxes_, [&](std::size_t i) {
-        const CallerState::Scope like_caller(caller, i);
+        const parallel::CallerState::Scope like_caller(caller, i);
         const pipeline::CastsPerMicroBatch no_shared_casts;
         const pipeline::ActivationMemory::Watch watch(memory, static_cast<int>(i));
         const auto perform = [&](const pipeline::Action& action) {
@@ -259,7 +259,7 @@ Tensors Pipeline::parameters() const {
   for (const auto& stage : impl_->stages()) {
     for (const torch::Tensor& parameter : stage->module().parameters()) all.push_back(parameter);
   }
-  return distinct(all);
+  return optim::distinct(all);
 }
 
 const pipeline::Table& Pipeline::table() const { return impl_->table(); }

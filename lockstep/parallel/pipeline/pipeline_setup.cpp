@@ -39,7 +39,7 @@ torch::Tensor tracked_mean_of(const torch::nn::Module& module) {
 
 std::vector<torch::Device> with_indices(std::vector<torch::Device> devices,
                                         const std::string& prefix) {
-  for (torch::Device& device : devices) device = existing_device(device, prefix);
+  for (torch::Device& device : devices) device = parallel::existing_device(device, prefix);
   return devices;
 }
 
@@ -68,7 +68,7 @@ std::unique_ptr<TiedParameters> tied_parameters_of(const std::vector<StageModule
   std::vector<Tensors> parameters;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const torch::Device device = devices[static_cast<std::size_t>(table.worker_of[s])];
-    require_on_device(stages[s].module(), s, device, "Pipeline: ");
+    parallel::require_on_device(stages[s].module(), s, device, "Pipeline: ");
     parameters.push_back(stages[s].module().parameters());
   }
   return std::make_unique<TiedParameters>(parameters);

@@ -29,7 +29,7 @@
 
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -93,4 +93,4 @@ class StageBackward {
 };
 
 }  // namespace pipeline
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 #include <c10/core/Event.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -39,4 +39,4 @@ class MessageChannel {
 };
 
 }  // namespace pipeline
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -56,4 +56,4 @@ class TiedParameters {
 };
 
 }  // namespace pipeline
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -9,7 +9,7 @@
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/kernels/reduce.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // The bytes of each tensor processed in one pass: the buffer stays in the level-2 cache while the
@@ -23,7 +23,7 @@ constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 // TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template that is
 // serial in files compiled without OpenMP, such as this one. A contiguous destination is one row.
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
-  const auto type = data_type_of(destination.scalar_type());
+  const auto type = comm::data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());
   const auto* const first = static_cast<const std::byte*>(destination.const_data_ptr());
   auto iterator = at::TensorIterator::borrowing_nullary_op(destination);
@@ -35,7 +35,8 @@ void mean(const Shard& shard, ElementRange range, const torch::Tensor& destinati
         for (const torch::Tensor& peer : shard.peer_gradients) {
           sources.push_back(static_cast<const std::byte*>(peer.const_data_ptr()) + offset);
         }
-        reduce(sources, std::array{part}, static_cast<std::size_t>(size), type, ReduceOp::kAverage);
+        comm::reduce(sources, std::array{part}, static_cast<std::size_t>(size), type,
+                     ReduceOp::kAverage);
       },
       /*grain_size=*/kPieceBytes / element);
 }
@@ -85,4 +86,4 @@ void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

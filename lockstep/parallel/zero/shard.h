@@ -9,7 +9,7 @@
 #include <lockstep/optim/group_rules.h>
 #include <lockstep/parallel/ddp/bucket_slices.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Flat tensors of equal length; all but the states are views of the bucket's memory.
 struct Shard {
@@ -39,4 +39,4 @@ void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 void reduce_and_update_shard(const GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

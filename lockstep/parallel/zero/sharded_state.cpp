@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp/bucket_slices.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 std::string step_key(const std::string& name) { return "step." + name; }
@@ -168,4 +168,4 @@ std::int64_t ShardedState::bytes() const {
   return sum;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -13,7 +13,7 @@
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/ddp/grad_bucket.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Initially zero. Each rank holds 1 / group.size() of the state, and the step counts of all
 /// parameters. Remembers the parameters' places in the buckets that it was made for, but not the
@@ -73,4 +73,4 @@ class ShardedState {
   std::vector<torch::TensorOptions> options_;     // by bucket
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

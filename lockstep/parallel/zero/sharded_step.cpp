@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // False for Adam with eps = 0, which computes 0 / 0 in the padding between parameters.
@@ -322,4 +322,4 @@ void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const Na
   used_ = true;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -21,7 +21,7 @@
 #include <lockstep/parallel/zero/shard.h>
 #include <lockstep/parallel/zero/sharded_state.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 
 /// Takes the current buckets at each call. They must all have the same layout version; when it
 /// changes, the state moves with it. Not thread-safe; errors are those of the group.
@@ -88,4 +88,4 @@ class ShardedStep {
   std::vector<std::vector<std::int64_t>> count_of_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::parallel

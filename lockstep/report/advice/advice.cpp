@@ -7,7 +7,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/report/text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr double kNoticeable = 0.05;      // share of a step
@@ -299,4 +299,4 @@ std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice
   return text;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

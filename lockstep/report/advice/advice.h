@@ -6,7 +6,7 @@
 
 #include <lockstep/report/advice/run_facts.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct Advice {
   /// "loader", "first batch", "straggler", "pipeline bubble", "communication", "small buckets",
@@ -28,4 +28,4 @@ std::string basis_of_shares(const RunFacts& facts);
 /// A heading and the advice as text for people; each line ends with a line feed.
 std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

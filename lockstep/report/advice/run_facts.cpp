@@ -13,7 +13,7 @@
 #include <lockstep/report/advice/trace_facts.h>
 #include <lockstep/report/run_place.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using FileJson = nlohmann::json;
@@ -151,4 +151,4 @@ RunFacts read_run_facts(const std::filesystem::path& run) {
   return facts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -8,7 +8,7 @@
 
 #include <lockstep/report/advice/trace_facts.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Figures from `run.json` over the epochs after the first, which warms up. A run of one epoch has
 /// only that one; the wait for its first batch, in which the loader starts, is then excluded from
@@ -47,4 +47,4 @@ struct RunFacts {
 /// written by Lockstep, and for a run without a complete epoch.
 RunFacts read_run_facts(const std::filesystem::path& run);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -7,7 +7,7 @@
 
 #include <lockstep/report/waited_rank.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using TraceEvent = nlohmann::json;
@@ -160,4 +160,4 @@ TraceFacts facts_of_trace(const std::string& text, int ranks) {
   return facts;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Means over all steps and ranks of a trace, in seconds per step.
 struct TraceFacts {
@@ -28,4 +28,4 @@ struct TraceFacts {
 /// what is wrong. `ranks` is at least 1.
 TraceFacts facts_of_trace(const std::string& text, int ranks);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -93,11 +93,12 @@ std::vector<std::pair<std::string, std::string>> final_figures(
     const auto value = last_metric(run, metric);
     figures.emplace_back("validation " + metric, value ? value_text(*value) : "");
   }
-  figures.emplace_back("best images/s", run.epochs.empty() ? "" : count_text(best_rate(run)));
-  figures.emplace_back("step",
-                       run.facts ? fixed_text(1e3 * run.facts->step_seconds, 2) + " ms" : "");
-  figures.emplace_back("run time", run.seconds > 0 ? seconds_text(run.seconds) : "");
-  figures.emplace_back("memory", run.peak_bytes > 0 ? bytes_text(run.peak_bytes) : "");
+  figures.emplace_back("best images/s",
+                       run.epochs.empty() ? "" : report::count_text(best_rate(run)));
+  figures.emplace_back(
+      "step", run.facts ? report::fixed_text(1e3 * run.facts->step_seconds, 2) + " ms" : "");
+  figures.emplace_back("run time", run.seconds > 0 ? report::seconds_text(run.seconds) : "");
+  figures.emplace_back("memory", run.peak_bytes > 0 ? report::bytes_text(run.peak_bytes) : "");
   return figures;
 }
 
@@ -158,7 +159,7 @@ Figure phases_figure(const Runs& runs) {
       Cells cells = {bar.name};
       for (const std::size_t phase : phases) {
         bar.parts.push_back(1e3 * epoch.phases[phase] / epoch.steps);
-        cells.push_back(fixed_text(bar.parts.back(), 4));
+        cells.push_back(report::fixed_text(bar.parts.back(), 4));
       }
       if (i % distance == 0) bars.bars.push_back(std::move(bar));
       table.rows.push_back(std::move(cells));

@@ -77,11 +77,11 @@ ChartScales scales_of(const LineChart& chart, double width) {
 
 // "0.25", "1,200": with as many digits as neighbouring marks need.
 std::string mark_text(double value, double distance) {
-  if (distance >= 1) return count_text(value);
+  if (distance >= 1) return report::count_text(value);
   constexpr int kMostDigits = 6;
   if (distance < 1e-6) return str(value);
-  return fixed_text(value,
-                    std::min(kMostDigits, static_cast<int>(std::ceil(-std::log10(distance)))));
+  return report::fixed_text(
+      value, std::min(kMostDigits, static_cast<int>(std::ceil(-std::log10(distance)))));
 }
 
 // The marks of an axis, starting with the first one that is not below `scale.low`.

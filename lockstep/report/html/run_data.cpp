@@ -109,7 +109,7 @@ bool has_trained(const std::vector<EpochData>& epochs) {
 }
 
 // The name of the folder, or of a single record without its extension.
-std::string name_of(const RunPlace& place) {
+std::string name_of(const report::RunPlace& place) {
   if (place.folder.empty()) return place.record.stem().string();
   // Makes "run", "run/" and "." all yield a name.
   const std::filesystem::path folder =
@@ -134,7 +134,7 @@ bool holds_run_record(const std::filesystem::path& file) {
 }
 
 RunData read_run_data(const std::filesystem::path& run) {
-  const RunPlace place = place_of_run(run);
+  const report::RunPlace place = report::place_of_run(run);
   std::ifstream stream(place.record);
   if (!stream) {
     throw DataError(str(run.string(),
@@ -148,7 +148,7 @@ RunData read_run_data(const std::filesystem::path& run) {
     throw DataError(json_refusal(place.record.string(), "is not what Lockstep writes", error));
   }
   data.name = name_of(place);
-  if (has_trained(data.epochs)) data.facts = read_run_facts(run);
+  if (has_trained(data.epochs)) data.facts = report::read_run_facts(run);
   if (place.folder.empty()) return data;
   std::error_code ignored;
   if (std::filesystem::exists(place.folder / "trace.json", ignored)) {

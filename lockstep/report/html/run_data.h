@@ -43,7 +43,7 @@ struct RunData {
   double seconds = 0;     ///< of the whole run; 0: unknown
   double peak_bytes = 0;  ///< of memory, on the rank with most; 0: unknown
   std::vector<EpochData> epochs{};
-  std::optional<RunFacts> facts{};  ///< if the run has a complete epoch
+  std::optional<report::RunFacts> facts{};  ///< if the run has a complete epoch
   std::optional<TracedRun> trace{};
   std::vector<RunPictureFile> pictures{};
 };

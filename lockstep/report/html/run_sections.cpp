@@ -25,7 +25,7 @@ using Amounts = std::vector<std::pair<std::string, double>>;
 constexpr int kMostRanksShown = 16;
 constexpr std::size_t kMostSteps = 10;
 
-std::string milliseconds(double microseconds) { return fixed_text(microseconds / 1e3, 3); }
+std::string milliseconds(double microseconds) { return report::fixed_text(microseconds / 1e3, 3); }
 
 // Combines bars with different parts: one part for every name, in order of first use.
 void add_bar(StackedBars& bars, const std::string& name, const Amounts& amounts) {
@@ -49,7 +49,7 @@ Table table_of(const StackedBars& bars, const std::string& first) {
   for (const std::string& part : bars.parts) table.titles.push_back(str(part, ", ", bars.unit));
   for (const StackedBar& bar : bars.bars) {
     Cells cells = {bar.name};
-    for (const double part : bar.parts) cells.push_back(fixed_text(part, 3));
+    for (const double part : bar.parts) cells.push_back(report::fixed_text(part, 3));
     table.rows.push_back(std::move(cells));
   }
   return table;
@@ -62,7 +62,7 @@ std::string clock_note(const TracedRun& trace) {
   double most = 0;
   for (const auto& [rank, uncertainty] : trace.uncertainty) most = std::max(most, uncertainty);
   return str(" All times are on rank 0's clock, which the other ranks know to ",
-             fixed_text(most, 1), " \u00b5s.");
+             report::fixed_text(most, 1), " \u00b5s.");
 }
 
 // The note of a figure that shows only the first `most` ranks.
@@ -105,18 +105,18 @@ std::string path_figure(const RunData& run) {
   Table table{.titles = {"rank", "what", "ms", "share"}};
   for (const PathPart& part : path) {
     table.rows.push_back({str("rank ", part.rank), part.what, milliseconds(part.end - part.begin),
-                          percent_text((part.end - part.begin) / whole)});
+                          report::percent_text((part.end - part.begin) / whole)});
   }
   std::string note = str(
       "What decided how long a step took: the way back from the rank that ended it last. Where a "
       "rank waited for a collective or a message, the way goes on at the rank that came last. Time "
       "between phases is not accounted for: the trace does not say what it went into. The path of ",
-      step.name, " accounts for ", percent_text(accounted_share(path, step)), " of its ",
+      step.name, " accounts for ", report::percent_text(accounted_share(path, step)), " of its ",
       milliseconds(whole), " ms");
   const char* before = ": ";
   for (const auto& [what, time] : path_shares(path)) {
     if (time / whole < 0.01) continue;
-    note += str(before, what, " ", percent_text(time / whole));
+    note += str(before, what, " ", report::percent_text(time / whole));
     before = ", ";
   }
   return text_of(
@@ -169,10 +169,10 @@ double wait_for_data(const TracedRun& trace, int rank, const StepWindow& window)
 
 std::string limits_of(const RunData& run) {
   if (!run.facts) return "";
-  std::string text = paragraph(basis_of_shares(*run.facts)) + "<ul class=\"advice\">\n";
-  for (const Advice& each : advise(*run.facts)) {
+  std::string text = paragraph(report::basis_of_shares(*run.facts)) + "<ul class=\"advice\">\n";
+  for (const report::Advice& each : report::advise(*run.facts)) {
     text +=
-        str("<li><b>", svg::escaped(each.limit), ", ", fixed_text(100 * each.share, 0),
+        str("<li><b>", svg::escaped(each.limit), ", ", report::fixed_text(100 * each.share, 0),
             "%</b>: ", svg::escaped(each.figures), "<br/>", svg::escaped(each.option), "</li>\n");
   }
   return text + "</ul>\n";

@@ -56,8 +56,9 @@ std::string scaling_figure(const std::vector<RankRate>& rates, const Commands& c
       fewest = fewest == 0 ? rate.ranks : std::min<double>(fewest, rate.ranks);
       most = std::max<double>(most, rate.ranks);
       table.rows.push_back({scaling.name, rate.source, str(rate.ranks),
-                            count_text(rate.images_per_second), fixed_text(scaling.speedup(i), 2),
-                            percent_text(scaling.speedup(i) / rate.ranks)});
+                            report::count_text(rate.images_per_second),
+                            report::fixed_text(scaling.speedup(i), 2),
+                            report::percent_text(scaling.speedup(i) / rate.ranks)});
     }
     chart.curves.push_back(std::move(curve));
   }

@@ -40,7 +40,7 @@ double sum_of(const StackedBar& bar) {
 
 std::string part_text(double value) {
   if (value == 0) return "0";
-  return fixed_text(value, value < 1 ? 3 : value < 10 ? 2 : 1);
+  return report::fixed_text(value, value < 1 ? 3 : value < 10 ? 2 : 1);
 }
 
 std::string bar_text(const StackedBars& chart, const StackedBar& bar, const BarLayout& layout,

@@ -100,7 +100,7 @@ std::string svg_of(const StepTimeline& timeline, double width) {
     const double x = left + mark * scale;
     text += svg::line_between(x, kTimelineTop - 6, x, bottom);
     text += svg::text_at(x, kTimelineTop - 12, "s m",
-                         str(fixed_text(mark / 1e3, distance < 100 ? 3 : 2), " ms"));
+                         str(report::fixed_text(mark / 1e3, distance < 100 ? 3 : 2), " ms"));
   }
   double y = kTimelineTop;
   for (const auto& [row, spans] : rows) {
@@ -116,7 +116,7 @@ std::string svg_of(const StepTimeline& timeline, double width) {
               "\" y=\"", svg::number(top), "\" width=\"", svg::number(std::max(end - begin, 0.5)),
               "\" height=\"", svg::number(kTimelineRow - 4), "\"><title>",
               svg::escaped(str(name, ": ", span->name, ", ",
-                               fixed_text((span->end - span->begin) / 1e3, 3), " ms")),
+                               report::fixed_text((span->end - span->begin) / 1e3, 3), " ms")),
               "</title></rect>");
     }
     text += "\n";

@@ -156,7 +156,7 @@ std::map<std::pair<int, int>, double> waits_of(const TracedRun& run) {
   std::map<std::pair<int, int>, double> waits;
   for (const TracedSpan& span : run.spans) {
     if (span.category != "arrival" || !is_in_step(run, span)) continue;
-    const std::optional<int> late = rank_waited_for(span.name);
+    const std::optional<int> late = report::rank_waited_for(span.name);
     if (late) waits[{span.rank, *late}] += span.end - span.begin;
   }
   return waits;

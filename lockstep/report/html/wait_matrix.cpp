@@ -28,8 +28,9 @@ std::vector<Pair> longest_waits(const TracedRun& run) {
 std::string shaded_cell(double wait, double longest) {
   if (wait <= 0) return "<td>0</td>";
   constexpr double kDarkest = 0.55;
-  return str("<td style=\"background:rgba(207,34,46,", fixed_text(kDarkest * wait / longest, 2),
-             ")\">", fixed_text(wait, 3), "</td>");
+  return str("<td style=\"background:rgba(207,34,46,",
+             report::fixed_text(kDarkest * wait / longest, 2), ")\">", report::fixed_text(wait, 3),
+             "</td>");
 }
 
 std::string matrix_of(const TracedRun& run, const std::vector<Pair>& pairs) {
@@ -62,7 +63,7 @@ std::string wait_matrix(const TracedRun& run, const Commands& commands) {
   Table table{.titles = {"rank", "waits for", "ms a step"}};
   for (const auto& [ranks, wait] : pairs) {
     table.rows.push_back(
-        {str("rank ", ranks.first), str("rank ", ranks.second), fixed_text(wait, 4)});
+        {str("rank ", ranks.first), str("rank ", ranks.second), report::fixed_text(wait, 4)});
   }
   std::string picture =
       run.ranks <= kMostColumns ? matrix_of(run, pairs) : text_of(table, "the longest waits");

@@ -8,7 +8,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/report/csv_cell.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr NumberWords kCsvNumberWords{"nan", "inf", "-inf"};
@@ -120,4 +120,4 @@ void write_hyper_parameters(const std::filesystem::path& folder,
   write_file_atomically(folder / "hyper_parameters.json", json + "\n}\n");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -13,7 +13,7 @@
 #include <lockstep/core/append_file.h>
 #include <lockstep/report/loggers/logger.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Writes FOLDER/metrics.csv: a row for each call of log_scalars(), with the columns step, time
 /// (seconds since 1970) and one for each name. A cell is empty if its value was not logged in that
@@ -53,4 +53,4 @@ class CsvLogger final : public Logger {
 void write_hyper_parameters(const std::filesystem::path& folder,
                             std::span<const HyperParameter> parameters);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -4,7 +4,7 @@
 
 #include <lockstep/report/loggers/csv_logger.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 bool needs_no_escape(std::string_view name) {
@@ -75,4 +75,4 @@ void JsonlLogger::end_line() {
   file_.append(line_);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

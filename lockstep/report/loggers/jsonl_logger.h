@@ -8,7 +8,7 @@
 #include <lockstep/core/append_file.h>
 #include <lockstep/report/loggers/logger.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Writes FOLDER/metrics.jsonl, a line for each call:
 ///   {"step":100,"time":1795545000.123,"train/loss":0.25,"learning_rate":0.1}
@@ -38,4 +38,4 @@ class JsonlLogger final : public Logger {
   std::string line_;  // of the current call; a member so that it keeps its memory
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

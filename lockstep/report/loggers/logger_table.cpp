@@ -36,26 +36,27 @@ struct LoggerKind {
 constexpr LoggerKind kLoggerKinds[] = {
     {"csv",
      [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<CsvLogger>(run.made_folder());
+       return std::make_unique<report::CsvLogger>(run.made_folder());
      }},
     {"jsonl",
      [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<JsonlLogger>(run.made_folder());
+       return std::make_unique<report::JsonlLogger>(run.made_folder());
      }},
     {"tensorboard",
      [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<TensorBoardLogger>(run.made_folder(), run.full_name());
+       return std::make_unique<report::TensorBoardLogger>(run.made_folder(), run.full_name());
      }},
     {"wandb",
      [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<WandbLogger>(WandbLoggerOptions{.directory = run.setup.directory,
-                                                               .project = run.setup.project,
-                                                               .display_name = run.full_name(),
-                                                               .run = run.name});
+       return std::make_unique<report::WandbLogger>(
+           report::WandbLoggerOptions{.directory = run.setup.directory,
+                                      .project = run.setup.project,
+                                      .display_name = run.full_name(),
+                                      .run = run.name});
      }},
     {"mlflow",
      [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<MlflowLogger>(MlflowLoggerOptions{
+       return std::make_unique<report::MlflowLogger>(report::MlflowLoggerOptions{
            .server = run.setup.mlflow, .run_name = run.full_name(), .folder = run.folder()});
      }},
 };

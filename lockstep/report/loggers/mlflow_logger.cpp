@@ -11,7 +11,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/report/loggers/run_folder.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr int kAttemptsOfBatch = 3;
@@ -263,4 +263,4 @@ void MlflowLogger::tell_once(const std::string& reason) {
               (options_.folder / "mlflow_unsent.jsonl").string());
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -18,7 +18,7 @@
 #include <lockstep/report/loggers/logger.h>
 #include <lockstep/report/loggers/mlflow_client.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct MlflowLoggerOptions {
   MlflowServer server{};
@@ -108,4 +108,4 @@ class MlflowLogger final : public Logger {
   std::thread thread_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

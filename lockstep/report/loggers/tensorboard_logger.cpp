@@ -7,7 +7,7 @@
 
 #include <lockstep/formats/png.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr NumberWords kMarkdownNumberWords{"nan", "inf", "-inf"};
@@ -95,4 +95,4 @@ void TensorBoardLogger::finish(bool success) {
   if (in_session_) file_.end_session(moment_at(0).time, success);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -8,7 +8,7 @@
 #include <lockstep/formats/tensorboard_events.h>
 #include <lockstep/report/loggers/logger.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 /// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a parent folder to
 /// compare several runs. Scalars are stored as floats. The tab HPARAMS shows the run with its
@@ -30,8 +30,8 @@ class TensorBoardLogger final : public Logger {
 
  private:
   std::string run_;
-  TensorBoardFile file_;
+  formats::TensorBoardFile file_;
   bool in_session_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -12,7 +12,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/formats/png.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,11 +75,11 @@ WandbLogger::WandbLogger(const WandbLoggerOptions& options)
               str("offline-run-", options.run.date_time, '-', options.run.id)) {
   make_folder(folder_ / "files");
   file_.emplace(folder_ / str("run-", options.run.id, ".wandb"),
-                WandbRun{.id = options.run.id,
-                         .project = options.project,
-                         .name = options.display_name,
-                         .host = host_name(),
-                         .start_time = moment_at(0).time});
+                formats::WandbRun{.id = options.run.id,
+                                  .project = options.project,
+                                  .name = options.display_name,
+                                  .host = host_name(),
+                                  .start_time = moment_at(0).time});
 }
 
 void WandbLogger::log_hyper_parameters(std::span<const HyperParameter> parameters) {
@@ -163,7 +163,7 @@ std::string WandbLogger::add_media(std::string_view kind, std::string_view name,
 }
 
 void WandbLogger::set_value(std::string name, std::string json) {
-  const auto same = std::ranges::find(values_, name, &WandbValue::name);
+  const auto same = std::ranges::find(values_, name, &formats::WandbValue::name);
   if (same != values_.end()) {
     same->json = std::move(json);
   } else {
@@ -185,9 +185,9 @@ void WandbLogger::write_summary() {
   if (summary_.empty() && tables_.empty()) return;
   std::vector<NamedValue> numbers;
   for (const auto& [name, value] : summary_) numbers.push_back({name, value});
-  std::vector<WandbValue> values;
+  std::vector<formats::WandbValue> values;
   for (const auto& [name, json] : tables_) values.push_back({name, json});
   file_->add_summary(numbers, values);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

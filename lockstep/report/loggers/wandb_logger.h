@@ -13,7 +13,7 @@
 #include <lockstep/report/loggers/logger.h>
 #include <lockstep/report/loggers/run_folder.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
 struct WandbLoggerOptions {
   std::filesystem::path directory{};  ///< gets the folder wandb/ with a folder for each run
@@ -59,14 +59,14 @@ class WandbLogger final : public Logger {
   void write_summary();
 
   std::filesystem::path folder_;
-  std::optional<WandbFile> file_;
+  std::optional<formats::WandbFile> file_;
   LogMoment moment_{};
   bool row_begun_ = false;
-  std::vector<Number> numbers_;     // of the row, in the order of logging
-  std::vector<WandbValue> values_;  // of the row: histograms, images and tables
-  std::vector<NamedValue> row_;     // numbers_ in the file's form; kept for its memory
+  std::vector<Number> numbers_;              // of the row, in the order of logging
+  std::vector<formats::WandbValue> values_;  // of the row: histograms, images and tables
+  std::vector<NamedValue> row_;              // numbers_ in the file's form; kept for its memory
   std::map<std::string, double, std::less<>> summary_;
   std::map<std::string, std::string> tables_;  // of the summary, as JSON
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -32,7 +32,7 @@ torch::Tensor tensor_of(const TensorView& view) {
   // from_blob needs a mutable pointer, but nothing writes through it. The parser supports exactly
   // these types.
   return torch::from_blob(const_cast<std::byte*>(view.bytes.data()), view.shape,
-                          scalar_type_of(view.dtype).value());
+                          train::scalar_type_of(view.dtype).value());
 }
 
 // Removes `key` from the metadata and returns its value.
@@ -53,7 +53,7 @@ std::int64_t take_number(SafetensorsMetadata& metadata, const std::string& key,
 CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
   const auto format = metadata.extract("format");
   const bool first = format && format.mapped() == kFormat1;
-  if (!format || (format.mapped() != kCheckpointFormat && !first)) {
+  if (!format || (format.mapped() != train::kCheckpointFormat && !first)) {
     throw CheckpointError(lockstep::str(path, " is not a checkpoint of Lockstep: its format is ",
                                         format ? format.mapped() : "missing"));
   }
@@ -119,9 +119,10 @@ std::string remembered(const StateDict& state) {
 std::filesystem::path folder_of_weights(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::weakly_canonical(path, error);
-  if (file.filename() != kModelFile) return {};
+  if (file.filename() != train::kModelFile) return {};
   const std::filesystem::path folder = file.parent_path();
-  return std::filesystem::exists(folder / kManifestFile, error) ? folder : std::filesystem::path();
+  return std::filesystem::exists(folder / train::kManifestFile, error) ? folder
+                                                                       : std::filesystem::path();
 }
 
 // Gives a better message than the names of missing or unexpected tensors.
@@ -187,17 +188,17 @@ std::vector<LoadedFile> files_of(const std::filesystem::path& path, FolderCheck 
     files.emplace_back(path);
     return files;
   }
-  if (!is_checkpoint(path)) {
-    folder = find_checkpoint(path).folder;
+  if (!train::is_checkpoint(path)) {
+    folder = train::find_checkpoint(path).folder;
   } else if (check == FolderCheck::kVerify) {
-    verify_checkpoint(path);
+    train::verify_checkpoint(path);
   }
   if (folder.empty()) {
     throw CheckpointError("there is no checkpoint in " + path.string() + " to resume from");
   }
   std::vector<LoadedFile> files;
-  files.emplace_back(folder / kTrainingFile);
-  files.emplace_back(folder / kModelFile);
+  files.emplace_back(folder / train::kTrainingFile);
+  files.emplace_back(folder / train::kModelFile);
   return files;
 }
 
@@ -206,11 +207,11 @@ std::vector<LoadedFile> files_of(const std::filesystem::path& path, FolderCheck 
 void save_checkpoint(const std::filesystem::path& path, const torch::nn::Module& module,
                      const StateDict& training, const CheckpointInfo& info) {
   StateDict state = state_dict(module);
-  for (auto& entry : named_for_file(training)) state.push_back(std::move(entry));
-  require_distinct_names(state, "cannot write the checkpoint " + path.string());
-  const FileTensors tensors(state);
+  for (auto& entry : train::named_for_file(training)) state.push_back(std::move(entry));
+  train::require_distinct_names(state, "cannot write the checkpoint " + path.string());
+  const train::FileTensors tensors(state);
   try {
-    write_safetensors(path, tensors.views(), metadata_of(info));
+    write_safetensors(path, tensors.views(), train::metadata_of(info));
   } catch (const DataError& error) {
     throw CheckpointError(lockstep::str("cannot write the checkpoint: ", error.what()));
   }
@@ -234,11 +235,11 @@ CheckpointInfo load_checkpoint(const std::filesystem::path& path, torch::nn::Mod
     verified = verified && file.content.has_checksums;
     for (auto& entry : tensors_of(file.content)) given.push_back(std::move(entry));
   }
-  StateDict own = named_for_file(training);
+  StateDict own = train::named_for_file(training);
   check_optimizer(given, own, path.string());
   drop_lone_states(given, own);
   for (auto& entry : state_dict(module)) own.push_back(std::move(entry));
-  require_distinct_names(own, "cannot load the checkpoint " + path.string());
+  train::require_distinct_names(own, "cannot load the checkpoint " + path.string());
   copy_state(given, own, path.string());
   warn_of_divergence(module, path.string(), verified);
   return info;

@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/checkpoints/tensor_types.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // With fewer elements LibTorch computes in the calling thread.
@@ -118,4 +118,4 @@ std::vector<CheckpointFile> CheckpointContent::files() const {
   return {{kModelFile, pieces_of(model_)}, {kTrainingFile, pieces_of(training_)}};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Value of the "format" entry in a file's metadata.
 inline constexpr std::string_view kCheckpointFormat = "lockstep checkpoint 2";
@@ -53,4 +53,4 @@ class CheckpointContent {
   SafetensorsPieces training_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/formats/checksum.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,7 +35,7 @@ bool is_there(const fs::path& path) {
 
 std::uint64_t checksum_of_file(const MappedFile& file, const fs::path& path) {
   std::vector<std::byte> piece(std::size_t{1} << 20);
-  Checksum sum;
+  formats::Checksum sum;
   // Does not read through the map: if the file were truncated meanwhile, the process would be
   // killed.
   for (std::size_t at = 0; at < file.bytes().size();) {
@@ -51,7 +51,7 @@ std::uint64_t checksum_of_file(const MappedFile& file, const fs::path& path) {
   return sum.value();
 }
 
-void verify_file(const fs::path& path, const ManifestFile& expected) {
+void verify_file(const fs::path& path, const formats::ManifestFile& expected) {
   if (!is_there(path)) {
     throw CheckpointError(str(path.string(), " is missing; the manifest expects a file of ",
                               expected.bytes, " bytes"));
@@ -63,8 +63,9 @@ void verify_file(const fs::path& path, const ManifestFile& expected) {
   }
   const std::uint64_t found = checksum_of_file(file, path);
   if (found == expected.checksum) return;
-  throw CheckpointError(str(path.string(), " is damaged: its checksum is ", checksum_digits(found),
-                            ", expected ", checksum_digits(expected.checksum)));
+  throw CheckpointError(str(path.string(), " is damaged: its checksum is ",
+                            formats::checksum_digits(found), ", expected ",
+                            formats::checksum_digits(expected.checksum)));
 }
 
 // A checkpoint of unknown position sorts before the others: one that may be the newest is examined,
@@ -106,12 +107,12 @@ std::vector<fs::path> in_order(const fs::path& directory, const std::vector<fs::
 
 // Why `folder` is damaged; empty if it is complete, and then its manifest is in `manifest`.
 // CheckpointError if neither can be determined.
-std::string damage_of(const fs::path& folder, CheckpointManifest& manifest) {
+std::string damage_of(const fs::path& folder, formats::CheckpointManifest& manifest) {
   std::string reason;
   try {
     manifest = verify_checkpoint(folder);
     return {};
-  } catch (const UnknownManifestError& error) {
+  } catch (const formats::UnknownManifestError& error) {
     reason = error.what();
   } catch (const CheckpointError& error) {
     return error.what();
@@ -190,16 +191,17 @@ bool is_checkpoint(const fs::path& path) {
          fs::exists(path / kManifestFile, error);
 }
 
-CheckpointManifest read_manifest(const fs::path& folder) {
+formats::CheckpointManifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
   if (!is_there(path)) throw CheckpointError(path.string() + " is missing");
   std::vector<std::byte> bytes;
   read_file(path, kMaximumManifestBytes, bytes);
-  return parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+  return formats::parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                                 path.string());
 }
 
-CheckpointManifest verify_checkpoint(const fs::path& folder) {
-  CheckpointManifest manifest = read_manifest(folder);
+formats::CheckpointManifest verify_checkpoint(const fs::path& folder) {
+  formats::CheckpointManifest manifest = read_manifest(folder);
   for (const char* name : {kModelFile, kTrainingFile}) {
     if (manifest.files.contains(name)) continue;
     throw CheckpointError(str((folder / kManifestFile).string(), " does not list ", name));
@@ -224,4 +226,4 @@ FoundCheckpoint find_checkpoint(const fs::path& directory) {
                             "; begin anew with --overwrite, or in another folder"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

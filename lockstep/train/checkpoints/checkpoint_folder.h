@@ -19,7 +19,7 @@
 
 #include <lockstep/formats/checkpoint_manifest.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kTrainingFile = "training.safetensors";
@@ -43,16 +43,16 @@ bool is_checkpoint(const std::filesystem::path& path);
 /// The manifest of the checkpoint `folder`. CheckpointError, naming the file, if it is missing or
 /// damaged; UnknownManifestError if another version wrote it; DataError if it cannot be read, which
 /// does not prove damage.
-CheckpointManifest read_manifest(const std::filesystem::path& folder);
+formats::CheckpointManifest read_manifest(const std::filesystem::path& folder);
 
 /// Reads every file of the checkpoint `folder`, compares its size and checksum with the manifest,
 /// and returns the manifest. Throws CheckpointError with the file and the found and expected
 /// values, and the errors of read_manifest().
-CheckpointManifest verify_checkpoint(const std::filesystem::path& folder);
+formats::CheckpointManifest verify_checkpoint(const std::filesystem::path& folder);
 
 struct FoundCheckpoint {
   std::filesystem::path folder{};  ///< empty if there is no checkpoint
-  CheckpointManifest manifest{};
+  formats::CheckpointManifest manifest{};
   /// Damaged folders that were skipped in the search.
   std::vector<std::filesystem::path> damaged{};
 };
@@ -64,4 +64,4 @@ struct FoundCheckpoint {
 /// read or is of another version: it may be complete.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& directory);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

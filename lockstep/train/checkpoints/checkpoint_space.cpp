@@ -8,7 +8,7 @@
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,4 +56,4 @@ void require_checkpoint_space(const fs::path& directory, std::uint64_t bytes, st
                     megabytes(*free), " free; free some, keep fewer or choose another folder"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Approximate size on disk of a checkpoint of `module` trained with `rule`, in bytes.
 std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule& rule);
@@ -19,4 +19,4 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const UpdateRule
 void require_checkpoint_space(const std::filesystem::path& directory, std::uint64_t bytes,
                               std::int64_t count);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

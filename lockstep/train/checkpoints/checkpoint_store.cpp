@@ -14,14 +14,14 @@
 #include <lockstep/core/log.h>
 #include <lockstep/formats/checksum.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-ManifestFile sum_of(const BytePieces& pieces) {
-  ManifestFile file;
-  Checksum sum;
+formats::ManifestFile sum_of(const BytePieces& pieces) {
+  formats::ManifestFile file;
+  formats::Checksum sum;
   for (const auto& piece : pieces) {
     sum.add(piece);
     file.bytes += piece.size();
@@ -55,7 +55,7 @@ bool may_remove(const fs::path& folder) {
   try {
     read_manifest(folder);
     return true;
-  } catch (const UnknownManifestError&) {
+  } catch (const formats::UnknownManifestError&) {
     return false;
   } catch (const CheckpointError&) {
     std::error_code error;
@@ -77,7 +77,7 @@ bool leads_to(const fs::path& link, const fs::path& target) {
 
 struct CheckpointStore::Stored {
   fs::path folder{};
-  CheckpointManifest manifest{};
+  formats::CheckpointManifest manifest{};
 };
 
 CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
@@ -100,10 +100,10 @@ std::optional<fs::path> CheckpointStore::resume() {
 // Newer checkpoints exist if the run was killed before `latest` pointed to them, or if its user has
 // gone back. Checkpoints between one of the run's lineage and its parent were left behind by an
 // earlier resume that was killed before it removed them.
-void CheckpointStore::leave_behind(const CheckpointManifest& goes_on_from) {
+void CheckpointStore::leave_behind(const formats::CheckpointManifest& goes_on_from) {
   std::int64_t newest_in_line = goes_on_from.sequence;
   for (const Stored& each : of_this_run()) {
-    const CheckpointManifest& manifest = each.manifest;
+    const formats::CheckpointManifest& manifest = each.manifest;
     if (manifest.sequence > newest_in_line) {
       left_behind_.push_back(each.folder);
     } else {
@@ -166,11 +166,11 @@ void CheckpointStore::give_way() {
 
 void CheckpointStore::write(const std::vector<CheckpointFile>& files,
                             const CheckpointMoment& moment, const fs::path& folder) {
-  CheckpointManifest manifest{.epoch = moment.epoch,
-                              .step = moment.step,
-                              .sequence = next_sequence_,
-                              .first_sequence = first_sequence_,
-                              .parent = parent_};
+  formats::CheckpointManifest manifest{.epoch = moment.epoch,
+                                       .step = moment.step,
+                                       .sequence = next_sequence_,
+                                       .first_sequence = first_sequence_,
+                                       .parent = parent_};
   for (const auto& [name, value] : moment.metrics) {
     if (std::isfinite(value)) manifest.metrics[name] = value;
   }
@@ -180,7 +180,7 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
     unfinished.write(file.name, file.pieces);
     forget_cached(unfinished.temporary() / file.name);
   }
-  const std::string text = serialize_manifest(manifest);
+  const std::string text = formats::serialize_manifest(manifest);
   unfinished.write(kManifestFile, {std::as_bytes(std::span(text.data(), text.size()))});
   try {
     verify_checkpoint(unfinished.temporary());
@@ -292,4 +292,4 @@ void CheckpointStore::turn_links(const fs::path& latest) {
   turn_link(options_.link, fs::absolute(weights, error).lexically_relative(folder));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

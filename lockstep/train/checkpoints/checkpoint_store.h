@@ -12,7 +12,7 @@
 #include <lockstep/train/checkpoints/checkpoint_folder.h>
 #include <lockstep/train/checkpoints/checkpoint_options.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// A file of a checkpoint in memory.
 struct CheckpointFile {
@@ -63,7 +63,7 @@ class CheckpointStore {
   struct Stored;
 
   void begin_run();
-  void leave_behind(const CheckpointManifest& goes_on_from);
+  void leave_behind(const formats::CheckpointManifest& goes_on_from);
   void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
              const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
@@ -82,4 +82,4 @@ class CheckpointStore {
   std::vector<std::filesystem::path> left_behind_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -28,7 +28,7 @@ torch::Tensor view_of(const torch::Tensor& memory, const std::string& dtype, std
                       const std::vector<std::int64_t>& shape,
                       const std::vector<std::int64_t>& strides) {
   // Both parsers support exactly the types that scalar_type_of() knows.
-  torch::Tensor tensor = torch::empty({0}, scalar_type_of(dtype).value());
+  torch::Tensor tensor = torch::empty({0}, train::scalar_type_of(dtype).value());
   return tensor.set_(memory.storage(), offset, shape, strides);
 }
 
@@ -47,7 +47,7 @@ StateDict state_of(const TorchTensors& tensors) {
 StateDict state_of(const TensorViews& tensors) {
   StateDict state;
   for (const auto& [name, view] : tensors) {
-    torch::Tensor tensor = torch::empty(view.shape, scalar_type_of(view.dtype).value());
+    torch::Tensor tensor = torch::empty(view.shape, train::scalar_type_of(view.dtype).value());
     if (!view.bytes.empty())
       std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
     state.emplace_back(name, std::move(tensor));
@@ -74,7 +74,7 @@ void check_can_be_saved(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != torch::kStrided || tensor.is_quantized() || tensor.is_meta()) {
     fail(tensor.toString(), ", expected a dense tensor with values");
   }
-  if (dtype_of(tensor.scalar_type()).empty()) {
+  if (train::dtype_of(tensor.scalar_type()).empty()) {
     fail("of type ", c10::toString(tensor.scalar_type()), ", which has no name in safetensors");
   }
 }
@@ -85,7 +85,7 @@ torch::Tensor whole_storage(const torch::Tensor& tensor) {
 }
 
 TorchTensor file_tensor(const torch::Tensor& tensor, const torch::Tensor& memory) {
-  return {.dtype = std::string(dtype_of(tensor.scalar_type())),
+  return {.dtype = std::string(train::dtype_of(tensor.scalar_type())),
           .shape = tensor.sizes().vec(),
           .strides = tensor.strides().vec(),
           .offset = tensor.storage_offset(),

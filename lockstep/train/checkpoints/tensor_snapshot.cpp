@@ -11,7 +11,7 @@
 
 #include <lockstep/comm/call/device_stream.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // A cache line: no two threads write to one, and every type is aligned.
@@ -112,9 +112,9 @@ StateDict TensorSnapshot::take(const StateDict& state) {
   copy_pieces(pieces, memory_.narrow(0, 0, begin));
   for (const torch::DeviceIndex gpu : gpus) {
     const torch::Device device(torch::kCUDA, gpu);
-    current_stream(device).synchronize();
+    comm::current_stream(device).synchronize();
   }
   return copies;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

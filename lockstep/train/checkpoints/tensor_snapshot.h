@@ -7,7 +7,7 @@
 
 #include <lockstep/train/checkpoints/state_dict.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Keeps its memory for the next copy, because touching new pages costs more than copying into
 /// them. Not thread-safe: a copy must have been read before the next take().
@@ -29,4 +29,4 @@ class TensorSnapshot {
   torch::Tensor memory_;  // bytes
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::array<std::pair<torch::ScalarType, std::string_view>, 15> kDtypes = {{
@@ -40,4 +40,4 @@ std::optional<torch::ScalarType> scalar_type_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// "F32", ...; empty for a type that safetensors and Lockstep's .pt files do not support.
 std::string_view dtype_of(torch::ScalarType type);
@@ -14,4 +14,4 @@ std::string_view dtype_of(torch::ScalarType type);
 /// Nothing for a name unknown to safetensors.
 std::optional<torch::ScalarType> scalar_type_of(std::string_view dtype);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

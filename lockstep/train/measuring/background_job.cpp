@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // A new thread inherits its creator's signal mask.
@@ -64,4 +64,4 @@ void BackgroundJob::join() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

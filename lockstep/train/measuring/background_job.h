@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Exceptions of a job are rethrown by the next start() or wait(). For one thread at a time. The
 /// job's thread blocks signals, so that other threads of the process get them.
@@ -30,4 +30,4 @@ class BackgroundJob {
   std::exception_ptr error_{};  // written by the thread, read after it has ended
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/measuring/other_programs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Measures elapsed time and processor use. For one thread.
 class EpochClock {
@@ -64,4 +64,4 @@ class EpochClock {
   double paused_seconds_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 
 #include <lockstep/train/task/metrics.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 void add_known(const char* name, double value, Metrics& means) {
@@ -45,4 +45,4 @@ void set_usage(const EpochClock::Use& processors, const std::optional<GpuUsage>&
                         .power_watts = mean.value_of("GPU power").value_or(0)};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include <lockstep/train/measuring/epoch_clock.h>
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Sets the processor and GPU values of `report` to the means over the ranks of `group`.
 /// `report.seconds` must already be set. `processors` and `gpus` are this rank's values, which it
@@ -19,4 +19,4 @@ namespace lockstep {
 void set_usage(const EpochClock::Use& processors, const std::optional<GpuUsage>& gpus,
                ProcessGroup& group, torch::Device device, EpochReport& report);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 GpuSampler::GpuSampler(std::vector<int> devices, Milliseconds interval)
     : devices_(std::move(devices)), interval_(interval) {
@@ -69,4 +69,4 @@ void GpuSampler::sample() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include <lockstep/core/gpu_usage.h>
 #include <lockstep/train/measuring/background_job.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Polls gpu_usage() of some devices on a background thread. Thread-safe.
 class GpuSampler {
@@ -60,4 +60,4 @@ class GpuSampler {
   BackgroundJob thread_;  // uses all of the members above
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

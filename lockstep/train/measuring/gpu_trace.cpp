@@ -10,7 +10,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 constexpr std::size_t kMostMarks = 8192;  // two per phase
@@ -114,4 +114,4 @@ std::vector<Span> GpuTrace::spans_since(Clock::time_point from) const {
   return spans;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -17,7 +17,7 @@
 #include <lockstep/core/trace/span.h>
 #include <lockstep/core/trace/span_observer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// One per process. start() and stop() are called by the training thread.
 class GpuTrace final : public SpanObserver {
@@ -49,4 +49,4 @@ class GpuTrace final : public SpanObserver {
   std::deque<Mark> marks_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

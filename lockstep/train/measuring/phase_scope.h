@@ -4,7 +4,7 @@
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_timer.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Adds its lifetime to `seconds`, by the host's time or a device's (PhaseTimer), and while a trace
 /// is recorded is a span named `phase`, a string literal.
@@ -17,4 +17,4 @@ class PhaseScope {
   const PhaseSecondsScope seconds_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // The host is rarely more than a step or two ahead of the device, so the oldest of this many
@@ -65,4 +65,4 @@ PhaseSecondsScope::~PhaseSecondsScope() {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

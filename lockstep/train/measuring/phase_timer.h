@@ -10,7 +10,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/parallel/base/stream_clock.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// While it lives, PhaseSeconds scopes of the thread that made it measure the device's current
 /// stream instead of the host, which only submits work. An interval lasts from the completion of
@@ -66,4 +66,4 @@ class PhaseSecondsScope {
   Clock::time_point start_{};                 // if there is none
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

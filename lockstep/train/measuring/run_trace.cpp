@@ -16,7 +16,8 @@ void validate(const TraceOptions& options) {
   OptionCheck("Trainer").in_range("trace.steps", static_cast<double>(options.steps), 1, 100);
 }
 
-RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file_(options.file) {
+train::RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu)
+    : file_(options.file) {
   if (writes) {
     make_writable_directory(folder_of(file_));
     std::error_code ignored;
@@ -25,29 +26,29 @@ RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file
   begins_.resize(static_cast<std::size_t>(options.steps), Clock::now());
   name_thread_track("training");
   start_recording();
-  if (on_gpu) GpuTrace::instance().start();
+  if (on_gpu) train::GpuTrace::instance().start();
 }
 
-RunTrace::~RunTrace() {
+train::RunTrace::~RunTrace() {
   if (finished_) return;
   stop_recording(Clock::time_point::max());
   try {
-    GpuTrace::instance().stop(Clock::time_point::max());
+    train::GpuTrace::instance().stop(Clock::time_point::max());
   } catch (const std::exception&) {  // the run has failed, and this error would hide why
   }
 }
 
-void RunTrace::begin_step() {
+void train::RunTrace::begin_step() {
   begins_[next_] = Clock::now();
   next_ = (next_ + 1) % begins_.size();
 }
 
 // The ring's next position holds the oldest step.
-void RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
+void train::RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
   if (std::exchange(finished_, true)) return;
   const Clock::time_point from = begins_[next_];
-  for (Span& span : GpuTrace::instance().stop(from)) more.push_back(std::move(span));
-  write_recording(file_, from, more, group);
+  for (Span& span : train::GpuTrace::instance().stop(from)) more.push_back(std::move(span));
+  parallel::write_recording(file_, from, more, group);
 }
 
 }  // namespace lockstep

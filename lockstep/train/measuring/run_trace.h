@@ -10,7 +10,7 @@
 #include <lockstep/core/trace/span.h>
 #include <lockstep/train/measuring/trace_options.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Records the process (start_recording()) from construction on. Not thread-safe. The destructor
 /// discards spans that have not been written.
@@ -36,4 +36,4 @@ class RunTrace {
   bool finished_ = false;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 namespace profiler = torch::profiler::impl;
 }  // namespace
@@ -57,4 +57,4 @@ void StepTrace::finish() {
                                 "use the profiler 'simple'"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

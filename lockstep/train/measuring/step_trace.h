@@ -6,7 +6,7 @@
 
 #include <lockstep/train/measuring/profiler.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Records the calling thread's operations, which on a CPU include the backward, and on a GPU the
 /// kernels. LibTorch has one profiler per process. Not thread-safe. The destructor discards
@@ -35,4 +35,4 @@ class StepTrace {
   State state_ = State::kWaiting;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

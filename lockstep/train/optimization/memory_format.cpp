@@ -1,6 +1,6 @@
 #include <lockstep/train/optimization/memory_format.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 void to_channels_last(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
@@ -12,4 +12,4 @@ void to_channels_last(torch::nn::Module& module) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

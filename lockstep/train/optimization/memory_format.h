@@ -3,11 +3,11 @@
 
 #include <torch/nn/module.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Gives every four-dimensional parameter of `module` channels-last strides, in place, so that
 /// convolutions run channels-last without conversion. Call it before optimizers and strategies see
 /// the module.
 void to_channels_last(torch::nn::Module& module);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,9 +9,10 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep {
-
+namespace lockstep::parallel {
 class AutocastTypeScope;
+}  // namespace lockstep::parallel
+namespace lockstep {
 
 enum class Precision {
   k32,  ///< float32 throughout
@@ -37,7 +38,7 @@ class LOCKSTEP_API AutocastScope {
 
  private:
   const torch::DeviceType device_;
-  std::unique_ptr<AutocastTypeScope> type_;  // null with k32
+  std::unique_ptr<parallel::AutocastTypeScope> type_;  // null with k32
   bool former_enabled_ = false;
 };
 

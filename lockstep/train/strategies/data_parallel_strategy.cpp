@@ -20,7 +20,7 @@
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // With more replicas, each gets too few rows of a usual batch to be worth its overhead.
@@ -238,4 +238,4 @@ std::unique_ptr<Strategy> make_data_parallel_strategy(ProcessGroup group,
   return std::make_unique<DataParallelStrategy>(std::move(group), options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

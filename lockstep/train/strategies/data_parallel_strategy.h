@@ -5,7 +5,7 @@
 
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// ConfigError for more than one rank. Running statistics, such as those of batch normalisation,
 /// come from the first replica's part of each batch. On CPUs the replicas share one random number
@@ -16,4 +16,4 @@ namespace lockstep {
 std::unique_ptr<Strategy> make_data_parallel_strategy(ProcessGroup group,
                                                       const StrategyOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,7 +7,7 @@
 
 #include <lockstep/train/strategies/replica_strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 class DdpStrategy : public ReplicaStrategy {
@@ -65,4 +65,4 @@ std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyO
   return std::make_unique<ZeroStrategy>("zero1", std::move(group), ddp_options_of(options, memory));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -5,7 +5,7 @@
 
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Strategy "ddp": every rank steps all parameters.
 std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOptions& options);
@@ -13,4 +13,4 @@ std::unique_ptr<Strategy> make_ddp_strategy(ProcessGroup group, const StrategyOp
 /// Strategy "zero1": every rank steps its shard of the parameters (ZeroRedundancyOptimizer).
 std::unique_ptr<Strategy> make_zero_strategy(ProcessGroup group, const StrategyOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// A function that aborts every group in which other ranks may wait for this rank. It must not
 /// block.
@@ -30,4 +30,4 @@ auto end_all_if_it_throws(const EndAll& end_all, const Function& function)
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Two lines for each tensor: its name; its type, dimensions and sizes.
@@ -89,4 +89,4 @@ NamedTensors scatter_named(const std::vector<NamedTensors>& of_ranks, ProcessGro
   return of_ranks.front();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

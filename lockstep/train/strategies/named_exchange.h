@@ -9,7 +9,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/optim/parameter_groups.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Collective. On rank 0, returns the tensors of all ranks, in rank order; empty on other ranks.
 /// Rank 0's own tensors are shared; the others are in new memory on the CPU. Tensors travel through
@@ -21,4 +21,4 @@ NamedTensors gather_named(const NamedTensors& own, ProcessGroup& group, torch::D
 NamedTensors scatter_named(const std::vector<NamedTensors>& of_ranks, ProcessGroup& group,
                            torch::Device device);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using Named = torch::OrderedDict<std::string, torch::Tensor>;
@@ -154,4 +154,4 @@ void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include <lockstep/train/strategies/strategy.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct NamedStage {
   pipeline::StageModule module;
@@ -41,4 +41,4 @@ bool share_trainable_parameters(const std::vector<NamedStage>& stages);
 void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
                              const std::vector<int>& worker_of, const std::string& strategy);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Returns `task` if it is an OutputTask; otherwise throws a ConfigError that names the strategy.
 inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
@@ -18,4 +18,4 @@ inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
                                   "ddp"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -4,7 +4,7 @@
 #include <lockstep/parallel/pipeline/schedule/replay.h>
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Adds the durations of the actions in `timeline` to `phases`, divided by `workers`, the number of
 /// workers in it. Messages and reductions count as communication, receives also as waits for
@@ -33,4 +33,4 @@ inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSec
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

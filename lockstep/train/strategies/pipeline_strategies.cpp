@@ -6,7 +6,7 @@
 #include <lockstep/train/strategies/rank_pipeline_strategy.h>
 #include <lockstep/train/strategies/thread_pipeline_strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 std::string shape_of_pipeline(const StrategyOptions& options, int workers) {
@@ -46,4 +46,4 @@ std::unique_ptr<Strategy> make_hybrid_strategy(ProcessGroup group, const Strateg
   return make_rank_pipeline_strategy("hybrid", std::move(group), replicas, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

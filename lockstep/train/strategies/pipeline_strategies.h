@@ -5,7 +5,7 @@
 
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Strategy "pipeline": one model in stages, on threads if the group has one rank, otherwise on the
 /// ranks. Collective over several ranks. ConfigError for options that no pipeline can have, and
@@ -18,4 +18,4 @@ std::unique_ptr<Strategy> make_pipeline_strategy(ProcessGroup group,
 /// can have, and for a number of ranks that the workers of a pipeline do not divide.
 std::unique_ptr<Strategy> make_hybrid_strategy(ProcessGroup group, const StrategyOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -28,7 +28,7 @@
 #include <lockstep/train/strategies/staged_strategy.h>
 #include <lockstep/train/strategies/tied_copies.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 const std::string kData = "data";
@@ -166,8 +166,8 @@ class RankPipelineStrategy final : public StagedStrategy {
 
   template <class Function>
   auto end_all_if_it_throws(const Function& function) -> std::invoke_result_t<const Function&> {
-    return lockstep::end_all_if_it_throws([this](const std::string& reason) { end_all(reason); },
-                                          function);
+    return lockstep::train::end_all_if_it_throws(
+        [this](const std::string& reason) { end_all(reason); }, function);
   }
 
   // Moves and couples this rank's stages and makes a pipeline of them; the whole model stays on the
@@ -231,7 +231,7 @@ class RankPipelineStrategy final : public StagedStrategy {
       const NamedTensors trainable = own.trainable();
       all.insert(all.end(), trainable.begin(), trainable.end());
     }
-    return distinct(all);
+    return optim::distinct(all);
   }
 
   // Makes the core that averages the gradients of `module` over the replicas of the pipeline and
@@ -366,4 +366,4 @@ std::unique_ptr<Strategy> make_rank_pipeline_strategy(std::string name, ProcessG
                                                 options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -7,11 +7,11 @@
 
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Collective. The ranks of `group` form `replicas` pipelines of consecutive ranks. ConfigError for
 /// options that no pipeline can have.
 std::unique_ptr<Strategy> make_rank_pipeline_strategy(std::string name, ProcessGroup group,
                                                       int replicas, const StrategyOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

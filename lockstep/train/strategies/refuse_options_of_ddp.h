@@ -6,7 +6,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// ConfigError for sync_batchnorm and bucket_cap_mb.
 inline void refuse_options_of_ddp(const std::string& strategy, const StrategyOptions& options) {
@@ -17,4 +17,4 @@ inline void refuse_options_of_ddp(const std::string& strategy, const StrategyOpt
   throw ConfigError("strategy " + strategy + ": " + given + " belongs to ddp and zero1");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 #include <lockstep/train/measuring/phase_scope.h>
 #include <lockstep/train/strategies/weighted_loss.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 void ReplicaStrategy::attach(Task& task, const StepSettings& settings) {
   task_ = &task;
@@ -74,4 +74,4 @@ void ReplicaStrategy::evaluate(const Batch& batch, Metrics& metrics) {
   task_->evaluation_step(batch, metrics);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Without overrides this is strategy "single", one process that trains alone. Strategies that
 /// couple the ranks override the protected functions.
@@ -51,4 +51,4 @@ class ReplicaStrategy : public Strategy {
   double counted_exposed_ = 0;  // of communication_seconds(), in phases
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -12,7 +12,7 @@
 #include <lockstep/train/strategies/weighted_loss.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Called by the worker of the last stage, for one micro-batch after the other. With recomputation
 /// it is called twice for each; mean() then counts the call that records a graph. Call mean() after
@@ -48,4 +48,4 @@ class StageCriterion {
   torch::Tensor mean_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

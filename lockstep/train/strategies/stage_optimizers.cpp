@@ -16,7 +16,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/strategies/named_exchange.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 NamedTensors state_of(const NamedTensors& all, const std::set<std::string>& parameters) {
@@ -245,4 +245,4 @@ std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t 
   return shares;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -14,7 +14,7 @@
 #include <lockstep/train/optimization/run_optimizer.h>
 #include <lockstep/train/strategies/end_all.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 struct StageOptimizer {
   std::unique_ptr<RunOptimizer> optimizer;
@@ -56,4 +56,4 @@ std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> 
 /// fewer parameters.
 std::vector<NamedTensors> shares_of(const NamedTensors& parameters, std::size_t count);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -17,7 +17,7 @@
 #include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 class StagedStrategy : public Strategy {
  public:
@@ -117,4 +117,4 @@ class StagedStrategy : public Strategy {
   std::deque<std::shared_ptr<const pipeline::StepTimes>> steps_;  // which devices still perform
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

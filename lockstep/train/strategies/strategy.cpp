@@ -23,16 +23,16 @@ std::unique_ptr<Strategy> make_single(ProcessGroup group, const StrategyOptions&
     throw ConfigError(lockstep::str("strategy single trains in one process, but there are ",
                                     group.size(), "; use --strategy ddp"));
   }
-  return std::make_unique<ReplicaStrategy>("single", std::move(group));
+  return std::make_unique<train::ReplicaStrategy>("single", std::move(group));
 }
 
 const std::vector<StrategyEntry>& strategy_entries() {
   static const std::vector<StrategyEntry> all = {{"single", make_single},
-                                                 {"dp", make_data_parallel_strategy},
-                                                 {"ddp", make_ddp_strategy},
-                                                 {"zero1", make_zero_strategy},
-                                                 {"pipeline", make_pipeline_strategy},
-                                                 {"hybrid", make_hybrid_strategy}};
+                                                 {"dp", train::make_data_parallel_strategy},
+                                                 {"ddp", train::make_ddp_strategy},
+                                                 {"zero1", train::make_zero_strategy},
+                                                 {"pipeline", train::make_pipeline_strategy},
+                                                 {"hybrid", train::make_hybrid_strategy}};
   return all;
 }
 

@@ -15,7 +15,7 @@
 #include <lockstep/train/strategies/stage_optimizers.h>
 #include <lockstep/train/strategies/staged_strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 std::int64_t bytes_of_tensor(const torch::Tensor& tensor) {
@@ -134,4 +134,4 @@ std::unique_ptr<Strategy> make_thread_pipeline_strategy(ProcessGroup group,
   return std::make_unique<ThreadPipelineStrategy>(std::move(group), options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

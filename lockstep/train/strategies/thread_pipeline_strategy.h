@@ -5,10 +5,10 @@
 
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// `group` has one rank. ConfigError for options that no pipeline can have.
 std::unique_ptr<Strategy> make_thread_pipeline_strategy(ProcessGroup group,
                                                         const StrategyOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using CopiesByWorkers = std::map<std::vector<int>, NamedTensors>;
@@ -111,4 +111,4 @@ void TiedCopies::abort(const std::string& reason) {
   for (Row& row : rows_) row.group.abort(reason);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -9,7 +9,7 @@
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/train/strategies/named_stages.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Adds up the gradients of the copies of each weight, so that every copy has the gradient of all
 /// uses. Copies that begin with equal values and are stepped alike therefore stay equal. Shares the
@@ -68,4 +68,4 @@ class TiedCopies {
   std::set<std::string> counted_elsewhere_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -6,7 +6,7 @@
 #include <lockstep/optim/grad_scaler.h>
 #include <lockstep/train/strategies/strategy.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Multiplies `loss` by the weight of its part of the batch and, if `scaler` is not null, by the
 /// loss scale. Returns `loss` itself if the weight is 1 and there is no scaler.
@@ -16,4 +16,4 @@ inline torch::Tensor weighted_loss(const torch::Tensor& loss, const StepPart& pa
   return scaler != nullptr ? scaler->scale(weighted) : weighted;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

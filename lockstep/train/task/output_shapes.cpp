@@ -15,7 +15,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // --- Modules called by a Sequential ---
@@ -243,4 +243,4 @@ OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<
   return shapes;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

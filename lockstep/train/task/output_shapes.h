@@ -8,7 +8,7 @@
 
 #include <lockstep/train/task/model_summary.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// By address of the module.
 using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
@@ -18,4 +18,4 @@ using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
 /// errors of `forward`.
 OutputShapes watch_output_shapes(torch::nn::Module& module, const std::function<void()>& forward);
 
-}  // namespace lockstep
+}  // namespace lockstep::train

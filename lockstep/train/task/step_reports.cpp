@@ -4,7 +4,7 @@
 
 #include <lockstep/comm/call/device_stream.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 // Copies on the computing stream, because a graph's next step overwrites the same memory.
 void StepReports::add(const StepReport& report, const torch::Tensor& loss_sum, std::int64_t parts) {
@@ -16,7 +16,7 @@ void StepReports::add(const StepReport& report, const torch::Tensor& loss_sum, s
   waiting_.push_back({.report = report,
                       .loss_sum = std::move(on_host),
                       .parts = parts,
-                      .arrived = mark_stream(device)});
+                      .arrived = comm::mark_stream(device)});
 }
 
 StepReport StepReports::take() {
@@ -28,4 +28,4 @@ StepReport StepReports::take() {
   return report;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

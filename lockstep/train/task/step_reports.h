@@ -9,7 +9,7 @@
 
 #include <lockstep/train/task/listener.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// Keeps reports until their losses have been copied to the host, without blocking it. Not
 /// thread-safe.
@@ -35,4 +35,4 @@ class StepReports {
   std::deque<Waiting> waiting_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

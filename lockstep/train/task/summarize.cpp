@@ -29,7 +29,7 @@ struct Scalars {
 
 Scalars scalars_of(const torch::nn::Module& module) {
   Scalars scalars;
-  for (const torch::Tensor& parameter : distinct(module.parameters())) {
+  for (const torch::Tensor& parameter : optim::distinct(module.parameters())) {
     (parameter.requires_grad() ? scalars.trainable : scalars.frozen) += parameter.numel();
   }
   return scalars;
@@ -44,7 +44,7 @@ std::int64_t bytes_of(const std::vector<torch::Tensor>& tensors) {
 }
 
 void add_modules(const torch::nn::Module& module, const std::string& name, int depth, int max_depth,
-                 const OutputShapes& shapes, std::vector<ModuleSummary>& to) {
+                 const train::OutputShapes& shapes, std::vector<ModuleSummary>& to) {
   const Scalars scalars = scalars_of(module);
   const auto shape = shapes.find(&module);
   to.push_back({.name = name,
@@ -83,12 +83,12 @@ class EvalScope {
   std::vector<std::pair<torch::nn::Module*, bool>> modes_;
 };
 
-OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
+train::OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
   if (!forward) return {};
   const torch::NoGradGuard no_grad;
   const EvalScope eval(module);
   torch::Tensor output;
-  OutputShapes shapes = watch_output_shapes(module, [&] { output = forward(); });
+  train::OutputShapes shapes = train::watch_output_shapes(module, [&] { output = forward(); });
   if (output.defined()) shapes[&module] = output.sizes().vec();
   return shapes;
 }
@@ -104,8 +104,8 @@ ModelSummary summarize(torch::nn::Module& module, int max_depth, const SummaryFo
   const Scalars scalars = scalars_of(module);
   summary.trainable = scalars.trainable;
   summary.frozen = scalars.frozen;
-  summary.parameter_bytes = bytes_of(distinct(module.parameters()));
-  summary.buffer_bytes = bytes_of(distinct(module.buffers()));
+  summary.parameter_bytes = bytes_of(optim::distinct(module.parameters()));
+  summary.buffer_bytes = bytes_of(optim::distinct(module.buffers()));
   add_modules(module, "", 0, max_depth, shapes_of(module, forward), summary.modules);
   return summary;
 }

@@ -13,7 +13,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -21,13 +21,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(BenchSizes, ReadsWhatPeopleWrite) {
-  EXPECT_THAT(parse_sizes("--sizes", "4,4B,4KiB,1.5MiB,2G,64kB,1MB,1TiB"),
+  EXPECT_THAT(bench::parse_sizes("--sizes", "4,4B,4KiB,1.5MiB,2G,64kB,1MB,1TiB"),
               ElementsAre(4, 4, 4096, 1572864, std::int64_t{2} << 30, 64000, 1000000,
                           std::int64_t{1} << 40));
   for (const char* wrong :
        {"", "0", "-4", "4x", "KiB", "1e3", "0.5", "4,,8", "4 KiB", "1KB", "2TiB", "nan"}) {
     try {
-      parse_sizes("--sizes", wrong);
+      bench::parse_sizes("--sizes", wrong);
       ADD_FAILURE() << wrong;
     } catch (const ConfigError& error) {
       EXPECT_THAT(
@@ -41,59 +41,59 @@ TEST(BenchSizes, ReadsWhatPeopleWrite) {
 }
 
 TEST(BenchSizes, WritesWhatPeopleRead) {
-  EXPECT_EQ(binary_bytes_text(0), "0 B");
-  EXPECT_EQ(binary_bytes_text(1023), "1023 B");
-  EXPECT_EQ(binary_bytes_text(1024), "1 KiB");
-  EXPECT_EQ(binary_bytes_text(1572864), "1.5 MiB");
-  EXPECT_EQ(binary_bytes_text(3e12), "2794 GiB");
-  EXPECT_EQ(short_number(0.123), "0.12");
-  EXPECT_EQ(short_number(12.34), "12.3");
-  EXPECT_EQ(short_number(123.4), "123");
-  EXPECT_EQ(short_number(12345), "12,345");
+  EXPECT_EQ(bench::binary_bytes_text(0), "0 B");
+  EXPECT_EQ(bench::binary_bytes_text(1023), "1023 B");
+  EXPECT_EQ(bench::binary_bytes_text(1024), "1 KiB");
+  EXPECT_EQ(bench::binary_bytes_text(1572864), "1.5 MiB");
+  EXPECT_EQ(bench::binary_bytes_text(3e12), "2794 GiB");
+  EXPECT_EQ(bench::short_number(0.123), "0.12");
+  EXPECT_EQ(bench::short_number(12.34), "12.3");
+  EXPECT_EQ(bench::short_number(123.4), "123");
+  EXPECT_EQ(bench::short_number(12345), "12,345");
 }
 
 TEST(BenchCommRows, SumUpTheirCalls) {
-  const auto row =
-      summarize({.collective = CallKind::kAllReduce, .ranks = 4, .bytes = 4000}, {4, 1, 2, 3});
+  const auto row = bench::summarize({.collective = CallKind::kAllReduce, .ranks = 4, .bytes = 4000},
+                                    {4, 1, 2, 3});
   EXPECT_DOUBLE_EQ(row.median_us, 2.5);
   EXPECT_DOUBLE_EQ(row.min_us, 1);
   EXPECT_DOUBLE_EQ(row.max_us, 4);
   EXPECT_DOUBLE_EQ(row.algbw_gbps(), 1.6);
   EXPECT_DOUBLE_EQ(row.busbw_gbps(), 2.4);
-  EXPECT_DOUBLE_EQ(summarize(row, {3, 1, 2}).median_us, 2);
+  EXPECT_DOUBLE_EQ(bench::summarize(row, {3, 1, 2}).median_us, 2);
 }
 
 TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
-  EXPECT_DOUBLE_EQ(bus_factor(CallKind::kAllReduce, 2), 1);
-  EXPECT_DOUBLE_EQ(bus_factor(CallKind::kAllGather, 4), 0.75);
-  EXPECT_DOUBLE_EQ(bus_factor(CallKind::kBroadcast, 4), 1);
-  EXPECT_DOUBLE_EQ(bus_factor(CallKind::kBarrier, 4), 0);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kAllReduce, 2), 1);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kAllGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBroadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBarrier, 4), 0);
 }
 
 TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
-  BenchCommRow row =
-      summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
-  EXPECT_FALSE(nlohmann::json::parse(to_json({row}))[0].contains("beside_us"));
-  EXPECT_THAT(table_line(row), ::testing::Not(::testing::HasSubstr("beside")));
+  bench::BenchCommRow row =
+      bench::summarize({.backend = "gloo", .ranks = 2, .dtype = "float32", .bytes = 4}, {100});
+  EXPECT_FALSE(nlohmann::json::parse(bench::to_json({row}))[0].contains("beside_us"));
+  EXPECT_THAT(bench::table_line(row), ::testing::Not(::testing::HasSubstr("beside")));
   row.beside_us = 150;
   row.taken_us = 60;
-  const auto json = nlohmann::json::parse(to_json({row}))[0];
+  const auto json = nlohmann::json::parse(bench::to_json({row}))[0];
   EXPECT_EQ(json.at("beside_us"), 150);
   EXPECT_EQ(json.at("taken_us"), 60);
-  EXPECT_THAT(table_line(row),
+  EXPECT_THAT(bench::table_line(row),
               ::testing::HasSubstr("  beside computing 150 us, of which it takes 60"));
 }
 
 TEST(BenchCommRows, AreJson) {
-  const auto row = summarize(
+  const auto row = bench::summarize(
       {CallKind::kAllGather, "native", "gloo", 2, 2, 1, "bfloat16", 1 << 20, true}, {100});
-  const auto json = nlohmann::json::parse(to_json({row}));
+  const auto json = nlohmann::json::parse(bench::to_json({row}));
   ASSERT_EQ(json.size(), 1U);
   EXPECT_EQ(json[0], nlohmann::json::parse(R"({"collective": "all_gather", "algorithm": "native",
       "backend": "gloo", "ranks": 2, "hosts": 2, "processors": 1, "dtype": "bfloat16", "bytes": 1048576,
       "in_place": false, "symmetric": true, "median_us": 100.0, "min_us": 100.0,
       "max_us": 100.0, "algbw_gbps": 10.48576, "busbw_gbps": 5.24288})"));
-  EXPECT_EQ(table_line(row).size(), bench_comm_heading().size());
+  EXPECT_EQ(bench::table_line(row).size(), bench::bench_comm_heading().size());
 }
 
 // Removes the variables of a launcher that started the tests.
@@ -109,7 +109,7 @@ class BenchCommSettingsTest : public ::testing::Test {
 };
 
 TEST_F(BenchCommSettingsTest, HaveDefaults) {
-  const BenchCommSettings settings = resolve(BenchCommArguments{});
+  const bench::BenchCommSettings settings = resolve(BenchCommArguments{});
   EXPECT_THAT(settings.collectives, ElementsAre(CallKind::kAllReduce));
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kAuto));
   EXPECT_EQ(settings.world_size, 2);
@@ -125,7 +125,7 @@ TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
   arguments.algorithm = "ring,tree";
   arguments.private_memory = true;
   arguments.dtype = "int16";
-  BenchCommSettings settings = resolve(arguments);
+  bench::BenchCommSettings settings = resolve(arguments);
   EXPECT_THAT(settings.collectives, ElementsAre(CallKind::kSend, CallKind::kAllReduce));
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kRing, Algorithm::kTree));
   EXPECT_EQ(settings.type, DataType::kInt16);
@@ -203,7 +203,7 @@ TEST_F(BenchCommSettingsTest, ExplainOneAlgorithm) {
   EXPECT_EQ(resolve(arguments).explain->algorithm, Algorithm::kRing);
   arguments.algorithm = "tree";
   arguments.bytes = "64KiB";
-  const BenchCommSettings settings = resolve(arguments);
+  const bench::BenchCommSettings settings = resolve(arguments);
   EXPECT_EQ(settings.explain->algorithm, Algorithm::kTree);
   EXPECT_EQ(settings.explain->bytes, 65536);
   EXPECT_EQ(settings.explain->svg, *arguments.out);
@@ -217,7 +217,7 @@ TEST_F(BenchCommSettingsTest, FollowALauncher) {
   environment.set("MASTER_ADDR", "127.0.0.1");
   environment.set("MASTER_PORT", "29500");
   BenchCommArguments arguments;
-  const BenchCommSettings settings = resolve(arguments);
+  const bench::BenchCommSettings settings = resolve(arguments);
   EXPECT_EQ(settings.world_size, 3);
   EXPECT_FALSE(settings.speaks());
   arguments.nproc_per_node = 2;
@@ -225,4 +225,4 @@ TEST_F(BenchCommSettingsTest, FollowALauncher) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -11,30 +11,30 @@
 #include <lockstep/core/error.h>
 #include <tests/support/scoped_environment.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
 
 TEST(BenchStepRows, SpreadsAreQuartiles) {
-  const Spread spread = spread_of({5, 1, 4, 2, 3});
+  const bench::Spread spread = bench::spread_of({5, 1, 4, 2, 3});
   EXPECT_DOUBLE_EQ(spread.median, 3);
   EXPECT_DOUBLE_EQ(spread.low, 2);
   EXPECT_DOUBLE_EQ(spread.high, 4);
-  EXPECT_DOUBLE_EQ(spread_of({1, 2}).median, 1.5);
-  EXPECT_DOUBLE_EQ(spread_of({7}).high, 7);
+  EXPECT_DOUBLE_EQ(bench::spread_of({1, 2}).median, 1.5);
+  EXPECT_DOUBLE_EQ(bench::spread_of({7}).high, 7);
 }
 
 // Two ranks, three rounds. A round counts its slower rank. Differences are taken within a round,
 // because their median is not the difference of the medians.
 TEST(BenchStepRows, CompareWithinRounds) {
-  const StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
-                              {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
-  const StepRounds single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
-                             {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
-  const StepRounds in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
-                              {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
-  const BenchStepRow row = summarize({}, variant, &single, &in_step);
+  const bench::StepRounds variant = {{{10, 1, {2, 0}}, {20, 1, {4, 0}}, {30, 1, {6, 0}}},
+                                     {{11, 3, {1, 3}}, {19, 3, {1, 3}}, {29, 3, {1, 3}}}};
+  const bench::StepRounds single = {{{9, 1, {}}, {10, 1, {}}, {29, 1, {}}},
+                                    {{8, 1, {}}, {8, 1, {}}, {8, 1, {}}}};
+  const bench::StepRounds in_step = {{{9.5, 1, {}}, {10.5, 1, {}}, {29.5, 1, {}}},
+                                     {{9, 1, {}}, {9, 1, {}}, {9, 1, {}}}};
+  const bench::BenchStepRow row = bench::summarize({}, variant, &single, &in_step);
   EXPECT_DOUBLE_EQ(row.step_ms.median, 20);
   EXPECT_DOUBLE_EQ(row.step_ms_single->median, 10);
   EXPECT_DOUBLE_EQ(row.overhead_ms->median, 2);  // the median of 2, 10 and 1
@@ -47,7 +47,7 @@ TEST(BenchStepRows, CompareWithinRounds) {
 }
 
 TEST(BenchStepRows, AreJson) {
-  BenchStepRow row;
+  bench::BenchStepRow row;
   row.model = "mnist";
   row.variant.strategy = "ddp";
   row.variant.bucket_cap_mb = 25;
@@ -56,9 +56,10 @@ TEST(BenchStepRows, AreJson) {
   row.threads_per_rank = 1;
   row.batch_per_rank = 64;
   row.precision = "32";
-  const StepRounds times = {{{4, 4, {0.25}}}};
-  const StepRounds single = {{{3, 4, {}}}};
-  auto json = nlohmann::json::parse(to_json({summarize(row, times, &single, &single)}));
+  const bench::StepRounds times = {{{4, 4, {0.25}}}};
+  const bench::StepRounds single = {{{3, 4, {}}}};
+  auto json =
+      nlohmann::json::parse(bench::to_json({bench::summarize(row, times, &single, &single)}));
   const auto contract =
       nlohmann::json::parse(R"({"model": "mnist", "strategy": "ddp", "backend": "shm",
       "ranks": 2, "threads_per_rank": 1, "batch_per_rank": 64, "precision": "32", "step_ms": 4.0,
@@ -66,11 +67,11 @@ TEST(BenchStepRows, AreJson) {
       "rounds_ms": [4.0], "single_rounds_ms": [3.0]})");
   for (const auto& [key, value] : contract.items()) EXPECT_EQ(json[0][key], value) << key;
   row.variant.bucket_cap_mb.reset();
-  json = nlohmann::json::parse(to_json({summarize(row, single, nullptr, nullptr)}));
+  json = nlohmann::json::parse(bench::to_json({bench::summarize(row, single, nullptr, nullptr)}));
   for (const char* absent : {"step_ms_single", "overhead_ms", "over_in_step_ms", "bucket_cap_mb",
                              "exposed_ms", "waited_ms"})
     EXPECT_TRUE(json[0].contains(absent) && json[0][absent].is_null()) << absent;
-  EXPECT_EQ(table_line(row).size(), bench_step_heading().size());
+  EXPECT_EQ(bench::table_line(row).size(), bench::bench_step_heading().size());
 }
 
 class BenchStepSettingsTest : public ::testing::Test {
@@ -86,7 +87,7 @@ class BenchStepSettingsTest : public ::testing::Test {
 
 TEST_F(BenchStepSettingsTest, HaveDefaultsOfTheModel) {
   BenchStepArguments arguments;
-  BenchStepSettings settings = resolve(arguments);
+  bench::BenchStepSettings settings = resolve(arguments);
   EXPECT_EQ(settings.world_size, 2);
   EXPECT_EQ(settings.batch_per_rank, 64);
   ASSERT_EQ(settings.variants.size(), 1U);
@@ -165,4 +166,4 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

@@ -19,21 +19,21 @@
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::message_of;
 
-std::vector<std::string> names_of(const std::vector<StrategyWay>& ways) {
+std::vector<std::string> names_of(const std::vector<bench::StrategyWay>& ways) {
   std::vector<std::string> names;
-  for (const StrategyWay& way : ways) names.push_back(way.name);
+  for (const bench::StrategyWay& way : ways) names.push_back(way.name);
   return names;
 }
 
-StrategyWay way_named(const std::string& name, const StrategyWork& work = {}) {
-  for (const StrategyWay& way : strategy_ways(work)) {
+bench::StrategyWay way_named(const std::string& name, const bench::StrategyWork& work = {}) {
+  for (const bench::StrategyWay& way : bench::strategy_ways(work)) {
     if (way.name == name) return way;
   }
   ADD_FAILURE() << "no way " << name;
@@ -41,9 +41,9 @@ StrategyWay way_named(const std::string& name, const StrategyWork& work = {}) {
 }
 
 TEST(StrategyWays, HaveTheSameBatchAndThreads) {
-  const StrategyWork work = {.threads = 8, .batch = 64, .micro_batches = 8};
+  const bench::StrategyWork work = {.threads = 8, .batch = 64, .micro_batches = 8};
   std::set<std::string> names, schedules;
-  for (const StrategyWay& way : strategy_ways(work)) {
+  for (const bench::StrategyWay& way : bench::strategy_ways(work)) {
     EXPECT_TRUE(names.insert(way.name).second) << way.name;
     EXPECT_EQ(way.ranks * way.threads, way.name == "single-half" ? 4 : 8) << way.name;
     EXPECT_EQ(work.batch % way.batch_shares, 0) << way.name;
@@ -53,7 +53,8 @@ TEST(StrategyWays, HaveTheSameBatchAndThreads) {
 }
 
 TEST(StrategyWays, GiveEachRankAThread) {
-  const StrategyWay hybrid = way_named("hybrid", {.threads = 2, .batch = 32, .micro_batches = 8});
+  const bench::StrategyWay hybrid =
+      way_named("hybrid", {.threads = 2, .batch = 32, .micro_batches = 8});
   EXPECT_EQ(hybrid.ranks, 4);
   EXPECT_EQ(hybrid.threads, 1);
   EXPECT_EQ(hybrid.batch_shares, 2);
@@ -61,7 +62,7 @@ TEST(StrategyWays, GiveEachRankAThread) {
 }
 
 TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
-  const StrategyWork work = {.threads = 2, .batch = 8, .micro_batches = 8};
+  const bench::StrategyWork work = {.threads = 2, .batch = 8, .micro_batches = 8};
   EXPECT_EQ(way_named("pipeline-1f1b", work).micro_batches, 8);
   EXPECT_EQ(way_named("hybrid", work).micro_batches, 4);  // half of the batch
   EXPECT_EQ(way_named("split", work).micro_batches, 1);
@@ -74,14 +75,15 @@ TEST(StrategyWays, CutABatchIntoAtMostItsImages) {
 
 // The formulas of docs/pipelines.md for two workers and eight micro-batches.
 TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
-  const StrategyWork work = {.threads = 2, .batch = 64, .micro_batches = 8};
+  const bench::StrategyWork work = {.threads = 2, .batch = 64, .micro_batches = 8};
   EXPECT_DOUBLE_EQ(way_named("split", work).replayed_bubble(), 0.5);
   EXPECT_NEAR(way_named("pipeline-1f1b", work).replayed_bubble(), 1.0 / 9, 1e-12);
   EXPECT_NEAR(way_named("pipeline-interleaved", work).replayed_bubble(), 1.0 / 17, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", work).replayed_bubble(), 1.0 / 25, 1e-12);
   EXPECT_DOUBLE_EQ(way_named("ddp", work).replayed_bubble(), 0);
   // A recomputed forward lengthens the backward and fills no gap.
-  const StrategyWork again = {.threads = 2, .batch = 64, .micro_batches = 8, .recompute = true};
+  const bench::StrategyWork again = {
+      .threads = 2, .batch = 64, .micro_batches = 8, .recompute = true};
   EXPECT_DOUBLE_EQ(way_named("split", again).replayed_bubble(), 0.5);
   EXPECT_NEAR(way_named("pipeline-1f1b", again).replayed_bubble(), 1.0 / 9, 1e-12);
   EXPECT_NEAR(way_named("pipeline-zb-h1", again).replayed_bubble(), 1.0 / 17, 1e-12);
@@ -90,7 +92,7 @@ TEST(StrategyWays, KnowTheBubbleOfTheirSchedule) {
 }
 
 TEST(StrategyFigures, ArriveFromAnotherProcess) {
-  SharedFigures figures(2);
+  bench::SharedFigures figures(2);
   const pid_t child = fork();
   if (child == 0) {
     figures.at(1).step_ms = 2.5;
@@ -130,7 +132,7 @@ TEST_F(StrategySettingsTest, AreTheOtherModeOfBenchStep) {
 }
 
 TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
-  BenchStrategiesSettings settings = resolve_strategies(arguments);
+  bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
   EXPECT_EQ(settings.work.batch, 128);
   EXPECT_EQ(settings.work.micro_batches, 8);
   EXPECT_EQ(settings.image_size, 28);
@@ -146,11 +148,12 @@ TEST_F(StrategySettingsTest, HaveDefaultsOfTheModel) {
 
 TEST_F(StrategySettingsTest, LetPipelinesRecompute) {
   arguments.recompute = true;
-  const BenchStrategiesSettings settings = resolve_strategies(arguments);
-  for (const StrategyWay& way : settings.ways) {
+  const bench::BenchStrategiesSettings settings = resolve_strategies(arguments);
+  for (const bench::StrategyWay& way : settings.ways) {
     EXPECT_EQ(way.recompute, way.has_pipeline()) << way.name;
   }
-  EXPECT_THAT(strategies_text(settings, {}), HasSubstr(", 8 micro-batches, recompute\nway "));
+  EXPECT_THAT(bench::strategies_text(settings, {}),
+              HasSubstr(", 8 micro-batches, recompute\nway "));
 }
 
 TEST_F(StrategySettingsTest, ChooseWays) {
@@ -228,11 +231,11 @@ class StrategyRowsTest : public StrategySettingsTest {
   StrategyRowsTest() : settings(resolve_strategies(arguments)) {}
 
   // A round whose steps take `steps`, with as many ranks as the way has.
-  StrategyRounds rounds_of(const std::string& name, const std::vector<double>& steps) const {
-    StrategyRounds rounds;
+  bench::StrategyRounds rounds_of(const std::string& name, const std::vector<double>& steps) const {
+    bench::StrategyRounds rounds;
     rounds.way = way_named(name, settings.work);
     for (const double step : steps) {
-      RankFigures figures;
+      bench::RankFigures figures;
       figures.steps = 3;
       figures.step_ms = figures.mean_step_ms = step;
       figures.strategy_ms = 0.8 * step;
@@ -248,15 +251,15 @@ class StrategyRowsTest : public StrategySettingsTest {
     return rounds;
   }
 
-  BenchStrategiesSettings settings;
+  bench::BenchStrategiesSettings settings;
 };
 
 // A round counts its slower rank, and ratios are taken within a round.
 TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
-  const StrategyRounds single = rounds_of("single", {10, 20, 40});
-  StrategyRounds ddp = rounds_of("ddp", {10, 10, 10});
+  const bench::StrategyRounds single = rounds_of("single", {10, 20, 40});
+  bench::StrategyRounds ddp = rounds_of("ddp", {10, 10, 10});
   ddp.figures[1][1].step_ms = 25;
-  const StrategyRow row = summarize(settings, ddp, &single);
+  const bench::StrategyRow row = bench::summarize(settings, ddp, &single);
   EXPECT_THAT(row.rounds_ms, ElementsAre(10, 25, 10));
   EXPECT_DOUBLE_EQ(row.step_ms.median, 10);
   EXPECT_DOUBLE_EQ(row.single_ms->median, 20);
@@ -264,80 +267,80 @@ TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
   EXPECT_DOUBLE_EQ(row.overhead_ms->median, 0);  // the median of 0, 5 and -30
   EXPECT_DOUBLE_EQ(row.samples_per_second, 12800);
   EXPECT_EQ(row.backend, "shm");
-  EXPECT_FALSE(summarize(settings, ddp, nullptr).ratio);
+  EXPECT_FALSE(bench::summarize(settings, ddp, nullptr).ratio);
 }
 
 TEST_F(StrategyRowsTest, AddUpTheMemoryOfAllProcesses) {
-  StrategyRounds ddp = rounds_of("ddp", {10});
+  bench::StrategyRounds ddp = rounds_of("ddp", {10});
   ddp.figures[0][1].peak_bytes = 170;
-  const StrategyRow row = summarize(settings, ddp, nullptr);
+  const bench::StrategyRow row = bench::summarize(settings, ddp, nullptr);
   EXPECT_EQ(row.peak_bytes, 170);
   EXPECT_EQ(row.peak_growth_bytes, 70);
   EXPECT_EQ(row.proportional_bytes, 240);
 }
 
 TEST_F(StrategyRowsTest, KnowTheFullestDeviceOfThreads) {
-  StrategyRounds threads = rounds_of("pipeline-zb-h1", {10, 10, 10});
+  bench::StrategyRounds threads = rounds_of("pipeline-zb-h1", {10, 10, 10});
   threads.figures[0][0].device_bytes = 5 << 20;
   threads.figures[1][0].device_bytes = 3 << 19;
   threads.figures[2][0].device_bytes = 1 << 20;
   for (auto& ranks : threads.figures) ranks[0].whole_backward = 3;
-  const StrategyRow row = summarize(settings, threads, nullptr);
+  const bench::StrategyRow row = bench::summarize(settings, threads, nullptr);
   EXPECT_EQ(row.device_bytes, 3 << 19);
   EXPECT_THAT(row.whole_backward, ElementsAre(0, 1));
-  const StrategyRow other = summarize(settings, rounds_of("ddp", {10}), nullptr);
+  const bench::StrategyRow other = bench::summarize(settings, rounds_of("ddp", {10}), nullptr);
   EXPECT_FALSE(other.device_bytes);
-  const auto json = nlohmann::json::parse(to_json(settings, {row, other}));
+  const auto json = nlohmann::json::parse(bench::to_json(settings, {row, other}));
   EXPECT_EQ(json[0]["device_bytes"], 3 << 19);
   EXPECT_EQ(json[0]["whole_backward"], nlohmann::json::array({0, 1}));
   EXPECT_NEAR(json[0]["bubble_replayed"].get<double>(), 1.0 / 9, 1e-12);
   EXPECT_TRUE(json[1]["device_bytes"].is_null());
   EXPECT_TRUE(json[1]["whole_backward"].is_null());
-  EXPECT_THAT(strategies_text(settings, {row, other}),
+  EXPECT_THAT(bench::strategies_text(settings, {row, other}),
               HasSubstr("\npipeline-zb-h1: the fullest device holds 1.5 MiB of model, "));
 }
 
 TEST_F(StrategyRowsTest, SayWhatLimitsThem) {
   // Two ranks with one thread each, which compute all the time.
-  StrategyRounds ddp = rounds_of("ddp", {10});
-  EXPECT_DOUBLE_EQ(summarize(settings, ddp, nullptr).utilisation, 1);
-  EXPECT_EQ(limit_of(summarize(settings, ddp, nullptr)).what, "processors");
+  bench::StrategyRounds ddp = rounds_of("ddp", {10});
+  EXPECT_DOUBLE_EQ(bench::summarize(settings, ddp, nullptr).utilisation, 1);
+  EXPECT_EQ(bench::limit_of(bench::summarize(settings, ddp, nullptr)).what, "processors");
   // Rank 0 waits for rank 1, whose communication is less exposed.
   ddp.figures[0][0].communication_ms = 4;
   ddp.figures[0][1].communication_ms = 1;
-  StepLimit limit = limit_of(summarize(settings, ddp, nullptr));
+  bench::StepLimit limit = bench::limit_of(bench::summarize(settings, ddp, nullptr));
   EXPECT_EQ(limit.what, "communication");
   EXPECT_DOUBLE_EQ(limit.share, 0.1);
 
   // The workers compute for 6 of the 8 ms that the strategy takes.
-  limit = limit_of(summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr));
+  limit = bench::limit_of(bench::summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr));
   EXPECT_EQ(limit.what, "bubble");
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 
-  StrategyRounds single = rounds_of("single", {10});
+  bench::StrategyRounds single = rounds_of("single", {10});
   single.figures[0][0].processor_ms = 15;  // of 2 processors x 10 ms
-  limit = limit_of(summarize(settings, single, nullptr));
+  limit = bench::limit_of(bench::summarize(settings, single, nullptr));
   EXPECT_EQ(limit.what, "idle");
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 }
 
 // A bubble is meaningless if ranks compete for processors.
 TEST_F(StrategyRowsTest, HaveNoBubbleWhereRanksShareProcessors) {
-  const StrategyRow row = summarize(settings, rounds_of("hybrid", {10}), nullptr);
+  const bench::StrategyRow row = bench::summarize(settings, rounds_of("hybrid", {10}), nullptr);
   EXPECT_EQ(row.processors, 2);
   EXPECT_FALSE(row.bubble);
-  EXPECT_EQ(limit_of(row).what, "processors");
+  EXPECT_EQ(bench::limit_of(row).what, "processors");
   EXPECT_DOUBLE_EQ(row.utilisation, 2);
 }
 
 TEST_F(StrategyRowsTest, AreJson) {
-  const StrategyRounds single = rounds_of("single", {20});
-  StrategyRounds refused;
+  const bench::StrategyRounds single = rounds_of("single", {20});
+  bench::StrategyRounds refused;
   refused.way = way_named("hybrid", settings.work);
   refused.why_not = "rank 0: no stages";
-  const auto rows = nlohmann::json::parse(
-      to_json(settings, {summarize(settings, rounds_of("pipeline-zb-h1", {10}), &single),
-                         summarize(settings, refused, &single)}));
+  const auto rows = nlohmann::json::parse(bench::to_json(
+      settings, {bench::summarize(settings, rounds_of("pipeline-zb-h1", {10}), &single),
+                 bench::summarize(settings, refused, &single)}));
   const auto contract = nlohmann::json::parse(R"({"way": "pipeline-zb-h1", "model": "mnist",
       "strategy": "pipeline", "schedule": "zb-h1", "backend": "none", "ranks": 1,
       "threads_per_rank": 2, "batch": 128, "batch_per_rank": 128, "micro_batches": 8, "stages": 2,
@@ -360,50 +363,53 @@ TEST_F(StrategyRowsTest, AreJson) {
 
 TEST_F(StrategyRowsTest, SpeakOfOneMicroBatch) {
   settings.work.micro_batches = 1;
-  StrategyRow crowded = summarize(settings, rounds_of("hybrid", {10}), nullptr);
+  bench::StrategyRow crowded = bench::summarize(settings, rounds_of("hybrid", {10}), nullptr);
   crowded.processors = 1;
-  const std::string text = strategies_text(settings, {crowded});
+  const std::string text = bench::strategies_text(settings, {crowded});
   EXPECT_THAT(text, HasSubstr(", 1 micro-batch\nway "));
   EXPECT_THAT(text, HasSubstr("\nhybrid: 4 ranks share 1 processor\n"));
 }
 
 // The line about the choice of `balance` was computed in another process.
 TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
-  const StageCuts measured = {.stages = 4,
-                              .names = {"layer1.1", "layer2.0", "layer3.0"},
-                              .about =
-                                  "balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 "
-                                  "+ 12.2 ms; the largest stage has 1.02 times its share"};
-  const StageCuts parsed = parse_stage_cuts(4, note_of(measured));
+  const bench::StageCuts measured = {
+      .stages = 4,
+      .names = {"layer1.1", "layer2.0", "layer3.0"},
+      .about =
+          "balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 "
+          "+ 12.2 ms; the largest stage has 1.02 times its share"};
+  const bench::StageCuts parsed = bench::parse_stage_cuts(4, bench::note_of(measured));
   EXPECT_EQ(parsed.names, measured.names);
   EXPECT_EQ(parsed.about, measured.about);
   settings.cut = "balance";
   settings.cuts = {{.stages = 2, .names = {"layer2"}, .about = "balance by time: 5 + 3 layers"},
                    parsed};
-  const StrategyRow two = summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr);
-  const StrategyRow four = summarize(settings, rounds_of("pipeline-zbv", {10}), nullptr);
-  EXPECT_THAT(strategies_text(settings, {two, four}),
+  const bench::StrategyRow two =
+      bench::summarize(settings, rounds_of("pipeline-1f1b", {10}), nullptr);
+  const bench::StrategyRow four =
+      bench::summarize(settings, rounds_of("pipeline-zbv", {10}), nullptr);
+  EXPECT_THAT(bench::strategies_text(settings, {two, four}),
               HasSubstr("\n2 stages, cut behind layer2\n  balance by time: 5 + 3 layers\n"
                         "4 stages, cut behind layer1.1, layer2.0, layer3.0\n"
                         "  balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 + 12.2 ms\n"
                         "  the largest stage has 1.02 times its share\n"));
-  const auto json = nlohmann::json::parse(to_json(settings, {two, four}));
+  const auto json = nlohmann::json::parse(bench::to_json(settings, {two, four}));
   EXPECT_EQ(json[0]["cut"], "balance");
   EXPECT_EQ(json[0]["cuts"], nlohmann::json(settings.cuts[0].names));
   EXPECT_EQ(json[1]["cuts"], nlohmann::json(measured.names));
 }
 
 TEST_F(StrategyRowsTest, FitATerminal) {
-  std::vector<StrategyRow> rows;
-  const StrategyRounds single = rounds_of("single", {9876.5, 9999});
-  for (const StrategyWay& way : settings.ways) {
-    rows.push_back(summarize(settings, rounds_of(way.name, {9876.5, 9999}), &single));
+  std::vector<bench::StrategyRow> rows;
+  const bench::StrategyRounds single = rounds_of("single", {9876.5, 9999});
+  for (const bench::StrategyWay& way : settings.ways) {
+    rows.push_back(bench::summarize(settings, rounds_of(way.name, {9876.5, 9999}), &single));
   }
-  StrategyRounds refused;
+  bench::StrategyRounds refused;
   refused.way = way_named("split", settings.work);
   refused.why_not = std::string(200, 'x');
-  rows.push_back(summarize(settings, refused, nullptr));
-  const std::string text = strategies_text(settings, rows);
+  rows.push_back(bench::summarize(settings, refused, nullptr));
+  const std::string text = bench::strategies_text(settings, rows);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
   EXPECT_THAT(text, HasSubstr("mnist, 28x28 images, batch 128, 2 threads, precision 32, sgd, 8 "
@@ -414,4 +420,4 @@ TEST_F(StrategyRowsTest, FitATerminal) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

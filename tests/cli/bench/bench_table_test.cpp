@@ -41,12 +41,12 @@ json run_of(int ranks, const std::vector<double>& seconds, double group = 0.5) {
   return run;
 }
 
-TableWay way_of(int ranks, const std::string& strategy = "ddp") {
+bench::TableWay way_of(int ranks, const std::string& strategy = "ddp") {
   return {.strategy = strategy, .loader = "native", .ranks = ranks, .batch_per_rank = 64};
 }
 
 TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
-  const BenchTableRow row = table_row_of(
+  const bench::BenchTableRow row = bench::table_row_of(
       way_of(2), {run_of(2, {9, 2, 4}, 0.5).dump(), run_of(2, {7, 3, 8}, 0.7).dump()}, 2);
   EXPECT_EQ(row.rounds, 2);
   EXPECT_EQ(row.ranks, 2);
@@ -71,23 +71,24 @@ TEST(BenchTable, TellsAPipelinesWaitsForAStageFromCommunication) {
   json run = run_of(1, {5, 4});
   run["epochs"][1]["phases"]["communication"] = 1.5;
   run["epochs"][1]["phases"]["stage_waits"] = 1.25;
-  const BenchTableRow row = table_row_of(way_of(1, "pipeline"), {run.dump()}, 2);
+  const bench::BenchTableRow row = bench::table_row_of(way_of(1, "pipeline"), {run.dump()}, 2);
   EXPECT_DOUBLE_EQ(row.stage_waits_s, 1.25);
   EXPECT_DOUBLE_EQ(row.exposed_communication_s.value(), 0.25);
-  EXPECT_THAT(bench_table_text({row}, {}, "table"), HasSubstr("wait for a stage, s"));
-  EXPECT_THAT(bench_table_text({table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)}, {}, "table"),
+  EXPECT_THAT(bench::bench_table_text({row}, {}, "table"), HasSubstr("wait for a stage, s"));
+  EXPECT_THAT(bench::bench_table_text({bench::table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)},
+                                      {}, "table"),
               Not(HasSubstr("wait for a stage")));
 }
 
 TEST(BenchTable, TakesTheOnlyEpochWhereThereIsNoOther) {
-  EXPECT_DOUBLE_EQ(table_row_of(way_of(1), {run_of(1, {5}).dump()}, 1).epoch_s, 5);
+  EXPECT_DOUBLE_EQ(bench::table_row_of(way_of(1), {run_of(1, {5}).dump()}, 1).epoch_s, 5);
 }
 
 TEST(BenchTable, MarksRanksThatShareProcessors) {
-  EXPECT_TRUE(table_row_of(way_of(4), {run_of(4, {5}).dump()}, 2).oversubscribed);
+  EXPECT_TRUE(bench::table_row_of(way_of(4), {run_of(4, {5}).dump()}, 2).oversubscribed);
   json on_gpus = run_of(4, {5});
   on_gpus["device"] = "cuda";
-  EXPECT_FALSE(table_row_of(way_of(4), {on_gpus.dump()}, 2).oversubscribed);
+  EXPECT_FALSE(bench::table_row_of(way_of(4), {on_gpus.dump()}, 2).oversubscribed);
 }
 
 // The replicas of dp count as its ranks, and the threads of the process as theirs.
@@ -96,7 +97,7 @@ TEST(BenchTable, CountsTheReplicasOfDpAsRanks) {
   run["devices"] = 2;
   run["threads_per_rank"] = 2;
   run["global_batch"] = 128;
-  const BenchTableRow row = table_row_of(way_of(2, "dp"), {run.dump()}, 2);
+  const bench::BenchTableRow row = bench::table_row_of(way_of(2, "dp"), {run.dump()}, 2);
   EXPECT_EQ(row.ranks, 2);
   EXPECT_EQ(row.threads_per_rank, 1);
   EXPECT_EQ(row.batch_per_rank, 64);
@@ -107,35 +108,36 @@ TEST(BenchTable, ReadsTheUsageOfGpus) {
   json run = run_of(1, {5, 5});
   run["epochs"][1]["gpu"] = {
       {"utilisation", 0.75}, {"memory_utilisation", 0.25}, {"power_watts", 300.5}};
-  const BenchTableRow row = table_row_of(way_of(1), {run.dump()}, 2);
+  const bench::BenchTableRow row = bench::table_row_of(way_of(1), {run.dump()}, 2);
   EXPECT_DOUBLE_EQ(row.gpu_utilisation.value(), 0.75);
   EXPECT_DOUBLE_EQ(row.gpu_memory_utilisation.value(), 0.25);
   EXPECT_DOUBLE_EQ(row.gpu_power_w.value(), 300.5);
-  const std::string text = bench_table_text({row}, {}, "table");
+  const std::string text = bench::bench_table_text({row}, {}, "table");
   EXPECT_THAT(text, AllOf(HasSubstr("GPU memory busy"), HasSubstr("75%"), HasSubstr("25%"),
                           HasSubstr("300")));
 }
 
-std::vector<BenchTableRow> rows_of_all_kinds() {
-  TableWay peer = way_of(2);
-  peer.peer = TablePeer{.strategy = "ddp", .loader = "dataloader", .workers = 1};
-  TableWay peer_alone = way_of(1, "single");
-  peer_alone.peer = TablePeer{.strategy = "single", .loader = "dataloader", .workers = 1};
+std::vector<bench::BenchTableRow> rows_of_all_kinds() {
+  bench::TableWay peer = way_of(2);
+  peer.peer = bench::TablePeer{.strategy = "ddp", .loader = "dataloader", .workers = 1};
+  bench::TableWay peer_alone = way_of(1, "single");
+  peer_alone.peer = bench::TablePeer{.strategy = "single", .loader = "dataloader", .workers = 1};
   json theirs = run_of(2, {8, 8});
   theirs["torch"] = "2.13.0";
   theirs["epochs"][1]["phases"].erase("communication");
   json theirs_alone = run_of(1, {10, 10});
   theirs_alone["torch"] = "2.13.0";
-  std::vector<BenchTableRow> rows = {
-      table_row_of(way_of(1, "single"), {run_of(1, {4, 4}).dump()}, 2),
-      table_row_of(way_of(2), {run_of(2, {5, 5}).dump()}, 2),
-      table_row_of(peer, {theirs.dump()}, 2), table_row_of(peer_alone, {theirs_alone.dump()}, 2)};
-  set_efficiencies(rows);
+  std::vector<bench::BenchTableRow> rows = {
+      bench::table_row_of(way_of(1, "single"), {run_of(1, {4, 4}).dump()}, 2),
+      bench::table_row_of(way_of(2), {run_of(2, {5, 5}).dump()}, 2),
+      bench::table_row_of(peer, {theirs.dump()}, 2),
+      bench::table_row_of(peer_alone, {theirs_alone.dump()}, 2)};
+  bench::set_efficiencies(rows);
   return rows;
 }
 
 TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
-  const std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  const std::vector<bench::BenchTableRow> rows = rows_of_all_kinds();
   EXPECT_DOUBLE_EQ(rows[0].efficiency.value(), 1);
   EXPECT_DOUBLE_EQ(rows[1].efficiency.value(), 0.8);
   EXPECT_DOUBLE_EQ(rows[2].efficiency.value(), 1.25);
@@ -146,21 +148,22 @@ TEST(BenchTable, ComparesEachProgramWithItsOwnRankAlone) {
 
 // Other kernels, batches and loaders are another workload.
 TEST(BenchTable, HasNoEfficiencyWithoutARankAloneOfTheSameWork) {
-  for (const TableWay& alone :
-       {TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
-        TableWay{
+  for (const bench::TableWay& alone :
+       {bench::TableWay{.strategy = "single", .loader = "dali", .batch_per_rank = 64},
+        bench::TableWay{
             .strategy = "single", .loader = "native", .fused_kernels = false, .batch_per_rank = 64},
-        TableWay{.strategy = "single", .loader = "native", .batch_per_rank = 32}}) {
-    std::vector<BenchTableRow> rows = {table_row_of(alone, {run_of(1, {4}).dump()}, 2),
-                                       table_row_of(way_of(2), {run_of(2, {4}).dump()}, 2)};
-    set_efficiencies(rows);
+        bench::TableWay{.strategy = "single", .loader = "native", .batch_per_rank = 32}}) {
+    std::vector<bench::BenchTableRow> rows = {
+        bench::table_row_of(alone, {run_of(1, {4}).dump()}, 2),
+        bench::table_row_of(way_of(2), {run_of(2, {4}).dump()}, 2)};
+    bench::set_efficiencies(rows);
     EXPECT_FALSE(rows[1].efficiency);
   }
 }
 
 TEST(BenchTable, PrintsOneTableOfEpochsAndOneOfSetUp) {
-  const std::string text =
-      bench_table_text(rows_of_all_kinds(), {.max_steps = 10, .more = {"A sentence."}}, "table");
+  const std::string text = bench::bench_table_text(
+      rows_of_all_kinds(), {.max_steps = 10, .more = {"A sentence."}}, "table");
   EXPECT_THAT(text,
               AllOf(HasSubstr("strategy        loader         ranks  threads  batch per rank"),
                     HasSubstr("PyTorch ddp     dataloader +1      2"), HasSubstr("5.000 to 5.000"),
@@ -170,11 +173,12 @@ TEST(BenchTable, PrintsOneTableOfEpochsAndOneOfSetUp) {
 }
 
 TEST(BenchTable, TellsKernelsApartWhereThereAreTwo) {
-  TableWay plain = way_of(2);
+  bench::TableWay plain = way_of(2);
   plain.fused_kernels = false;
-  const std::string text = bench_table_text({table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2),
-                                             table_row_of(plain, {run_of(2, {5}).dump()}, 2)},
-                                            {}, "markdown");
+  const std::string text =
+      bench::bench_table_text({bench::table_row_of(way_of(2), {run_of(2, {5}).dump()}, 2),
+                               bench::table_row_of(plain, {run_of(2, {5}).dump()}, 2)},
+                              {}, "markdown");
   EXPECT_THAT(text,
               AllOf(HasSubstr("| strategy | loader | kernels | ranks |"),
                     HasSubstr("| ddp | native | fused | 2 |"),
@@ -182,26 +186,26 @@ TEST(BenchTable, TellsKernelsApartWhereThereAreTwo) {
 }
 
 TEST(BenchTable, SaysWhatFailedAndKeepsTheOtherRows) {
-  std::vector<BenchTableRow> rows = rows_of_all_kinds();
-  BenchTableRow failed;
+  std::vector<bench::BenchTableRow> rows = rows_of_all_kinds();
+  bench::BenchTableRow failed;
   failed.way = way_of(4);
   failed.error = "rank 1: out of memory";
   rows.push_back(failed);
-  EXPECT_THAT(bench_table_text(rows, {}, "table"),
+  EXPECT_THAT(bench::bench_table_text(rows, {}, "table"),
               HasSubstr("ddp, native, 4 ranks, batch per rank 64 failed: rank 1: out of memory\n"));
-  const json all = json::parse(bench_table_text(rows, {}, "json"));
+  const json all = json::parse(bench::bench_table_text(rows, {}, "json"));
   EXPECT_EQ(all.size(), 5U);
   EXPECT_EQ(all[4]["error"], "rank 1: out of memory");
   EXPECT_EQ(all[0]["error"], nullptr);
 }
 
 TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
-  const std::vector<BenchTableRow> rows = rows_of_all_kinds();
-  const std::string csv = bench_table_text(rows, {}, "csv");
+  const std::vector<bench::BenchTableRow> rows = rows_of_all_kinds();
+  const std::string csv = bench::bench_table_text(rows, {}, "csv");
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
   EXPECT_THAT(csv, AllOf(HasSubstr("recipe,strategy,loader,fused_kernels,device,backend,ranks,"),
                          HasSubstr("\"torch 2.13.0, dataloader with 1 worker\"")));
-  const json all = json::parse(bench_table_text(rows, {}, "json"));
+  const json all = json::parse(bench::bench_table_text(rows, {}, "json"));
   EXPECT_EQ(all[1]["epoch_s"], 5.0);
   EXPECT_EQ(all[1]["efficiency"], 0.8);
   EXPECT_EQ(all[1]["peer"], nullptr);
@@ -212,10 +216,11 @@ TEST(BenchTable, WritesTheSameValuesAsCsvAndAsJson) {
 
 // Each row includes the settings and the notes for readers.
 TEST(BenchTable, HasItsNotesInEachRow) {
-  std::vector<BenchTableRow> rows = rows_of_all_kinds();
+  std::vector<bench::BenchTableRow> rows = rows_of_all_kinds();
   rows[1].oversubscribed = true;
-  const BenchTableNotes notes{.epochs = 4, .max_steps = 10, .more = {"Others used 5%, \"top\"."}};
-  const json all = json::parse(bench_table_text(rows, notes, "json"));
+  const bench::BenchTableNotes notes{
+      .epochs = 4, .max_steps = 10, .more = {"Others used 5%, \"top\"."}};
+  const json all = json::parse(bench::bench_table_text(rows, notes, "json"));
   for (const json& row : all) {
     EXPECT_EQ(row["epochs"], 4);
     EXPECT_EQ(row["max_steps"], 10);
@@ -225,28 +230,30 @@ TEST(BenchTable, HasItsNotesInEachRow) {
                       Contains("* More compute threads than processors: ranks share a processor."),
                       Contains("Others used 5%, \"top\".")));
   }
-  const std::string csv = bench_table_text(rows, notes, "csv");
+  const std::string csv = bench::bench_table_text(rows, notes, "csv");
   EXPECT_THAT(csv,
               AllOf(HasSubstr(",rounds,epochs,max_steps,includes_warm_up,"), HasSubstr(",notes\n"),
                     HasSubstr(",1,4,10,false,"), HasSubstr("Others used 5%, \"\"top\"\".\"\n")));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
-  EXPECT_EQ(json::parse(bench_table_text(rows, {}, "json"))[0]["max_steps"], nullptr);
+  EXPECT_EQ(json::parse(bench::bench_table_text(rows, {}, "json"))[0]["max_steps"], nullptr);
 }
 
 TEST(BenchTable, SaysWhereTheWarmUpIsTimed) {
-  const std::vector<BenchTableRow> rows = {table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)};
-  EXPECT_THAT(bench_table_text(rows, {.epochs = 1}, "table"),
+  const std::vector<bench::BenchTableRow> rows = {
+      bench::table_row_of(way_of(1), {run_of(1, {5}).dump()}, 2)};
+  EXPECT_THAT(bench::bench_table_text(rows, {.epochs = 1}, "table"),
               AllOf(HasSubstr("the only epoch of each run, warm-up included"),
                     Not(HasSubstr("the first warms up"))));
-  EXPECT_EQ(json::parse(bench_table_text(rows, {.epochs = 1}, "json"))[0]["includes_warm_up"],
-            true);
-  EXPECT_THAT(bench_table_text(rows, {.epochs = 2}, "table"),
+  EXPECT_EQ(
+      json::parse(bench::bench_table_text(rows, {.epochs = 1}, "json"))[0]["includes_warm_up"],
+      true);
+  EXPECT_THAT(bench::bench_table_text(rows, {.epochs = 2}, "table"),
               AllOf(HasSubstr("the first warms up"), Not(HasSubstr("warm-up included"))));
 }
 
 TEST(BenchTable, RefusesWhatIsNoRecordOfARun) {
   for (const std::string& text : {std::string("{"), std::string("{}"), run_of(1, {}).dump()}) {
-    EXPECT_THROW(table_row_of(way_of(1), {text}, 2), DataError) << text;
+    EXPECT_THROW(bench::table_row_of(way_of(1), {text}, 2), DataError) << text;
   }
 }
 

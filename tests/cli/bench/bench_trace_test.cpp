@@ -14,24 +14,25 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kSend = TraceEvent::Kind::kSend;
-constexpr auto kReceive = TraceEvent::Kind::kReceive;
-constexpr auto kReduce = TraceEvent::Kind::kReduce;
+constexpr auto kSend = comm::TraceEvent::Kind::kSend;
+constexpr auto kReceive = comm::TraceEvent::Kind::kReceive;
+constexpr auto kReduce = comm::TraceEvent::Kind::kReduce;
 
 // A ring of two ranks with four float32 values: each rank adds one half, then passes it on. Times
 // are from 0 to 100 microseconds.
-TracedRun ring_of_two() {
+bench::TracedRun ring_of_two() {
   constexpr std::int64_t us = 1000;
-  const ScheduledRange lower{0, 2}, upper{2, 2};
-  const auto trace = [&](int peer, ScheduledRange own, ScheduledRange other, std::int64_t late) {
+  const comm::ScheduledRange lower{0, 2}, upper{2, 2};
+  const auto trace = [&](int peer, comm::ScheduledRange own, comm::ScheduledRange other,
+                         std::int64_t late) {
     const auto at = [&](std::int64_t time) { return 5'000'000 + (time + late) * us; };
-    return Trace{at(0),
-                 at(90),
-                 {{kSend, 0, peer, other, 8, at(0), at(20)},
-                  {kReceive, 0, peer, own, 8, at(0), at(40)},
-                  {kReduce, 0, -1, own, 8, at(40), at(50)},
-                  {kSend, 1, peer, own, 8, at(50), at(60)},
-                  {kReceive, 1, peer, other, 8, at(50), at(90)}}};
+    return comm::Trace{at(0),
+                       at(90),
+                       {{kSend, 0, peer, other, 8, at(0), at(20)},
+                        {kReceive, 0, peer, own, 8, at(0), at(40)},
+                        {kReduce, 0, -1, own, 8, at(40), at(50)},
+                        {kSend, 1, peer, own, 8, at(50), at(60)},
+                        {kReceive, 1, peer, other, 8, at(50), at(90)}}};
   };
   return {.algorithm = "ring",
           .backend = "shm",
@@ -46,10 +47,10 @@ TracedRun ring_of_two() {
 }
 
 TEST(TracedRun, TellsArrowsAndPieces) {
-  const TracedRun run = ring_of_two();
-  const auto arrows = arrows_of(run);
+  const bench::TracedRun run = ring_of_two();
+  const auto arrows = bench::arrows_of(run);
   ASSERT_EQ(arrows.size(), 4U);
-  const PieceNames names(run);
+  const bench::PieceNames names(run);
   EXPECT_EQ(names.pieces(), 2U);
   struct Expected {
     int step, from, to;
@@ -69,19 +70,19 @@ TEST(TracedRun, TellsArrowsAndPieces) {
 }
 
 TEST(TracedRun, NamesRangesOfPieces) {
-  TracedRun run = ring_of_two();
+  bench::TracedRun run = ring_of_two();
   run.count = 8;
   run.traces[0].events.push_back({kSend, 2, 1, {4, 4}, 16, 0, 0});
   run.traces[0].events.push_back({kSend, 2, 1, {6, 2}, 8, 0, 0});
-  const PieceNames names(run);
+  const bench::PieceNames names(run);
   EXPECT_EQ(names.name({4, 4}), "2-3");
   EXPECT_EQ(names.name({6, 2}), "3");
   EXPECT_EQ(names.name({0, 4}), "0-1");
 }
 
 TEST(TracedRun, CountsBytesAndTime) {
-  const TracedRun run = ring_of_two();
-  const auto totals = totals_of(run);
+  const bench::TracedRun run = ring_of_two();
+  const auto totals = bench::totals_of(run);
   ASSERT_EQ(totals.size(), 2U);
   EXPECT_EQ(totals[1].messages_sent, 2U);
   EXPECT_EQ(totals[1].bytes_sent, 16U);
@@ -89,13 +90,13 @@ TEST(TracedRun, CountsBytesAndTime) {
   EXPECT_NEAR(totals[1].seconds, 90e-6, 1e-12);
   EXPECT_NEAR(totals[1].reduce_seconds, 10e-6, 1e-12);
   EXPECT_EQ(totals[1].predicted_seconds, 41e-6);
-  EXPECT_EQ(end_ns(run) - begin_ns(run), 100'000);
-  EXPECT_EQ(step_count(run), 2);
+  EXPECT_EQ(bench::end_ns(run) - bench::begin_ns(run), 100'000);
+  EXPECT_EQ(bench::step_count(run), 2);
 }
 
 TEST(TraceText, ShowsStepsTimesAndTotals) {
   EXPECT_EQ(
-      trace_text(ring_of_two(), 60, false),
+      bench::trace_text(ring_of_two(), 60, false),
       "ring all-reduce of 16 B float32 on 2 ranks over shm\n"
       "\n"
       "step 1  0 -> 1 +[1]  1 -> 0 +[0]\n"
@@ -115,15 +116,15 @@ TEST(TraceText, ShowsStepsTimesAndTotals) {
 }
 
 TEST(TraceText, WrapsLongSteps) {
-  TracedRun run = ring_of_two();
-  const std::string text = trace_text(run, 30, false);
+  bench::TracedRun run = ring_of_two();
+  const std::string text = bench::trace_text(run, 30, false);
   EXPECT_THAT(text, HasSubstr("step 1  0 -> 1 +[1]\n        1 -> 0 +[0]\n"));
 }
 
 TEST(TraceText, SaysWhenRanksShareProcessors) {
-  TracedRun run = ring_of_two();
+  bench::TracedRun run = ring_of_two();
   run.processors = 1;
-  EXPECT_THAT(trace_text(run, 80, true), HasSubstr("here 2 ranks shared 1."));
+  EXPECT_THAT(bench::trace_text(run, 80, true), HasSubstr("here 2 ranks shared 1."));
 }
 
 std::size_t count_of(const std::string& text, const std::string& part) {
@@ -133,7 +134,7 @@ std::size_t count_of(const std::string& text, const std::string& part) {
 }
 
 TEST(TraceSvg, DrawsEveryMessageAndEveryEvent) {
-  const std::string svg = trace_svg(ring_of_two());
+  const std::string svg = bench::trace_svg(ring_of_two());
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
   EXPECT_EQ(count_of(svg, "marker-end="), 4U);
@@ -151,7 +152,7 @@ TEST(TraceSvg, DrawsEveryMessageAndEveryEvent) {
 }
 
 TEST(TraceSvg, BalancesItsTags) {
-  const std::string svg = trace_svg(ring_of_two());
+  const std::string svg = bench::trace_svg(ring_of_two());
   for (const char* tag : {"svg", "style", "defs", "marker", "text", "title"}) {
     EXPECT_EQ(
         count_of(svg, std::string("<") + tag + " ") + count_of(svg, std::string("<") + tag + ">"),

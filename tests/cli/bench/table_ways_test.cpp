@@ -7,7 +7,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -22,19 +22,20 @@ BenchTableArguments table_of(const std::string& recipe) {
 
 std::vector<std::string> names_of(const BenchTableSettings& settings) {
   std::vector<std::string> names;
-  for (const TableWay& way : settings.ways) names.push_back(name_of(way));
+  for (const bench::TableWay& way : settings.ways) names.push_back(bench::name_of(way));
   return names;
 }
 
 TEST(TableWays, TakesPowersOfTwoUpToTheProcessorsByDefault) {
   std::vector<std::int64_t> ranks;
-  for (const TableWay& way : resolve_table(table_of("mnist"), {.processors = 6}).ways) {
+  for (const bench::TableWay& way : resolve_table(table_of("mnist"), {.processors = 6}).ways) {
     EXPECT_EQ(way.threads_per_rank, 1);
     ranks.push_back(way.ranks);
   }
   EXPECT_THAT(ranks, ElementsAre(1, 2, 4, 6));
   ranks.clear();
-  for (const TableWay& way : resolve_table(table_of("mnist"), {.processors = 16, .gpus = 2}).ways) {
+  for (const bench::TableWay& way :
+       resolve_table(table_of("mnist"), {.processors = 16, .gpus = 2}).ways) {
     ranks.push_back(way.ranks);
   }
   EXPECT_THAT(ranks, ElementsAre(1, 2));
@@ -178,4 +179,4 @@ TEST(TableWays, RefusesWhatItCannotMeasure) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

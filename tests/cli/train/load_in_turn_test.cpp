@@ -11,7 +11,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,7 +22,7 @@ using testing_support::run_threads;
 constexpr int kRanks = 3;
 constexpr Milliseconds kTimeout{2000};
 
-RecipeData small_data(const std::string& description) {
+recipes::RecipeData small_data(const std::string& description) {
   static const std::array<std::uint8_t, 4> bytes{};
   const ImageShard shard = {.images = bytes.data(),
                             .image_stride = 1,
@@ -34,7 +34,7 @@ RecipeData small_data(const std::string& description) {
 
 // Calls `body` with each rank's group, whose timeout is kTimeout.
 std::vector<std::string> run_ranks(const std::function<void(ProcessGroup&)>& body) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   return run_threads(kRanks, [&](int rank) {
     ProcessGroup group = init_process_group(
         {.backend = "shm", .timeout = kTimeout, .environment = environment_of(rank, kRanks, fd)});
@@ -45,7 +45,7 @@ std::vector<std::string> run_ranks(const std::function<void(ProcessGroup&)>& bod
 TEST(LoadInTurn, WaitsLongerForADownloadThanForAnythingElse) {
   std::atomic<bool> downloaded = false;
   const auto errors = run_ranks([&](ProcessGroup& group) {
-    const RecipeData data = load_in_turn(
+    const recipes::RecipeData data = load_in_turn(
         [&](const LoadRequest& request) {
           EXPECT_EQ(request.may_download, group.rank() == 0);
           if (request.may_download) {
@@ -65,7 +65,7 @@ TEST(LoadInTurn, SharesTheReasonOfAFailure) {
   std::atomic<int> calls = 0;
   const auto errors = run_ranks([&](ProcessGroup& group) {
     load_in_turn(
-        [&](const LoadRequest&) -> RecipeData {
+        [&](const LoadRequest&) -> recipes::RecipeData {
           ++calls;
           throw DataError("the file is damaged");
         },
@@ -92,7 +92,7 @@ TEST(LoadInTurn, RefusesTheSameImagesInAnotherSplit) {
   const auto errors = run_ranks([&](ProcessGroup& group) {
     load_in_turn(
         [&](const LoadRequest&) {
-          RecipeData data = small_data("photos");
+          recipes::RecipeData data = small_data("photos");
           data.fingerprint = group.rank() == 1 ? "17" : "5";
           return data;
         },
@@ -109,7 +109,7 @@ TEST(LoadInTurn, GivesADownloadUpWhenTheGroupIsLost) {
   const auto errors = run_ranks([&](ProcessGroup& group) {
     if (group.rank() == 2) throw Error("dead");
     load_in_turn(
-        [&](const LoadRequest& request) -> RecipeData {
+        [&](const LoadRequest& request) -> recipes::RecipeData {
           while (!request.stop.stop_requested()) std::this_thread::yield();
           stopped = true;
           throw DataError("given up");
@@ -123,4 +123,4 @@ TEST(LoadInTurn, GivesADownloadUpWhenTheGroupIsLost) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

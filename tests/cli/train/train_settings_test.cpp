@@ -15,7 +15,7 @@
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 // Stages on threads wait for each other without a group, so that the timeout must reach the
@@ -276,4 +276,4 @@ TEST(TrainSettings, GiveAPipelineTwoWorkers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

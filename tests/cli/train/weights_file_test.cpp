@@ -8,7 +8,7 @@
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,10 +28,10 @@ torch::Tensor weight_of(const StateDict& state) {
 
 // Writes a checkpoint folder and, beside it, a link to its weights.
 fs::path stored(const testing_support::TemporaryDirectory& scratch, const StateDict& training) {
-  CheckpointStore store(
+  train::CheckpointStore store(
       {.directory = scratch / "checkpoints", .link = scratch / "weights.safetensors"});
   store.prepare();
-  const CheckpointContent content(kModel, training, {.recipe = "mnist"});
+  const train::CheckpointContent content(kModel, training, {.recipe = "mnist"});
   store.save(content.files(), {.step = 3});
   return scratch / "weights.safetensors";
 }
@@ -55,9 +55,9 @@ TEST(WeightsFile, HasTheAverageThatTheRunEvaluated) {
 
 TEST(WeightsFile, OfOneFileHasTheAverage) {
   const testing_support::TemporaryDirectory scratch;
-  StateDict all = named_for_file(kAveraged);
+  StateDict all = train::named_for_file(kAveraged);
   all.insert(all.end(), kModel.begin(), kModel.end());
-  const FileTensors tensors(all);
+  const train::FileTensors tensors(all);
   write_safetensors(scratch / "one.safetensors", tensors.views());
   expect_average_of(scratch / "one.safetensors");
 }
@@ -70,4 +70,4 @@ TEST(WeightsFile, HasTheWeightsOfARunWithoutAnAverage) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cli

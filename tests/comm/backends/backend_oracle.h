@@ -21,12 +21,13 @@ namespace lockstep::testing_support {
 class Caller {
  public:
   /// check_reductions() and check_moves() communicate tensors of `device`.
-  Caller(std::shared_ptr<Backend> backend, int rank, int size, torch::Device device = torch::kCPU)
+  Caller(std::shared_ptr<comm::Backend> backend, int rank, int size,
+         torch::Device device = torch::kCPU)
       : backend(std::move(backend)), rank(rank), size(size), device(device) {}
 
   std::shared_ptr<Work> start(CallKind kind, torch::Tensor input, torch::Tensor output,
                               ReduceOp op = ReduceOp::kSum, int root = -1) {
-    Collective call;
+    comm::Collective call;
     const torch::Tensor& any = output.defined() ? output : input;
     call.description.kind = kind;
     call.description.op = op;
@@ -37,7 +38,7 @@ class Caller {
       const auto piece = kind == CallKind::kAllToAll ? any.numel() / size
                          : input_is_piece            ? input.numel()
                                                      : output.numel();
-      call.description.type = data_type_of(any.scalar_type());
+      call.description.type = comm::data_type_of(any.scalar_type());
       call.description.count = static_cast<std::uint64_t>(piece);
       call.description.shape = {1, {static_cast<std::uint32_t>(piece)}};
     }
@@ -45,7 +46,7 @@ class Caller {
     call.output = std::move(output);
     return start(std::move(call));
   }
-  std::shared_ptr<Work> start(Collective call) {
+  std::shared_ptr<Work> start(comm::Collective call) {
     call.number = number++;
     return backend->start(call);
   }
@@ -60,7 +61,7 @@ class Caller {
     return torch::empty({count}, torch::TensorOptions().dtype(type).device(device));
   }
 
-  const std::shared_ptr<Backend> backend;
+  const std::shared_ptr<comm::Backend> backend;
   const int rank;
   const int size;
   const torch::Device device;
@@ -144,9 +145,9 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
   const int size = caller.size;
   for (const auto type : reducible_types()) {
     for (const ReduceOp& op : reduce_ops()) {
-      if (!why_not_reducible(data_type_of(type), op).empty()) continue;
+      if (!comm::why_not_reducible(comm::data_type_of(type), op).empty()) continue;
       const std::string what =
-          lockstep::str(" of ", count, " ", type_name(type), ", ", reduce_op_name(op.kind));
+          lockstep::str(" of ", count, " ", comm::type_name(type), ", ", reduce_op_name(op.kind));
       auto tensor = caller.on_device(values_of(rank, count, type));
       caller.all_reduce(tensor, op);
       expect_equal(tensor, reduced(size, count, type, op), "all_reduce" + what);
@@ -177,7 +178,7 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
 inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType type) {
   const int rank = caller.rank;
   const int size = caller.size;
-  const std::string what = lockstep::str(" of ", count, " ", type_name(type));
+  const std::string what = lockstep::str(" of ", count, " ", comm::type_name(type));
   std::vector<torch::Tensor> all;
   for (int each = 0; each < size; ++each) all.push_back(values_of(each, count, type) * (each + 1));
   const auto together = torch::cat(all);
@@ -219,9 +220,9 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   expect_equal(exchanged, torch::cat(received), "all_to_all" + what);
 
   // Rank s sends (s + 2 r) % 4 elements to rank r; some send nothing, some send to themselves.
-  Collective uneven;
+  comm::Collective uneven;
   uneven.description.kind = CallKind::kAllToAll;
-  uneven.description.type = data_type_of(type);
+  uneven.description.type = comm::data_type_of(type);
   const auto split = [](int from, int to) {
     return static_cast<std::int64_t>((from + 2 * to) % 4);
   };
@@ -243,7 +244,7 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
 
 /// Checks messages of CPU tensors between all pairs, and from any source.
 inline void check_messages(Caller& caller, std::int64_t count, bool any_source) {
-  Backend& backend = *caller.backend;
+  comm::Backend& backend = *caller.backend;
   const int rank = caller.rank;
   const int size = caller.size;
   std::vector<std::shared_ptr<Work>> works;

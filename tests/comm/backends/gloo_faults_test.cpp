@@ -12,7 +12,7 @@
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/moment.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -316,4 +316,4 @@ TEST_P(Stops, EndAtTheDeadlineWithTheNameOfTheStoppedRank) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

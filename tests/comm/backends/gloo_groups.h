@@ -18,9 +18,9 @@ inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
   return tcp_store(rank, listen_fd);
 }
 
-inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                             const std::string& group, int rank, int size,
-                                             std::chrono::milliseconds timeout) {
+inline std::shared_ptr<comm::Backend> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                                   const std::string& group, int rank, int size,
+                                                   std::chrono::milliseconds timeout) {
   WorkerEnvironment environment;
   environment.rank = rank;
   environment.world_size = size;
@@ -32,8 +32,8 @@ inline std::shared_ptr<Backend> connect_gloo(const c10::intrusive_ptr<c10d::Stor
 inline std::vector<std::string> run_gloo_threads(
     int size, const std::function<void(Caller&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-  std::signal(SIGPIPE, SIG_IGN);             // like the rendezvous of a program
-  const int fd = listen_on("127.0.0.1", 0);  // rank 0's store takes ownership
+  std::signal(SIGPIPE, SIG_IGN);                   // like the rendezvous of a program
+  const int fd = comm::listen_on("127.0.0.1", 0);  // rank 0's store takes ownership
   return run_threads(size, [&](int rank) {
     const auto store = connect_store(rank, fd);
     Caller caller(connect_gloo(store, "test", rank, size, timeout), rank, size);
@@ -47,7 +47,7 @@ inline std::vector<std::string> run_gloo_processes(int size,
                                                    const std::function<void(Caller&)>& body,
                                                    std::chrono::milliseconds timeout,
                                                    std::chrono::seconds limit) {
-  const int fd = listen_on("127.0.0.1", 0);
+  const int fd = comm::listen_on("127.0.0.1", 0);
   auto errors = run_processes(
       size,
       [&](int rank) {

@@ -19,7 +19,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/moment.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -386,4 +386,4 @@ TEST(Gloo, RefusesATagThatIsTooLarge) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

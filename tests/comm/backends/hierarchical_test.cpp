@@ -15,7 +15,7 @@
 #include <tests/comm/backends/gloo_groups.h>
 #include <tests/support/moment.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using hierarchical::Parts;
@@ -345,4 +345,4 @@ TEST_P(HierarchicalFaults, AStoppedRankIsNamedOnBothHostsAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -126,22 +126,22 @@ class LoopbackWork final : public Work {
   const Loopback::TransferPtr transfer_;
 };
 
-class LoopbackBackend final : public Backend {
+class LoopbackBackend final : public comm::Backend {
  public:
   LoopbackBackend(std::shared_ptr<Loopback> loopback, int rank)
       : loopback_(std::move(loopback)), rank_(rank) {}
 
   const std::string& name() const override { return name_; }
-  std::shared_ptr<Work> start(const Collective&) override {
+  std::shared_ptr<Work> start(const comm::Collective&) override {
     throw InternalError("loopback: point-to-point only");
   }
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
     if (fail_next_send) throw std::runtime_error("the send that was to fail");
     return std::make_shared<LoopbackWork>(
         loopback_->send(std::move(tensor), rank_, destination, tag.value));
   }
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
-                             MessageTag tag) override {
+                             comm::MessageTag tag) override {
     return std::make_shared<LoopbackWork>(
         loopback_->receive(std::move(tensor), source.value(), rank_, tag.value));
   }

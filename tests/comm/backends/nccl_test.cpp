@@ -17,7 +17,7 @@
 #include <tests/comm/backends/backend_oracle.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -295,4 +295,4 @@ TEST_F(OnOneGpu, TwoRanksMeetInPinnedHostMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

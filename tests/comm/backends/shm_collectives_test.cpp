@@ -155,7 +155,7 @@ TEST(ShmReductions, KnowEveryTypeAndOperation) {
     for (int t = 0; t <= static_cast<int>(DataType::kBool); ++t) {
       const auto type = static_cast<DataType>(t);
       for (const ReduceOp& op : ops) {
-        if (!why_not_reducible(type, op).empty()) continue;
+        if (!comm::why_not_reducible(type, op).empty()) continue;
         for (const CallKind kind : {CallKind::kAllReduce, CallKind::kReduceScatter}) {
           for (const std::size_t count : {3, 1000}) {
             const CallDescription call{

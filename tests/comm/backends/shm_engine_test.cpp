@@ -95,7 +95,7 @@ TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
 }
 
 // Another group's operation, whose end changes no word of memory. It takes a hundred looks.
-struct Unannounced final : Progressing {
+struct Unannounced final : comm::Progressing {
   bool advance() noexcept override {
     if (++looks == 100) end();
     return false;
@@ -108,7 +108,7 @@ struct Unannounced final : Progressing {
 // A sleep of 20 ms before each look would take about a second.
 TEST(ShmEngineTiming, AWaitLooksAtOtherGroupsAsOftenAsTheyAsk) {
   Group group(2);
-  const auto progress = std::make_shared<Progress>();
+  const auto progress = std::make_shared<comm::Progress>();
   const auto other = std::make_shared<Unannounced>();
   const auto engine = group.engine(0, progress);
   const auto peer = group.engine(1);
@@ -121,7 +121,7 @@ TEST(ShmEngineTiming, AWaitLooksAtOtherGroupsAsOftenAsTheyAsk) {
 }
 
 TEST(ProgressTiming, APauseIsNotLongerThanAMemberAllows) {
-  Progress progress;
+  comm::Progress progress;
   const auto member = std::make_shared<Unannounced>();
   member->end = [] {};
   progress.add(member);

@@ -20,7 +20,7 @@ struct ShmGroup {
   }
 
   std::shared_ptr<shm::Engine> engine(int rank,
-                                      std::shared_ptr<Progress> progress = nullptr) const {
+                                      std::shared_ptr<comm::Progress> progress = nullptr) const {
     shm::EngineOptions mine = options;
     mine.progress = progress;
     auto engine = std::make_shared<shm::Engine>(control, rank, size, mine);

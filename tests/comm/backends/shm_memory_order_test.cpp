@@ -195,7 +195,7 @@ TEST(ShmMemoryOrder, HoldsBetweenTheWakerAndWhoWouldSleep) {
   std::thread peer([&] {
     while (!has_looked.load(std::memory_order_relaxed)) std::this_thread::yield();
     RankState& theirs = world.state(0);
-    const AwaitedWord word{&theirs.arrival(0).count, 0, &theirs.sleepers};
+    const comm::AwaitedWord word{&theirs.arrival(0).count, 0, &theirs.sleepers};
     sleep_on({&word, 1}, std::chrono::milliseconds(1));
     EXPECT_EQ(theirs.arrival(0).count.load(std::memory_order_relaxed), 1U);
     EXPECT_EQ(number_at(theirs.arrival(0).data), 1);

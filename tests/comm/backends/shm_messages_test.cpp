@@ -124,7 +124,7 @@ TEST(ShmMessages, MoveDuringCollectives) {
 TEST(ShmMessages, WaitingInOneGroupMovesTheOther) {
   const ShmGroup first(2), second(2);
   const auto errors = run_threads(2, [&](int rank) {
-    const auto progress = std::make_shared<Progress>();
+    const auto progress = std::make_shared<comm::Progress>();
     auto a = first.engine(rank, progress);
     auto b = second.engine(rank, progress);
     Bytes to_a = message(rank, 1, 3000000), from_a(3000000), to_b = message(rank, 2, 3000000),

@@ -14,7 +14,7 @@
 #include <tests/comm/backends/stream_library.h>
 #include <tests/support/far_device.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using testing_support::Caller;
@@ -119,4 +119,4 @@ TEST_F(EveryStream, WaitsForACopyOfTheResultToItsPlace) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

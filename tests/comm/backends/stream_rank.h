@@ -56,7 +56,7 @@ struct StreamRank {
   std::shared_ptr<Work> recv(int source) {
     return caller.backend->recv(torch::ones({4}), source, 0);
   }
-  Watchdog& watchdog() { return *caller.backend->watchdog(); }
+  comm::Watchdog& watchdog() { return *caller.backend->watchdog(); }
   /// The error that the next call throws. Empty until the group has ended.
   std::string end() {
     try {
@@ -78,7 +78,7 @@ struct StreamRank {
 struct LivePeer {
   explicit LivePeer(const StreamRank& rank)
       : watchdog(rank.store, 1 - rank.caller.rank, 2, {.beat = std::chrono::milliseconds(20)}) {}
-  const Watchdog watchdog;
+  const comm::Watchdog watchdog;
 };
 
 /// Writes what `rank` says about itself, as its watchdog would.

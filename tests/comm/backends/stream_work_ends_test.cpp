@@ -19,7 +19,7 @@
 #include <lockstep/core/error.h>
 #include <tests/comm/backends/stream_rank.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using c10d_adapter::AdapterOptions;
@@ -305,4 +305,4 @@ TEST(StreamWorkFailure, OfTheShutdownIsThatOfWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

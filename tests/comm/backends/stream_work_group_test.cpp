@@ -22,7 +22,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::seconds;
@@ -161,4 +161,4 @@ TEST(StreamWork, OfAGroupGoesOnAfterAWaitThatACaptureMayNotMake) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

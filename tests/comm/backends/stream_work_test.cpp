@@ -18,7 +18,7 @@
 #include <tests/comm/backends/stream_library.h>
 #include <tests/comm/backends/stream_rank.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using nccl::DeviceQueries;
@@ -194,4 +194,4 @@ TEST(StreamWork, FreesWhatHasEndedWhenAHandleIsWaitedForOrDropped) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -87,7 +87,7 @@ inline Bytes expected(const CallDescription& call, int rank, int size, std::uint
     std::vector<const std::byte*> sources;
     for (const Bytes& input : inputs) sources.push_back(input.data() + part * piece);
     std::byte* destination = result.data();
-    reduce(sources, {&destination, 1}, call.count, call.type, call.op);
+    comm::reduce(sources, {&destination, 1}, call.count, call.type, call.op);
     return result;
   };
   const auto joined = [&](auto part_of) {

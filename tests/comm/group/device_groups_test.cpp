@@ -24,7 +24,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -426,4 +426,4 @@ TEST(FarDevice, FaultsWhereTheHostTouchesItsMemory) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -16,7 +16,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -403,4 +403,4 @@ TEST_P(Failures, AMonitoredBarrierNamesTheMissing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -22,7 +22,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/tcp_store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::AllOf;
@@ -289,4 +289,4 @@ TEST(RollCall, NamesTheRanksOfTheWorld) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

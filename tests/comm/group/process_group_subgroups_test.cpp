@@ -15,7 +15,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::Each;
@@ -215,4 +215,4 @@ TEST(JoinStore, AnAttemptDoesNotMeetTheKeysOfTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -21,7 +21,7 @@
 #include <tests/support/scoped_environment.h>
 #include <tests/support/tcp_store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::Contains;
@@ -342,4 +342,4 @@ TEST(InitProcessGroup, SaysWhatASlowStartWaitsFor) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -52,7 +52,7 @@ CallDescription random_call(Random& random, int size) {
   call.kind = static_cast<CallKind>(upto(random, static_cast<int>(CallKind::kAllToAll)));
   call.type = static_cast<DataType>(upto(random, static_cast<int>(DataType::kBool)));
   call.op.kind = static_cast<ReduceOp::Kind>(upto(random, 8));
-  if (!why_not_reducible(call.type, call.op).empty()) call.op = ReduceOp::kSum;
+  if (!comm::why_not_reducible(call.type, call.op).empty()) call.op = ReduceOp::kSum;
   call.root = static_cast<int>(upto(random, size - 1));
   call.count = upto(random, (std::size_t{1} << upto(random, 16)) - 1);
   if (call.kind == CallKind::kBarrier) call = {};
@@ -79,7 +79,7 @@ class RandomRank {
   RandomRank(const Program& program, const std::vector<ShmGroup>& groups, int rank,
              std::uint64_t seed)
       : seed_(seed), delays_(seed * 31 + static_cast<std::uint64_t>(rank)) {
-    const auto progress = std::make_shared<Progress>();
+    const auto progress = std::make_shared<comm::Progress>();
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto& members = program.groups[g];
       const auto found = std::find(members.begin(), members.end(), rank);

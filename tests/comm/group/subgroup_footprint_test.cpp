@@ -25,7 +25,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/tcp_store.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -191,4 +191,4 @@ TEST_P(SubgroupFootprint, LeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::comm

@@ -41,10 +41,11 @@ TEST(AugmentationChoices, EveryPlaceIsEquallyLikely) {
   const RandomResizedCrop wide{.size = 8, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
   const RandomErasing high{.probability = 1, .scale = {0.25, 0.25}, .ratio = {1.2, 1.2}};
   const FixedBox cases[] = {
-      {"RandomCrop", 8, 7, [](auto& random) { return choose(RandomCrop{{8, 7}}, 12, 10, random); }},
-      {"RandomResizedCrop", 5, 6, [&](auto& random) { return choose(wide, 12, 10, random); }},
+      {"RandomCrop", 8, 7,
+       [](auto& random) { return data::choose(RandomCrop{{8, 7}}, 12, 10, random); }},
+      {"RandomResizedCrop", 5, 6, [&](auto& random) { return data::choose(wide, 12, 10, random); }},
       {"RandomErasing", 6, 5,
-       [&](auto& random) { return choose(high, 12, 10, random).value_or(ImageRegion{}); }},
+       [&](auto& random) { return data::choose(high, 12, 10, random).value_or(ImageRegion{}); }},
   };
   for (const FixedBox& c : cases) {
     SCOPED_TRACE(c.name);
@@ -77,7 +78,7 @@ TEST(AugmentationChoices, EveryCentreOfACutoutIsEquallyLikely) {
     };
     std::vector<int> counts(12 * 10);
     for (const ImageRegion& box :
-         draws([&](auto& random) { return choose(Cutout{size}, 12, 10, random); })) {
+         draws([&](auto& random) { return data::choose(Cutout{size}, 12, 10, random); })) {
       const std::int64_t y = center(box.top, box.height);
       const std::int64_t x = center(box.left, box.width);
       ASSERT_TRUE(covers(y, box.top, box.height, 12)) << box.top << " " << box.height;
@@ -113,7 +114,7 @@ TEST(AugmentationChoices, AreaRatioAndPlaceOfACropAreUniform) {
   const RandomResizedCrop crop{.size = 8, .scale = {0.1, 0.4}, .ratio = {0.75, 1.5}};
   Shapes shapes;
   for (const ImageRegion& box :
-       draws([&](auto& random) { return choose(crop, kHeight, kWidth, random); })) {
+       draws([&](auto& random) { return data::choose(crop, kHeight, kWidth, random); })) {
     shapes.add(box);
   }
   EXPECT_LT(distance_from_uniform(shapes.areas, 0.1, 0.4), 1);
@@ -123,8 +124,8 @@ TEST(AugmentationChoices, AreaRatioAndPlaceOfACropAreUniform) {
 
 TEST(AugmentationChoices, ACropThatFitsNowhereIsTheLargestCentralOne) {
   for (const ImageRegion& box : draws([](auto& random) {
-         return choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10, 1000,
-                       random);
+         return data::choose(RandomResizedCrop{.size = 8, .scale = {0.9, 1}, .ratio = {1, 1}}, 10,
+                             1000, random);
        })) {
     EXPECT_EQ(box, (ImageRegion{0, 495, 10, 10}));
   }
@@ -135,7 +136,7 @@ TEST(AugmentationChoices, AreaRatioAndPlaceOfAnErasureAreUniform) {
   const RandomErasing erasing{.probability = 0.3, .scale = {0.02, 0.2}, .ratio = {0.5, 3}};
   Shapes shapes;
   for (const auto& box :
-       draws([&](auto& random) { return choose(erasing, kHeight, kWidth, random); })) {
+       draws([&](auto& random) { return data::choose(erasing, kHeight, kWidth, random); })) {
     if (box) shapes.add(*box);
   }
   const auto count = static_cast<double>(shapes.areas.size());
@@ -148,7 +149,7 @@ TEST(AugmentationChoices, AreaRatioAndPlaceOfAnErasureAreUniform) {
 TEST(AugmentationChoices, FlipsAndGraysComeAsOftenAsTheyShould) {
   const auto share = [](const auto& op) {
     double count = 0;
-    for (const bool is_chosen : draws([&](auto& random) { return choose(op, random); }))
+    for (const bool is_chosen : draws([&](auto& random) { return data::choose(op, random); }))
       count += is_chosen;
     return count / kDraws;
   };
@@ -171,12 +172,12 @@ TEST(AugmentationChoices, TheLongerSideIsRoundedDownAndFitsIntoAnInt) {
                         {1, 65'535, 65'536, {65'536, 1 << 30}},
                         {65'535, 1, 65'536, {1 << 30, 65'536}}};
   for (const Case& c : cases)
-    EXPECT_EQ(resized(Resize{c.side, true}, c.height, c.width), c.expected);
+    EXPECT_EQ(data::resized(Resize{c.side, true}, c.height, c.width), c.expected);
 }
 
 TEST(AugmentationChoices, AnglesAreUniform) {
   const auto angles = [](const RandomRotation& rotation) {
-    return draws([&](auto& random) { return choose(rotation, random); });
+    return draws([&](auto& random) { return data::choose(rotation, random); });
   };
   EXPECT_LT(distance_from_uniform(angles(RandomRotation{30}), -30, 30), 1);
   EXPECT_LT(distance_from_uniform(angles(RandomRotation{{10, 350}}), 10, 350), 1);
@@ -187,20 +188,21 @@ TEST(AugmentationChoices, ANumberStandsForTorchvisionsRange) {
   EXPECT_EQ(FactorRange(0.25), FactorRange(0.75, 1.25));
   EXPECT_EQ(FactorRange(3), FactorRange(0, 4));
   EXPECT_EQ(SymmetricRange(0.5), SymmetricRange(-0.5, 0.5));
-  EXPECT_FALSE(changes(FactorRange(0.0)));
-  EXPECT_TRUE(changes(FactorRange(1, 1.5)));
-  EXPECT_FALSE(changes(SymmetricRange(0.0)));
+  EXPECT_FALSE(data::changes(FactorRange(0.0)));
+  EXPECT_TRUE(data::changes(FactorRange(1, 1.5)));
+  EXPECT_FALSE(data::changes(SymmetricRange(0.0)));
 }
 
 TEST(AugmentationChoices, ColoursChangeByUniformFactorsInEveryOrder) {
   const ColorJitter jitter{
       .brightness = 0.4, .contrast = {0.9, 3}, .saturation = 2, .hue = {-0.1, 0.3}};
   std::array<std::vector<double>, 4> factors;
-  std::map<std::vector<ColorProperty>, int> orders;
-  for (const ColorSteps& steps : draws([&](auto& random) { return choose(jitter, random); })) {
+  std::map<std::vector<data::ColorProperty>, int> orders;
+  for (const data::ColorSteps& steps :
+       draws([&](auto& random) { return data::choose(jitter, random); })) {
     ASSERT_EQ(steps.count, 4U);
-    std::vector<ColorProperty> order;
-    for (const ColorStep& step : steps) {
+    std::vector<data::ColorProperty> order;
+    for (const data::ColorStep& step : steps) {
       order.push_back(step.property);
       factors[static_cast<std::size_t>(step.property)].push_back(step.factor);
     }
@@ -223,16 +225,16 @@ TEST(AugmentationChoices, ColoursThatStayTakeNoNumber) {
   const double first = 0.5 + static_cast<double>(expected.uniform());
   const double second = -0.25 + 0.5 * static_cast<double>(expected.uniform());
   PhiloxStream random(17, 3, 5);
-  const ColorSteps steps = choose(ColorJitter{.contrast = 0.5, .hue = 0.25}, random);
+  const data::ColorSteps steps = data::choose(ColorJitter{.contrast = 0.5, .hue = 0.25}, random);
   ASSERT_EQ(steps.count, 2U);
-  for (const ColorStep& step : steps) {
-    const bool is_contrast = step.property == ColorProperty::kContrast;
-    EXPECT_TRUE(is_contrast || step.property == ColorProperty::kHue);
+  for (const data::ColorStep& step : steps) {
+    const bool is_contrast = step.property == data::ColorProperty::kContrast;
+    EXPECT_TRUE(is_contrast || step.property == data::ColorProperty::kHue);
     EXPECT_DOUBLE_EQ(step.factor, is_contrast ? first : second);
   }
   EXPECT_EQ(random.next(), expected.next());
   PhiloxStream untouched(17, 3, 5);
-  EXPECT_EQ(choose(ColorJitter{}, untouched).count, 0U);
+  EXPECT_EQ(data::choose(ColorJitter{}, untouched).count, 0U);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Bytes made_by(Augmentation operators, const ImageView& image, const SampleKey& k
   const auto count = static_cast<std::size_t>(channels);
   operators.push_back(
       Normalize{std::vector<double>(count, 0), std::vector<double>(count, 1.0 / 255)});
-  const AugmentationPlan plan(operators, image.shape);
+  const data::AugmentationPlan plan(operators, image.shape);
   std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
   plan.apply(image, key, output.data());
   return {output.begin(), output.end()};
@@ -115,7 +115,7 @@ struct PilImage {
       for (std::size_t c = 0; c < 3; ++c) bytes[i + c * plane()] = pixel[c];
     }
   }
-  void apply(const ColorStep& step) {
+  void apply(const data::ColorStep& step) {
     const auto factor = static_cast<float>(step.factor);
     const auto blend_from = [&](const Pixel& pixel, int from) {
       return Pixel{pil_blend(from, pixel[0], factor), pil_blend(from, pixel[1], factor),
@@ -126,11 +126,11 @@ struct PilImage {
     const int mean = static_cast<int>(sum / static_cast<double>(plane()) + 0.5);
     for_each([&](const Pixel& pixel) {
       switch (step.property) {
-        case ColorProperty::kBrightness:
+        case data::ColorProperty::kBrightness:
           return blend_from(pixel, 0);
-        case ColorProperty::kContrast:
+        case data::ColorProperty::kContrast:
           return blend_from(pixel, mean);
-        case ColorProperty::kSaturation:
+        case data::ColorProperty::kSaturation:
           return blend_from(pixel, pil_gray(pixel));
         default: {
           Pixel hsv = pil_hsv(pixel);
@@ -150,7 +150,7 @@ TEST(ColorJitter, EqualsPilsFormulasInTheOrderDrawn) {
     for (std::uint64_t sample = 0; sample < 60; ++sample) {
       PilImage expected{bytes};
       PhiloxStream random(0, 0, sample);
-      for (const ColorStep& step : choose(jitter, random)) expected.apply(step);
+      for (const data::ColorStep& step : data::choose(jitter, random)) expected.apply(step);
       ASSERT_EQ(made_by({jitter}, bytes, shape, {.sample = sample}), expected.bytes)
           << shape.height << "x" << shape.width << ", sample " << sample;
     }
@@ -174,7 +174,7 @@ TEST(ColorJitter, HueOfEveryColour) {
       hsv[0] = static_cast<std::uint8_t>(hsv[0] + shift);
       return pil_rgb(hsv);
     });
-    adjust_hue({bytes.data(), 3, kPixels, kPixels}, shift);
+    data::adjust_hue({bytes.data(), 3, kPixels, kPixels}, shift);
     ASSERT_EQ(bytes, expected.bytes) << "red " << red;
   }
 }
@@ -191,7 +191,7 @@ TEST(ColorJitter, TheMeanCountsWhatIsPaddedErasedOrCutOff) {
   for (Augmentation list : lists) {
     for (std::uint64_t sample = 0; sample < 20; ++sample) {
       PilImage expected{made_by(list, bytes, shape, {.sample = sample})};
-      expected.apply({ColorProperty::kContrast, 0.25});
+      expected.apply({data::ColorProperty::kContrast, 0.25});
       list.push_back(contrast);
       ASSERT_EQ(made_by(list, bytes, shape, {.sample = sample}), expected.bytes)
           << "sample " << sample;
@@ -206,7 +206,7 @@ TEST(ColorJitter, GeometryAfterItMovesChangedPixelsAndPadding) {
   const Augmentation list = {Pad{2, 100}, ColorJitter{.brightness = {0.5, 0.5}},
                              RandomHorizontalFlip{1}};
   PilImage expected{made_by({Pad{2, 100}, RandomHorizontalFlip{1}}, bytes, shape)};
-  expected.apply({ColorProperty::kBrightness, 0.5});
+  expected.apply({data::ColorProperty::kBrightness, 0.5});
   EXPECT_EQ(made_by(list, bytes, shape), expected.bytes);
   EXPECT_EQ(expected.bytes[0], 50) << "the padding";
 }
@@ -350,7 +350,7 @@ TEST(RandomRotation, TurnsWhatTheListShowsInAnyOrderOfBytes) {
       const Bytes shown = made_by(list, bytes, shape);
       Augmentation with_normalize = list;
       with_normalize.push_back(Normalize{{0, 0, 0}, {1, 1, 1}});
-      const ImageShape shown_shape = AugmentationPlan(with_normalize, shape).output_shape();
+      const ImageShape shown_shape = data::AugmentationPlan(with_normalize, shape).output_shape();
       const Bytes expected = made_by({rotation, Pad{1, 200}}, shown, shown_shape);
       EXPECT_EQ(made_by(both, bytes, shape), expected);
       EXPECT_EQ(made_by(both, ImageView::interleaved(interleaved.data(), shape)), expected);
@@ -438,7 +438,7 @@ TEST(AugmentationPlan, RefusesImpossibleColoursAndRotations) {
        "RandomGrayscale needs images of 1 or 3 channels"},
   };
   for (const auto& bad : cases) {
-    EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan(bad.operators, bad.shape); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { data::AugmentationPlan(bad.operators, bad.shape); }),
                 ::testing::AllOf(::testing::StartsWith("augmentation: "),
                                  ::testing::HasSubstr(bad.message)));
   }
@@ -458,10 +458,10 @@ TEST(AugmentationPlan, TheOrderOfBytesDoesNotMatterInAnyType) {
         {}, {RandomHorizontalFlip{1}}, {Pad{3, 9}, RandomCrop{{5, static_cast<int>(width)}}}};
     for (Augmentation list : lists) {
       list.push_back(Normalize{{0.4, 0.5, 0.6}, {0.2, 0.25, 0.3}});
-      for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
-        for (const PixelType type :
-             {PixelType::kFloat32, PixelType::kBFloat16, PixelType::kFloat16}) {
-          const AugmentationPlan plan(list, shape, {.layout = layout, .type = type});
+      for (const data::Layout layout : {data::Layout::kPlanar, data::Layout::kChannelsLast}) {
+        for (const data::PixelType type :
+             {data::PixelType::kFloat32, data::PixelType::kBFloat16, data::PixelType::kFloat16}) {
+          const data::AugmentationPlan plan(list, shape, {.layout = layout, .type = type});
           const auto make = [&](const ImageView& image) {
             Bytes output(static_cast<std::size_t>(plan.output_bytes()));
             plan.apply(image, {.sample = 3}, output.data());

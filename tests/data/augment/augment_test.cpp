@@ -55,7 +55,7 @@ std::int64_t half_to_even(std::int64_t number) {
 // Each operator as torchvision defines it, step by step. Numbers are drawn in the documented order:
 // operators in the order of the list, the row of a crop before its column.
 std::vector<double> reference(const Augmentation& operators, Reference image, const SampleKey& key,
-                              Layout layout) {
+                              data::Layout layout) {
   using Position = std::pair<std::int64_t, std::int64_t>;
   PhiloxStream random(key.seed, key.epoch, key.sample);
   std::vector<double> output;
@@ -102,7 +102,7 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
             if (output.empty()) {
               image.pixels[planar] = 0;
             } else {
-              output[layout == Layout::kPlanar
+              output[layout == data::Layout::kPlanar
                          ? planar
                          : static_cast<std::size_t>((y * width + x) * channels + c)] = 0;
             }
@@ -121,8 +121,9 @@ std::vector<double> reference(const Augmentation& operators, Reference image, co
         const auto plane = static_cast<std::size_t>(height * width);
         const std::size_t c = i / plane;
         const double value = (image.pixels[i] / 255.0 - normalize.mean[c]) / normalize.std[c];
-        const std::size_t to =
-            layout == Layout::kPlanar ? i : i % plane * static_cast<std::size_t>(channels) + c;
+        const std::size_t to = layout == data::Layout::kPlanar
+                                   ? i
+                                   : i % plane * static_cast<std::size_t>(channels) + c;
         output[to] = value;
       }
     }
@@ -185,8 +186,8 @@ TEST_P(AugmentationCases, EqualTheStepByStepReference) {
     interleaved[i % plane * static_cast<std::size_t>(c.shape.channels) + i / plane] =
         image.pixels[i];
   }
-  for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
-    const AugmentationPlan plan(operators, c.shape, {.layout = layout});
+  for (const data::Layout layout : {data::Layout::kPlanar, data::Layout::kChannelsLast}) {
+    const data::AugmentationPlan plan(operators, c.shape, {.layout = layout});
     std::vector<float> from_interleaved(plan.output_shape().elements());
     std::vector<float> output(plan.output_shape().elements());
     for (std::uint64_t sample = 0; sample < 200; ++sample) {
@@ -208,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(Lists, AugmentationCases, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
-  const AugmentationPlan plan({Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize_for(3)},
-                              {3, 32, 32});
+  const data::AugmentationPlan plan(
+      {Pad{4}, RandomCrop{32}, RandomHorizontalFlip{}, normalize_for(3)}, {3, 32, 32});
   const std::string bytes = pattern(3072);
   const auto* image = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto run = [&](const SampleKey& key) {
@@ -235,9 +236,10 @@ TEST(AugmentationPlan, DependsOnSeedEpochAndSampleOnly) {
 
 TEST(AugmentationPlan, CropsAndFlipsAreEquallyLikely) {
   // The image's only white pixel shows which of nine places the crop of 1 pixel was taken from.
-  const AugmentationPlan crop({RandomCrop{1}, Normalize{{0}, {1.0 / 255}}}, {1, 3, 3});
+  const data::AugmentationPlan crop({RandomCrop{1}, Normalize{{0}, {1.0 / 255}}}, {1, 3, 3});
   const std::uint8_t places[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  const AugmentationPlan flip({RandomHorizontalFlip{0.25}, Normalize{{0}, {1.0 / 255}}}, {1, 1, 2});
+  const data::AugmentationPlan flip({RandomHorizontalFlip{0.25}, Normalize{{0}, {1.0 / 255}}},
+                                    {1, 1, 2});
   const std::uint8_t sides[2] = {0, 1};
   constexpr int kDraws = 18'000;
   std::vector<int> counts(9);
@@ -290,9 +292,10 @@ TEST(AugmentationPlan, RefusesImpossibleLists) {
       {{RandomHorizontalFlip{nan}, normalize}, "probability from 0 to 1"},
   };
   for (const Bad& bad : cases) {
-    EXPECT_THAT(message_of<ConfigError>([&] { AugmentationPlan plan(bad.operators, {3, 32, 32}); }),
-                ::testing::AllOf(::testing::StartsWith("augmentation: "),
-                                 ::testing::HasSubstr(bad.message)));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { data::AugmentationPlan plan(bad.operators, {3, 32, 32}); }),
+        ::testing::AllOf(::testing::StartsWith("augmentation: "),
+                         ::testing::HasSubstr(bad.message)));
   }
 }
 
@@ -300,9 +303,9 @@ TEST(AugmentationPlan, ImagesOfTheirOwnSizesNeedOneForBatches) {
   const Normalize normalize = normalize_for(3);
   const ImageShape any{3, 0, 0};
   EXPECT_THAT(
-      message_of<ConfigError>([&] { AugmentationPlan({Resize{32, true}, normalize}, any); }),
+      message_of<ConfigError>([&] { data::AugmentationPlan({Resize{32, true}, normalize}, any); }),
       ::testing::HasSubstr("the list needs a Resize to a height and width"));
-  const AugmentationPlan plan({RandomCrop{{6, 5}}, normalize}, any);
+  const data::AugmentationPlan plan({RandomCrop{{6, 5}}, normalize}, any);
   EXPECT_EQ(plan.output_shape(), (ImageShape{3, 6, 5}));
   const std::string bytes = pattern(3 * 5 * 20);
   std::vector<float> output(90);
@@ -331,7 +334,7 @@ TEST(AugmentationPlan, RefusesAnImageOfAnotherShapeThanDeclared) {
   for (const Case& c : cases) {
     Augmentation operators = {normalize_for(c.declared.channels)};
     if (c.declared.height == 0) operators.insert(operators.begin(), RandomCrop{32});
-    const AugmentationPlan plan(operators, c.declared);
+    const data::AugmentationPlan plan(operators, c.declared);
     std::vector<float> output(static_cast<std::size_t>(plan.output_shape().elements()));
     ImageReader reader;
     reader.show(ImageView::planar(pixels.data(), c.image));
@@ -361,7 +364,7 @@ TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
   for (const Case& c : cases) {
     Augmentation operators = c.operators;
     operators.insert(operators.end(), {CenterCrop{1}, normalize_for(1)});
-    const AugmentationPlan plan(operators, {1, 0, 0});
+    const data::AugmentationPlan plan(operators, {1, 0, 0});
     float output = 0;
     EXPECT_THAT(message_of<DataError>(
                     [&] { plan.apply(ImageView::planar(pixels.data(), c.image), {}, &output); }),
@@ -371,7 +374,7 @@ TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
 
 TEST(AugmentationPlan, ErasesWithinTheImage) {
   // All pixels are 1, and the erased ones are -1.
-  const AugmentationPlan plan(
+  const data::AugmentationPlan plan(
       {Normalize{{0}, {1}}, RandomErasing{0.5, {0.02, 0.33}, {0.3, 3.3}, -1}}, {1, 32, 48});
   const std::vector<std::uint8_t> white(32 * 48, 255);
   constexpr int kDraws = 4000;
@@ -398,9 +401,9 @@ TEST(AugmentationPlan, HalvesAreRoundedToNearestEven) {
   const ImageShape shape{1, 1, 256};
   const auto image = ImageView::planar(bytes.data(), shape);
   std::vector<float> exact(256);
-  AugmentationPlan(operators, shape).apply(image, {}, exact.data());
+  data::AugmentationPlan(operators, shape).apply(image, {}, exact.data());
   std::vector<std::uint16_t> halves(256);
-  AugmentationPlan(operators, shape, {.type = PixelType::kBFloat16})
+  data::AugmentationPlan(operators, shape, {.type = data::PixelType::kBFloat16})
       .apply(image, {}, halves.data());
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const float value = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
@@ -459,7 +462,7 @@ std::vector<std::uint8_t> resized_slowly(const std::vector<std::uint8_t>& pixels
 }
 
 TEST(Resampler, EqualsOnePixelAtATime) {
-  Resampler resampler;  // shared by all cases: leftovers in its memory must not show
+  data::Resampler resampler;  // shared by all cases: leftovers in its memory must not show
   const std::int64_t sizes[][4] = {{33, 47, 16, 16}, {16, 16, 33, 47}, {5, 100, 7, 3},
                                    {1, 1, 4, 5},     {40, 3, 1, 1},    {64, 64, 64, 31},
                                    {64, 64, 20, 64}};

@@ -25,12 +25,12 @@ const Normalize kNormalize{{0.5, 0.4, 0.3}, {0.2, 0.3, 0.4}};
 constexpr ImageShape kSmall{3, 32, 32};
 constexpr ImageShape kOwnSizes{3, 0, 0};
 
-std::string chain(const DaliPlan& plan) {
+std::string chain(const data::DaliPlan& plan) {
   std::string text;
-  for (const DaliOperator& op : plan.operators()) {
+  for (const data::DaliOperator& op : plan.operators()) {
     text += text.empty() ? op.schema : " " + op.schema;
     for (const auto& [name, value] : op.arguments) {
-      if (std::holds_alternative<DaliFed>(value)) text += "." + name;
+      if (std::holds_alternative<data::DaliFed>(value)) text += "." + name;
     }
   }
   return text;
@@ -49,7 +49,8 @@ class DaliPlanChain : public ::testing::TestWithParam<ChainCase> {};
 // pass over the pixels.
 TEST_P(DaliPlanChain, IsTheShortest) {
   const ChainCase& test = GetParam();
-  const DaliPlan plan(test.operators, test.encoded ? kOwnSizes : kSmall, {.encoded = test.encoded});
+  const data::DaliPlan plan(test.operators, test.encoded ? kOwnSizes : kSmall,
+                            {.encoded = test.encoded});
   EXPECT_EQ(chain(plan), test.expected);
 }
 
@@ -130,15 +131,16 @@ TEST(DaliPlan, RefusesByNameWhatDaliCannotDo) {
       {Grayscale{3}, "Grayscale"},
       {RandomGrayscale{}, "RandomGrayscale"}};
   for (const auto& [op, name] : refused) {
-    EXPECT_EQ(message_of<ConfigError>([&] { DaliPlan({op, kNormalize}, kSmall, {}); }),
+    EXPECT_EQ(message_of<ConfigError>([&] { data::DaliPlan({op, kNormalize}, kSmall, {}); }),
               "Loader: the dali engine cannot execute " + name + "; use --loader native");
   }
   EXPECT_EQ(message_of<ConfigError>(
-                [] { DaliPlan({kNormalize}, kSmall, {.type = PixelType::kBFloat16}); }),
+                [] { data::DaliPlan({kNormalize}, kSmall, {.type = data::PixelType::kBFloat16}); }),
             "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
             "--loader native");
-  EXPECT_THAT(message_of<ConfigError>([] { DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {}); }),
-              HasSubstr("does not fit"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { data::DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {}); }),
+      HasSubstr("does not fit"));
 }
 
 // Images of consecutive byte values. An image's label is the byte at its beginning.
@@ -156,11 +158,11 @@ ImageDataset small_dataset(std::int64_t count, std::shared_ptr<std::string>& byt
 TEST(DaliBatch, PointsAtPixelsThatLieAsDaliWantsThem) {
   std::shared_ptr<std::string> bytes;
   const ImageDataset dataset = small_dataset(5, bytes);
-  DaliPlanOptions options = dali_input_of(dataset);
+  data::DaliPlanOptions options = data::dali_input_of(dataset);
   EXPECT_FALSE(options.encoded);
-  EXPECT_EQ(options.input_layout, Layout::kPlanar);
-  const DaliPlan plan({RandomCrop{1}, kNormalize}, dataset.shape(), options);
-  DaliBatch batch;
+  EXPECT_EQ(options.input_layout, data::Layout::kPlanar);
+  const data::DaliPlan plan({RandomCrop{1}, kNormalize}, dataset.shape(), options);
+  data::DaliBatch batch;
   const std::vector<SampleKey> keys = {{.seed = 1, .sample = 3}, {.seed = 1, .sample = 0}};
   batch.fill(dataset, keys, plan, options);
   ASSERT_EQ(batch.images().data.size(), 2U);
@@ -168,7 +170,7 @@ TEST(DaliBatch, PointsAtPixelsThatLieAsDaliWantsThem) {
   EXPECT_EQ(batch.images().data[1], bytes->data());
   EXPECT_EQ(batch.labels()[0], static_cast<std::uint8_t>((*bytes)[36]));
   // Pixels in the other layout are copied.
-  options.input_layout = Layout::kChannelsLast;
+  options.input_layout = data::Layout::kChannelsLast;
   batch.fill(dataset, keys, plan, options);
   const auto* pixels = static_cast<const char*>(batch.images().data[0]);
   EXPECT_EQ(pixels[0], (*bytes)[36]);
@@ -180,11 +182,11 @@ TEST(DaliBatch, PointsAtPixelsThatLieAsDaliWantsThem) {
 TEST(DaliBatch, PutsTheBorderAroundPixels) {
   std::shared_ptr<std::string> bytes;
   const ImageDataset dataset = small_dataset(5, bytes);
-  DaliPlanOptions options = dali_input_of(dataset);
-  for (const Layout layout : {Layout::kPlanar, Layout::kChannelsLast}) {
+  data::DaliPlanOptions options = data::dali_input_of(dataset);
+  for (const data::Layout layout : {data::Layout::kPlanar, data::Layout::kChannelsLast}) {
     options.input_layout = layout;
-    const DaliPlan plan({Pad{1, 7}, RandomCrop{2}, kNormalize}, dataset.shape(), options);
-    DaliBatch batch;
+    const data::DaliPlan plan({Pad{1, 7}, RandomCrop{2}, kNormalize}, dataset.shape(), options);
+    data::DaliBatch batch;
     batch.fill(dataset, std::vector<SampleKey>{{.seed = 1, .sample = 3}}, plan, options);
     const auto* pixels = static_cast<const char*>(batch.images().data[0]);
     for (int c = 0; c < 3; ++c) {
@@ -192,8 +194,9 @@ TEST(DaliBatch, PutsTheBorderAroundPixels) {
         for (int x = 0; x < 4; ++x) {
           const bool inside = y >= 1 && y <= 2 && x >= 1 && x <= 2;
           const char expected = inside ? (*bytes)[36 + c * 4 + (y - 1) * 2 + x - 1] : char{7};
-          EXPECT_EQ(pixels[layout == Layout::kPlanar ? c * 16 + y * 4 + x : (y * 4 + x) * 3 + c],
-                    expected);
+          EXPECT_EQ(
+              pixels[layout == data::Layout::kPlanar ? c * 16 + y * 4 + x : (y * 4 + x) * 3 + c],
+              expected);
         }
       }
     }
@@ -203,19 +206,19 @@ TEST(DaliBatch, PutsTheBorderAroundPixels) {
 TEST(DaliBatch, ChoicesDependOnSeedEpochImageAndOccurrenceAlone) {
   std::shared_ptr<std::string> bytes;
   const ImageDataset dataset = small_dataset(64, bytes);
-  const DaliPlanOptions options = dali_input_of(dataset);
-  const DaliPlan plan({RandomHorizontalFlip{}, Pad{9}, RandomCrop{2}, kNormalize}, dataset.shape(),
-                      options);
+  const data::DaliPlanOptions options = data::dali_input_of(dataset);
+  const data::DaliPlan plan({RandomHorizontalFlip{}, Pad{9}, RandomCrop{2}, kNormalize},
+                            dataset.shape(), options);
   const auto starts = [&](std::vector<std::uint64_t> indices, SampleKey key) {
     std::vector<SampleKey> keys;
     for (const std::uint64_t index : indices) {
       keys.push_back(key);
       keys.back().sample = index;
     }
-    DaliBatch batch;
+    data::DaliBatch batch;
     batch.fill(dataset, keys, plan, options);
     std::vector<std::int32_t> values;
-    for (const DaliNumber& number : batch.numbers().at(0)) values.push_back(number.integer);
+    for (const data::DaliNumber& number : batch.numbers().at(0)) values.push_back(number.integer);
     return values;
   };
   const auto one = starts({7, 8}, {.seed = 1, .epoch = 2});
@@ -250,8 +253,8 @@ TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
   for (const Case& c : cases) {
     Augmentation operators = c.operators;
     operators.emplace_back(kNormalize);
-    const DaliPlan plan(operators, c.declared, {});
-    DaliNumbers numbers;
+    const data::DaliPlan plan(operators, c.declared, {});
+    data::DaliNumbers numbers;
     plan.resize(numbers, 1);
     EXPECT_THAT(message_of<DataError>([&] { plan.choose(c.image, {.sample = 7}, 0, numbers); }),
                 HasSubstr(c.message));
@@ -264,11 +267,11 @@ TEST(DaliPlan, DecodesAsOnACpu) {
   const Augmentation cropped = {RandomResizedCrop{32}, kNormalize};
   const Augmentation whole = {Resize{72, true}, CenterCrop{64}, kNormalize};
   for (const Augmentation& operators : {cropped, whole}) {
-    const DaliPlan plan(operators, kOwnSizes, {.encoded = true});
-    const DaliOperator& decoder = plan.operators().front();
+    const data::DaliPlan plan(operators, kOwnSizes, {.encoded = true});
+    const data::DaliOperator& decoder = plan.operators().front();
     EXPECT_THAT(decoder.schema, testing::StartsWith("decoders__"));
-    const std::map<std::string, DaliValue> arguments(decoder.arguments.begin(),
-                                                     decoder.arguments.end());
+    const std::map<std::string, data::DaliValue> arguments(decoder.arguments.begin(),
+                                                           decoder.arguments.end());
     ASSERT_TRUE(arguments.contains("jpeg_fancy_upsampling")) << decoder.schema;
     EXPECT_TRUE(std::get<bool>(arguments.at("jpeg_fancy_upsampling")));
     EXPECT_FALSE(std::get<bool>(arguments.at("adjust_orientation")));
@@ -277,12 +280,12 @@ TEST(DaliPlan, DecodesAsOnACpu) {
 
 TEST(DaliPipeline, SaysWhatIsMissingAndHowToGetIt) {
   const TemporaryDirectory directory;
-  directory.write(kDaliModule, "no library");
+  directory.write(data::kDaliModule, "no library");
   ScopedEnvironment environment;
   environment.set("LOCKSTEP_MODULE_DIR", directory.path().string());
-  const DaliPlan plan({kNormalize}, kSmall, {});
+  const data::DaliPlan plan({kNormalize}, kSmall, {});
   EXPECT_THAT(
-      message_of<ConfigError>([&] { DaliPipeline(plan, {}, {}); }),
+      message_of<ConfigError>([&] { data::DaliPipeline(plan, {}, {}); }),
       AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded ("),
             HasSubstr("): run `make dali`, or use --loader native")));
 }

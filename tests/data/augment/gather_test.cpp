@@ -110,7 +110,7 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
                                        .dtype = dtype,
                                        .seed = 11};
         const ImageDataset images = photos(channels, dtype == torch::kFloat16);
-        const auto gather = make_gather_engine(images, whole, options, gather_on_cpu);
+        const auto gather = data::make_gather_engine(images, whole, options, data::gather_on_cpu);
         const auto native = make_native_engine(images, whole, options);
         expect_equal_epochs(*gather, *native);
         expect_equal_epochs(*gather, *native, 15);
@@ -123,7 +123,7 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
 TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
   const Augmentation list = {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}, normalize(3)};
   const LoaderOptions options = {.batch_size = 9, .channels_last = true, .seed = 11};
-  const auto gather = make_gather_engine(photos(3), list, options, gather_on_cpu);
+  const auto gather = data::make_gather_engine(photos(3), list, options, data::gather_on_cpu);
   const auto native = make_native_engine(photos(3), list, options);
   EXPECT_FALSE(native->defer_kernel(true));
   const auto kernel = gather->defer_kernel(true);
@@ -159,7 +159,7 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
                           LoaderOptions options = {}) {
     list.push_back(normalize(3));
     return message_of<ConfigError>(
-        [&] { make_gather_engine(images, list, options, gather_on_cpu); });
+        [&] { data::make_gather_engine(images, list, options, data::gather_on_cpu); });
   };
   EXPECT_THAT(refusal(photos(3), {Resize{8}}),
               HasSubstr("Resize is not among what it can execute"));
@@ -179,7 +179,8 @@ TEST(GatherEngine, RefusesByNameWhatItCannotDo) {
 TEST(GatherEngine, RefusesAnImageOfAnotherShapeThanDeclared) {
   const ImageDataset smaller("smaller", {3, 10, 11}, 7, std::make_shared<const Photos>(3, false));
   EXPECT_THAT(message_of<DataError>([&] {
-                make_gather_engine(smaller, {normalize(3)}, {.batch_size = 2}, gather_on_cpu);
+                data::make_gather_engine(smaller, {normalize(3)}, {.batch_size = 2},
+                                         data::gather_on_cpu);
               }),
               HasSubstr("an image of 3x10x12 in a data set of 3x10x11 images (sample 0)"));
 }

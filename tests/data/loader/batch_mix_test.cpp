@@ -49,7 +49,7 @@ TEST(MixImages, EqualTorchvisionInEveryTypeAndLayout) {
           torch::Tensor mixed =
               torch::empty_strided(input.sizes(), input.strides(), input.options());
           mixed.copy_(input);
-          mix_images(mixed, choice);
+          data::mix_images(mixed, choice);
           EXPECT_TRUE(torch::equal(mixed, expected))
               << size << " of " << type << ", strides " << input.strides() << ", lambda "
               << choice.lambda;
@@ -64,7 +64,7 @@ TEST(MixImages, CutMixTakesBytesToo) {
   torch::Tensor images = torch::arange(2 * 3 * 4 * 4).reshape({2, 3, 4, 4}).to(torch::kUInt8);
   const MixChoice choice{0.5, ImageRegion{1, 1, 2, 4 - 1}};
   const torch::Tensor expected = torchvision_mix(images, choice);
-  mix_images(images, choice);
+  data::mix_images(images, choice);
   EXPECT_TRUE(torch::equal(images, expected));
 }
 
@@ -87,7 +87,7 @@ TEST(MixImages, RefusesWhatItCannotMix) {
   };
   for (const auto& bad : cases) {
     torch::Tensor images = bad.images;
-    EXPECT_THAT(message_of<ConfigError>([&] { mix_images(images, bad.choice); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { data::mix_images(images, bad.choice); }),
                 ::testing::HasSubstr(bad.message));
   }
 }
@@ -97,11 +97,11 @@ TEST(MixLabels, AreTheSharesOfAnImageAndItsPartner) {
   const MixChoice choice{0.3, {}};
   const torch::Tensor one_hot = torch::one_hot(labels, 4).to(torch::kFloat32);
   const torch::Tensor expected = one_hot.roll(1, 0).mul(1 - 0.3).add(one_hot.mul(0.3));
-  const torch::Tensor mixed = mix_labels(labels, 4, choice);
+  const torch::Tensor mixed = data::mix_labels(labels, 4, choice);
   EXPECT_EQ(mixed.scalar_type(), torch::kFloat32);
   EXPECT_TRUE(torch::equal(mixed, expected)) << mixed;
-  EXPECT_TRUE(torch::equal(mix_labels(labels, 4, {}), one_hot));
-  EXPECT_EQ(mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(),
+  EXPECT_TRUE(torch::equal(data::mix_labels(labels, 4, {}), one_hot));
+  EXPECT_EQ(data::mix_labels(torch::zeros({0}, torch::kInt64), 4, choice).sizes(),
             (std::vector<std::int64_t>{0, 4}));
 }
 
@@ -110,12 +110,12 @@ TEST(MixLabels, RefusesWhatIsNoClass) {
     return torch::tensor({0, 1, static_cast<int>(last)}, torch::kInt64);
   };
   for (const std::int64_t bad : {-1, 10}) {
-    EXPECT_EQ(message_of<DataError>([&] { mix_labels(labels(bad), 10, {}); }),
+    EXPECT_EQ(message_of<DataError>([&] { data::mix_labels(labels(bad), 10, {}); }),
               "mix_labels: image 2 of the batch has label " + std::to_string(bad) +
                   ", expected one from 0 to 9");
   }
   EXPECT_THAT(
-      message_of<ConfigError>([&] { mix_labels(torch::zeros({3}), 10, {}); }),
+      message_of<ConfigError>([&] { data::mix_labels(torch::zeros({3}), 10, {}); }),
       ::testing::HasSubstr("got labels of type Float and shape [3], expected int64 [size]"));
 }
 

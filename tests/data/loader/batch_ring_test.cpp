@@ -26,11 +26,11 @@ namespace {
 // Each buffer holds the number of the batch that fills it.
 class Numbers {
  public:
-  explicit Numbers(const BatchRingOptions& options)
+  explicit Numbers(const data::BatchRingOptions& options)
       : values_(options.slots, -1),
         ring_([this](int slot, std::int64_t batch) { values_[slot] = batch; }, options) {}
 
-  BatchRing& ring() { return ring_; }
+  data::BatchRing& ring() { return ring_; }
   std::optional<std::int64_t> next() {
     const auto slot = ring_.next();
     if (!slot) return std::nullopt;
@@ -39,10 +39,10 @@ class Numbers {
 
  private:
   std::vector<std::int64_t> values_;
-  BatchRing ring_;
+  data::BatchRing ring_;
 };
 
-class BatchRingOf : public ::testing::TestWithParam<BatchRingOptions> {};
+class BatchRingOf : public ::testing::TestWithParam<data::BatchRingOptions> {};
 
 TEST_P(BatchRingOf, DeliversInOrderEachOnce) {
   Numbers numbers(GetParam());
@@ -68,9 +68,10 @@ TEST_P(BatchRingOf, AStartInTheMiddleForgetsTheOldSequence) {
 // The consumer writes into the buffer that it holds. A thread that overwrites the buffer too early
 // is detected by this test, or by ThreadSanitizer.
 TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
-  const BatchRingOptions options = GetParam();
+  const data::BatchRingOptions options = GetParam();
   std::vector<std::vector<std::int64_t>> buffers(options.slots, std::vector<std::int64_t>(256));
-  BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); }, options);
+  data::BatchRing ring([&](int slot, std::int64_t batch) { buffers[slot].assign(256, batch); },
+                       options);
   ring.start(0, 300);
   for (std::int64_t batch = 0; batch < 300; ++batch) {
     const auto slot = ring.next();
@@ -83,8 +84,8 @@ TEST_P(BatchRingOf, TheBufferInUseIsTheConsumersAlone) {
 }
 
 TEST_P(BatchRingOf, AnErrorArrivesInItsPlaceAndEndsTheSequence) {
-  const BatchRingOptions options = GetParam();
-  BatchRing ring(
+  const data::BatchRingOptions options = GetParam();
+  data::BatchRing ring(
       [](int, std::int64_t batch) {
         if (batch >= 7 && batch < 20) throw DataError("batch " + std::to_string(batch));
       },
@@ -114,12 +115,12 @@ TEST_P(BatchRingOf, IsDestroyedAtAnyTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, BatchRingOf,
-                         ::testing::Values(BatchRingOptions{.threads = 0, .slots = 1},
-                                           BatchRingOptions{.threads = 0, .slots = 3},
-                                           BatchRingOptions{.threads = 1, .slots = 2},
-                                           BatchRingOptions{.threads = 2, .slots = 2},
-                                           BatchRingOptions{.threads = 2, .slots = 4},
-                                           BatchRingOptions{.threads = 4, .slots = 3}),
+                         ::testing::Values(data::BatchRingOptions{.threads = 0, .slots = 1},
+                                           data::BatchRingOptions{.threads = 0, .slots = 3},
+                                           data::BatchRingOptions{.threads = 1, .slots = 2},
+                                           data::BatchRingOptions{.threads = 2, .slots = 2},
+                                           data::BatchRingOptions{.threads = 2, .slots = 4},
+                                           data::BatchRingOptions{.threads = 4, .slots = 3}),
                          [](const auto& info) {
                            return std::to_string(info.param.threads) + "_threads_" +
                                   std::to_string(info.param.slots) + "_slots";
@@ -128,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, BatchRingOf,
 TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
   std::counting_semaphore<> filled(0);
   std::atomic<int> fills{0};
-  BatchRing ring(
+  data::BatchRing ring(
       [&](int, std::int64_t) {
         ++fills;
         filled.release();
@@ -146,7 +147,7 @@ TEST(BatchRing, FillsAheadAllSlotsButTheOneInUse) {
 // When the consumer asks, the fourth fill may not be counted yet.
 TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
   std::counting_semaphore<> filled(0);
-  BatchRing ring([&](int, std::int64_t) { filled.release(); }, {.threads = 1, .slots = 4});
+  data::BatchRing ring([&](int, std::int64_t) { filled.release(); }, {.threads = 1, .slots = 4});
   ring.start(0, 100);
   for (int i = 0; i < 4; ++i) filled.acquire();
   start_recording();
@@ -162,7 +163,8 @@ TEST(BatchRing, LeavesTheNumberOfReadyBatchesInATrace) {
 
 TEST(BatchRing, FillersWorkAtTheSameTime) {
   std::latch both(2);  // the two fills wait for each other
-  BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); }, {.threads = 2, .slots = 2});
+  data::BatchRing ring([&](int, std::int64_t) { both.arrive_and_wait(); },
+                       {.threads = 2, .slots = 2});
   ring.start(0, 2);
   EXPECT_TRUE(ring.next());
   EXPECT_TRUE(ring.next());
@@ -184,8 +186,8 @@ TEST(BatchRing, AThreadThatCannotStartIsAnError) {
     const rlim_t bytes = pages * sysconf(_SC_PAGESIZE) + (std::size_t{1} << 30);
     const rlimit limit{bytes, bytes};
     setrlimit(RLIMIT_AS, &limit);
-    const std::string text =
-        message_of<Error>([] { BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
+    const std::string text = message_of<Error>(
+        [] { data::BatchRing([](int, std::int64_t) {}, {.threads = 16, .slots = 2}); });
     _exit(std::regex_search(text, std::regex("refuses thread [2-9] of 16")) ? 0 : 1);
   }
   int status = 0;
@@ -195,9 +197,9 @@ TEST(BatchRing, AThreadThatCannotStartIsAnError) {
 
 TEST(BatchRing, RefusesBadOptions) {
   const auto fill = [](int, std::int64_t) {};
-  EXPECT_THROW(BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
-  EXPECT_THROW(BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
-  EXPECT_THROW(BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
+  EXPECT_THROW(data::BatchRing(fill, {.threads = -1, .slots = 2}), ConfigError);
+  EXPECT_THROW(data::BatchRing(fill, {.threads = 0, .slots = 0}), ConfigError);
+  EXPECT_THROW(data::BatchRing(fill, {.threads = 1, .slots = 1}), ConfigError);
 }
 
 }  // namespace

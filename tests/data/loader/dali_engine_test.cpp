@@ -189,7 +189,7 @@ TEST_F(DaliEngineFiles, AgreeOnResizedCropsOfPixels) {
   pack_images(dataset(), folder / "pack", {});
   for (const ImageDataset& pixels :
        {load_packed_images(folder / "pack"), records(20, {3, 90, 70}), records(20)}) {
-    EXPECT_FALSE(dali_input_of(pixels).encoded);
+    EXPECT_FALSE(data::dali_input_of(pixels).encoded);
     expect_close(pixels, kPhoto);
     expect_close(pixels, kValidation);
   }
@@ -213,11 +213,11 @@ TEST_F(DaliEngineFiles, AndPixelsMayBeMixed) {
   const Augmentation cut = {RandomCrop{40}, RandomHorizontalFlip{}, kNormalize};
   for (const auto& mixed : {concatenate({files, of_own_sizes}), concatenate({of_own_sizes, files}),
                             subset(concatenate({files, of_own_sizes}), {0, 22, 1, 25, 3})}) {
-    EXPECT_FALSE(dali_input_of(mixed).encoded);
+    EXPECT_FALSE(data::dali_input_of(mixed).encoded);
     EXPECT_LT(compare(mixed, cut, {.batch_size = 4, .threads = 1}).worst, kRounding);
   }
-  EXPECT_TRUE(dali_input_of(files).encoded);
-  EXPECT_TRUE(dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
+  EXPECT_TRUE(data::dali_input_of(files).encoded);
+  EXPECT_TRUE(data::dali_input_of(subset(concatenate({files, of_own_sizes}), {0, 1, 3})).encoded);
 }
 
 // Covers DALI's GPU operators and its mixed decoder.

@@ -89,8 +89,8 @@ TEST_F(LoaderOnAGpu, MixesOnTheGpu) {
 }
 
 TEST_F(LoaderOnAGpu, BatchesOnTheirWayAreInPinnedMemory) {
-  const Batch buffer =
-      make_image_buffer({.batch_size = 2, .device = torch::Device(torch::kCUDA, 0)}, {3, 4, 5});
+  const Batch buffer = data::make_image_buffer(
+      {.batch_size = 2, .device = torch::Device(torch::kCUDA, 0)}, {3, 4, 5});
   EXPECT_TRUE(buffer.images.is_pinned());
   EXPECT_TRUE(buffer.labels.is_pinned());
 }

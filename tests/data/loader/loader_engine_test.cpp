@@ -300,14 +300,15 @@ TEST(LoaderThreads, StayBesideTheirRank) {
   // If the engine has no threads, the copying thread does the host's work.
   const auto data = std::make_shared<const Squares>();
   const LoaderOptions options = {.batch_size = 2, .cpus = last};
-  const auto copies = copy_to_device(
-      std::make_unique<RingEngine>(options,
-                                   [&](int, const BatchRequest& request, LoadedBatch& loaded) {
-                                     Batch batch;
-                                     data->get(request, batch);
-                                     loaded.store(batch);
-                                   }),
-      options);
+  const auto copies =
+      data::copy_to_device(std::make_unique<data::RingEngine>(
+                               options,
+                               [&](int, const BatchRequest& request, LoadedBatch& loaded) {
+                                 Batch batch;
+                                 data->get(request, batch);
+                                 loaded.store(batch);
+                               }),
+                           options);
   const std::vector<std::int64_t> indices = {1, 2};
   copies->start({.indices = indices, .batches = 1});
   LoadedBatch loaded;
@@ -319,9 +320,9 @@ TEST(LoaderThreads, StayBesideTheirRank) {
 class DeviceCopy : public ::testing::TestWithParam<int> {
  protected:
   std::unique_ptr<LoaderEngine> engine(std::set<std::int64_t> damaged = {}) const {
-    return copy_to_device(make_native_engine(pixels(20, std::move(damaged)), kPlain,
-                                             {.batch_size = 3, .threads = GetParam()}),
-                          {});
+    return data::copy_to_device(make_native_engine(pixels(20, std::move(damaged)), kPlain,
+                                                   {.batch_size = 3, .threads = GetParam()}),
+                                {});
   }
   // The labels of each batch, and the address of its images.
   std::vector<std::vector<std::int64_t>> read(LoaderEngine& engine, std::size_t most = 100) {

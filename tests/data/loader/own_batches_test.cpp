@@ -165,19 +165,19 @@ TEST(OwnBatches, MoveToTheDeviceAsAWhole) {
   std::set<const void*> made;
   std::mutex mutex;
   const auto copies =
-      copy_to_device(make_batch_dataset_engine(
-                         [&](const BatchRequest& request, LoadedBatch& buffer) {
-                           Scene batch = buffer.batch<Scene>();
-                           scenes->get(request, batch);
-                           const std::lock_guard lock(mutex);
-                           for_each_tensor(batch, [&](const torch::Tensor& tensor) {
-                             if (tensor.defined() && tensor.layout() == torch::kStrided)
-                               made.insert(tensor.data_ptr());
-                           });
-                           buffer.store(std::move(batch));
-                         },
-                         options),
-                     options);
+      data::copy_to_device(make_batch_dataset_engine(
+                               [&](const BatchRequest& request, LoadedBatch& buffer) {
+                                 Scene batch = buffer.batch<Scene>();
+                                 scenes->get(request, batch);
+                                 const std::lock_guard lock(mutex);
+                                 for_each_tensor(batch, [&](const torch::Tensor& tensor) {
+                                   if (tensor.defined() && tensor.layout() == torch::kStrided)
+                                     made.insert(tensor.data_ptr());
+                                 });
+                                 buffer.store(std::move(batch));
+                               },
+                               options),
+                           options);
   std::vector<std::int64_t> indices(12);
   std::iota(indices.begin(), indices.end(), 0);
   std::set<const void*> images;

@@ -38,9 +38,10 @@ std::string checked_safetensors() {
 }
 
 std::string small_manifest() {
-  return serialize_manifest({.step = 60,
-                             .metrics = {{"loss", 0.25}},
-                             .files = {{"model.safetensors", {.bytes = 5, .checksum = 7}}}});
+  return formats::serialize_manifest(
+      {.step = 60,
+       .metrics = {{"loss", 0.25}},
+       .files = {{"model.safetensors", {.bytes = 5, .checksum = 7}}}});
 }
 
 std::string pickle_of_values() {

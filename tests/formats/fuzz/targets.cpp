@@ -159,31 +159,31 @@ void touch_torch_file(const TorchFile& file) {
 bool fuzz_checkpoint_manifest(std::span<const std::byte> bytes) {
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return accepts([&] {
-    LOCKSTEP_CHECK(serialize_manifest(parse_manifest(text, "fuzz")) == text,
+    LOCKSTEP_CHECK(formats::serialize_manifest(formats::parse_manifest(text, "fuzz")) == text,
                    "accepted what it does not write");
   });
 }
 
 bool fuzz_cifar(std::span<const std::byte> bytes) {
   return accepts([&] {
-    const auto count = static_cast<std::int64_t>(bytes.size() / kCifarRecordBytes);
-    const CifarRecords records = parse_cifar10(bytes, count, "fuzz");
-    touch(records.records, records.count * kCifarRecordBytes);
+    const auto count = static_cast<std::int64_t>(bytes.size() / formats::kCifarRecordBytes);
+    const formats::CifarRecords records = formats::parse_cifar10(bytes, count, "fuzz");
+    touch(records.records, records.count * formats::kCifarRecordBytes);
   });
 }
 
 bool fuzz_cifar100(std::span<const std::byte> bytes) {
   return accepts([&] {
-    const auto count = static_cast<std::int64_t>(bytes.size() / kCifar100RecordBytes);
-    const CifarRecords records = parse_cifar100(bytes, count, "fuzz");
-    touch(records.records, records.count * kCifar100RecordBytes);
+    const auto count = static_cast<std::int64_t>(bytes.size() / formats::kCifar100RecordBytes);
+    const formats::CifarRecords records = formats::parse_cifar100(bytes, count, "fuzz");
+    touch(records.records, records.count * formats::kCifar100RecordBytes);
   });
 }
 
 bool fuzz_gzip(std::span<const std::byte> bytes) {
   constexpr std::size_t kMaximumBytes = 1 << 20;
   return accepts([&] {
-    const ByteBuffer content = gunzip(bytes, kMaximumBytes, "fuzz");
+    const formats::ByteBuffer content = formats::gunzip(bytes, kMaximumBytes, "fuzz");
     LOCKSTEP_CHECK(content.bytes().size() <= kMaximumBytes, "the bound did not hold");
     touch(content.bytes());
   });
@@ -191,11 +191,11 @@ bool fuzz_gzip(std::span<const std::byte> bytes) {
 
 bool fuzz_idx(std::span<const std::byte> bytes) {
   const bool images = accepts([&] {
-    const IdxImages parsed = parse_idx_images(bytes, "fuzz");
+    const formats::IdxImages parsed = formats::parse_idx_images(bytes, "fuzz");
     touch(parsed.pixels, parsed.count * parsed.height * parsed.width);
   });
   const bool labels = accepts([&] {
-    const IdxLabels parsed = parse_idx_labels(bytes, "fuzz");
+    const formats::IdxLabels parsed = formats::parse_idx_labels(bytes, "fuzz");
     touch(parsed.labels, parsed.count);
   });
   return images || labels;

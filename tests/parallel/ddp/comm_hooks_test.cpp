@@ -20,7 +20,7 @@
 #include <tests/parallel/ddp/comm_hook_cases.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using testing::ElementsAre;
@@ -405,4 +405,4 @@ TEST(CommHooksErrors, AHookThatThrowsEndsTheBackwardOfAllRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

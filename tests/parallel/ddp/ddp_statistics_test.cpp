@@ -14,7 +14,7 @@
 #include <tests/support/groups.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using ::testing::AllOf;
@@ -193,4 +193,4 @@ TEST(StepRecorder, KeepsTheLastSteps) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

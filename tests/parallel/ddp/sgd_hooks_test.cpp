@@ -23,7 +23,7 @@
 #include <tests/parallel/ddp/comm_hook_cases.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using testing_support::CommHooks;
@@ -448,4 +448,4 @@ TEST(PostLocalSgd, AveragesParametersEveryPeriod) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

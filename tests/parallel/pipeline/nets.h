@@ -187,7 +187,7 @@ inline Tensors parameters_of(const Net& net) {
   for (const auto& stage : net.stages) {
     for (const auto& each : stage.module().parameters()) parameters.push_back(each);
   }
-  return distinct(parameters);
+  return optim::distinct(parameters);
 }
 
 inline Tensors buffers_of(const Net& net) {

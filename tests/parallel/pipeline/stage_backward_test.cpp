@@ -175,7 +175,7 @@ Learnt learn(const StageCase& each, How how) {
   constexpr int kMicroBatches = 3;
   torch::manual_seed(7);
   auto [all, forward] = each.make();
-  const Tensors parameters = distinct(all);
+  const Tensors parameters = optim::distinct(all);
   std::vector<Tensors> inputs, gradients;
   std::vector<StageBackward> backwards;
   std::vector<Tensors> outputs;

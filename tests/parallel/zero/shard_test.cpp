@@ -6,7 +6,7 @@
 #include <lockstep/optim/options.h>
 #include <tests/support/processor_time.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 // The gradients of two ranks in one process. `gradients` belongs to this rank, which is the second.
@@ -70,4 +70,4 @@ TEST(ShardReduction, IsSharedByLibTorchsThreads) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

@@ -27,7 +27,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/checkpoints/stored_checkpoints.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -337,4 +337,4 @@ TEST(KilledProcess, LeavesItsNewestCheckpointWholeOnAFullDisk) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -23,7 +23,7 @@
 #include <tests/support/messages.h>
 #include <tests/train/checkpoints/stored_checkpoints.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 bool refuses_links = false;                  // as on a disk without free inodes
@@ -39,7 +39,7 @@ void note_event(const char* what, const std::filesystem::path& path) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train
 
 // Replaces the C library's functions, to simulate failing disks.
 extern "C" [[gnu::visibility("default")]] int symlink(const char* target,
@@ -71,7 +71,7 @@ extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST_F(CheckpointStoreTest, HasNoLinkToAnOldOneWhenItCannotBeTurned) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

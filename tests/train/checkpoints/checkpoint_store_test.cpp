@@ -24,7 +24,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/checkpoints/stored_checkpoints.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -160,11 +160,11 @@ TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
   for (const std::int64_t step : {1, 2, 3}) {
     save_step(first, step, {{"loss", static_cast<double>(step)}});
     const fs::path file = directory / checkpoint_name(step) / kManifestFile;
-    CheckpointManifest manifest = read_manifest(file.parent_path());
+    formats::CheckpointManifest manifest = read_manifest(file.parent_path());
     EXPECT_EQ(manifest.parent, step - 1);
     EXPECT_EQ(testing_support::read_text(file).find("parent") == std::string::npos, step == 1);
     manifest.parent = 0;
-    std::ofstream(file) << serialize_manifest(manifest);
+    std::ofstream(file) << formats::serialize_manifest(manifest);
   }
   CheckpointStore second = store({.keep_last = 1, .save_top_k = 1});
   EXPECT_EQ(second.resume(), directory / "step-00000003");
@@ -174,9 +174,9 @@ TEST_F(CheckpointStoreTest, GoesOnFromOnesWithoutAParent) {
 }
 
 TEST_F(CheckpointStoreTest, RefusesAParentThatIsNotBefore) {
-  CheckpointManifest manifest{.sequence = 3, .parent = 3};
+  formats::CheckpointManifest manifest{.sequence = 3, .parent = 3};
   try {
-    parse_manifest(serialize_manifest(manifest), "m.json");
+    formats::parse_manifest(formats::serialize_manifest(manifest), "m.json");
     FAIL() << "nothing was thrown";
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), HasSubstr("its parent is 3, expected one below its sequence 3"));
@@ -328,8 +328,8 @@ TEST_F(CheckpointStoreTest, LeavesFoldersOfOthersAlone) {
 TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
   CheckpointStore first = store({.keep_last = 1});
   save_step(first, 1);
-  CheckpointManifest manifest = read_manifest(directory / "step-00000001");
-  std::string newer = serialize_manifest(manifest);
+  formats::CheckpointManifest manifest = read_manifest(directory / "step-00000001");
+  std::string newer = formats::serialize_manifest(manifest);
   newer.replace(newer.find("folder 1"), 8, "folder 2");
   const fs::path unreadable = directory / "step-00000002" / kManifestFile;
   struct Obstacle {
@@ -340,7 +340,8 @@ TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
       {"not a plain file", [&] { fs::create_directories(unreadable); }},
       {"which this version does not know", [&] {
          const std::string body = newer.substr(0, newer.rfind(",\n  \"xxh3_64\"")) + "\n}\n";
-         const std::string sum = checksum_digits(checksum(testing_support::as_bytes(body)));
+         const std::string sum =
+             formats::checksum_digits(formats::checksum(testing_support::as_bytes(body)));
          fs::create_directories(unreadable.parent_path());
          std::ofstream(unreadable)
              << body.substr(0, body.size() - 3) << ",\n  \"xxh3_64\": \"" << sum << "\"\n}\n";
@@ -380,4 +381,4 @@ TEST_F(CheckpointStoreTest, IsLookedForAgainWhenARunHasReplacedIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

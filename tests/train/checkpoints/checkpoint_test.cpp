@@ -19,7 +19,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -387,4 +387,4 @@ TEST(StateDict, LoadsByNameInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

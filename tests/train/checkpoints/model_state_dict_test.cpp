@@ -12,7 +12,7 @@
 #include <lockstep/models/resnet.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 struct GoldenTensor {
@@ -83,4 +83,4 @@ INSTANTIATE_TEST_SUITE_P(Models, StateDictOfModel,
                          });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

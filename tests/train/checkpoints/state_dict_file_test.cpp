@@ -18,7 +18,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -236,4 +236,4 @@ TEST_F(Pretrained, RefusesOtherNetsAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

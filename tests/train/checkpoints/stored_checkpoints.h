@@ -14,7 +14,7 @@
 #include <lockstep/train/checkpoints/checkpoint_store.h>
 #include <tests/support/temporary_directory.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 /// The contents of a checkpoint, whose bytes depend on its step. The object must outlive what is
 /// written from it.
@@ -80,4 +80,4 @@ class CheckpointStoreTest : public ::testing::Test {
   const std::filesystem::path directory = scratch / "checkpoints";
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -4,7 +4,7 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 // Tensors of every kind that a training state may contain.
@@ -76,4 +76,4 @@ TEST(TensorSnapshot, TakesTensorsOfAGpu) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

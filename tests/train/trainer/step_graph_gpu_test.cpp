@@ -23,7 +23,7 @@
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST(StepGraphOnGpu, ATaskThatWaitsForTheDeviceIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

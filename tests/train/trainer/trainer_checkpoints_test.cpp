@@ -21,7 +21,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -289,4 +289,4 @@ TEST(TrainerCheckpoints, NeedANumberOfThemToKeep) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

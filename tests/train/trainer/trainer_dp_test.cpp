@@ -14,7 +14,7 @@
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -276,4 +276,4 @@ TEST(TrainerDpRefusals, NameTheStrategy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -10,7 +10,7 @@
 #include <tests/train/staged_net.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::TemporaryDirectory;
@@ -142,4 +142,4 @@ TEST(TrainerEma, RefusesADecayThatIsNone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -18,7 +18,7 @@
 #include <tests/train/trainer/recorded_graph.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
@@ -334,4 +334,4 @@ TEST(CapturedStep, LeavesOutSmallBatchesAndRefusesOtherShapes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

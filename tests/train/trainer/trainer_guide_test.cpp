@@ -20,7 +20,7 @@
 #include <lockstep/train/trainer.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using torch::nn::functional::cross_entropy;
@@ -208,4 +208,4 @@ TEST(TrainerGuide, EveryStrategyTrainsAsOneProcess) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -34,7 +34,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -491,4 +491,4 @@ TEST(KilledTraining, OfTheProgramOnTwoRanksEndsAsOneThatNobodyHasDisturbed) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -19,7 +19,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
@@ -367,4 +367,4 @@ TEST(TrainerLimits, BelongToTheIdentityOfARun) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -22,7 +22,7 @@
 #include <tests/support/survivors.h>
 #include <tests/train/staged_net.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -313,4 +313,4 @@ TEST(TrainerPipelineThreads, WaitForEachOtherAsLongAsTheOptionsSay) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

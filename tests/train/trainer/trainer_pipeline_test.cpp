@@ -15,7 +15,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/staged_net.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::AllOf;
@@ -451,4 +451,4 @@ TEST(TrainerPipelineRefusals, NameATaskWithoutStages) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::HasSubstr;
@@ -256,4 +256,4 @@ TEST(TrainerPlateau, LowersTheRateAndGoesOnExactly) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

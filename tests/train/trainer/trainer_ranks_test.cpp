@@ -17,7 +17,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::no_errors;
@@ -339,4 +339,4 @@ TEST(TrainerProcesses, GoOnExactlyWithDropoutInFloat16) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

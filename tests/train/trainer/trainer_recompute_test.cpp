@@ -9,7 +9,7 @@
 
 #include <tests/train/staged_net.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing_support::no_errors;
@@ -127,4 +127,4 @@ TEST(TrainerRecompute, HoldsFewerActivations) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

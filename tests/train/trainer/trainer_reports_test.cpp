@@ -17,7 +17,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::ElementsAre;
@@ -233,4 +233,4 @@ TEST(TrainerProfiler, RefusesWhatCannotBeTraced) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

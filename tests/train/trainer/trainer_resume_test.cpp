@@ -10,7 +10,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -235,4 +235,4 @@ TEST(TrainerZero, ResumesWithAnotherNumberOfRanksAndAnotherStrategy) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

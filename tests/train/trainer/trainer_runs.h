@@ -17,7 +17,7 @@
 #include <lockstep/train/trainer.h>
 #include <tests/support/groups.h>
 
-namespace lockstep {
+namespace lockstep::train {
 
 inline constexpr std::int64_t kGlobalBatch = 20;
 inline constexpr std::int64_t kImages = 110;  // six steps per epoch: five full batches, one of ten
@@ -165,4 +165,4 @@ inline Outcome train_ranks(int size, const std::string& backend, const std::stri
   return outcomes[0];
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include <tests/support/captured_log.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 TEST(Trainer, LearnsAndReportsWhatHappened) {
@@ -368,4 +368,4 @@ TEST(Trainer, RefusesImpossibleOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

@@ -24,7 +24,7 @@
 #include <tests/support/temporary_directory.h>
 #include <tests/train/trainer/trainer_runs.h>
 
-namespace lockstep {
+namespace lockstep::train {
 namespace {
 
 using testing::Each;
@@ -134,7 +134,7 @@ RunReport fit_with_tie(const TiedWay& way, const TrainerOptions& trainer_options
                                     EvaluationSampler(test_images().size(), share.rank, share.size),
                                     kNormalize, LoaderOptions{.batch_size = 8});
   });
-  for (const torch::Tensor& weight : distinct(net->parameters())) {
+  for (const torch::Tensor& weight : optim::distinct(net->parameters())) {
     weights.push_back(weight.detach().clone());
   }
   return report;
@@ -180,7 +180,7 @@ TiedOutcome train_with_tie(const TiedWay& way, TrainerOptions trainer_options,
   torch::nn::Sequential net = make_net_with_tie(model.frozen_tie);
   outcome.training = Optimizer(*net, trainer_options.optimizer).state();
   load_checkpoint(checkpoint, *net, outcome.training, "digits");
-  outcome.weights = distinct(net->parameters());
+  outcome.weights = optim::distinct(net->parameters());
   return outcome;
 }
 
@@ -220,7 +220,7 @@ double length_of_difference(const Tensors& a, const Tensors& b) {
   return std::sqrt(squares);
 }
 
-Tensors untrained_with_tie() { return distinct(make_net_with_tie()->parameters()); }
+Tensors untrained_with_tie() { return optim::distinct(make_net_with_tie()->parameters()); }
 
 class TrainerTies : public testing::TestWithParam<TiedWay> {};
 INSTANTIATE_TEST_SUITE_P(Ways, TrainerTies, testing::ValuesIn(tied_ways()),
@@ -385,4 +385,4 @@ TEST(TrainerSharedStatistics, AreRefusedOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::train

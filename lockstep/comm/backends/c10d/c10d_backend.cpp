@@ -12,25 +12,26 @@ namespace lockstep::c10d_adapter {
 
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-Call message_call(CallKind kind, const torch::Tensor& tensor, int peer, const MessageTag& tag) {
+Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
+                  const comm::MessageTag& tag) {
   Call call;
   call.description.kind = kind;
-  call.description.type = data_type_of(tensor.scalar_type());
+  call.description.type = comm::data_type_of(tensor.scalar_type());
   call.description.root = peer;
   call.description.count =
-      static_cast<std::uint64_t>(tensor.numel() * units_per_element(tensor.scalar_type()));
+      static_cast<std::uint64_t>(tensor.numel() * comm::units_per_element(tensor.scalar_type()));
   // A message with a collective's tag is part of that collective.
   call.part_of_schedule = tag.collective.has_value();
   call.number = tag.collective;
   return call;
 }
 
-std::shared_ptr<Work> C10dBackend::start(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::start(const comm::Collective& call) {
   const CallKind kind = call.description.kind;
   if (kind != CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
     check();
     context_.watchdog().note(call.description, call.number);
-    return std::make_shared<CompletedWork>();
+    return std::make_shared<comm::CompletedWork>();
   }
   switch (kind) {
     case CallKind::kBarrier:
@@ -61,7 +62,7 @@ std::shared_ptr<Work> C10dBackend::start(const Collective& call) {
 torch::Tensor C10dBackend::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
   const torch::Device device = context_.options().device;
   const auto options = torch::TensorOptions().dtype(dtype).device(device);
-  return zeroed_memory(shape, options, [&] {
+  return comm::zeroed_memory(shape, options, [&] {
     // NCCL registers memory that it has allocated, and reads it without a copy.
     if (context_.library().supportsTensorAlloc(device.index())) {
       if (auto memory = library_memory(shape, options); memory.defined()) return memory;
@@ -91,7 +92,7 @@ torch::Tensor C10dBackend::scratch(const torch::Tensor& like, std::int64_t piece
   return torch::empty({like.numel() * pieces}, like.options().requires_grad(false));
 }
 
-std::shared_ptr<Work> C10dBackend::barrier(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::barrier(const comm::Collective& call) {
   c10d::BarrierOptions options;
   options.timeout = timeout();
   // A barrier without tensors does not say in whose stream it belongs.
@@ -99,7 +100,7 @@ std::shared_ptr<Work> C10dBackend::barrier(const Collective& call) {
   return collective(call, [&] { return context_.library().barrier(options); }, {});
 }
 
-std::shared_ptr<Work> C10dBackend::broadcast(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::broadcast(const comm::Collective& call) {
   c10d::BroadcastOptions options;
   options.rootRank = call.description.root;
   options.timeout = timeout();
@@ -107,18 +108,18 @@ std::shared_ptr<Work> C10dBackend::broadcast(const Collective& call) {
   return collective(call, [&] { return context_.library().broadcast(tensors, options); }, {});
 }
 
-bool C10dBackend::library_does(const Collective& call) const {
+bool C10dBackend::library_does(const comm::Collective& call) const {
   return library_reduces(reductions_, call.description.type, call.description.op);
 }
 
-LibraryReduction C10dBackend::prepared(const Collective& call, const torch::Tensor& tensor,
+LibraryReduction C10dBackend::prepared(const comm::Collective& call, const torch::Tensor& tensor,
                                        bool in_place) {
   return prepare(reductions_, call.description, tensor, in_place, context_.size());
 }
 
 // If the library lacks the reduction, each rank gathers all values and combines them, in an order
 // that all ranks share.
-std::shared_ptr<Work> C10dBackend::all_reduce(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::all_reduce(const comm::Collective& call) {
   const torch::Tensor output = call.output.detach();
   if (!library_does(call)) {
     const auto pieces = scratch(output, context_.size());
@@ -135,7 +136,7 @@ std::shared_ptr<Work> C10dBackend::all_reduce(const Collective& call) {
 }
 
 // The library overwrites the tensors of all ranks, but only the root's output may change.
-std::shared_ptr<Work> C10dBackend::reduce(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::reduce(const comm::Collective& call) {
   const bool is_root = context_.rank() == call.description.root;
   if (!library_does(call)) {
     const auto pieces = is_root ? scratch(call.input, context_.size()) : torch::Tensor();
@@ -155,7 +156,7 @@ std::shared_ptr<Work> C10dBackend::reduce(const Collective& call) {
       });
 }
 
-std::shared_ptr<Work> C10dBackend::reduce_scatter(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::reduce_scatter(const comm::Collective& call) {
   if (!reductions_.scatters || !library_does(call)) {
     const auto pieces = scratch(call.input, 1);
     return all_to_all(call, pieces, combining(call, call.output, pieces));
@@ -174,13 +175,13 @@ std::shared_ptr<Work> C10dBackend::reduce_scatter(const Collective& call) {
       call, [&] { return context_.library()._reduce_scatter_base(output, input, options); }, {});
 }
 
-C10dBackend::Finish C10dBackend::combining(const Collective& call, torch::Tensor destination,
+C10dBackend::Finish C10dBackend::combining(const comm::Collective& call, torch::Tensor destination,
                                            torch::Tensor pieces) {
   return [destination = destination.detach(), pieces = std::move(pieces), size = context_.size(),
           description = call.description] { combine(destination, pieces, size, description); };
 }
 
-std::shared_ptr<Work> C10dBackend::gather(const Collective& call, const torch::Tensor& output,
+std::shared_ptr<Work> C10dBackend::gather(const comm::Collective& call, const torch::Tensor& output,
                                           Finish finish) {
   c10d::GatherOptions options;
   options.rootRank = call.description.root;
@@ -192,7 +193,7 @@ std::shared_ptr<Work> C10dBackend::gather(const Collective& call, const torch::T
       call, [&] { return context_.library().gather(outputs, inputs, options); }, std::move(finish));
 }
 
-std::shared_ptr<Work> C10dBackend::scatter(const Collective& call) {
+std::shared_ptr<Work> C10dBackend::scatter(const comm::Collective& call) {
   c10d::ScatterOptions options;
   options.rootRank = call.description.root;
   options.timeout = timeout();
@@ -202,7 +203,8 @@ std::shared_ptr<Work> C10dBackend::scatter(const Collective& call) {
   return collective(call, [&] { return context_.library().scatter(outputs, inputs, options); }, {});
 }
 
-std::shared_ptr<Work> C10dBackend::all_gather(const Collective& call, const torch::Tensor& input,
+std::shared_ptr<Work> C10dBackend::all_gather(const comm::Collective& call,
+                                              const torch::Tensor& input,
                                               const torch::Tensor& output, Finish finish) {
   c10d::AllgatherOptions options;
   options.timeout = timeout();
@@ -213,8 +215,8 @@ std::shared_ptr<Work> C10dBackend::all_gather(const Collective& call, const torc
       std::move(finish));
 }
 
-std::shared_ptr<Work> C10dBackend::all_to_all(const Collective& call, const torch::Tensor& output,
-                                              Finish finish) {
+std::shared_ptr<Work> C10dBackend::all_to_all(const comm::Collective& call,
+                                              const torch::Tensor& output, Finish finish) {
   c10d::AllToAllOptions options;
   options.timeout = timeout();
   auto from = bytes_of(call.input);

@@ -14,8 +14,8 @@ Context::Context(std::string name, c10::intrusive_ptr<c10d::Backend> backend,
       name_(std::move(name)),
       backend_(std::move(backend)) {}
 
-WatchdogOptions Context::watchdog_options() const {
-  WatchdogOptions watching;
+comm::WatchdogOptions Context::watchdog_options() const {
+  comm::WatchdogOptions watching;
   watching.world_ranks = options_.world_ranks;
   watching.store_rank = options_.store_rank;
   watching.own_address = options_.own_address;
@@ -24,9 +24,9 @@ WatchdogOptions Context::watchdog_options() const {
   return watching;
 }
 
-void Context::watch(WatchdogOptions options) {
+void Context::watch(comm::WatchdogOptions options) {
   const std::scoped_lock lock(mutex_);
-  watchdog_ = std::make_unique<Watchdog>(store_, rank(), size(), std::move(options));
+  watchdog_ = std::make_unique<comm::Watchdog>(store_, rank(), size(), std::move(options));
 }
 
 void Context::wait_for_watchdog() { const std::scoped_lock lock(mutex_); }

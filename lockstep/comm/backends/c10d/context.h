@@ -36,7 +36,7 @@ struct Call {
   CallDescription description;
   std::optional<std::uint64_t> number;  ///< of the collective that it is or belongs to
   bool part_of_schedule = false;        ///< the schedule itself reports to the watchdog
-  std::string text() const { return describe_numbered(description, number); }
+  std::string text() const { return comm::describe_numbered(description, number); }
 };
 
 /// Derived classes know how their library ends a group, in abort() and when this rank leaves. Safe
@@ -52,7 +52,7 @@ class Context {
   const AdapterOptions& options() const { return options_; }
   int rank() const { return backend_->getRank(); }
   int size() const { return backend_->getSize(); }
-  Watchdog& watchdog() { return *watchdog_; }
+  comm::Watchdog& watchdog() { return *watchdog_; }
 
   std::string own_name() const { return lockstep::str("rank ", watchdog_->world_rank(rank())); }
 
@@ -80,10 +80,10 @@ class Context {
           c10::intrusive_ptr<c10d::Store> store, AdapterOptions options);
 
   /// The part of options() that the watchdog needs.
-  WatchdogOptions watchdog_options() const;
+  comm::WatchdogOptions watchdog_options() const;
   /// Makes the watchdog, whose thread may call the callbacks of `options` before this returns. Must
   /// be the last step of the constructor.
-  void watch(WatchdogOptions options);
+  void watch(comm::WatchdogOptions options);
   /// Waits until watch() has stored the watchdog.
   void wait_for_watchdog();
   /// The error with which the group has ended; null if it has not.
@@ -97,7 +97,7 @@ class Context {
 
  protected:
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<comm::Watchdog> watchdog_;
 
  private:
   /// Called with each operation that the library has started.

@@ -94,7 +94,7 @@ void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, i
   for (int rank = 1; rank < size; ++rank) accumulate(sum, row(rank), call.op.kind);
   if (call.op.kind == Kind::kAverage) sum.div_(size);
   destination.copy_(sum);
-  record_current_stream(pieces);  // made in the stream that started the operation
+  comm::record_current_stream(pieces);  // made in the stream that started the operation
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ LibraryReduction prepare(const LibraryReductions& library, const CallDescription
     if (destination.data_ptr() == tensor.data_ptr()) return;
     destination.detach().copy_(destination.scalar_type() == torch::kBool ? tensor.view(torch::kBool)
                                                                          : tensor);
-    record_current_stream(tensor);  // a copy made in the stream that started the operation
+    comm::record_current_stream(tensor);  // a copy made in the stream that started the operation
   };
   return reduction;
 }
@@ -156,7 +156,8 @@ void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
     sources.push_back(data + static_cast<std::size_t>(rank) * bytes);
   }
   const std::array<std::byte*, 1> destinations{static_cast<std::byte*>(destination.data_ptr())};
-  reduce(sources, destinations, static_cast<std::size_t>(destination.numel()), call.type, call.op);
+  comm::reduce(sources, destinations, static_cast<std::size_t>(destination.numel()), call.type,
+               call.op);
 }
 
 }  // namespace lockstep::c10d_adapter

@@ -50,12 +50,12 @@ void give_up(GroupStore& addresses, c10d::Store& store, std::int64_t size) {
 
 }  // namespace
 
-std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
-                                 const WorkerEnvironment& environment,
-                                 const std::string& interface_address, torch::Device device,
-                                 std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks, Meanwhile meanwhile,
-                                 std::chrono::milliseconds host_timeout) {
+std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const WorkerEnvironment& environment,
+                                       const std::string& interface_address, torch::Device device,
+                                       std::chrono::milliseconds timeout,
+                                       const std::vector<int>& world_ranks, Meanwhile meanwhile,
+                                       std::chrono::milliseconds host_timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const auto progress = meanwhile.progress;
   // Gloo keeps the store after it is connected, but the callbacks are then reset to do nothing.

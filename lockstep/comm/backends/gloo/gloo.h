@@ -17,7 +17,7 @@ namespace lockstep::gloo {
 
 /// What a rank does while it waits for its peers to connect.
 struct Meanwhile {
-  std::shared_ptr<Progress> progress;  ///< advances its other operations; may be null
+  std::shared_ptr<comm::Progress> progress;  ///< advances its other operations; may be null
   /// Called repeatedly while the ranks connect; may throw to abandon the attempt. May be empty.
   std::function<void()> check;
 };
@@ -28,11 +28,12 @@ struct Meanwhile {
 /// `world_ranks` are the members' ranks in the first group, used in error messages; empty if this
 /// is the first group. `host_timeout` is that of ProcessGroupOptions; if zero, a silent host is
 /// waited for until `timeout`.
-std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
-                                 const WorkerEnvironment& environment,
-                                 const std::string& interface_address, torch::Device device,
-                                 std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks = {}, Meanwhile meanwhile = {},
-                                 std::chrono::milliseconds host_timeout = {});
+std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const WorkerEnvironment& environment,
+                                       const std::string& interface_address, torch::Device device,
+                                       std::chrono::milliseconds timeout,
+                                       const std::vector<int>& world_ranks = {},
+                                       Meanwhile meanwhile = {},
+                                       std::chrono::milliseconds host_timeout = {});
 
 }  // namespace lockstep::gloo

@@ -21,7 +21,7 @@ using c10d_adapter::message_call;
 constexpr c10d_adapter::LibraryReductions kReductions{
     .averages = false, .bitwise = true, .precise_halves = false, .scatters = false};
 
-MessageSlot slot_of(const torch::Tensor& tensor, const MessageTag& tag) {
+MessageSlot slot_of(const torch::Tensor& tensor, const comm::MessageTag& tag) {
   const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
   if (tag.collective) {
     return own_slot(OwnMessage::kSchedule, *tag.collective, tag.fingerprint, bytes);
@@ -86,19 +86,19 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
 
   bool gathers_to_reduce(DataType type, ReduceOp op) const override { return !reduces(type, op); }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
     return send(Parcel(tensor, slot_of(tensor, tag)), destination,
                 message_call(CallKind::kSend, tensor, destination, tag));
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
-                             MessageTag tag) override {
+                             comm::MessageTag tag) override {
     return recv(Parcel(tensor, slot_of(tensor, tag)), source,
                 message_call(CallKind::kRecv, tensor, source.value_or(-1), tag));
   }
 
  private:
-  std::shared_ptr<Work> collective(const Collective& call,
+  std::shared_ptr<Work> collective(const comm::Collective& call,
                                    const std::function<WorkHandle()>& function,
                                    Finish finish) override {
     const Call named{call.description, call.number};
@@ -111,7 +111,7 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
     return std::make_shared<CollectiveWork>(context_, std::move(handle), named, std::move(finish));
   }
 
-  std::shared_ptr<Work> all_to_all(const Collective& call, const torch::Tensor& output,
+  std::shared_ptr<Work> all_to_all(const comm::Collective& call, const torch::Tensor& output,
                                    Finish finish) override {
     if (call.uneven()) return uneven_all_to_all(call);
     return C10dBackend::all_to_all(call, output, std::move(finish));
@@ -140,7 +140,7 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
 
   // Each rank sends two messages to each other rank: the size of its piece, and the piece. A wrong
   // size is thus detected before Gloo meets it. Errors name the collective, not the messages.
-  std::shared_ptr<Work> uneven_all_to_all(const Collective& call) {
+  std::shared_ptr<Work> uneven_all_to_all(const comm::Collective& call) {
     const torch::NoGradGuard no_grad;
     const Call named{call.description, call.number, /*part_of_schedule=*/true};
     const std::uint32_t print = fingerprint(describe(call.description));
@@ -190,9 +190,9 @@ bool reduces(DataType type, ReduceOp op) {
   return c10d_adapter::library_reduces(kReductions, type, op);
 }
 
-std::shared_ptr<Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
-                               c10::intrusive_ptr<c10d::Store> store,
-                               c10d_adapter::AdapterOptions options, GlooHooks hooks) {
+std::shared_ptr<comm::Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
+                                     c10::intrusive_ptr<c10d::Store> store,
+                                     c10d_adapter::AdapterOptions options, GlooHooks hooks) {
   return std::make_shared<GlooBackend>(
       std::make_shared<GlooContext>(std::move(library), std::move(store), std::move(options),
                                     std::move(hooks.progress)),

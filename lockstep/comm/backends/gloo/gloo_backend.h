@@ -25,12 +25,12 @@ struct GlooHooks {
   /// empty.
   std::function<void(std::uint32_t tag)> tag_next{};
   /// Advances this rank's other operations while it waits here. Null if there are none.
-  std::shared_ptr<Progress> progress{};
+  std::shared_ptr<comm::Progress> progress{};
 };
 
 /// `store` must belong to this group alone. See Watchdog for its use.
-std::shared_ptr<Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
-                               c10::intrusive_ptr<c10d::Store> store,
-                               c10d_adapter::AdapterOptions options, GlooHooks hooks = {});
+std::shared_ptr<comm::Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
+                                     c10::intrusive_ptr<c10d::Store> store,
+                                     c10d_adapter::AdapterOptions options, GlooHooks hooks = {});
 
 }  // namespace lockstep::gloo

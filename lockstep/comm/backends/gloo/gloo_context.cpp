@@ -20,12 +20,12 @@ constexpr std::chrono::milliseconds kEndLimit{500};
 
 GlooContext::GlooContext(c10::intrusive_ptr<c10d::Backend> backend,
                          c10::intrusive_ptr<c10d::Store> store, AdapterOptions options,
-                         std::shared_ptr<Progress> progress)
+                         std::shared_ptr<comm::Progress> progress)
     : Context("gloo", std::move(backend), std::move(store), std::move(options)),
-      progress_(progress ? std::move(progress) : std::make_shared<Progress>()),
+      progress_(progress ? std::move(progress) : std::make_shared<comm::Progress>()),
       probes_(static_cast<std::size_t>(size())) {
   progress_->will_ring();
-  WatchdogOptions watching = watchdog_options();
+  comm::WatchdogOptions watching = watchdog_options();
   watching.ended = [this] { break_connections(); };
   watching.disconnected = [this](int rank) { return disconnected(rank); };
   watching.looked = [this] { nudge(); };

@@ -24,13 +24,13 @@ class GlooContext final : public c10d_adapter::Context {
  public:
   /// `progress` advances this rank's other operations while it waits here; may be null.
   GlooContext(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
-              AdapterOptions options, std::shared_ptr<Progress> progress);
+              AdapterOptions options, std::shared_ptr<comm::Progress> progress);
   ~GlooContext() override;
 
   Waiters& waiters() { return waiters_; }
   /// The progress of all operations of this rank, in every group.
-  Progress& progress() { return *progress_; }
-  const std::shared_ptr<Progress>& progress_pointer() const { return progress_; }
+  comm::Progress& progress() { return *progress_; }
+  const std::shared_ptr<comm::Progress>& progress_pointer() const { return progress_; }
   /// Whether the connections were closed. An interrupted operation is then not waited for again.
   bool is_broken() const { return broken_; }
   /// Must be called when the operation has ended.
@@ -64,7 +64,7 @@ class GlooContext final : public c10d_adapter::Context {
   bool all_ended();
   void forget_ended();
 
-  const std::shared_ptr<Progress> progress_;
+  const std::shared_ptr<comm::Progress> progress_;
   std::atomic<bool> broken_ = false;
   std::vector<WorkHandle> probes_;              // by rank; used by the watchdog's thread
   std::mutex mutex_;                            // guards the members below

@@ -117,7 +117,7 @@ bool OperationWork::step() {
 void OperationWork::wait_until(std::chrono::milliseconds limit,
                                const std::function<void(std::chrono::milliseconds)>& wait_once) {
   const Deadline deadline(limit);
-  Progress& progress = context_->progress();
+  comm::Progress& progress = context_->progress();
   bool hurried = false;
   while (!step()) {
     if (left(deadline) < kLastLooks && !std::exchange(hurried, true)) context_->watchdog().hurry();

@@ -54,11 +54,11 @@ class OperationWork : public Work {
  private:
   bool is_inquiring() const;
 
-  const std::optional<Watchdog::Ticket> ticket_;
+  const std::optional<comm::Watchdog::Ticket> ticket_;
   mutable std::recursive_mutex mutex_;  // guards the members below
   std::optional<Deadline> inquiry_;     // set after a failure, while its reason is sought
   std::string failure_;
-  Outcome outcome_;
+  comm::Outcome outcome_;
 };
 
 /// A collective. The library reports whether it is complete.

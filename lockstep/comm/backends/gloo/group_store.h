@@ -14,7 +14,7 @@ namespace lockstep::gloo {
 
 /// Forwards every call, but waits by polling, with its own timeout. Safe to use from several
 /// threads.
-class GroupStore final : public ForwardingStore<> {
+class GroupStore final : public comm::ForwardingStore<> {
  public:
   /// `check` is called repeatedly during a wait; an exception from it ends the wait.
   explicit GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check = {});
@@ -22,8 +22,8 @@ class GroupStore final : public ForwardingStore<> {
   /// Deletes all keys that were set through this object.
   void forget();
 
-  using ForwardingStore::compareSet;
-  using ForwardingStore::set;
+  using comm::ForwardingStore::compareSet;
+  using comm::ForwardingStore::set;
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const Bytes& value) override;
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;

@@ -44,9 +44,9 @@ class PairwiseWork final : public Work {
 
   const std::shared_ptr<GlooContext> context_;
   const Call call_;
-  const Watchdog::Ticket ticket_;
+  const comm::Watchdog::Ticket ticket_;
   std::vector<Exchange> exchanges_;
-  Outcome outcome_;
+  comm::Outcome outcome_;
 };
 
 }  // namespace lockstep::gloo

@@ -23,7 +23,7 @@ class LocalMessage final : public Work {
   const int source_;
 };
 
-class HierarchicalBackend final : public Backend {
+class HierarchicalBackend final : public comm::Backend {
  public:
   explicit HierarchicalBackend(Parts parts)
       : parts_(std::move(parts)),
@@ -43,9 +43,9 @@ class HierarchicalBackend final : public Backend {
     return kTraits;
   }
 
-  Watchdog* watchdog() override { return parts_.flat->watchdog(); }
+  comm::Watchdog* watchdog() override { return parts_.flat->watchdog(); }
 
-  std::shared_ptr<Work> start(const Collective& call) override {
+  std::shared_ptr<Work> start(const comm::Collective& call) override {
     if (!StageBuilder::has_stages(call)) return parts_.flat->start(call);
     auto collective = builder_->build(call);
     // The stages refer to their builder, so they keep it alive.
@@ -55,13 +55,13 @@ class HierarchicalBackend final : public Backend {
     return queue_->start(std::move(collective));
   }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
     if (!is_local(destination)) return parts_.flat->send(std::move(tensor), destination, tag);
     return parts_.local->send(std::move(tensor), location(destination).local_rank, tag);
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
-                             MessageTag tag) override {
+                             comm::MessageTag tag) override {
     if (!source) {
       throw ConfigError(
           "recv: the hierarchical backend cannot receive from any rank; name the source, or "
@@ -94,7 +94,7 @@ class HierarchicalBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> make(Parts parts) {
+std::shared_ptr<comm::Backend> make(Parts parts) {
   return std::make_shared<HierarchicalBackend>(std::move(parts));
 }
 

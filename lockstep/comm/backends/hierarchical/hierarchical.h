@@ -26,14 +26,14 @@ struct Parts {
   int rank = 0;
   std::vector<RankLocation> locations;  ///< the locations of all ranks
   /// The group of this host's ranks, numbered by local rank; a group of one if this rank is alone.
-  std::shared_ptr<Backend> local;
+  std::shared_ptr<comm::Backend> local;
   /// The group of the leaders, numbered by host; null on other ranks, and if there is one host.
-  std::shared_ptr<Backend> leaders;
+  std::shared_ptr<comm::Backend> leaders;
   /// The group of all ranks over the network, for messages between hosts and operations without
   /// stages. With Gloo, its watchdog detects ranks that died or stopped on another host.
-  std::shared_ptr<Backend> flat;
+  std::shared_ptr<comm::Backend> flat;
   /// The operations that this process has under way in all groups; may be null.
-  std::shared_ptr<Progress> progress;
+  std::shared_ptr<comm::Progress> progress;
   std::chrono::milliseconds timeout{0};
 };
 
@@ -43,6 +43,6 @@ struct Parts {
 /// meant for a later one. Gloo has no probe either, and its only way to cancel, a deadline, closes
 /// all connections of the group. A group over Gloo alone supports such receives:
 /// ProcessGroup::new_group(ranks, "gloo").
-std::shared_ptr<Backend> make(Parts parts);
+std::shared_ptr<comm::Backend> make(Parts parts);
 
 }  // namespace lockstep::hierarchical

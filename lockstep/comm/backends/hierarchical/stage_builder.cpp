@@ -62,14 +62,14 @@ std::vector<Tensor> cut(const Tensor& tensor) {
 
 WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor output, ReduceOp op,
                      int root) {
-  Collective call;
+  comm::Collective call;
   const Tensor& any = output.defined() ? output : input;
   call.description.kind = kind;
   call.description.op = op;
   call.description.root = root;
   if (any.defined()) {
-    count *= units_per_element(any.scalar_type());
-    call.description.type = data_type_of(any.scalar_type());
+    count *= comm::units_per_element(any.scalar_type());
+    call.description.type = comm::data_type_of(any.scalar_type());
     call.description.count = static_cast<std::uint64_t>(count);
     call.description.shape = shape_;
   }
@@ -92,12 +92,12 @@ StageBuilder::StageBuilder(const Parts& parts)
   most_local_ = *std::max_element(local_sizes_.begin(), local_sizes_.end());
 }
 
-bool StageBuilder::has_stages(const Collective& call) {
+bool StageBuilder::has_stages(const comm::Collective& call) {
   const CallKind kind = call.description.kind;
   return kind != CallKind::kGather && kind != CallKind::kScatter && kind != CallKind::kAllToAll;
 }
 
-std::shared_ptr<StagedCollective> StageBuilder::build(const Collective& call) {
+std::shared_ptr<StagedCollective> StageBuilder::build(const comm::Collective& call) {
   const torch::NoGradGuard no_grad;
   auto collective = std::make_shared<StagedCollective>();
   collective->description = call.description;
@@ -155,7 +155,7 @@ void StageBuilder::barrier(StagedCollective& collective) {
 
 // On its own host the root broadcasts to all ranks, including the leader. On the other hosts the
 // leader broadcasts.
-void StageBuilder::broadcast(StagedCollective& collective, const Collective& call) {
+void StageBuilder::broadcast(StagedCollective& collective, const comm::Collective& call) {
   const RankLocation root = location(call.description.root);
   for (const Tensor& part : cut(call.output.detach())) {
     const auto tell = [this, part](int from) {
@@ -176,7 +176,7 @@ void StageBuilder::broadcast(StagedCollective& collective, const Collective& cal
   }
 }
 
-void StageBuilder::all_reduce(StagedCollective& collective, const Collective& call) {
+void StageBuilder::all_reduce(StagedCollective& collective, const comm::Collective& call) {
   const Tensor output = call.output.detach();
   const Tensor values = wide(output);
   const ReduceOp op = call.description.op;
@@ -201,7 +201,7 @@ void StageBuilder::all_reduce(StagedCollective& collective, const Collective& ca
 }
 
 // The leader of the root's host broadcasts the sum inside the host; only the root keeps it.
-void StageBuilder::reduce(StagedCollective& collective, const Collective& call) {
+void StageBuilder::reduce(StagedCollective& collective, const comm::Collective& call) {
   const RankLocation root = location(call.description.root);
   const bool on_roots_host = me_.host == root.host;
   const Tensor values = wide(call.input);
@@ -234,7 +234,7 @@ void StageBuilder::reduce(StagedCollective& collective, const Collective& call) 
 }
 
 // Hosts with fewer ranks than the largest host send padding rows, which are ignored.
-void StageBuilder::all_gather(StagedCollective& collective, const Collective& call) {
+void StageBuilder::all_gather(StagedCollective& collective, const comm::Collective& call) {
   const Tensor input =
       lies_in(call.output, call.input) ? call.input.detach().clone() : call.input.detach();
   const Tensor output = call.output.detach();
@@ -260,7 +260,7 @@ void StageBuilder::all_gather(StagedCollective& collective, const Collective& ca
   collective.pieces.push_back(std::move(piece));
 }
 
-void StageBuilder::reduce_scatter(StagedCollective& collective, const Collective& call) {
+void StageBuilder::reduce_scatter(StagedCollective& collective, const comm::Collective& call) {
   const Tensor output = call.output.detach();
   Tensor values = wide(call.input);
   // The leader reduces into a separate buffer, so its peers must not offer symmetric memory to be

@@ -13,7 +13,7 @@ namespace lockstep::hierarchical {
 /// which is the same on all ranks.
 class Level {
  public:
-  explicit Level(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit Level(std::shared_ptr<comm::Backend> backend) : backend_(std::move(backend)) {}
   explicit operator bool() const { return backend_ != nullptr; }
 
   /// Sets the shape for all stages that start from now on. Only stages of equal shapes match.
@@ -27,7 +27,7 @@ class Level {
   bool shares(const torch::Tensor& tensor) const { return !backend_->peer_views(tensor).empty(); }
 
  private:
-  const std::shared_ptr<Backend> backend_;
+  const std::shared_ptr<comm::Backend> backend_;
   std::uint64_t number_ = 0;
   Shape shape_;
 };
@@ -39,9 +39,9 @@ class StageBuilder {
   explicit StageBuilder(const Parts& parts);
 
   /// Whether the collective has stages. If not, it must run on the flat group.
-  static bool has_stages(const Collective& call);
+  static bool has_stages(const comm::Collective& call);
   /// Creates the stages of a collective for which has_stages() is true.
-  std::shared_ptr<StagedCollective> build(const Collective& call);
+  std::shared_ptr<StagedCollective> build(const comm::Collective& call);
 
  private:
   bool is_leader() const { return me_.local_rank == 0; }
@@ -53,11 +53,11 @@ class StageBuilder {
 
   void name_shape(StagedCollective& collective, const Shape& shape);
   void barrier(StagedCollective& collective);
-  void broadcast(StagedCollective& collective, const Collective& call);
-  void reduce(StagedCollective& collective, const Collective& call);
-  void all_reduce(StagedCollective& collective, const Collective& call);
-  void all_gather(StagedCollective& collective, const Collective& call);
-  void reduce_scatter(StagedCollective& collective, const Collective& call);
+  void broadcast(StagedCollective& collective, const comm::Collective& call);
+  void reduce(StagedCollective& collective, const comm::Collective& call);
+  void all_reduce(StagedCollective& collective, const comm::Collective& call);
+  void all_gather(StagedCollective& collective, const comm::Collective& call);
+  void reduce_scatter(StagedCollective& collective, const comm::Collective& call);
   torch::Tensor by_rank(const torch::Tensor& by_location, std::int64_t count) const;
   torch::Tensor by_location(const torch::Tensor& by_rank, std::int64_t count) const;
 

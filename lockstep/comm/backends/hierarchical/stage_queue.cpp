@@ -123,7 +123,7 @@ void StageQueue::check_network() {
   const std::string gone = watchdog_->departed(first.number);
   if (!gone.empty()) {
     throw CommError(str(gone, " while rank ", watchdog_->world_rank(rank_), " was in ",
-                        describe_numbered(first.description, first.number)));
+                        comm::describe_numbered(first.description, first.number)));
   }
 }
 
@@ -260,9 +260,10 @@ void StageQueue::time_out(const StagedCollective& collective, std::chrono::milli
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
   const auto number = collective.number;
-  std::string reason = str("rank ", watchdog_ ? watchdog_->world_rank(rank_) : rank_, " waited ",
-                           static_cast<double>(timeout.count()) / 1e3, " s in ",
-                           describe_numbered(collective.description, number), " over hierarchical");
+  std::string reason =
+      str("rank ", watchdog_ ? watchdog_->world_rank(rank_) : rank_, " waited ",
+          static_cast<double>(timeout.count()) / 1e3, " s in ",
+          comm::describe_numbered(collective.description, number), " over hierarchical");
   if (watchdog_) {
     const std::string missing = watchdog_->missing(number);
     reason += str(missing.empty() ? ", which all ranks have called" : " for " + missing, "; ",

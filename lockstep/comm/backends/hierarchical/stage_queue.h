@@ -41,12 +41,12 @@ struct StagedCollective {
 
   bool ups_started = false;
   bool all_local_started = false;
-  Outcome outcome;
-  Watchdog::Ticket ticket = 0;
+  comm::Outcome outcome;
+  comm::Watchdog::Ticket ticket = 0;
 };
 
 /// One rank's collectives under way. Thread-safe.
-class StageQueue : public Progressing, public std::enable_shared_from_this<StageQueue> {
+class StageQueue : public comm::Progressing, public std::enable_shared_from_this<StageQueue> {
  public:
   explicit StageQueue(const Parts& parts);
 
@@ -80,11 +80,11 @@ class StageQueue : public Progressing, public std::enable_shared_from_this<Stage
   void move_until(const Condition& condition, std::chrono::milliseconds timeout,
                   const std::function<void()>& expired);
 
-  const std::shared_ptr<Backend> local_;
-  const std::shared_ptr<Backend> leaders_;
-  const std::shared_ptr<Backend> flat_;
-  const std::shared_ptr<Progress> progress_;
-  Watchdog* const watchdog_;  // the watchdog of flat_, for statuses; null if it has none
+  const std::shared_ptr<comm::Backend> local_;
+  const std::shared_ptr<comm::Backend> leaders_;
+  const std::shared_ptr<comm::Backend> flat_;
+  const std::shared_ptr<comm::Progress> progress_;
+  comm::Watchdog* const watchdog_;  // the watchdog of flat_, for statuses; null if it has none
   const int rank_;
   const std::chrono::milliseconds timeout_;
 

@@ -32,7 +32,7 @@ struct Communicator {
   /// the new group. All of the parent's ranks must call connect() or leave_split() at the same
   /// time, while none of its operations is under way. Null: a new communicator is created, which
   /// takes longer.
-  std::shared_ptr<Backend> parent = nullptr;
+  std::shared_ptr<comm::Backend> parent = nullptr;
   int color = 0;  ///< color of the split: not negative, equal on all ranks of a new group
 };
 
@@ -46,15 +46,15 @@ struct Communicator {
 ///   its kernels, and the next call throws.
 /// - Message tags are ignored: a rank receives a peer's messages in the order in which they were
 ///   sent. The messages of a batch are one NCCL group and complete together.
-std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
-                                 const WorkerEnvironment& environment, torch::Device device,
-                                 std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks = {},
-                                 std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
-                                 const Communicator& communicator = {});
+std::shared_ptr<comm::Backend> connect(
+    const c10::intrusive_ptr<c10d::Store>& store, const WorkerEnvironment& environment,
+    torch::Device device, std::chrono::milliseconds timeout,
+    const std::vector<int>& world_ranks = {},
+    std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
+    const Communicator& communicator = {});
 
 /// Collective over the ranks of `parent`, a group over NCCL. Takes part in a split for a rank that
 /// is in none of the new groups.
-void leave_split(Backend& parent, torch::Device device);
+void leave_split(comm::Backend& parent, torch::Device device);
 
 }  // namespace lockstep::nccl

@@ -29,14 +29,15 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
 
   bool runs_on_stream() const override { return true; }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag /*tag*/) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination,
+                             comm::MessageTag /*tag*/) override {
     std::vector<at::Tensor> message{nccl_bytes(tensor)};
     return nccl_message(CallKind::kSend, tensor, destination,
                         [&] { return context_->library().send(message, destination, 0); });
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
-                             MessageTag /*tag*/) override {
+                             comm::MessageTag /*tag*/) override {
     if (!source) throw any_source_error();
     std::vector<at::Tensor> message{nccl_bytes(tensor)};
     return nccl_message(CallKind::kRecv, tensor, *source,
@@ -45,17 +46,17 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
 
   // NCCL runs the whole batch as one operation. All messages end together, and ranks cannot
   // deadlock, whatever the order of their messages.
-  std::vector<std::shared_ptr<Work>> batch(std::vector<Message> messages) override {
-    if (messages.size() < 2) return Backend::batch(std::move(messages));
+  std::vector<std::shared_ptr<Work>> batch(std::vector<comm::Message> messages) override {
+    if (messages.size() < 2) return comm::Backend::batch(std::move(messages));
     std::vector<Call> calls;
-    for (const Message& each : messages) {
+    for (const comm::Message& each : messages) {
       if (!each.peer) throw any_source_error();
       calls.push_back(message_call(each.kind, each.tensor, *each.peer, 0));
     }
     const auto handle = context_->start(calls[0], [&] {
       context_->library().startCoalescing();
       try {
-        for (const Message& each : messages) {
+        for (const comm::Message& each : messages) {
           std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
           if (each.kind == CallKind::kSend) {
             context_->library().send(bytes, *each.peer, 0);
@@ -83,7 +84,7 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
     return ConfigError("recv: NCCL cannot receive from any rank; name the source");
   }
 
-  std::shared_ptr<Work> collective(const Collective& call,
+  std::shared_ptr<Work> collective(const comm::Collective& call,
                                    const std::function<WorkHandle()>& function,
                                    Finish finish) override {
     const Call named{call.description, call.number};
@@ -109,10 +110,10 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
 
 }  // namespace
 
-std::shared_ptr<Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
-                               c10::intrusive_ptr<c10d::Store> store,
-                               c10d_adapter::AdapterOptions options,
-                               std::shared_ptr<DeviceQueries> device) {
+std::shared_ptr<comm::Backend> adapt(c10::intrusive_ptr<c10d::Backend> library,
+                                     c10::intrusive_ptr<c10d::Store> store,
+                                     c10d_adapter::AdapterOptions options,
+                                     std::shared_ptr<DeviceQueries> device) {
   return std::make_shared<NcclBackend>(std::make_shared<StreamContext>(
       std::move(library), std::move(store), std::move(options), std::move(device)));
 }

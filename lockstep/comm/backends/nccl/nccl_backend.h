@@ -15,7 +15,7 @@ namespace lockstep::nccl {
 
 /// `store` must belong to this group alone. See Watchdog for its use. `device` answers queries
 /// about the operations.
-std::shared_ptr<Backend> adapt(
+std::shared_ptr<comm::Backend> adapt(
     c10::intrusive_ptr<c10d::Backend> library, c10::intrusive_ptr<c10d::Store> store,
     c10d_adapter::AdapterOptions options,
     std::shared_ptr<DeviceQueries> device = std::make_shared<DeviceQueries>());

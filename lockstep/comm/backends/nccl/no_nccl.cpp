@@ -10,14 +10,17 @@ std::string device_identity(torch::Device) { return ""; }
 
 bool is_captured(torch::Device) { return false; }
 
-std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>&, const WorkerEnvironment&,
-                                 torch::Device, std::chrono::milliseconds, const std::vector<int>&,
-                                 std::chrono::milliseconds, const Communicator&) {
+std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>&,
+                                       const WorkerEnvironment&, torch::Device,
+                                       std::chrono::milliseconds, const std::vector<int>&,
+                                       std::chrono::milliseconds, const Communicator&) {
   throw ConfigError(
       "backend nccl is not in this build; configure with the cuda preset against a CUDA build of "
       "LibTorch, or choose gloo or shm");
 }
 
-void leave_split(Backend&, torch::Device) { throw InternalError("no group is over NCCL here"); }
+void leave_split(comm::Backend&, torch::Device) {
+  throw InternalError("no group is over NCCL here");
+}
 
 }  // namespace lockstep::nccl

@@ -33,7 +33,7 @@ StreamContext::StreamContext(c10::intrusive_ptr<c10d::Backend> backend,
     : Context("nccl", std::move(backend), std::move(store), std::move(options)),
       device_(std::move(device)),
       in_flight_(std::make_unique<InFlight>(*this)) {
-  WatchdogOptions watching = watchdog_options();
+  comm::WatchdogOptions watching = watchdog_options();
   watching.silence_limit = this->options().host_timeout;
   watching.ended = [this] { wait_for_watchdog(), carry_out_end(); };
   watching.looked = [this] { wait_for_watchdog(), judge_in_flight(); };

@@ -19,12 +19,12 @@ class StreamOperation {
  public:
   using Listener = std::function<void(std::exception_ptr)>;
 
-  StreamOperation(WorkHandle handle, Call call, Watchdog::Ticket ticket)
+  StreamOperation(WorkHandle handle, Call call, comm::Watchdog::Ticket ticket)
       : handle_(std::move(handle)), call_(std::move(call)), ticket_(ticket) {}
 
   c10d::Work& library_work() const { return *handle_; }
   const Call& call() const { return call_; }
-  Watchdog::Ticket ticket() const { return ticket_; }
+  comm::Watchdog::Ticket ticket() const { return ticket_; }
   Clock::time_point start() const { return start_; }
 
   /// Ends the operation, successfully if `error` is null. Later calls have no effect.
@@ -38,10 +38,10 @@ class StreamOperation {
  private:
   const WorkHandle handle_;
   const Call call_;
-  const Watchdog::Ticket ticket_;
+  const comm::Watchdog::Ticket ticket_;
   const Clock::time_point start_ = Clock::now();
   mutable std::mutex mutex_;  // guards the members below
-  Outcome outcome_;
+  comm::Outcome outcome_;
   std::vector<Listener> listeners_;
 };
 

@@ -118,9 +118,9 @@ void StreamWork::finish() {
   if (!std::exchange(joined_, true) && finish_) {
     finish_();
     const torch::Device device = context_->options().device;
-    if (!device.is_cpu()) finished_ = mark_stream(device);
+    if (!device.is_cpu()) finished_ = comm::mark_stream(device);
   } else if (finished_) {
-    let_stream_wait(*finished_);
+    comm::let_stream_wait(*finished_);
   }
   finish_ = nullptr;  // frees the tensors that it holds
 }

@@ -19,7 +19,7 @@ namespace lockstep::nccl {
 /// is a barrier. While the current stream is captured into a graph, wait() for an operation that
 /// began before the capture throws ConfigError, unless a stream has already waited for it and there
 /// is no timeout. Safe to use from several threads.
-class StreamWork final : public Work, public StreamOrdered {
+class StreamWork final : public Work, public comm::StreamOrdered {
  public:
   /// `finish` queues the work that turns the library's result into the result of the call, on the
   /// current stream. It runs once, in the first wait. The streams of later callers wait for that

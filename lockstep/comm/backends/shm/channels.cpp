@@ -19,7 +19,7 @@ constexpr std::size_t kLeastNoted = 4096;
 
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, bool streamed) {
   if (streamed) {
-    copy_streaming(to, from, bytes);
+    comm::copy_streaming(to, from, bytes);
   } else if (bytes > 0) {
     std::memcpy(to, from, bytes);
   }
@@ -76,7 +76,7 @@ bool Channels::needs(const Transfer& transfer, int peer) {
   return transfer.call.root < 0 || transfer.call.root == peer;
 }
 
-void Channels::awaited_words(std::vector<AwaitedWord>& words) const {
+void Channels::awaited_words(std::vector<comm::AwaitedWord>& words) const {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const auto p = static_cast<std::size_t>(peer);

@@ -52,7 +52,7 @@ class Channels {
     return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0 && early_mismatch_.empty();
   }
   /// Appends the words that transfers wait for.
-  void awaited_words(std::vector<AwaitedWord>& words) const;
+  void awaited_words(std::vector<comm::AwaitedWord>& words) const;
   /// Whether this transfer can progress only if rank `peer` acts.
   static bool needs(const Transfer& transfer, int peer);
 

@@ -23,12 +23,12 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 // Copies into memory that only peers read, with streaming stores if transfers between the
 // processors' caches are slow.
 void copy_stage(std::byte* to, const std::byte* from, const Chunk& chunk, std::size_t bytes) {
-  chunk.streamed ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes);
+  chunk.streamed ? comm::copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes);
 }
 
 void copy_out(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t whole) {
   if (whole < kStreamedBytes) return copy_bytes(to, from, bytes);
-  if (to != from) copy_streaming(to, from, bytes);
+  if (to != from) comm::copy_streaming(to, from, bytes);
 }
 
 std::size_t round_down(std::size_t value, std::size_t multiple) {
@@ -274,7 +274,7 @@ void Stages::combine_staged_share(const Chunk& chunk, const std::byte* const* so
       for (int peer = 0; peer < size_; ++peer) block[peer] = sources[peer] + at;
       std::byte* const to = own + at;
       reduce_into(chunk, block.data(), &to, 1, bytes);
-      copy_streaming(shared + at, to, bytes);
+      comm::copy_streaming(shared + at, to, bytes);
     }
     return;
   }
@@ -287,8 +287,8 @@ void Stages::reduce_into(const Chunk& chunk, const std::byte* const* sources,
                          std::byte* const* destinations, std::size_t destination_count,
                          std::size_t bytes) const {
   const CallDescription& call = chunk.description.call;
-  reduce({sources, static_cast<std::size_t>(size_)}, {destinations, destination_count},
-         bytes / element_size(call.type), call.type, call.op);
+  comm::reduce({sources, static_cast<std::size_t>(size_)}, {destinations, destination_count},
+               bytes / element_size(call.type), call.type, call.op);
 }
 
 }  // namespace lockstep::shm

@@ -28,7 +28,7 @@ namespace lockstep::shm {
 /// One rank's view of a group. May be used from several threads of the rank. All ranks must post
 /// the same collectives in the same order. Throws CommError when a peer died, left, aborted or made
 /// a different call, and TimeoutError at a deadline. An error aborts the group for all ranks.
-class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
+class Engine : public comm::Progressing, public std::enable_shared_from_this<Engine> {
  public:
   /// One past the number of a call's last chunk. wait(ticket) waits for all chunks before it.
   using Ticket = std::uint32_t;
@@ -102,7 +102,9 @@ class Engine : public Progressing, public std::enable_shared_from_this<Engine> {
   void throw_if_ended() { state_.throw_if_ended(); }
 
   bool advance() noexcept override;
-  void awaited_words(std::vector<AwaitedWord>& words) override { waiter_.awaited_words(words); }
+  void awaited_words(std::vector<comm::AwaitedWord>& words) override {
+    waiter_.awaited_words(words);
+  }
 
  private:
   void run_unguarded(const CollectiveRequest& request, std::chrono::milliseconds timeout,

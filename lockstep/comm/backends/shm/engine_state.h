@@ -31,7 +31,7 @@ struct EngineOptions {
   /// The ranks' names in error messages; empty: 0, 1, ...
   std::vector<int> world_ranks{};
   /// The operations that this process has under way in all groups; may be null.
-  std::shared_ptr<Progress> progress{};
+  std::shared_ptr<comm::Progress> progress{};
 };
 
 struct EngineState {

@@ -101,7 +101,7 @@ bool share_processors(const std::vector<Member>& members) {
 }
 
 // Rounds one and two: rank 0 announces the segment, and every rank reports whether it opened it.
-std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOptions& options,
+std::shared_ptr<Segment> share_memory(comm::TextExchange& exchange, const EngineOptions& options,
                                       std::vector<Member>& members, std::string& why_not) {
   const std::size_t bytes = Engine::control_bytes(exchange.size(), options);
   std::shared_ptr<Segment> control;
@@ -139,7 +139,7 @@ std::shared_ptr<Segment> share_memory(TextExchange& exchange, const EngineOption
 
 }  // namespace
 
-std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options,
+std::shared_ptr<Engine> shake_hands(comm::TextExchange& exchange, EngineOptions options,
                                     std::string& why_not) {
   if (exchange.size() > kMaxRanks) {
     why_not = str("at most ", kMaxRanks, " ranks share memory, there are ", exchange.size());

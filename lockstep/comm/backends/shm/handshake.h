@@ -13,7 +13,7 @@ namespace lockstep::shm {
 /// and checks a secret in it; every rank starts to watch the other ranks' processes. If a step
 /// fails on any rank, returns null on all ranks and sets `why_not` to the rank and the reason. The
 /// returned engine has been added to options.progress.
-std::shared_ptr<Engine> shake_hands(TextExchange& exchange, EngineOptions options,
+std::shared_ptr<Engine> shake_hands(comm::TextExchange& exchange, EngineOptions options,
                                     std::string& why_not);
 
 }  // namespace lockstep::shm

@@ -93,7 +93,7 @@ class ShmWork : public Work {
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
   mutable std::mutex mutex_;  // guards `outcome_`
-  Outcome outcome_;
+  comm::Outcome outcome_;
 };
 
 class ShmCollectiveWork final : public ShmWork {
@@ -142,7 +142,7 @@ class TransferWork final : public ShmWork {
   const std::optional<Engine::Ticket> collective_;
 };
 
-class ShmBackend final : public Backend {
+class ShmBackend final : public comm::Backend {
  public:
   ShmBackend(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout)
       : engine_(std::move(engine)), timeout_(timeout) {}
@@ -157,7 +157,7 @@ class ShmBackend final : public Backend {
     return kTraits;
   }
 
-  std::shared_ptr<Work> start(const Collective& call) override {
+  std::shared_ptr<Work> start(const comm::Collective& call) override {
     if (call.uneven()) return start_uneven(call);
     const auto [input, output] = buffers(call);
     const auto owners =
@@ -168,22 +168,22 @@ class ShmBackend final : public Backend {
 
   // The caller holds the tensors until the operation is complete or the engine has failed and no
   // longer accesses them.
-  void run(const Collective& call, const std::function<void()>& meanwhile) override {
-    if (call.uneven()) return Backend::run(call, meanwhile);
+  void run(const comm::Collective& call, const std::function<void()>& meanwhile) override {
+    if (call.uneven()) return comm::Backend::run(call, meanwhile);
     const auto [input, output] = buffers(call);
     engine_->run(call.description, call.number, input, output, timeout_, meanwhile);
   }
 
-  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) override {
+  std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
     return message(CallKind::kSend, std::move(tensor), destination, tag);
   }
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
-                             MessageTag tag) override {
+                             comm::MessageTag tag) override {
     return message(CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    auto memory = engine_->allocate(bytes_to_allocate(shape, dtype), timeout_);
+    auto memory = engine_->allocate(comm::bytes_to_allocate(shape, dtype), timeout_);
     std::byte* data = memory.get();
     return torch::from_blob(
         data, shape, [memory = std::move(memory)](void*) mutable { memory.reset(); },
@@ -212,23 +212,27 @@ class ShmBackend final : public Backend {
   void throw_if_ended() override { engine_->throw_if_ended(); }
 
  private:
-  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
+  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer,
+                                comm::MessageTag tag) {
     return std::make_shared<TransferWork>(
         engine_, timeout_,
         std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
   }
 
-  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer, MessageTag tag) {
+  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer,
+                                 comm::MessageTag tag) {
     const auto count = static_cast<std::uint64_t>(tensor.numel());
-    CallDescription call{
-        .kind = kind, .type = data_type_of(tensor.scalar_type()), .root = peer, .count = count};
+    CallDescription call{.kind = kind,
+                         .type = comm::data_type_of(tensor.scalar_type()),
+                         .root = peer,
+                         .count = count};
     std::byte* const data = bytes_of(tensor);
     return engine_->post(call, tag.value, data, std::make_shared<torch::Tensor>(std::move(tensor)),
                          tag.fingerprint);
   }
 
   // The input and output as the engine expects them: the same memory for calls that work in place.
-  static std::pair<const std::byte*, std::byte*> buffers(const Collective& call) {
+  static std::pair<const std::byte*, std::byte*> buffers(const comm::Collective& call) {
     std::byte* const input = bytes_of(call.input);
     std::byte* const output = bytes_of(call.output);
     switch (call.description.kind) {
@@ -246,7 +250,7 @@ class ShmBackend final : public Backend {
 
   // Only the two ranks of a pair know how much they exchange, so the pieces are sent as messages.
   // An empty collective verifies that all ranks make the same call with splits.
-  std::shared_ptr<Work> start_uneven(const Collective& call) {
+  std::shared_ptr<Work> start_uneven(const comm::Collective& call) {
     const auto ticket = engine_->post(call.description, call.number, nullptr, nullptr, nullptr);
     const int rank = engine_->rank();
     const auto inputs = call.input.split_with_sizes(call.input_splits);
@@ -269,7 +273,8 @@ class ShmBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> make(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout) {
+std::shared_ptr<comm::Backend> make(std::shared_ptr<Engine> engine,
+                                    std::chrono::milliseconds timeout) {
   return std::make_shared<ShmBackend>(std::move(engine), timeout);
 }
 

@@ -10,6 +10,7 @@
 namespace lockstep::shm {
 
 /// `timeout` bounds every wait that has no timeout of its own.
-std::shared_ptr<Backend> make(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout);
+std::shared_ptr<comm::Backend> make(std::shared_ptr<Engine> engine,
+                                    std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::shm

@@ -54,7 +54,7 @@ void Waiter::wait(const Goal& goal, std::chrono::milliseconds timeout) {
   if (reached(goal)) return;
   const Deadline deadline(timeout);
   Patience patience(state_.options.patience, deadline.remaining());
-  std::vector<AwaitedWord> words;
+  std::vector<comm::AwaitedWord> words;
   const auto interval = [&] {
     return std::min<std::chrono::nanoseconds>(deadline.remaining(), kLivenessInterval);
   };
@@ -77,10 +77,10 @@ void Waiter::wait(const Goal& goal, std::chrono::milliseconds timeout) {
 // Sleeps until an awaited word changes, unless something moves first. Returns whether the goal has
 // been reached.
 bool Waiter::sleep(const Goal& goal, std::chrono::nanoseconds longest,
-                   std::vector<AwaitedWord>& words, bool& moved) {
+                   std::vector<comm::AwaitedWord>& words, bool& moved) {
   words.clear();
   awaited_words(words);
-  if (Progress* const progress = state_.options.progress.get()) {
+  if (comm::Progress* const progress = state_.options.progress.get()) {
     progress->awaited_words(&owner_, words);
     longest = std::min(longest, progress->longest_sleep());
   }
@@ -92,7 +92,7 @@ bool Waiter::sleep(const Goal& goal, std::chrono::nanoseconds longest,
   return reached(goal, moved);
 }
 
-void Waiter::awaited_words(std::vector<AwaitedWord>& words) {
+void Waiter::awaited_words(std::vector<comm::AwaitedWord>& words) {
   const std::size_t first = words.size();
   const std::scoped_lock lock(state_.mutex);
   if (const auto blocked = state_.chunks.blocker()) {

@@ -16,7 +16,7 @@ namespace lockstep::shm {
 class Waiter {
  public:
   /// `owner` is the engine, as it is registered in EngineOptions::progress.
-  Waiter(EngineState& state, const Progressing& owner) : state_(state), owner_(owner) {}
+  Waiter(EngineState& state, const comm::Progressing& owner) : state_(state), owner_(owner) {}
 
   /// Advances all operations. Returns whether the goal has been reached. Throws like wait().
   bool test(const Goal& goal);
@@ -24,7 +24,7 @@ class Waiter {
   /// the deadline.
   void wait(const Goal& goal, std::chrono::milliseconds timeout);
   /// Appends the words whose change lets an operation of this engine advance.
-  void awaited_words(std::vector<AwaitedWord>& words);
+  void awaited_words(std::vector<comm::AwaitedWord>& words);
 
  private:
   bool reached(const Goal& goal, bool& moved);
@@ -33,13 +33,13 @@ class Waiter {
     return reached(goal, moved);
   }
   bool others_moved();
-  bool sleep(const Goal& goal, std::chrono::nanoseconds longest, std::vector<AwaitedWord>& words,
-             bool& moved);
+  bool sleep(const Goal& goal, std::chrono::nanoseconds longest,
+             std::vector<comm::AwaitedWord>& words, bool& moved);
   void give_up_if_hopeless(const Goal& goal, const Deadline& deadline,
                            std::chrono::milliseconds timeout);
 
   EngineState& state_;
-  const Progressing& owner_;
+  const comm::Progressing& owner_;
   std::atomic<Clock::rep> next_doubt_ = 0;  // when test() next checks that the peers are alive
 };
 

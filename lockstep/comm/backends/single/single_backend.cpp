@@ -10,7 +10,7 @@
 namespace lockstep::single {
 namespace {
 
-class SingleBackend final : public Backend {
+class SingleBackend final : public comm::Backend {
  public:
   explicit SingleBackend(torch::Device device) : device_(device) {}
 
@@ -28,7 +28,7 @@ class SingleBackend final : public Backend {
   bool runs_on_stream() const override { return true; }
 
   // The reduction of one value is that value, except that a pre-multiplied sum applies its factor.
-  std::shared_ptr<Work> start(const Collective& call) override {
+  std::shared_ptr<Work> start(const comm::Collective& call) override {
     check();
     const torch::NoGradGuard no_grad;
     const auto output = call.output.defined() ? call.output.detach() : call.output;
@@ -38,18 +38,18 @@ class SingleBackend final : public Backend {
     if (call.description.op.kind == ReduceOp::Kind::kPreMultipliedSum && output.defined()) {
       output.mul_(call.description.op.factor);
     }
-    return std::make_shared<CompletedWork>();
+    return std::make_shared<comm::CompletedWork>();
   }
 
-  std::shared_ptr<Work> send(torch::Tensor, int, MessageTag) override {
+  std::shared_ptr<Work> send(torch::Tensor, int, comm::MessageTag) override {
     throw ConfigError("send: a group of one rank has nobody to send to");
   }
-  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, MessageTag) override {
+  std::shared_ptr<Work> recv(torch::Tensor, std::optional<int>, comm::MessageTag) override {
     throw ConfigError("recv: a group of one rank has nobody to receive from");
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
-    return zeroed_memory(shape, torch::TensorOptions().dtype(dtype).device(device_));
+    return comm::zeroed_memory(shape, torch::TensorOptions().dtype(dtype).device(device_));
   }
 
   std::vector<torch::Tensor> peer_views(const torch::Tensor& tensor) override { return {tensor}; }
@@ -71,7 +71,7 @@ class SingleBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> make(torch::Device device) {
+std::shared_ptr<comm::Backend> make(torch::Device device) {
   return std::make_shared<SingleBackend>(device);
 }
 

@@ -8,6 +8,6 @@
 namespace lockstep::single {
 
 /// allocate() allocates memory on `device`.
-std::shared_ptr<Backend> make(torch::Device device);
+std::shared_ptr<comm::Backend> make(torch::Device device);
 
 }  // namespace lockstep::single

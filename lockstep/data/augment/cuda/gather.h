@@ -14,7 +14,7 @@
 #define LOCKSTEP_HOST_DEVICE
 #endif
 
-namespace lockstep {
+namespace lockstep::data {
 
 inline constexpr int kMostErasures = 4;
 inline constexpr int kMostChannels = 4;
@@ -106,4 +106,4 @@ LOCKSTEP_HOST_DEVICE inline std::int64_t gather_place(const GatherShape& shape, 
   return ((n * shape.channels + c) * shape.height + y) * shape.width + x;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr int kThreads = 256;
@@ -67,4 +67,4 @@ int launch_gather(const GatherLaunch& launch, CUstream_st* stream) {
   return cudaGetLastError();
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -5,10 +5,10 @@
 
 struct CUstream_st;  // cudaStream_t points to it
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Launches one kernel on `stream`, without allocation or synchronisation, so the launch can be
 /// captured in a CUDA graph. Returns the runtime's cudaError_t.
 int launch_gather(const GatherLaunch& launch, CUstream_st* stream);
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -11,7 +11,7 @@
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/operator_name.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 GatherAxis compact(const Axis& axis) {
@@ -155,4 +155,4 @@ GatherImage GatherPlan::image(std::int64_t index, const SampleKey& key) const {
   return walk(operators_, source, random).image(index);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include <lockstep/data/augment/native.h>
 #include <lockstep/data/images/image.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// A compiled list. Immutable and thread-safe.
 class GatherPlan {
@@ -28,4 +28,4 @@ class GatherPlan {
   GatherShape shape_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

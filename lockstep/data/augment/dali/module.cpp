@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 using dali::c_api::PipelineHandle;
@@ -259,7 +259,7 @@ void destroy(void* pipeline) { delete static_cast<Pipeline*>(pipeline); }
 constexpr lockstep_dali_functions_v1 kFunctions = {create, run, pop, release, destroy};
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::data
 
 extern "C" [[gnu::visibility("default")]] const lockstep_dali_functions_v1*
 lockstep_dali_entry_v1() {

@@ -96,7 +96,7 @@ struct lockstep_dali_functions_v1 {
 typedef const lockstep_dali_functions_v1* (*lockstep_dali_v1)();
 }
 
-namespace lockstep {
+namespace lockstep::data {
 inline constexpr const char* kDaliModule = "lockstep_dali.so";
 inline constexpr const char* kDaliSymbol = "lockstep_dali_entry_v1";
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/module_file.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr std::size_t kErrorBytes = 4096;
@@ -151,4 +151,4 @@ DaliOutput DaliPipeline::pop() {
   return {functions_, output};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

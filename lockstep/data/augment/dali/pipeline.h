@@ -9,7 +9,7 @@
 #include <lockstep/data/augment/dali/module.h>
 #include <lockstep/data/augment/dali/plan.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct DaliPipelineOptions {
   std::int64_t batch_size = 1;  ///< The largest size of a batch.
@@ -73,4 +73,4 @@ class DaliPipeline {
   std::vector<lockstep_dali_feed> feeds_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -8,7 +8,7 @@
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/operator_name.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr std::int64_t kFloat16 = 8;  // DALIDataType
@@ -288,4 +288,4 @@ DaliPlan::DaliPlan(const Augmentation& operators, const ImageShape& input,
   DaliPlanCompiler(*this, operators, input, options);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -14,7 +14,7 @@
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/augment/native.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 struct DaliPlanOptions {
   Layout layout = Layout::kPlanar;       ///< The output's layout.
@@ -111,4 +111,4 @@ class DaliPlan {
   std::vector<Step> steps_;  // in the order of the list
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::data

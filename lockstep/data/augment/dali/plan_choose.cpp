@@ -9,7 +9,7 @@
 #include <lockstep/data/augment/dali/plan.h>
 #include <lockstep/data/augment/operator_name.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 // Applies a Geometry to the size of one image.
@@ -127,9 +127,10 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
     const auto& erasing = std::get<Erasing>(step);
     ImageRegion box;  // empty: nothing is erased
     if (const auto* cutout = std::get_if<Cutout>(&erasing.op)) {
-      box = lockstep::choose(*cutout, shape.height, shape.width, random);
+      box = lockstep::data::choose(*cutout, shape.height, shape.width, random);
     } else {
-      box = lockstep::choose(std::get<RandomErasing>(erasing.op), shape.height, shape.width, random)
+      box = lockstep::data::choose(std::get<RandomErasing>(erasing.op), shape.height, shape.width,
+                                   random)
                 .value_or(ImageRegion{});
     }
     put(erasing.anchor, static_cast<float>(box.top), static_cast<float>(box.left));
@@ -137,4 +138,4 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

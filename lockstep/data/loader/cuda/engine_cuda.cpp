@@ -5,7 +5,7 @@
 #include <lockstep/data/augment/cuda/gather_kernel.h>
 #include <lockstep/data/loader/cuda/gather_engine.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
@@ -21,4 +21,4 @@ std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
   });
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

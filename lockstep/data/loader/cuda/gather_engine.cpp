@@ -16,7 +16,7 @@
 #include <lockstep/data/loader/ring_engine.h>
 #include <lockstep/data/loader/tensor_memory.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 constexpr std::int64_t kStagingBytes = 64 << 20;
@@ -240,4 +240,4 @@ void gather_on_cpu(const GatherLaunch& launch) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

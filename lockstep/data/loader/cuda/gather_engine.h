@@ -7,7 +7,7 @@
 #include <lockstep/data/augment/cuda/gather.h>
 #include <lockstep/data/loader/loader_engine.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
 /// Executes one launch, on the device's current stream.
 using LaunchGather = std::function<void(const GatherLaunch&)>;
@@ -23,4 +23,4 @@ std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
 /// Does the kernel's work on the CPU, number by number.
 void gather_on_cpu(const GatherLaunch& launch);
 
-}  // namespace lockstep
+}  // namespace lockstep::data
