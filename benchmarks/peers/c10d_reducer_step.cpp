@@ -24,6 +24,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <lockstep/bench/step/rank.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 #include <python/src/backend.h>
