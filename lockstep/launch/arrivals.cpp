@@ -9,7 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/launch/launcher.h>
 
-namespace lockstep {
+namespace lockstep::launch {
 namespace {
 
 static_assert(std::atomic<bool>::is_always_lock_free, "processes share it");
@@ -28,17 +28,21 @@ std::atomic<bool>* map_shared(std::size_t count) {
 
 }  // namespace
 
-launch::Arrivals::Arrivals(int nproc_per_node)
+Arrivals::Arrivals(int nproc_per_node)
     : ranks_(nproc_per_node), came_(map_shared(static_cast<std::size_t>(nproc_per_node))) {}
 
-launch::Arrivals::~Arrivals() { munmap(came_, static_cast<std::size_t>(ranks_)); }
+Arrivals::~Arrivals() { munmap(came_, static_cast<std::size_t>(ranks_)); }
 
-void launch::Arrivals::become(int local_rank) { own_arrival = came_ + local_rank; }
+void Arrivals::become(int local_rank) { own_arrival = came_ + local_rank; }
 
-bool launch::Arrivals::has_come(int local_rank) const { return came_[local_rank]; }
+bool Arrivals::has_come(int local_rank) const { return came_[local_rank]; }
+
+}  // namespace lockstep::launch
+
+namespace lockstep {
 
 void joined_group() {
-  if (own_arrival != nullptr) *own_arrival = true;
+  if (launch::own_arrival != nullptr) *launch::own_arrival = true;
 }
 
 }  // namespace lockstep

@@ -16,7 +16,11 @@ void validate(const TraceOptions& options) {
   OptionCheck("Trainer").in_range("trace.steps", static_cast<double>(options.steps), 1, 100);
 }
 
-train::RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu)
+}  // namespace lockstep
+
+namespace lockstep::train {
+
+RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu)
     : file_(options.file) {
   if (writes) {
     make_writable_directory(folder_of(file_));
@@ -26,29 +30,29 @@ train::RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu)
   begins_.resize(static_cast<std::size_t>(options.steps), Clock::now());
   name_thread_track("training");
   start_recording();
-  if (on_gpu) train::GpuTrace::instance().start();
+  if (on_gpu) GpuTrace::instance().start();
 }
 
-train::RunTrace::~RunTrace() {
+RunTrace::~RunTrace() {
   if (finished_) return;
   stop_recording(Clock::time_point::max());
   try {
-    train::GpuTrace::instance().stop(Clock::time_point::max());
+    GpuTrace::instance().stop(Clock::time_point::max());
   } catch (const std::exception&) {  // the run has failed, and this error would hide why
   }
 }
 
-void train::RunTrace::begin_step() {
+void RunTrace::begin_step() {
   begins_[next_] = Clock::now();
   next_ = (next_ + 1) % begins_.size();
 }
 
 // The ring's next position holds the oldest step.
-void train::RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
+void RunTrace::finish(std::vector<Span> more, ProcessGroup& group) {
   if (std::exchange(finished_, true)) return;
   const Clock::time_point from = begins_[next_];
-  for (Span& span : train::GpuTrace::instance().stop(from)) more.push_back(std::move(span));
+  for (Span& span : GpuTrace::instance().stop(from)) more.push_back(std::move(span));
   parallel::write_recording(file_, from, more, group);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::train
