@@ -102,6 +102,7 @@ layers: bootstrap
 	@python3 tools/check_layers.py
 	@python3 tools/check_definitions.py
 	@python3 tools/check_exports.py
+	@python3 tools/check_namespaces.py
 	@python3 tools/check_format.py
 
 sanitizers: bootstrap

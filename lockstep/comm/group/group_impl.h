@@ -16,26 +16,27 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/group/staged_starts.h>
 
-namespace lockstep::comm {
+namespace lockstep {
 
 class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Impl> {
  public:
-  Impl(Membership membership, std::shared_ptr<Backend> backend);
+  Impl(comm::Membership membership, std::shared_ptr<comm::Backend> backend);
   ~Impl();
 
   // Declared before the backend and therefore destroyed after it: the backend may still query rank
   // 0's store.
-  Membership membership;
-  const std::shared_ptr<Backend> backend;
-  const Prepare prepare;
-  const std::shared_ptr<CallLog> log;
+  comm::Membership membership;
+  const std::shared_ptr<comm::Backend> backend;
+  const comm::Prepare prepare;
+  const std::shared_ptr<comm::CallLog> log;
 
   /// Runs a prepared collective or message: run() waits for its end, start() does not.
-  void run(Prepared&& prepared, int tag = 0);
-  std::shared_ptr<GroupWork> start(Prepared prepared, int tag = 0);
-  WorkPtr start(std::vector<Prepared> prepared);
+  void run(comm::Prepared&& prepared, int tag = 0);
+  std::shared_ptr<comm::GroupWork> start(comm::Prepared prepared, int tag = 0);
+  WorkPtr start(std::vector<comm::Prepared> prepared);
   /// Starts prepared messages with their tags together.
-  std::vector<WorkPtr> start_batch(std::vector<Prepared> prepared, const std::vector<int>& tags);
+  std::vector<WorkPtr> start_batch(std::vector<comm::Prepared> prepared,
+                                   const std::vector<int>& tags);
 
   /// Collective. See ProcessGroup::allocate.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
@@ -63,7 +64,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   };
   /// Collective over the members.
   ProcessGroup make_child(const Child& child);
-  Membership membership_of_child(const Child& child);
+  comm::Membership membership_of_child(const Child& child);
   /// Whether all ranks of this group must take part when a group that asks for `wanted` is made,
   /// because its communicator may be split from this group's.
   bool splits(const std::optional<std::string>& wanted) const;
@@ -71,38 +72,39 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
  private:
   struct Started {
     std::shared_ptr<Work> work;
-    FlightRecorder::Id id;
+    comm::FlightRecorder::Id id;
   };
-  Started begin(Prepared& prepared, int tag);
-  std::shared_ptr<Work> begin_staged(Prepared& prepared, int tag, FlightRecorder::Id id);
-  bool must_wait(const Prepared& prepared) const {
+  Started begin(comm::Prepared& prepared, int tag);
+  std::shared_ptr<Work> begin_staged(comm::Prepared& prepared, int tag,
+                                     comm::FlightRecorder::Id id);
+  bool must_wait(const comm::Prepared& prepared) const {
     return !prepared.loads.empty() || !staged_->empty();
   }
-  bool run_at_once(Prepared& prepared);
-  bool needs_no_work(Collective& call) const;
+  bool run_at_once(comm::Prepared& prepared);
+  bool needs_no_work(comm::Collective& call) const;
   bool compares_first() const;
-  void compare(const Collective& call);
+  void compare(const comm::Collective& call);
   void look_around();
-  void choose_algorithm_of(Collective& call) const;
+  void choose_algorithm_of(comm::Collective& call) const;
   /// Calls `hand_over`, which gives the calls with these ids to the backend, and records the
   /// outcome.
   template <class Function>
-  auto noting(std::span<const FlightRecorder::Id> ids, Function&& hand_over);
-  static Message message_of(Collective& call, int tag);
-  std::shared_ptr<Work> hand_over(Collective& call, int tag);
-  std::shared_ptr<Work> start_all_reduce(Collective& call);
-  void look_for_nan(const Collective& call);
+  auto noting(std::span<const comm::FlightRecorder::Id> ids, Function&& hand_over);
+  static comm::Message message_of(comm::Collective& call, int tag);
+  std::shared_ptr<Work> hand_over(comm::Collective& call, int tag);
+  std::shared_ptr<Work> start_all_reduce(comm::Collective& call);
+  void look_for_nan(const comm::Collective& call);
 
   const bool nan_check_;
   const bool ends_later_;  // operations run on a device stream and end after their calls
   /// Operations whose data is still being copied from a device, and the operations called after
   /// them.
-  const std::shared_ptr<StagedStarts> staged_;
+  const std::shared_ptr<comm::StagedStarts> staged_;
   /// Compares the calls of all ranks; null unless it was requested.
-  std::unique_ptr<Fingerprints> fingerprints_;
+  std::unique_ptr<comm::Fingerprints> fingerprints_;
   std::mutex mutex_;  // guards the exchange and the counters
   std::uint64_t told_ = 0;
   std::uint64_t children_ = 0;
 };
 
-}  // namespace lockstep::comm
+}  // namespace lockstep

@@ -277,8 +277,8 @@ extern "C" {
 [[gnu::visibility("default")]] int lockstep_download_file_v2(
     const char* url, const char* path, const char* md5, uint64_t maximum_bytes,
     lockstep_progress_v1 progress, void* user, char* error, size_t error_size) {
-  return lockstep::guarded(error, error_size, [&] {
-    lockstep::download(url, path, md5, maximum_bytes, progress, user);
+  return lockstep::data::guarded(error, error_size, [&] {
+    lockstep::data::download(url, path, md5, maximum_bytes, progress, user);
   });
 }
 
@@ -287,8 +287,8 @@ extern "C" {
                                                             const char* const* paths,
                                                             uint64_t maximum_bytes, char* error,
                                                             size_t error_size) {
-  return lockstep::guarded(error, error_size, [&] {
-    lockstep::unpack(archive, {names, count}, {paths, count}, maximum_bytes);
+  return lockstep::data::guarded(error, error_size, [&] {
+    lockstep::data::unpack(archive, {names, count}, {paths, count}, maximum_bytes);
   });
 }
 }

@@ -32,6 +32,10 @@ class ReducerHook final : public torch::autograd::PostAccumulateGradHook {
   std::function<void()> call_;
 };
 
+}  // namespace lockstep::parallel
+
+namespace lockstep {
+
 class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
  public:
   State(std::vector<NamedParameter> parameters, const std::vector<bool>& sparse, ProcessGroup group,
@@ -120,15 +124,15 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   std::vector<torch::Tensor> tensors_;  // the parameters
   std::vector<Members> members_;        // for each bucket
   CommHook comm_hook_;
-  std::optional<UsedParameters> used_;  // over all ranks
-  std::vector<std::size_t> arrived_;    // in the first backward
-  bool order_known_ = false;            // the buckets follow it; they will not be rebuilt again
-  bool graph_known_ = false;            // static_graph: expected_calls are known
-  bool union_known_ = false;            // static_graph: used_ is known
+  std::optional<parallel::UsedParameters> used_;  // over all ranks
+  std::vector<std::size_t> arrived_;              // in the first backward
+  bool order_known_ = false;  // the buckets follow it; they will not be rebuilt again
+  bool graph_known_ = false;  // static_graph: expected_calls are known
+  bool union_known_ = false;  // static_graph: used_ is known
   bool strides_told_ = false;
   bool backward_told_ = false;
   bool forward_seen_ = false;
-  ForwardGraphs forward_graphs_;
+  parallel::ForwardGraphs forward_graphs_;
   std::int64_t forwards_ = 0;  // of the wrapper, not yet followed by a backward
   // In the current backward:
   bool in_backward_ = false;
@@ -137,4 +141,4 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   std::size_t ended_ = 0;                     // how many of works_ have been seen to end
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep

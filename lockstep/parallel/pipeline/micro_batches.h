@@ -6,11 +6,9 @@
 
 #include <torch/types.h>
 
-namespace lockstep::parallel {
+namespace lockstep::pipeline {
 
 using Tensors = std::vector<torch::Tensor>;
-
-namespace pipeline {
 
 /// Splits `samples` into `parts` sizes, which differ by at most one, larger ones first.
 std::vector<std::int64_t> part_sizes(std::int64_t samples, int parts);
@@ -30,5 +28,4 @@ torch::Tensor sum_of_losses(const std::vector<Tensors>& losses);
 /// the first micro-batch stays undefined.
 Tensors joined_outputs(const std::vector<Tensors>& outputs);
 
-}  // namespace pipeline
-}  // namespace lockstep::parallel
+}  // namespace lockstep::pipeline

@@ -29,11 +29,9 @@
 
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 
-namespace lockstep::parallel {
+namespace lockstep::pipeline {
 
 using Tensors = std::vector<torch::Tensor>;
-
-namespace pipeline {
 
 /// Owns the graph until it has been used: call backward() once, or backward_input() and then
 /// backward_weight(). Accumulates the weights' gradients into their .grad and runs their hooks,
@@ -92,5 +90,4 @@ class StageBackward {
   Roots weights_;  // roots of the second part
 };
 
-}  // namespace pipeline
-}  // namespace lockstep::parallel
+}  // namespace lockstep::pipeline

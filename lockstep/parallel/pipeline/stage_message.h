@@ -7,11 +7,9 @@
 #include <c10/core/Event.h>
 #include <torch/types.h>
 
-namespace lockstep::parallel {
+namespace lockstep::pipeline {
 
 using Tensors = std::vector<torch::Tensor>;
-
-namespace pipeline {
 
 /// The activations of one micro-batch, or their gradients. The tensors have no graph. On one device
 /// the receiver shares the sender's memory, which neither may change in place.
@@ -38,5 +36,4 @@ class MessageChannel {
   virtual StageMessage receive(int from) = 0;
 };
 
-}  // namespace pipeline
-}  // namespace lockstep::parallel
+}  // namespace lockstep::pipeline

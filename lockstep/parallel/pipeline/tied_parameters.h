@@ -7,11 +7,9 @@
 
 #include <torch/types.h>
 
-namespace lockstep::parallel {
+namespace lockstep::pipeline {
 
 using Tensors = std::vector<torch::Tensor>;
-
-namespace pipeline {
 
 /// Accumulates the gradients of tied parameters in the order of a single process that accumulates
 /// the same micro-batches. Within a micro-batch the engine adds up all uses, latest first, starting
@@ -55,5 +53,4 @@ class TiedParameters {
   std::vector<std::vector<std::size_t>> places_;  // for each of these, its index in tied_
 };
 
-}  // namespace pipeline
-}  // namespace lockstep::parallel
+}  // namespace lockstep::pipeline

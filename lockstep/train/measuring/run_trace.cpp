@@ -20,8 +20,7 @@ void validate(const TraceOptions& options) {
 
 namespace lockstep::train {
 
-RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu)
-    : file_(options.file) {
+RunTrace::RunTrace(const TraceOptions& options, bool writes, bool on_gpu) : file_(options.file) {
   if (writes) {
     make_writable_directory(folder_of(file_));
     std::error_code ignored;

@@ -10,7 +10,7 @@
 namespace lockstep::gloo {
 
 GroupStore::GroupStore(c10::intrusive_ptr<c10d::Store> store, std::function<void()> check)
-    : comm::ForwardingStore(std::move(store)), check_(std::move(check)) {}
+    : ForwardingStore(std::move(store)), check_(std::move(check)) {}
 
 void GroupStore::forget() {
   std::set<std::string> keys;
@@ -32,23 +32,23 @@ c10::intrusive_ptr<c10d::Store> GroupStore::clone() {
 
 void GroupStore::set(const std::string& key, const Bytes& value) {
   remember(key);
-  comm::ForwardingStore::set(key, value);
+  ForwardingStore::set(key, value);
 }
 
 GroupStore::Bytes GroupStore::compareSet(const std::string& key, const Bytes& expected,
                                          const Bytes& desired) {
   remember(key);
-  return comm::ForwardingStore::compareSet(key, expected, desired);
+  return ForwardingStore::compareSet(key, expected, desired);
 }
 
 GroupStore::Bytes GroupStore::get(const std::string& key) {
   wait({key});
-  return comm::ForwardingStore::get(key);
+  return ForwardingStore::get(key);
 }
 
 std::int64_t GroupStore::add(const std::string& key, std::int64_t value) {
   remember(key);
-  return comm::ForwardingStore::add(key, value);
+  return ForwardingStore::add(key, value);
 }
 
 void GroupStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
@@ -56,7 +56,7 @@ void GroupStore::wait(const std::vector<std::string>& keys) { wait(keys, getTime
 void GroupStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
   const Deadline deadline(timeout);
-  for (comm::StorePauses pauses; !comm::ForwardingStore::check(keys); pauses.sleep()) {
+  for (comm::StorePauses pauses; !ForwardingStore::check(keys); pauses.sleep()) {
     if (check_) check_();
     if (deadline.expired()) {
       throw TimeoutError(lockstep::str("no peer wrote ", join(keys), " into the store for ",

@@ -22,8 +22,8 @@ class GroupStore final : public comm::ForwardingStore<> {
   /// Deletes all keys that were set through this object.
   void forget();
 
-  using comm::ForwardingStore::compareSet;
-  using comm::ForwardingStore::set;
+  using ForwardingStore::compareSet;
+  using ForwardingStore::set;
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const Bytes& value) override;
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;

@@ -263,5 +263,5 @@ constexpr lockstep_dali_functions_v1 kFunctions = {create, run, pop, release, de
 
 extern "C" [[gnu::visibility("default")]] const lockstep_dali_functions_v1*
 lockstep_dali_entry_v1() {
-  return &lockstep::kFunctions;
+  return &lockstep::data::kFunctions;
 }

@@ -1,0 +1,40 @@
+"""Runs tools/check_namespaces.py on small trees, good and bad, and checks its verdict."""
+import unittest
+
+from small_tree import run_tool
+
+GOOD = {
+    "lockstep/public_headers.txt": "lockstep/lockstep.h\n",
+    "lockstep/lockstep.h": "#include <lockstep/comm/group.h>\n",
+    "lockstep/comm/group.h": "namespace lockstep {\n\nclass Group {\n};\n\n}  // namespace lockstep\n",
+    "lockstep/comm/work.h": "namespace lockstep {\nclass Group;\nenum class Kind : int;\n}  // namespace lockstep\n\n"
+                            "namespace lockstep::comm {\n\nclass Work {\n public:\n  int count();\n};\n\nint count(\n    Work work);\n\n}  // namespace lockstep::comm\n",
+    "lockstep/core/text.h": "namespace lockstep {\n\nint length(const char* text);\n\n}  // namespace lockstep\n",
+}
+BAD = ["class Work {\n};", "struct Work final : Base {\n};", "int count(Work work);", "inline int count() { return 1; }", "using Count = int;",
+       "template <class T>\nclass Box {\n};", "[[nodiscard]] int count();", "inline constexpr int kMost = 1;", "enum class Kind { kA };"]
+
+
+def run(files):
+    return run_tool("check_namespaces.py", files)
+
+
+class CheckNamespacesTest(unittest.TestCase):
+    def test_accepts_a_tree_in_order(self):
+        self.assertEqual(run(GOOD), (0, "namespaces: 1 internal headers keep out of namespace lockstep\n"))
+
+    def test_rejects_each_declaration_in_the_namespace_of_users(self):
+        for declaration in BAD:
+            with self.subTest(declaration=declaration):
+                code, output = run({**GOOD, "lockstep/comm/work.h": f"namespace lockstep {{\n{declaration}\n}}  // namespace lockstep\n"})
+                self.assertEqual(code, 1)
+                self.assertRegex(output, r"^lockstep/comm/work.h:2: this header is not installed, .* namespace lockstep::comm: ")
+
+    def test_rejects_a_tree_without_internal_headers(self):
+        code, output = run({"lockstep/public_headers.txt": ""})
+        self.assertEqual(code, 1)
+        self.assertIn("no internal headers", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
