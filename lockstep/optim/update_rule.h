@@ -12,7 +12,7 @@
 #include <lockstep/optim/device_step.h>
 #include <lockstep/optim/options.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -53,4 +53,4 @@ class LOCKSTEP_API UpdateRule {
 /// ConfigError for invalid options.
 LOCKSTEP_API std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
-}  // namespace lockstep
+}  // namespace lockstep::optim

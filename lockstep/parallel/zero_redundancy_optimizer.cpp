@@ -31,7 +31,7 @@ std::vector<ParameterGroup> group_of_all(const torch::nn::Module& module,
 std::vector<ParameterGroup> with_all_parameters(std::vector<ParameterGroup> given,
                                                 const std::vector<GradBucket>& buckets,
                                                 const torch::nn::Module& module) {
-  std::vector<ParameterGroup> groups = checked_groups(std::move(given));
+  std::vector<ParameterGroup> groups = optim::checked_groups(std::move(given));
   std::unordered_set<const torch::TensorImpl*> grouped;
   for (const ParameterGroup& group : groups) {
     for (const auto& [name, tensor] : group.parameters)

@@ -7,9 +7,9 @@ namespace lockstep::report {
 
 void PictureFile::on_picture(const PictureReport& report) {
   const RunPicture& picture = report.picture;
-  write_file_atomically(
-      folder_ / (picture.name + ".png"),
-      encode_png(picture.rgb, static_cast<int>(picture.width), static_cast<int>(picture.height)));
+  write_file_atomically(folder_ / (picture.name + ".png"),
+                        formats::encode_png(picture.rgb, static_cast<int>(picture.width),
+                                            static_cast<int>(picture.height)));
 }
 
 }  // namespace lockstep::report

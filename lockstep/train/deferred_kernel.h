@@ -31,7 +31,7 @@ class DeferredKernel {
 
  private:
   Loader& loader_;
-  const std::shared_ptr<const BatchKernel> kernel_;
+  const std::shared_ptr<const data::BatchKernel> kernel_;
 };
 
 }  // namespace lockstep::train

@@ -94,7 +94,8 @@ void TrainingRun::prepare_checkpoints() {
   if (options.save_top_k > 0 && options_.val_check_interval) {
     saves += left * options_.accumulate_grad_batches / *options_.val_check_interval;
   }
-  std::uint64_t bytes = checkpoint_bytes(task_.module(), *make_update_rule(options_.optimizer));
+  std::uint64_t bytes =
+      checkpoint_bytes(task_.module(), *optim::make_update_rule(options_.optimizer));
   if (ema_) {
     for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
   }

@@ -22,10 +22,11 @@ namespace lockstep::testing_support {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr DataType kTypes[] = {DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
-                                      DataType::kBFloat16, DataType::kInt8,    DataType::kInt16,
-                                      DataType::kInt32,    DataType::kInt64,   DataType::kUInt8,
-                                      DataType::kBool};
+inline constexpr comm::DataType kTypes[] = {comm::DataType::kFloat32, comm::DataType::kFloat64,
+                                            comm::DataType::kFloat16, comm::DataType::kBFloat16,
+                                            comm::DataType::kInt8,    comm::DataType::kInt16,
+                                            comm::DataType::kInt32,   comm::DataType::kInt64,
+                                            comm::DataType::kUInt8,   comm::DataType::kBool};
 
 /// Runs `check` with each instruction set that this processor supports and, last, the scalar loop.
 inline void for_each_target(const std::function<void()>& check) {
@@ -84,32 +85,32 @@ struct BHalf {
 };
 
 /// Stores `value`, rounded to the floating-point type, at index `i` of a buffer.
-inline void set_value(std::byte* data, std::size_t i, DataType type, double value) {
+inline void set_value(std::byte* data, std::size_t i, comm::DataType type, double value) {
   const auto put = [&](auto stored) {
     std::memcpy(data + i * sizeof(stored), &stored, sizeof(stored));
   };
   switch (type) {
-    case DataType::kFloat32:
+    case comm::DataType::kFloat32:
       return put(static_cast<float>(value));
-    case DataType::kFloat64:
+    case comm::DataType::kFloat64:
       return put(value);
-    case DataType::kFloat16:
+    case comm::DataType::kFloat16:
       return put(Half::from(static_cast<float>(value)));
-    case DataType::kBFloat16:
+    case comm::DataType::kBFloat16:
       return put(BHalf::from(static_cast<float>(value)));
     default:
-      FAIL() << data_type_name(type);
+      FAIL() << comm::data_type_name(type);
   }
 }
 
 /// Values that the type can represent: mostly between -2 and 2, including zeros, infinities, NaNs,
 /// denormals and extreme values.
-inline Bytes random_values(std::size_t count, DataType type, std::mt19937_64& random) {
-  Bytes bytes(count * element_size(type));
+inline Bytes random_values(std::size_t count, comm::DataType type, std::mt19937_64& random) {
+  Bytes bytes(count * comm::element_size(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  if (!is_floating_point(type)) {
+  if (!comm::is_floating_point(type)) {
     // With random bits alone, every "or" would be true.
-    if (type == DataType::kBool) {
+    if (type == comm::DataType::kBool) {
       for (std::byte& byte : bytes) byte &= static_cast<std::byte>(random() % 2 * random());
     }
     return bytes;

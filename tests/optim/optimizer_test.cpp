@@ -12,7 +12,7 @@
 #include <tests/optim/optimizer_cases.h>
 #include <tests/support/messages.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 using lockstep::testing_support::FlatMemory;
@@ -334,4 +334,4 @@ TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <tests/optim/golden.h>
 
-namespace lockstep {
+namespace lockstep::optim {
 namespace {
 
 using lockstep::testing_support::golden_gradient;
@@ -181,4 +181,4 @@ TEST(UpdateRule, RefusesImpossibleOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::optim

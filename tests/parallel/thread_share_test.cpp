@@ -9,7 +9,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::parallel {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::parallel

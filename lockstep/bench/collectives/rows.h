@@ -11,7 +11,7 @@
 namespace lockstep::bench {
 
 struct BenchCommRow {
-  CallKind collective = CallKind::kAllReduce;
+  comm::CallKind collective = comm::CallKind::kAllReduce;
   std::string algorithm;
   std::string backend;
   int ranks = 0;

@@ -95,7 +95,7 @@ bench::StrategyWork resolve_work(const BenchStepArguments& arguments) {
 // The ways whose `member` is in `words`. ConfigError for a word that matches no way.
 std::vector<bench::StrategyWay> ways_with(const std::vector<bench::StrategyWay>& ways,
                                           const char* option, const std::vector<std::string>& words,
-                                          std::string StrategyWay::* member,
+                                          std::string bench::StrategyWay::* member,
                                           std::vector<std::string> allowed) {
   for (const bench::StrategyWay& way : ways) {
     if (std::find(allowed.begin(), allowed.end(), way.*member) == allowed.end()) {

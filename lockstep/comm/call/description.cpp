@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-namespace lockstep {
+namespace lockstep::comm {
 namespace {
 
 bool reduces(CallKind kind) {
@@ -91,4 +91,4 @@ std::uint32_t fingerprint(const std::string& text) {
   return hash;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

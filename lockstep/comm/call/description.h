@@ -11,7 +11,7 @@
 #include <lockstep/comm/call/reduce_op.h>
 #include <lockstep/core/export.h>
 
-namespace lockstep {
+namespace lockstep::comm {
 
 enum class CallKind : std::uint8_t {
   kBarrier,
@@ -63,4 +63,4 @@ LOCKSTEP_API std::string describe(const CallDescription& call);
 /// same program; different texts almost certainly have different hashes.
 LOCKSTEP_API std::uint32_t fingerprint(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::comm

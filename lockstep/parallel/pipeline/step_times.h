@@ -26,14 +26,14 @@ class WorkerClock {
   /// while a graph is captured, in which moments have no times.
   void mark();
   /// The moments marked since begin().
-  std::vector<StreamClock::Moment> take();
+  std::vector<parallel::StreamClock::Moment> take();
 
-  StreamClock::Moment record() { return clock_->record(); }
-  void recycle(StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
+  parallel::StreamClock::Moment record() { return clock_->record(); }
+  void recycle(parallel::StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
 
  private:
-  std::optional<StreamClock> clock_;  // empty on a CPU
-  std::vector<StreamClock::Moment> moments_;
+  std::optional<parallel::StreamClock> clock_;  // empty on a CPU
+  std::vector<parallel::StreamClock::Moment> moments_;
 };
 
 /// The times of one step. Call its functions only while the workers are idle.
@@ -60,8 +60,8 @@ class StepTimes {
  private:
   struct DeviceTimes {
     std::shared_ptr<WorkerClock> clock{};
-    std::vector<StreamClock::Moment> moments{};        // empty on a CPU
-    mutable std::optional<Clock::time_point> began{};  // set when the device is first queried
+    std::vector<parallel::StreamClock::Moment> moments{};  // empty on a CPU
+    mutable std::optional<Clock::time_point> began{};      // set when the device is first queried
   };
   std::vector<Recording> recordings(bool aligned) const;
 

@@ -11,7 +11,7 @@ namespace lockstep::parallel {
 namespace {
 
 // False for Adam with eps = 0, which computes 0 / 0 in the padding between parameters.
-bool keeps_zeros(UpdateRule& rule) {
+bool keeps_zeros(optim::UpdateRule& rule) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor parameter = torch::zeros({1});
   const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
@@ -19,7 +19,7 @@ bool keeps_zeros(UpdateRule& rule) {
   return parameter.item<double>() == 0;
 }
 
-bool all_keep_zeros(const GroupRules& rules) {
+bool all_keep_zeros(const optim::GroupRules& rules) {
   for (std::size_t g = 0; g < rules.size(); ++g) {
     if (!keeps_zeros(rules[g])) return false;
   }
@@ -247,7 +247,7 @@ void ShardedStep::step_unless(const std::vector<GradBucket>& buckets,
   const Tensors lrs = lrs_on(buckets.front().buffer.device());
   const auto step_of = [&](const SliceRun& run) {
     const auto& count = device_counts_->counts()[static_cast<std::size_t>(run.steps)];
-    return DeviceStep{.lr = lrs[run.group], .number = count.number, .found_inf = found_inf};
+    return optim::DeviceStep{.lr = lrs[run.group], .number = count.number, .found_inf = found_inf};
   };
   step_flat(buckets, [&](const GradBucket& bucket) {
     update_shard_on_device(rules_, shards_[bucket.index], device_runs_of(bucket), step_of);
@@ -298,7 +298,7 @@ void ShardedStep::fetch_counts() {
 }
 
 Tensors ShardedStep::lrs_on(torch::Device device) const {
-  const auto options = torch::TensorOptions().dtype(lr_type(device)).device(device);
+  const auto options = torch::TensorOptions().dtype(optim::lr_type(device)).device(device);
   Tensors lrs;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     lrs.push_back(torch::full({}, rules_[g].lr(), options));

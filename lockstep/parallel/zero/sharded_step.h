@@ -46,8 +46,8 @@ class ShardedStep {
   /// Call it after zeroing gradients: those of the next backward are the first.
   void forget_gradients() { reduced_.clear(); }
 
-  GroupRules& rules() { return rules_; }
-  const GroupRules& rules() const { return rules_; }
+  optim::GroupRules& rules() { return rules_; }
+  const optim::GroupRules& rules() const { return rules_; }
   double communication_seconds() const { return communication_seconds_; }
   std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
 
@@ -69,7 +69,7 @@ class ShardedStep {
 
   const std::vector<NamedParameter> names_;  // of all groups
   std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_;
-  GroupRules rules_;
+  optim::GroupRules rules_;
   ProcessGroup group_;
   const bool shared_;
   const bool keeps_zeros_;
@@ -84,7 +84,7 @@ class ShardedStep {
 
   /// From a step_unless() on: the counts of the buckets' parameters, in their order, in place of
   /// those in `state_`; and which count is whose, by bucket, by parameter.
-  std::optional<DeviceCounts> device_counts_;
+  std::optional<optim::DeviceCounts> device_counts_;
   std::vector<std::vector<std::int64_t>> count_of_;
 };
 

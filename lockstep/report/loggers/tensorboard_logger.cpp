@@ -82,8 +82,8 @@ void TensorBoardLogger::log_histogram(const LogMoment& moment, std::string_view 
 
 void TensorBoardLogger::log_image(const LogMoment& moment, std::string_view name,
                                   const LoggedImage& image) {
-  file_.add_image(moment, name, encode_png(image.rgb, image.width, image.height), image.width,
-                  image.height);
+  file_.add_image(moment, name, formats::encode_png(image.rgb, image.width, image.height),
+                  image.width, image.height);
 }
 
 void TensorBoardLogger::log_table(const LogMoment& moment, std::string_view name,

@@ -12,7 +12,7 @@ namespace lockstep::c10d_adapter {
 
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
+Call message_call(comm::CallKind kind, const torch::Tensor& tensor, int peer,
                   const comm::MessageTag& tag) {
   Call call;
   call.description.kind = kind;
@@ -27,36 +27,36 @@ Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
 }
 
 std::shared_ptr<Work> C10dBackend::start(const comm::Collective& call) {
-  const CallKind kind = call.description.kind;
-  if (kind != CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
+  const comm::CallKind kind = call.description.kind;
+  if (kind != comm::CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
     check();
     context_.watchdog().note(call.description, call.number);
     return std::make_shared<comm::CompletedWork>();
   }
   switch (kind) {
-    case CallKind::kBarrier:
+    case comm::CallKind::kBarrier:
       return barrier(call);
-    case CallKind::kBroadcast:
+    case comm::CallKind::kBroadcast:
       return broadcast(call);
-    case CallKind::kReduce:
+    case comm::CallKind::kReduce:
       return reduce(call);
-    case CallKind::kAllReduce:
+    case comm::CallKind::kAllReduce:
       return all_reduce(call);
-    case CallKind::kGather:
+    case comm::CallKind::kGather:
       return gather(call, call.output, {});
-    case CallKind::kAllGather:
+    case comm::CallKind::kAllGather:
       return all_gather(call, call.input, call.output, {});
-    case CallKind::kScatter:
+    case comm::CallKind::kScatter:
       return scatter(call);
-    case CallKind::kReduceScatter:
+    case comm::CallKind::kReduceScatter:
       return reduce_scatter(call);
-    case CallKind::kAllToAll:
+    case comm::CallKind::kAllToAll:
       return all_to_all(call, call.output, {});
-    case CallKind::kSend:
-    case CallKind::kRecv:
+    case comm::CallKind::kSend:
+    case comm::CallKind::kRecv:
       break;
   }
-  throw InternalError(lockstep::str(call_name(kind), " is not a collective"));
+  throw InternalError(lockstep::str(comm::call_name(kind), " is not a collective"));
 }
 
 torch::Tensor C10dBackend::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {
