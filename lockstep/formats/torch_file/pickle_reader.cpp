@@ -11,8 +11,7 @@
 #include <lockstep/formats/torch_file/pickle_node.h>
 #include <lockstep/formats/torch_file/utf8.h>
 
-namespace lockstep::formats {
-namespace torch_file {
+namespace lockstep::torch_file {
 namespace {
 
 constexpr int kProtocol = 2;  // the protocol of torch.save, and the last one without frames
@@ -434,7 +433,9 @@ const char* kind_of(const formats::PickleValue& value) {
   return kKinds[value.content.index()];
 }
 
-}  // namespace torch_file
+}  // namespace lockstep::torch_file
+
+namespace lockstep::formats {
 
 PickleRef PickleDict::find(std::string_view key) const {
   for (const auto& [name, value] : items) {
