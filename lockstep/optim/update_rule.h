@@ -12,9 +12,11 @@
 #include <lockstep/optim/device_step.h>
 #include <lockstep/optim/options.h>
 
-namespace lockstep::optim {
-
+namespace lockstep {
 using Tensors = std::vector<torch::Tensor>;
+}  // namespace lockstep
+
+namespace lockstep::optim {
 
 /// Works element by element: parameters may be passed individually, as flat buckets or as slices of
 /// these, with bitwise equal results. Not thread-safe.
