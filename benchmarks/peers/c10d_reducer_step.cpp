@@ -106,7 +106,7 @@ class C10dTrainer final : public bench::StepTrainer {
 };
 
 bench::BenchStepSettings parse(int argc, const char* const* argv) {
-  BenchStepArguments arguments;
+  cli::BenchStepArguments arguments;
   CLI::App app("c10d::Reducer beside Lockstep's");
   app.add_option("--model", arguments.model);
   app.add_option("--batch-per-rank", arguments.batch_per_rank);

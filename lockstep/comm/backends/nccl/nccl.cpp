@@ -59,7 +59,7 @@ class Group final : public c10d::ProcessGroupNCCL {
   }
 };
 
-c10d::ProcessGroupNCCL& group_of(Backend& backend) {
+c10d::ProcessGroupNCCL& group_of(comm::Backend& backend) {
   auto* const group = dynamic_cast<c10d::ProcessGroupNCCL*>(backend.library());
   LOCKSTEP_CHECK(group != nullptr, backend.name(), " is not over NCCL");
   return *group;
@@ -79,12 +79,12 @@ bool is_captured(torch::Device device) {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
-std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
-                                 const WorkerEnvironment& environment, torch::Device device,
-                                 std::chrono::milliseconds timeout,
-                                 const std::vector<int>& world_ranks,
-                                 std::chrono::milliseconds host_timeout,
-                                 const Communicator& communicator) {
+std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const WorkerEnvironment& environment, torch::Device device,
+                                       std::chrono::milliseconds timeout,
+                                       const std::vector<int>& world_ranks,
+                                       std::chrono::milliseconds host_timeout,
+                                       const Communicator& communicator) {
   if (!device.is_cuda()) {
     throw ConfigError(
         lockstep::str("backend nccl communicates CUDA tensors, the device is ", device));
@@ -126,7 +126,7 @@ std::shared_ptr<Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
   }
 }
 
-void leave_split(Backend& parent, torch::Device device) {
+void leave_split(comm::Backend& parent, torch::Device device) {
   try {
     group_of(parent).performNocolorSplit(device);
   } catch (const std::exception& error) {
