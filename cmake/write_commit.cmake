@@ -14,9 +14,9 @@ endif()
 file(CONFIGURE OUTPUT ${OUTPUT} CONTENT
 "#include <lockstep/cli/build_commit.h>
 
-namespace lockstep {
+namespace lockstep::cli {
 
 const char* build_commit() { return \"${commit}\"; }
 
-}  // namespace lockstep
+}  // namespace lockstep::cli
 " @ONLY)

@@ -130,9 +130,9 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
 
 int main(int count, char** arguments) try {
   if (count != 2) throw lockstep::ConfigError("usage: flight_recorder_dumps DIRECTORY");
-  for (const auto& [name, program] : lockstep::kPrograms) {
+  for (const auto& [name, program] : lockstep::comm::kPrograms) {
     for (int number = 0; number < program.first; ++number) {
-      lockstep::Rank rank(number, program.first);
+      lockstep::comm::Rank rank(number, program.first);
       program.second(rank);
       rank.recorder.dump(std::filesystem::path(arguments[1]) / name);
     }

@@ -192,7 +192,7 @@ extern "C" [[gnu::visibility("default")]] int getnameinfo(const sockaddr* addres
                                                           char* host, socklen_t host_size,
                                                           char* service, socklen_t service_size,
                                                           int flags) {
-  if ((flags & NI_NUMERICHOST) == 0) ++lockstep::names_looked_up;
+  if ((flags & NI_NUMERICHOST) == 0) ++lockstep::comm::names_looked_up;
   static const auto real =
       reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));
   return real(address, size, host, host_size, service, service_size, flags | NI_NUMERICHOST);
@@ -212,9 +212,9 @@ extern "C" [[gnu::visibility("default")]] int getaddrinfo(const char* host, cons
     addrinfo* parsed = nullptr;
     if (real(host, nullptr, &numeric, &parsed) == 0) {
       freeaddrinfo(parsed);
-      ++lockstep::addresses_parsed;
+      ++lockstep::comm::addresses_parsed;
     } else {
-      ++lockstep::hosts_looked_up;
+      ++lockstep::comm::hosts_looked_up;
     }
   }
   return real(host, service, hints, results);

@@ -44,8 +44,8 @@ void note_event(const char* what, const std::filesystem::path& path) {
 // Replaces the C library's functions, to simulate failing disks.
 extern "C" [[gnu::visibility("default")]] int symlink(const char* target,
                                                       const char* link) noexcept {
-  lockstep::note_event("link", link);
-  if (!lockstep::refuses_links) {
+  lockstep::train::note_event("link", link);
+  if (!lockstep::train::refuses_links) {
     return static_cast<int>(syscall(SYS_symlinkat, target, AT_FDCWD, link));
   }
   errno = ENOSPC;
@@ -54,18 +54,18 @@ extern "C" [[gnu::visibility("default")]] int symlink(const char* target,
 
 extern "C" [[gnu::visibility("default")]] int rename(const char* from, const char* to) noexcept {
   const bool removes = std::filesystem::path(to).filename().string().starts_with(".tmp-removed-");
-  if (removes && lockstep::dies_at_removal) kill(getpid(), SIGKILL);
-  lockstep::note_event("name", to);
+  if (removes && lockstep::train::dies_at_removal) kill(getpid(), SIGKILL);
+  lockstep::train::note_event("name", to);
   return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
   std::error_code error;
-  lockstep::note_event("flush",
-                       std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
+  lockstep::train::note_event(
+      "flush", std::filesystem::read_symlink(lockstep::str("/proc/self/fd/", fd), error));
   struct stat info{};
-  if (lockstep::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    lockstep::changes_bytes = false;
+  if (lockstep::train::changes_bytes && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    lockstep::train::changes_bytes = false;
     if (pwrite(fd, "?!", 2, info.st_size / 2) != 2) return -1;
   }
   return static_cast<int>(syscall(SYS_fsync, fd));
