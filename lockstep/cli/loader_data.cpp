@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const recipes::Recipe* recipe_named(const std::string& name) {
-  for (const recipes::Recipe& recipe : recipes::recipes()) {
+  for (const recipes::Recipe& recipe : recipes::all_recipes()) {
     if (recipe.name == name) return &recipe;
   }
   return nullptr;

@@ -7,7 +7,7 @@
 
 namespace lockstep::recipes {
 
-const std::vector<Recipe>& recipes() {
+const std::vector<Recipe>& all_recipes() {
   static const std::vector<Recipe> all = {mnist_recipe(), cifar10_recipe(), classify_recipe(),
                                           autoencoder_recipe(), resnet50_split_recipe()};
   return all;
@@ -15,7 +15,7 @@ const std::vector<Recipe>& recipes() {
 
 const Recipe& find_recipe(const std::string& name) {
   std::vector<std::string> names;
-  for (const Recipe& recipe : recipes()) {
+  for (const Recipe& recipe : all_recipes()) {
     if (recipe.name == name) return recipe;
     names.push_back(recipe.name);
   }
@@ -61,7 +61,7 @@ void require_stages(const Recipe& recipe, int stages) {
     return;
   }
   std::vector<std::string> others;
-  for (const Recipe& each : recipes()) {
+  for (const Recipe& each : all_recipes()) {
     if (each.max_stages > 0) others.push_back(each.name);
   }
   throw ConfigError(lockstep::str(

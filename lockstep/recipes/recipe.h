@@ -114,7 +114,7 @@ struct Recipe {
   std::map<std::string, std::string> choices{};
 };
 
-const std::vector<Recipe>& recipes();
+const std::vector<Recipe>& all_recipes();
 
 /// The recipe `name`. ConfigError for an unknown name; it lists the known ones.
 const Recipe& find_recipe(const std::string& name);

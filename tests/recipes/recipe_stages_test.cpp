@@ -28,7 +28,7 @@ OutputTask& output_task(Task& task) { return dynamic_cast<OutputTask&>(task); }
 
 std::vector<Recipe> staged_recipes() {
   std::vector<Recipe> staged;
-  for (const Recipe& recipe : recipes()) {
+  for (const Recipe& recipe : all_recipes()) {
     if (recipe.max_stages > 0) staged.push_back(recipe);
   }
   return staged;

@@ -240,7 +240,7 @@ void run_table(const BenchTableArguments& arguments) {
 
 std::string recipe_names() {
   std::vector<std::string> names;
-  for (const recipes::Recipe& recipe : recipes::recipes()) names.push_back(recipe.name);
+  for (const recipes::Recipe& recipe : recipes::all_recipes()) names.push_back(recipe.name);
   return join(names);
 }
 

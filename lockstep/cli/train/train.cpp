@@ -26,7 +26,7 @@ namespace {
 
 std::string recipe_help() {
   std::string text = "What to train:";
-  for (const recipes::Recipe& recipe : recipes::recipes())
+  for (const recipes::Recipe& recipe : recipes::all_recipes())
     text += "\n  " + recipe.name + ": " + recipe.summary;
   return text;
 }

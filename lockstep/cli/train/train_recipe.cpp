@@ -15,7 +15,7 @@ namespace {
 template <class Predicate>
 std::string recipes_with(const Predicate& has) {
   std::vector<std::string> names;
-  for (const recipes::Recipe& recipe : recipes::recipes()) {
+  for (const recipes::Recipe& recipe : recipes::all_recipes()) {
     if (has(recipe)) names.push_back(recipe.name);
   }
   return join(names);
