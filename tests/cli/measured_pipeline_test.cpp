@@ -54,7 +54,7 @@ TEST(WaitingStage, WaitsInEachPartOfASplitBackward) {
 
   StageBackward backward({y}, {sink});
   const torch::Tensor gradient = torch::full({2, 3}, 5.0F);
-  const Tensors of_inputs = backward.backward_input({gradient});
+  const pipeline::Tensors of_inputs = backward.backward_input({gradient});
   EXPECT_EQ(wait->waits(), 2);
   ASSERT_EQ(of_inputs.size(), 1U);
   EXPECT_TRUE(of_inputs[0].equal(gradient));
@@ -70,7 +70,7 @@ TEST(WaitingStage, WaitsTwiceInAWholeBackward) {
   torch::Tensor x = torch::ones({2});
   const GradientSink sink = GradientSink::attach(x);
   StageBackward backward({stage->forward(x)}, {sink});
-  const Tensors of_inputs = backward.backward({torch::full({2}, 5.0F)});
+  const pipeline::Tensors of_inputs = backward.backward({torch::full({2}, 5.0F)});
   EXPECT_EQ(wait->waits(), 3);
   EXPECT_TRUE(of_inputs.at(0).equal(torch::full({2}, 5.0F)));
 }
@@ -100,7 +100,7 @@ TEST(WaitingStage, WaitsInEachPartBehindASinkOfTheModule) {
   torch::Tensor x = torch::ones({2});
   GradientSink::attach(x);
   StageBackward backward({stage->forward(x)}, {GradientSink()});
-  const Tensors of_inputs = backward.backward_input({torch::ones({2})});
+  const pipeline::Tensors of_inputs = backward.backward_input({torch::ones({2})});
   EXPECT_EQ(wait->waits(), 2);
   EXPECT_FALSE(of_inputs.at(0).defined());
   backward.backward_weight();

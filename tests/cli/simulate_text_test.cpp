@@ -122,7 +122,7 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
 }
 
 TEST_F(SimulateText, RefusesWhatCannotBe) {
-  const auto with = [&](auto SimulateArguments::* member, const auto& value) {
+  const auto with = [&](auto cli::SimulateArguments::* member, const auto& value) {
     const cli::SimulateArguments before = arguments_;
     arguments_.*member = value;
     const std::string text = refusal();
