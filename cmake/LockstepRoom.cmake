@@ -6,7 +6,7 @@
 # LOCKSTEP_UNITY_FILES of its files (0: all) form one translation unit, so shared headers are compiled only once.
 # Names in unnamed namespaces must therefore be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
-# COLD: nothing in the room runs for each sample or each step, so it is compiled quickly (-O1).
+# COLD: the room computes little in a step, so that it loses no measurable time by quick compilation (-O1).
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
   cmake_parse_arguments(arg "INTERNAL;COLD;TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
@@ -35,7 +35,10 @@ endfunction()
 # lockstep_unite_files(TARGET [FILES]): joins sources into units of LOCKSTEP_UNITY_FILES files, or of FILES files
 # if that variable is 0.
 function(lockstep_unite_files target)
-  set(files ${LOCKSTEP_UNITY_FILES})
+  set(files "${LOCKSTEP_UNITY_FILES}")
+  if(files STREQUAL "")
+    set(files 0)
+  endif()
   if(ARGC GREATER 1 AND files EQUAL 0)
     set(files ${ARGV1})
   endif()

@@ -16,7 +16,7 @@ ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeo
   if (group.rank() == 0) meeting.listen_fd = comm::listen_on(meeting.master_addr, 0);
   const int port = meeting.listen_fd ? comm::bound_port(*meeting.listen_fd) : 0;
   meeting.master_port = static_cast<std::uint16_t>(agree(group, port));
-  // Asked for by name: no other transport has such a barrier.
+  // This names shm, because no other transport has such a barrier.
   return init_process_group({.backend = "shm", .timeout = timeout, .environment = meeting});
 }
 

@@ -45,8 +45,8 @@ int bind_to(const std::string& address, std::uint16_t port) {
 }
 
 const char* remedy(int error) {
-  if (error == EADDRINUSE) return "; choose another port";
-  if (error == EADDRNOTAVAIL) return "; give an address of this host";
+  if (error == EADDRINUSE) return "; choose another master_port";
+  if (error == EADDRNOTAVAIL) return "; give master_addr an address of this host";
   return "";
 }
 

@@ -46,7 +46,8 @@ const char* hint(int signal) {
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
-      return ": a crash; run that rank under a debugger, or the program with one rank";
+      return ": a crash; run that rank under a debugger, or start the program with nproc_per_node "
+             "= 1";
     default:
       return "";
   }

@@ -23,8 +23,8 @@ constexpr double kMicroseconds = 1e-6;
 constexpr std::string_view kBucketTrack = "bucket ";
 constexpr const char* kNotOurs = "is not what Lockstep writes";
 constexpr const char* kRunOfZero1 =
-    "the update of a zero1 run is one rank's share and has the gather in it; trace a ddp run, "
-    "strategy zero1 predicts from it";
+    "the update of a zero1 run is one rank's share and has the gather in it; trace a run "
+    "of strategy ddp, from which zero1 can be predicted";
 
 struct TracedSpan {
   double begin = 0;  // seconds
@@ -245,15 +245,17 @@ StepsOfRanks steps_of(const std::map<int, RankEvents>& ranks) {
   for (const auto& [number, rank] : ranks) {
     if (rank.reductions.empty())
       throw DataError(
-          "it has no reductions of buckets; train on at least 2 "
-          "ranks with strategy ddp");
+          "it has no reductions of buckets; train on at least 2 ranks with "
+          "`lockstep train --strategy ddp --trace`");
     auto& steps = all.emplace_back();
     for (std::size_t i = 0; i < rank.steps.size(); ++i) {
       if (auto step = step_of(rank, i)) steps.push_back(std::move(*step));
     }
     if (steps.size() >= kFewestTracedSteps) continue;
     throw DataError(str("it has ", steps.size(), " whole steps of rank ", number, "; at least ",
-                        kFewestTracedSteps, " are needed, so train longer or trace more steps"));
+                        kFewestTracedSteps,
+                        " are needed, so train longer or trace more steps with "
+                        "`lockstep train --trace --trace-steps`"));
   }
   if (all.empty()) throw DataError("it has no events");
   for (const auto& steps : all) {
@@ -289,7 +291,7 @@ StepProfile with_steps(const TraceJson& trace, StepProfile to) {
   const int traced = static_cast<int>(steps.size());
   if (!to.strategy.empty() && traced != to.ranks) {
     throw DataError(str("it has ", amount_of(traced, "rank"), " and run.json beside it ", to.ranks,
-                        ": it is another run's; train again and trace that run"));
+                        ": it is another run's; train again with `lockstep train --trace`"));
   }
   to.ranks = traced;
   if (to.strategy.empty()) to.strategy = "ddp";
@@ -327,7 +329,8 @@ StepProfile profile_of_record(const TraceJson& run) {
   if (profile.strategy == "zero1") throw DataError(kRunOfZero1);
   if (profile.strategy != "ddp") {
     throw DataError(str("a run of strategy ", profile.strategy,
-                        " has no buckets of gradients to simulate; train with strategy ddp"));
+                        " has no buckets of gradients to simulate; train with "
+                        "`lockstep train --strategy ddp`"));
   }
   return profile;
 }

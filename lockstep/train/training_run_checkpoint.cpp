@@ -184,7 +184,7 @@ void TrainingRun::broadcast_checkpoint(CheckpointInfo& checkpoint,
 }
 
 // Moves the run and its loader to the checkpoint's position. `taken` is the number of samples that
-// the epoch has used; nothing if the loader cannot continue behind them.
+// the epoch has used; empty if the loader cannot continue after them.
 void TrainingRun::continue_from(CheckpointInfo checkpoint, std::optional<std::int64_t> taken) {
   const std::int64_t steps = steps_per_epoch();
   if (taken) {

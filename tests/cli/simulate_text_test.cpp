@@ -139,7 +139,7 @@ TEST_F(SimulateText, RefusesWhatCannotBe) {
   EXPECT_THAT(with(&cli::SimulateArguments::format, std::string("csv")),
               StartsWith("simulate: --format must be one of"));
   EXPECT_THAT(with(&cli::SimulateArguments::bucket_cap_mb, std::string("0")),
-              StartsWith("simulate: --bucket-cap-mb must be"));
+              StartsWith("simulate: --bucket-cap-mb: expected a number of MiB above 0"));
   EXPECT_THAT(with(&cli::SimulateArguments::shares_parameters, true),
               HasSubstr("--shared-parameters belongs to --strategy"));
   EXPECT_THAT(with(&cli::SimulateArguments::run_network, std::string("/none")),

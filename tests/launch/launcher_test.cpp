@@ -350,8 +350,9 @@ TEST(Launcher, RefusesABusyPort) {
     launch_ranks({.nproc_per_node = 2, .master_port = port}, [] { _exit(9); });
     ADD_FAILURE() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), StartsWith(str("cannot listen on 127.0.0.1:", port,
-                                             ": Address already in use; choose another port")));
+    EXPECT_THAT(error.what(),
+                StartsWith(str("cannot listen on 127.0.0.1:", port,
+                               ": Address already in use; choose another master_port")));
   }
   close(taken);
 }

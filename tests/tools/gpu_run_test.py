@@ -298,7 +298,7 @@ class WholeRun(Folder):
             self.assertIn(words, page)
         self.assertNotIn("are random", page)
         self.assertTrue(found["complete"])
-        self.assertNotIn("was ended early", page)
+        self.assertNotIn("had not ended", page)
         self.assertIn("killed by signal 11", (self.root / "report/log.txt").read_text())
 
     def test_without_a_gpu_the_cores_are_measured_and_the_rest_says_why_not(self):
@@ -371,7 +371,7 @@ class WholeRun(Folder):
         self.assertFalse(found["complete"])
         self.assertEqual(len(found["tests"]), 5)
         self.assertIn("cifar10 bf16", [each["name"] for each in found["benchmarks"]])
-        self.assertIn("was ended early", (self.root / "report/report.md").read_text())
+        self.assertIn("had not ended", (self.root / "report/report.md").read_text())
 
     def test_an_earlier_report_stays_until_a_run_can_begin_and_is_then_replaced(self):
         self.make_programs([GPU])
@@ -392,7 +392,7 @@ class WholeRun(Folder):
         said, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertIn("ended; the report on what has run is", said)
-        self.assertIn("was ended early", (report / "report.md").read_text())
+        self.assertIn("had not ended", (report / "report.md").read_text())
 
     def test_a_time_in_which_nothing_can_run_is_refused(self):
         for seconds in ("0", "-1", "3", "nan"):

@@ -117,7 +117,8 @@ class Kit:
     def check_version(self):
         built, found = self.description["torch"], self.torch["torch"]
         if built != found:
-            raise KitProblem(f"the kit is for torch {built}, {self.python} has {found}; make a kit with that version, or name another Python with --python")
+            raise KitProblem(f"the kit is for torch {built}, but {self.python} has {found}; make a kit with that version, or "
+                             "name another Python with --python")
 
     def program(self, name):
         return self.folder / "bin" / name

@@ -67,7 +67,7 @@ def tests_lines(tests):
 def markdown(report, tests):
     lines = ["# GPU tests and benchmarks on this machine", ""]
     if not report.get("complete", True):
-        lines += ["The run was ended early. This report covers what had run by then.", ""]
+        lines += ["The run had not ended when this was written. The report covers what had run by then.", ""]
     lines += [*table(["", ""], versions(report), 2), "", *tests_lines(tests), "## Benchmarks", ""]
     if report["made_up_data"]:
         lines += [f"The images of {' and '.join(report['made_up_data'])} are random: LOCKSTEP_DATA named no folder with the "

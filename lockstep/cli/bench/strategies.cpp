@@ -1,5 +1,3 @@
-#include <lockstep/cli/bench/bench_options.h>
-#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies.h>
 
 #include <unistd.h>
@@ -12,6 +10,8 @@
 #include <lockstep/bench/strategies/cuts.h>
 #include <lockstep/bench/strategies/rank.h>
 #include <lockstep/bench/strategies/rows.h>
+#include <lockstep/cli/bench/bench_options.h>
+#include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/launch/launcher.h>
