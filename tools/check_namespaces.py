@@ -7,6 +7,9 @@ A header that is not installed may only declare in a nested namespace, such as l
 namespace lockstep itself it may do no more than announce classes of installed headers (`class ProcessGroup;`). The room
 core is the exception: all rooms speak its vocabulary (docs/adr/026-internal-names-in-namespaces-of-rooms.md).
 
+An installed header uses lockstep::detail for internal names and opens no room's namespace: after `using namespace lockstep`
+a program's own function train() and lockstep::train would be ambiguous.
+
 Prints a line for each violation and exits with 1 if there is one.
 """
 import pathlib
@@ -31,8 +34,16 @@ def violations(name, text):
             spaces.append(match[1])
         elif END.match(line) and spaces:
             spaces.pop()
-        elif spaces == ["lockstep"] and DECLARATION.match(line) and not ALLOWED.match(line):
+        elif spaces[-1:] == ["lockstep"] and DECLARATION.match(line) and not ALLOWED.match(line):
             yield f"{name}:{number}: this header is not installed, so that its names belong into namespace lockstep::{name.split('/')[1]}: {line}"
+
+
+def opened_rooms(root, name, text):
+    """Yields a line for each namespace of a room that the installed header opens."""
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r"namespace lockstep::(\w+)", line)
+        if match and (root / "lockstep" / match[1]).is_dir():
+            yield f"{name}:{number}: this header is installed, so that its internal names belong into namespace lockstep::detail: {line}"
 
 
 def main():
@@ -42,10 +53,12 @@ def main():
     if not internal:
         raise SystemExit(f"error: no internal headers under {root}")
     failed = [line for name in internal for line in violations(name, (root / name).read_text(encoding="utf-8"))]
+    for name in sorted(public_headers(root)):
+        failed += opened_rooms(root, name, (root / name).read_text(encoding="utf-8"))
     for line in failed:
         print(line)
     if failed:
-        raise SystemExit(f"error: {len(failed)} internal name{'s' if len(failed) > 1 else ''} in namespace lockstep")
+        raise SystemExit(f"error: {len(failed)} internal name{'s' if len(failed) > 1 else ''} in the wrong namespace")
     print(f"namespaces: {len(internal)} internal headers keep out of namespace lockstep")
 
 

@@ -62,7 +62,7 @@ ImageDataset open_data(const std::string& command, const DataChoice& choice) {
   }
   const std::string split = choice.split.value_or("train");
   OptionCheck(command).one_of("--split", split, {"train", "test"});
-  report::DownloadBar bar(std::cerr, report::detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto folder = find_or_download_data(
       {.name = choice.source, .directory = choice.directory, .progress = std::ref(bar)});
   return data::load_known_data(choice.source, folder,

@@ -44,7 +44,7 @@ const char* usual_operators(const std::string& source, const recipes::Recipe* re
 }
 
 ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& choice) {
-  report::DownloadBar bar(std::cerr, report::detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
   return recipe
       .load_data({.directory = choice.directory,

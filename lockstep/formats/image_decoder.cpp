@@ -2,7 +2,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 
 const ImageHeader& ImageDecoder::open(std::span<const std::byte> bytes, std::string_view name) {
   type_.reset();
@@ -32,4 +32,4 @@ std::string_view ImageDecoder::remark() const {
   return type_ == ImageType::kPng ? png_.remark() : std::string_view();
 }
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

@@ -12,7 +12,7 @@
 #include <lockstep/formats/jpeg.h>
 #include <lockstep/formats/png.h>
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 
 /// A JpegDecoder and a PngDecoder behind one interface. Their headers describe use, cost,
 /// thread-safety and errors (jpeg.h has an example).
@@ -39,4 +39,4 @@ class LOCKSTEP_API ImageDecoder {
   std::optional<ImageType> type_;  // type of the open image
 };
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

@@ -21,7 +21,7 @@
 #error "libjpeg-turbo is needed: the original libjpeg can neither crop nor skip rows"
 #endif
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 namespace {
 
 // A scan costs a pass over all coefficients, however few bytes it has. Encoders write about ten.
@@ -285,4 +285,4 @@ int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t hei
   return 8;
 }
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

@@ -14,7 +14,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 
 /// Decodes one image after the other. No state of one image affects the next, and apart from row
 /// buffers no memory is kept between them.
@@ -77,4 +77,4 @@ LOCKSTEP_API int jpeg_eighths(const ImageRegion& region, std::int64_t width, std
 /// of a reduced pixel: it begins (region.left * eighths % 8) / 8 of a pixel after that edge.
 LOCKSTEP_API ImageRegion jpeg_region(const ImageRegion& region, int eighths);
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

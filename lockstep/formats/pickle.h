@@ -25,7 +25,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::formats {
+namespace lockstep {
 
 struct PickleValue;
 /// A value that other values may also refer to. No value contains itself.
@@ -102,4 +102,4 @@ inline constexpr std::size_t kMaximumPickleValues = 2'000'000;
 /// value of a small malicious file. Texts are UTF-8. Memory is proportional to the bytes.
 LOCKSTEP_API Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name);
 
-}  // namespace lockstep::formats
+}  // namespace lockstep

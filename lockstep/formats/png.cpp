@@ -12,7 +12,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 namespace {
 
 // Deflate's densest code takes 2 bits for a match of 258 bytes; the densest pixels have one bit.
@@ -245,4 +245,4 @@ std::string encode_png(std::span<const std::uint8_t> pixels, int width, int heig
   return content;
 }
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

@@ -17,7 +17,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/formats/image.h>
 
-namespace lockstep::formats {
+namespace lockstep::detail {
 
 /// Decodes one image after the other, as JpegDecoder does.
 ///
@@ -60,4 +60,4 @@ class LOCKSTEP_API PngDecoder {
 /// InternalError if `pixels` has another size.
 LOCKSTEP_API std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
 
-}  // namespace lockstep::formats
+}  // namespace lockstep::detail

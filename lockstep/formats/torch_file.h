@@ -50,7 +50,7 @@ inline constexpr std::uint64_t kExpandedBytesPerByte = 64;
 
 struct LOCKSTEP_API TorchFile {
   /// The value that torch.load would return. Its tensors are in `tensors`, with their memory.
-  formats::PickleRef content{};
+  PickleRef content{};
   /// Every tensor in `content`. Its name consists of the keys and indices that lead to it, joined
   /// by '.': "conv1.weight" of a state dict, "model.conv1.weight" of {"model": state_dict, "epoch":
   /// 3}, "" if the file is one tensor.

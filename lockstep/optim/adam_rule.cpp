@@ -14,7 +14,7 @@ namespace {
 // Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2),
 // with AMSGrad (Reddi et al., 2018). They differ only in weight decay.
 template <class Options>
-class AdamRule final : public UpdateRule {
+class AdamRule final : public detail::UpdateRule {
  public:
   static constexpr bool kDecoupled = std::is_same_v<Options, AdamWOptions>;
 
@@ -47,7 +47,7 @@ class AdamRule final : public UpdateRule {
   }
 
   void update(const Tensors& parameters, const Tensors& gradients,
-              const std::vector<Tensors>& states, const DeviceStep& step) override {
+              const std::vector<Tensors>& states, const detail::DeviceStep& step) override {
     const auto number = [&step](const torch::Tensor&) { return step.number; };
     update_by(step.lr, number, found_inf_of(step), parameters, gradients, states);
   }
@@ -92,11 +92,11 @@ class AdamRule final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_adam_rule(const AdamOptions& options) {
+std::unique_ptr<detail::UpdateRule> make_adam_rule(const AdamOptions& options) {
   return std::make_unique<AdamRule<AdamOptions>>(options);
 }
 
-std::unique_ptr<UpdateRule> make_adamw_rule(const AdamWOptions& options) {
+std::unique_ptr<detail::UpdateRule> make_adamw_rule(const AdamWOptions& options) {
   return std::make_unique<AdamRule<AdamWOptions>>(options);
 }
 

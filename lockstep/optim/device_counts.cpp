@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 DeviceCounts::DeviceCounts(const std::vector<bool>& takes_part, const std::int64_t* steps,
                            bool counts_steps, torch::Device device)
@@ -45,4 +45,4 @@ void DeviceCounts::fetch(std::int64_t* steps) const {
   }
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

@@ -10,7 +10,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// Parameters that step together and have equal step counts share one count. The host knows which
 /// parameters these are; only the device knows the count, because it may replay steps or skip some
@@ -42,4 +42,4 @@ class LOCKSTEP_API DeviceCounts {
   std::vector<Count> counts_;
 };
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

@@ -5,7 +5,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// An UpdateRule that gets these tensors reads them on the device when the step runs. A CUDA graph
 /// can therefore replay the launches of one step for all later ones, and the host never waits. All
@@ -26,4 +26,4 @@ inline torch::ScalarType lr_type(torch::Device device) {
   return device.is_cpu() ? torch::kFloat64 : torch::kFloat32;
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -148,4 +148,4 @@ torch::Tensor FlatRuns::part(const torch::Tensor& flat, const torch::Tensor& run
                          flat.storage_offset() + parameter.storage_offset() - run.storage_offset());
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

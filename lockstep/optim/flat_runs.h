@@ -18,7 +18,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// The addresses of each parameter and its gradient; null for a gradient that is undefined or
 /// sparse.
@@ -68,4 +68,4 @@ class LOCKSTEP_API FlatRuns {
   Tensors gradients_;
 };
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

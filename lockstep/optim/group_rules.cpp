@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 namespace {
 
 void require_one_optimizer(const std::vector<ParameterGroup>& groups) {
@@ -32,7 +32,7 @@ std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups) {
   std::unordered_map<const torch::TensorImpl*, GroupEntry> entries;
   std::unordered_map<std::string, std::size_t> names;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    groups[g].parameters = distinct(groups[g].parameters);
+    groups[g].parameters = optim::distinct(groups[g].parameters);
     for (const auto& [name, parameter] : groups[g].parameters) {
       const auto [entry, is_new] =
           entries.emplace(parameter.unsafeGetTensorImpl(), GroupEntry{g, name});
@@ -90,4 +90,4 @@ void GroupRules::set_momentum_of_all(double momentum) {
   for (const auto& rule : rules_) rule->set_momentum(momentum);
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

@@ -9,7 +9,7 @@
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// Returns `groups` with each parameter once, under its first name. ConfigError if there is no
 /// group, the options are of different optimizers, a parameter is in two groups, or two parameters
@@ -43,4 +43,4 @@ class LOCKSTEP_API GroupRules {
   std::vector<double> base_lrs_;
 };
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

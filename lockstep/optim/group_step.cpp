@@ -6,7 +6,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 namespace {
 
 bool allows_sparse_gradients(const OptimizerOptions& options) {
@@ -280,4 +280,4 @@ NamedTensors GroupStep::state() const {
   return state;
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

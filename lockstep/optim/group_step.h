@@ -14,7 +14,7 @@
 #include <lockstep/optim/parameter_groups.h>
 #include <lockstep/optim/update_rule.h>
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// Calls the rule once per step, with flat tensors for parameters that are adjacent in memory and
 /// have adjacent gradients (FlatRuns). Not thread-safe.
@@ -78,4 +78,4 @@ class LOCKSTEP_API GroupStep {
   std::vector<Tensors> run_states_;  // by state, then by run; `states_` are views of these
 };
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

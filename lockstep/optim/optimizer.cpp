@@ -14,7 +14,7 @@ Optimizer::Optimizer(const NamedTensors& parameters, const OptimizerOptions& opt
     : Optimizer(std::vector<ParameterGroup>{{.parameters = parameters, .options = options}}) {}
 
 Optimizer::Optimizer(std::vector<ParameterGroup> groups)
-    : Optimizer(Checked{optim::checked_groups(std::move(groups))}) {}
+    : Optimizer(Checked{detail::checked_groups(std::move(groups))}) {}
 
 Optimizer::Optimizer(const Checked& given) : rules_(given.groups) {
   for (std::size_t g = 0; g < given.groups.size(); ++g) {
@@ -36,17 +36,17 @@ void Optimizer::step_unless(const torch::Tensor& found_inf) {
 }
 
 void Optimizer::step_groups(const torch::Tensor& found_inf) {
-  for (const optim::GroupStep& group : groups_) group.require_steppable();
-  for (optim::GroupStep& group : groups_) group.step(found_inf);
+  for (const detail::GroupStep& group : groups_) group.require_steppable();
+  for (detail::GroupStep& group : groups_) group.step(found_inf);
 }
 
 void Optimizer::set_capturable(bool on) {
-  for (optim::GroupStep& group : groups_) group.set_capturable(on);
+  for (detail::GroupStep& group : groups_) group.set_capturable(on);
   capturable_ = on;
 }
 
 void Optimizer::write_lrs() {
-  for (optim::GroupStep& group : groups_) group.write_lr();
+  for (detail::GroupStep& group : groups_) group.write_lr();
 }
 
 void Optimizer::set_lr(std::size_t group, double lr) {
@@ -65,7 +65,7 @@ void Optimizer::scale_lr(double factor) {
 }
 
 void Optimizer::zero_grad() {
-  for (optim::GroupStep& group : groups_) group.zero_grad();
+  for (detail::GroupStep& group : groups_) group.zero_grad();
 }
 
 Tensors Optimizer::gradients() const {
@@ -78,7 +78,7 @@ Tensors Optimizer::gradients() const {
 
 NamedTensors Optimizer::state() const {
   NamedTensors all;
-  for (const optim::GroupStep& group : groups_) {
+  for (const detail::GroupStep& group : groups_) {
     NamedTensors own = group.state();
     std::move(own.begin(), own.end(), std::back_inserter(all));
   }

@@ -95,8 +95,8 @@ class LOCKSTEP_API Optimizer {
   void step_groups(const torch::Tensor& found_inf);
 
   bool capturable_ = false;
-  optim::GroupRules rules_;
-  std::vector<optim::GroupStep> groups_;
+  detail::GroupRules rules_;
+  std::vector<detail::GroupStep> groups_;
   Tensors parameters_;  // of all groups
 };
 

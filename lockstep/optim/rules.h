@@ -9,12 +9,12 @@
 
 namespace lockstep::optim {
 
-std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options);
-std::unique_ptr<UpdateRule> make_adam_rule(const AdamOptions& options);
-std::unique_ptr<UpdateRule> make_adamw_rule(const AdamWOptions& options);
+std::unique_ptr<detail::UpdateRule> make_sgd_rule(const SgdOptions& options);
+std::unique_ptr<detail::UpdateRule> make_adam_rule(const AdamOptions& options);
+std::unique_ptr<detail::UpdateRule> make_adamw_rule(const AdamWOptions& options);
 
 /// DeviceStep::found_inf in the form that the fused kernels take.
-inline std::optional<torch::Tensor> found_inf_of(const DeviceStep& step) {
+inline std::optional<torch::Tensor> found_inf_of(const detail::DeviceStep& step) {
   return step.found_inf.defined() ? std::optional(step.found_inf) : std::nullopt;
 }
 

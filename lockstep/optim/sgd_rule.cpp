@@ -12,7 +12,7 @@ namespace lockstep::optim {
 namespace {
 
 // v = momentum v + (g + weight_decay w), w = w - lr v (Nesterov: w - lr (g + momentum v)).
-class SgdRule final : public UpdateRule {
+class SgdRule final : public detail::UpdateRule {
  public:
   explicit SgdRule(const SgdOptions& options) : options_(options) {
     const OptionCheck check("SGD");
@@ -47,7 +47,7 @@ class SgdRule final : public UpdateRule {
     update_by(options_.lr, {}, parameters, gradients, states);
   }
   void update(const Tensors& parameters, const Tensors& gradients,
-              const std::vector<Tensors>& states, const DeviceStep& step) override {
+              const std::vector<Tensors>& states, const detail::DeviceStep& step) override {
     update_by(step.lr, found_inf_of(step), parameters, gradients, states);
   }
 
@@ -97,7 +97,7 @@ class SgdRule final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options) {
+std::unique_ptr<detail::UpdateRule> make_sgd_rule(const SgdOptions& options) {
   return std::make_unique<SgdRule>(options);
 }
 

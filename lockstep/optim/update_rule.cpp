@@ -5,7 +5,7 @@
 
 #include <lockstep/optim/rules.h>
 
-namespace lockstep::optim {
+namespace lockstep {
 namespace {
 
 bool same_kind(const torch::Tensor& a, const torch::Tensor& b) {
@@ -59,7 +59,7 @@ void scatter(const torch::Tensor& gathered, const std::vector<Tail>& tails,
 // Makes the kernel process the tails as vectors, so that an element's value does not depend on
 // where a tensor ends. The kernel's own results for the tails are overwritten.
 void call_in_vectors(const Tensors& parameters, const Tensors& gradients,
-                     const std::vector<Tensors>& states, const KernelCall& kernel) {
+                     const std::vector<Tensors>& states, const optim::KernelCall& kernel) {
   const std::vector<Tail> tails =
       parameters[0].is_cpu() ? find_tails(parameters) : std::vector<Tail>();
   if (tails.empty()) return kernel(parameters, gradients, states);
@@ -76,19 +76,26 @@ void call_in_vectors(const Tensors& parameters, const Tensors& gradients,
 }
 
 struct RuleMaker {
-  std::unique_ptr<UpdateRule> operator()(const SgdOptions& o) const { return make_sgd_rule(o); }
-  std::unique_ptr<UpdateRule> operator()(const AdamOptions& o) const { return make_adam_rule(o); }
-  std::unique_ptr<UpdateRule> operator()(const AdamWOptions& o) const { return make_adamw_rule(o); }
+  std::unique_ptr<detail::UpdateRule> operator()(const SgdOptions& o) const {
+    return optim::make_sgd_rule(o);
+  }
+  std::unique_ptr<detail::UpdateRule> operator()(const AdamOptions& o) const {
+    return optim::make_adam_rule(o);
+  }
+  std::unique_ptr<detail::UpdateRule> operator()(const AdamWOptions& o) const {
+    return optim::make_adamw_rule(o);
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options) {
+std::unique_ptr<detail::UpdateRule> detail::make_update_rule(const OptimizerOptions& options) {
   return std::visit(RuleMaker{}, options);
 }
 
-void call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
-                        const std::vector<Tensors>& states, const KernelCall& kernel) {
+void optim::call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
+                               const std::vector<Tensors>& states,
+                               const optim::KernelCall& kernel) {
   if (parameters.empty()) return;
   if (std::all_of(parameters.begin(), parameters.end(),
                   [&](const auto& parameter) { return same_kind(parameter, parameters[0]); })) {
@@ -111,4 +118,4 @@ void call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
   }
 }
 
-}  // namespace lockstep::optim
+}  // namespace lockstep

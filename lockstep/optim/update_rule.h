@@ -16,7 +16,7 @@ namespace lockstep {
 using Tensors = std::vector<torch::Tensor>;
 }  // namespace lockstep
 
-namespace lockstep::optim {
+namespace lockstep::detail {
 
 /// Works element by element: parameters may be passed individually, as flat buckets or as slices of
 /// these, with bitwise equal results. Not thread-safe.
@@ -55,4 +55,4 @@ class LOCKSTEP_API UpdateRule {
 /// ConfigError for invalid options.
 LOCKSTEP_API std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
-}  // namespace lockstep::optim
+}  // namespace lockstep::detail

@@ -133,11 +133,11 @@ class LOCKSTEP_API DdpCore {
   ProcessGroup group_;
   DdpOptions options_;
   double synchronization_seconds_ = 0;
-  std::optional<parallel::ModuleBuffers> buffers_;
+  std::optional<detail::ModuleBuffers> buffers_;
   int buffer_source_ = 0;
   std::optional<SyncBatchNorm> sync_batch_norm_;
   // Always set after construction, like the reducer.
-  std::optional<parallel::WrappedParameters> wrapped_;
+  std::optional<detail::WrappedParameters> wrapped_;
   std::optional<Reducer> reducer_;
   /// Reducer::arrivals() at the last forward that recorded a graph; empty before the first one.
   std::optional<std::int64_t> arrivals_at_forward_;

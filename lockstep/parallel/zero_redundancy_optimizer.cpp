@@ -31,7 +31,7 @@ std::vector<ParameterGroup> group_of_all(const torch::nn::Module& module,
 std::vector<ParameterGroup> with_all_parameters(std::vector<ParameterGroup> given,
                                                 const std::vector<GradBucket>& buckets,
                                                 const torch::nn::Module& module) {
-  std::vector<ParameterGroup> groups = optim::checked_groups(std::move(given));
+  std::vector<ParameterGroup> groups = detail::checked_groups(std::move(given));
   std::unordered_set<const torch::TensorImpl*> grouped;
   for (const ParameterGroup& group : groups) {
     for (const auto& [name, tensor] : group.parameters)
@@ -102,7 +102,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DdpCore& core, const torch::nn:
                                                  std::vector<ParameterGroup> groups)
     : group_(core.group()),
       buckets_(&flat_buckets(core)),
-      sharded_(std::make_shared<parallel::ShardedStep>(
+      sharded_(std::make_shared<detail::ShardedStep>(
           with_all_parameters(std::move(groups), *buckets_, module), group_,
           core.options().parameter_memory)) {
   // Buckets change for the last time at the end of the first backward that communicated.

@@ -32,9 +32,9 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 class ShardedStep;
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail
 namespace lockstep {
 
 /// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
@@ -115,7 +115,7 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
  private:
   ProcessGroup group_;
   const std::vector<GradBucket>* buckets_;
-  std::shared_ptr<parallel::ShardedStep> sharded_;  // shared with the hook
+  std::shared_ptr<detail::ShardedStep> sharded_;  // shared with the hook
 };
 
 }  // namespace lockstep

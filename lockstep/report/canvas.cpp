@@ -55,8 +55,8 @@ void Canvas::write(PixelPosition corner, std::string_view text, Color color, std
 }
 
 std::string Canvas::png() const {
-  return formats::encode_png(picture_.rgb, static_cast<int>(picture_.width),
-                             static_cast<int>(picture_.height));
+  return detail::encode_png(picture_.rgb, static_cast<int>(picture_.width),
+                            static_cast<int>(picture_.height));
 }
 
 }  // namespace lockstep::report

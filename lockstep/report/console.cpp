@@ -8,14 +8,12 @@
 
 namespace lockstep {
 
-std::unique_ptr<Listener> make_console_listener(std::ostream& out,
-                                                const report::Terminal& terminal) {
+std::unique_ptr<Listener> make_console_listener(std::ostream& out, const Terminal& terminal) {
   if (terminal.interactive) return std::make_unique<report::ProgressBar>(out, terminal);
   return std::make_unique<report::LineLog>(out);
 }
 
-std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out,
-                                                    const report::Terminal& terminal) {
+std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out, const Terminal& terminal) {
   return {make_console_listener(out, terminal), std::make_unique<report::ModelSummaryTable>(out),
           std::make_unique<report::SummaryTable>(out), std::make_unique<report::ProfileTable>(out)};
 }

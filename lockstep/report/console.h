@@ -14,12 +14,12 @@ namespace lockstep {
 /// A ProgressBar for an interactive terminal, otherwise a LineLog. The stream must outlive it.
 ///   auto console = make_console_listener(std::cout, detect_terminal(STDOUT_FILENO));
 LOCKSTEP_API std::unique_ptr<Listener> make_console_listener(std::ostream& out,
-                                                             const report::Terminal& terminal);
+                                                             const Terminal& terminal);
 
 /// The listeners of `lockstep train`, for TrainerOptions::listeners: they print the progress of
 /// epochs and steps, and, if the options ask for them, the tables of the model, the run and its
 /// profile. The stream must outlive the listeners.
 LOCKSTEP_API std::vector<ListenerHandle> make_terminal_listeners(std::ostream& out,
-                                                                 const report::Terminal& terminal);
+                                                                 const Terminal& terminal);
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@ namespace lockstep::report {
 void PictureFile::on_picture(const PictureReport& report) {
   const RunPicture& picture = report.picture;
   write_file_atomically(folder_ / (picture.name + ".png"),
-                        formats::encode_png(picture.rgb, static_cast<int>(picture.width),
-                                            static_cast<int>(picture.height)));
+                        detail::encode_png(picture.rgb, static_cast<int>(picture.width),
+                                           static_cast<int>(picture.height)));
 }
 
 }  // namespace lockstep::report

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/environment.h>
 
-namespace lockstep::report {
+namespace lockstep {
 namespace {
 
 constexpr const char* kGreen = "\x1b[32m";
@@ -64,4 +64,4 @@ std::string bar_line(const std::string& name, std::optional<double> fraction,
   return name + " " + draw_bar(*fraction, bar, terminal) + "  " + amount;
 }
 
-}  // namespace lockstep::report
+}  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/export.h>
 
-namespace lockstep::report {
+namespace lockstep {
 
 struct LOCKSTEP_API Terminal {
   bool interactive = false;  ///< whether a line can be redrawn
@@ -39,4 +39,4 @@ LOCKSTEP_API std::string bar_line(const std::string& name, std::optional<double>
 /// Control sequence that returns to the start of the line and clears it.
 inline constexpr const char* kClearLine = "\r\x1b[K";
 
-}  // namespace lockstep::report
+}  // namespace lockstep

@@ -35,7 +35,7 @@ std::string_view advice_for(const c10::Error& error) {
 
 }  // namespace
 
-CapturedStep::CapturedStep(std::unique_ptr<StepGraph> graph, std::int64_t parts,
+CapturedStep::CapturedStep(std::unique_ptr<detail::StepGraph> graph, std::int64_t parts,
                            std::int64_t batch_size, torch::Device device, Compute compute)
     : graph_(std::move(graph)),
       batch_size_(batch_size),

@@ -28,8 +28,8 @@ class CapturedStep {
   using Compute = std::function<std::vector<torch::Tensor>(const std::vector<Batch>& batches)>;
 
   /// A full step has `parts` batches of `batch_size` samples, which are to be on `device`.
-  CapturedStep(std::unique_ptr<StepGraph> graph, std::int64_t parts, std::int64_t batch_size,
-               torch::Device device, Compute compute);
+  CapturedStep(std::unique_ptr<detail::StepGraph> graph, std::int64_t parts,
+               std::int64_t batch_size, torch::Device device, Compute compute);
 
   /// Whether `batch` is a full batch, which load() accepts. ConfigError for a full batch whose
   /// shape or type differs from those before.
@@ -46,7 +46,7 @@ class CapturedStep {
  private:
   void capture();
 
-  const std::unique_ptr<StepGraph> graph_;
+  const std::unique_ptr<detail::StepGraph> graph_;
   const std::int64_t batch_size_;
   const torch::Device device_;
   const Compute compute_;

@@ -31,7 +31,7 @@ class DeferredKernel {
 
  private:
   Loader& loader_;
-  const std::shared_ptr<const data::BatchKernel> kernel_;
+  const std::shared_ptr<const detail::BatchKernel> kernel_;
 };
 
 }  // namespace lockstep::train

@@ -2,7 +2,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/train/step_graph.h>
 
-namespace lockstep::train {
+namespace lockstep::detail {
 
 std::unique_ptr<StepGraph> make_cuda_graph(torch::Device) {
   throw ConfigError(
@@ -10,4 +10,4 @@ std::unique_ptr<StepGraph> make_cuda_graph(torch::Device) {
       "--cuda-graph");
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::detail

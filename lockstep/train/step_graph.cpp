@@ -2,7 +2,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::train {
+namespace lockstep::detail {
 
 std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGroup& group) {
   if (!device.is_cuda()) {
@@ -14,4 +14,4 @@ std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGr
   return make_cuda_graph(device);
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::detail

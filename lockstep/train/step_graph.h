@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/group/process_group.h>
 
-namespace lockstep::train {
+namespace lockstep::detail {
 
 /// For one thread. A replay repeats the recorded device work on the current contents of the same
 /// memory. Host decisions and results stay as they were during the recording.
@@ -33,4 +33,4 @@ std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGr
 /// The build-dependent part of make_step_graph().
 std::unique_ptr<StepGraph> make_cuda_graph(torch::Device device);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::detail

@@ -13,7 +13,7 @@
 #include <lockstep/core/log.h>
 #include <lockstep/train/step_graph.h>
 
-namespace lockstep::train {
+namespace lockstep::detail {
 namespace {
 
 class CudaStepGraph final : public StepGraph {
@@ -155,4 +155,4 @@ std::unique_ptr<StepGraph> make_cuda_graph(torch::Device device) {
   return std::make_unique<CudaStepGraph>(device);
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::detail

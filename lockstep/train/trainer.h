@@ -35,9 +35,9 @@
 #include <lockstep/train/task/plateau.h>
 #include <lockstep/train/task/task.h>
 
-namespace lockstep::train {
+namespace lockstep::detail {
 class StepGraph;
-}  // namespace lockstep::train
+}  // namespace lockstep::detail
 namespace lockstep {
 
 /// Names and meanings follow Lightning where it has the option.
@@ -127,7 +127,7 @@ struct LOCKSTEP_API TrainerOptions {
   bool cuda_graph = false;
   /// For tests: makes the object that records and replays with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.
-  std::function<std::unique_ptr<train::StepGraph>(torch::Device, const ProcessGroup&)>
+  std::function<std::unique_ptr<detail::StepGraph>(torch::Device, const ProcessGroup&)>
       make_step_graph{};
 
   // --- Files and reports ---

@@ -95,7 +95,7 @@ void TrainingRun::prepare_checkpoints() {
     saves += left * options_.accumulate_grad_batches / *options_.val_check_interval;
   }
   std::uint64_t bytes =
-      checkpoint_bytes(task_.module(), *optim::make_update_rule(options_.optimizer));
+      checkpoint_bytes(task_.module(), *detail::make_update_rule(options_.optimizer));
   if (ema_) {
     for (const auto& [name, tensor] : ema_->state()) bytes += tensor.nbytes();
   }

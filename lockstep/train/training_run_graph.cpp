@@ -26,7 +26,8 @@ void TrainingRun::prepare_graph() {
   }
   optimizer_->set_capturable(true);
   kernel_.emplace(train_loader_);
-  const auto make_graph = options_.make_step_graph ? options_.make_step_graph : make_step_graph;
+  const auto make_graph =
+      options_.make_step_graph ? options_.make_step_graph : detail::make_step_graph;
   captured_.emplace(make_graph(options_.device, strategy_.group()),
                     options_.accumulate_grad_batches, train_loader_.options().batch_size,
                     options_.device,

@@ -27,8 +27,8 @@ class DataCommand : public ::testing::Test {
       const std::string pixels = pattern(static_cast<std::size_t>(width * 8 * 3));
       data.write(
           "images/" + std::string(i < 5 ? "cat/" : "dog/") + std::to_string(10 + i) + ".png",
-          formats::encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
-                              width, 8));
+          detail::encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
+                             width, 8));
     }
     write_mnist(data, "mnist/train", 30);
     write_mnist(data, "mnist/t10k", 20);

@@ -34,7 +34,7 @@ struct Sheet {
 
 Sheet read_sheet(const std::filesystem::path& path) {
   const std::string file = read_text(path);
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   Sheet sheet;
   sheet.header = decoder.open(as_bytes(file), path.string());
   std::vector<std::uint8_t>& rgb = sheet.rgb;

@@ -22,11 +22,11 @@ namespace lockstep::testing_support {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr comm::DataType kTypes[] = {comm::DataType::kFloat32, comm::DataType::kFloat64,
-                                            comm::DataType::kFloat16, comm::DataType::kBFloat16,
-                                            comm::DataType::kInt8,    comm::DataType::kInt16,
-                                            comm::DataType::kInt32,   comm::DataType::kInt64,
-                                            comm::DataType::kUInt8,   comm::DataType::kBool};
+inline constexpr detail::DataType kTypes[] = {
+    detail::DataType::kFloat32,  detail::DataType::kFloat64, detail::DataType::kFloat16,
+    detail::DataType::kBFloat16, detail::DataType::kInt8,    detail::DataType::kInt16,
+    detail::DataType::kInt32,    detail::DataType::kInt64,   detail::DataType::kUInt8,
+    detail::DataType::kBool};
 
 /// Runs `check` with each instruction set that this processor supports and, last, the scalar loop.
 inline void for_each_target(const std::function<void()>& check) {
@@ -85,32 +85,32 @@ struct BHalf {
 };
 
 /// Stores `value`, rounded to the floating-point type, at index `i` of a buffer.
-inline void set_value(std::byte* data, std::size_t i, comm::DataType type, double value) {
+inline void set_value(std::byte* data, std::size_t i, detail::DataType type, double value) {
   const auto put = [&](auto stored) {
     std::memcpy(data + i * sizeof(stored), &stored, sizeof(stored));
   };
   switch (type) {
-    case comm::DataType::kFloat32:
+    case detail::DataType::kFloat32:
       return put(static_cast<float>(value));
-    case comm::DataType::kFloat64:
+    case detail::DataType::kFloat64:
       return put(value);
-    case comm::DataType::kFloat16:
+    case detail::DataType::kFloat16:
       return put(Half::from(static_cast<float>(value)));
-    case comm::DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       return put(BHalf::from(static_cast<float>(value)));
     default:
-      FAIL() << comm::data_type_name(type);
+      FAIL() << detail::data_type_name(type);
   }
 }
 
 /// Values that the type can represent: mostly between -2 and 2, including zeros, infinities, NaNs,
 /// denormals and extreme values.
-inline Bytes random_values(std::size_t count, comm::DataType type, std::mt19937_64& random) {
-  Bytes bytes(count * comm::element_size(type));
+inline Bytes random_values(std::size_t count, detail::DataType type, std::mt19937_64& random) {
+  Bytes bytes(count * detail::element_size(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  if (!comm::is_floating_point(type)) {
+  if (!detail::is_floating_point(type)) {
     // With random bits alone, every "or" would be true.
-    if (type == comm::DataType::kBool) {
+    if (type == detail::DataType::kBool) {
       for (std::byte& byte : bytes) byte &= static_cast<std::byte>(random() % 2 * random());
     }
     return bytes;

@@ -26,33 +26,33 @@ using testing_support::set_value;
 
 TEST(FindNan, FindsTheFirst) {
   constexpr std::size_t kCount = 333;
-  for (const DataType type :
-       {DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBFloat16}) {
-    Bytes values(kCount * element_size(type));
+  for (const detail::DataType type : {detail::DataType::kFloat32, detail::DataType::kFloat64,
+                                      detail::DataType::kFloat16, detail::DataType::kBFloat16}) {
+    Bytes values(kCount * detail::element_size(type));
     for (std::size_t i = 0; i < kCount; ++i) {
       set_value(values.data(), i, type, i % 3 == 0 ? INFINITY : i % 3 == 1 ? -INFINITY : -1e-3);
     }
     for_each_target([&] {
       Buffer none(values, 1);
-      EXPECT_EQ(find_nan(none.data(), kCount, type), kCount) << data_type_name(type);
+      EXPECT_EQ(find_nan(none.data(), kCount, type), kCount) << detail::data_type_name(type);
       for (std::size_t at = 0; at < kCount; at += at < 260 ? 1 : 9) {
         Buffer buffer(values, 1);
         set_value(buffer.data(), at, type, at % 2 == 0 ? NAN : -NAN);
         set_value(buffer.data(), kCount - 1, type, NAN);
-        EXPECT_EQ(find_nan(buffer.data(), kCount, type), at) << data_type_name(type);
-        EXPECT_EQ(find_nan(buffer.data(), at, type), at) << data_type_name(type);
+        EXPECT_EQ(find_nan(buffer.data(), kCount, type), at) << detail::data_type_name(type);
+        EXPECT_EQ(find_nan(buffer.data(), at, type), at) << detail::data_type_name(type);
       }
     });
   }
   const Bytes ones(64, std::byte{0xFF});
-  EXPECT_EQ(find_nan(ones.data(), 16, DataType::kInt32), 16);
-  EXPECT_EQ(find_nan(nullptr, 0, DataType::kFloat32), 0);
+  EXPECT_EQ(find_nan(ones.data(), 16, detail::DataType::kInt32), 16);
+  EXPECT_EQ(find_nan(nullptr, 0, detail::DataType::kFloat32), 0);
 }
 
 TEST(CopyStreaming, CopiesWhateverTheAlignment) {
   std::mt19937_64 random(1);
   for (const std::size_t bytes : {0, 1, 63, 64, 65, 300, 4096, 70001}) {
-    const Bytes expected = random_values(bytes, DataType::kUInt8, random);
+    const Bytes expected = random_values(bytes, detail::DataType::kUInt8, random);
     for_each_target([&] {
       for (const std::size_t offset : {0, 1, 16, 63}) {
         Buffer from(expected, (offset * 5) % 64);
@@ -71,9 +71,9 @@ TEST(DataTypes, HaveTheirSizesAndPyTorchsNames) {
       {"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1},
       {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},    {"bool", 1}};
   for (std::size_t i = 0; i < std::size(kTypes); ++i) {
-    EXPECT_STREQ(data_type_name(kTypes[i]), kExpected[i].first);
-    EXPECT_EQ(element_size(kTypes[i]), kExpected[i].second);
-    EXPECT_EQ(is_floating_point(kTypes[i]), i < 4);
+    EXPECT_STREQ(detail::data_type_name(kTypes[i]), kExpected[i].first);
+    EXPECT_EQ(detail::element_size(kTypes[i]), kExpected[i].second);
+    EXPECT_EQ(detail::is_floating_point(kTypes[i]), i < 4);
   }
 }
 

@@ -22,7 +22,7 @@ using testing_support::run_threads;
 CallDescription call_of(CallKind kind, std::uint64_t count, int root = -1) {
   CallDescription call;
   call.kind = kind;
-  call.type = DataType::kFloat32;
+  call.type = detail::DataType::kFloat32;
   call.count = count;
   call.shape = {1, {static_cast<std::uint32_t>(count)}};
   call.root = root;

@@ -16,7 +16,7 @@ namespace lockstep::comm {
 namespace {
 
 CallDescription call(CallKind kind, std::vector<std::uint32_t> sizes, int root = -1,
-                     DataType type = DataType::kFloat32) {
+                     detail::DataType type = detail::DataType::kFloat32) {
   CallDescription result;
   result.kind = kind;
   result.type = type;
@@ -61,8 +61,8 @@ void every_kind(Rank& rank) {
                               CallKind::kScatter, CallKind::kReduceScatter, CallKind::kAllToAll}) {
     rank.run(call(kind, {2, 3}, kind == CallKind::kBarrier ? -1 : 1));
   }
-  rank.run(call(CallKind::kAllReduce, {}, -1, DataType::kInt64));
-  rank.run(call(CallKind::kAllReduce, {0}, -1, DataType::kBFloat16));
+  rank.run(call(CallKind::kAllReduce, {}, -1, detail::DataType::kInt64));
+  rank.run(call(CallKind::kAllReduce, {0}, -1, detail::DataType::kBFloat16));
 }
 
 const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kPrograms[] = {
@@ -80,7 +80,7 @@ const std::pair<const char*, std::pair<int, std::function<void(Rank&)>>> kProgra
      {2,
       [](Rank& rank) {
         rank.start(call(CallKind::kAllReduce, {4}, -1,
-                        rank.number == 1 ? DataType::kInt32 : DataType::kFloat32));
+                        rank.number == 1 ? detail::DataType::kInt32 : detail::DataType::kFloat32));
       }}},
     {"missing",
      {3,

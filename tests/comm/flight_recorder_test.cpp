@@ -26,7 +26,7 @@ using ::testing::Not;
 CallDescription call(CallKind kind, std::uint32_t count, int root = -1) {
   CallDescription result;
   result.kind = kind;
-  result.type = DataType::kFloat32;
+  result.type = detail::DataType::kFloat32;
   result.root = root;
   result.count = count;
   result.shape.dimensions = 1;

@@ -117,64 +117,65 @@ void reference_of_integers(const std::vector<Bytes>& sources, std::size_t count,
   });
 }
 
-Bytes reference(const std::vector<Bytes>& sources, std::size_t count, DataType type, ReduceOp op) {
-  Bytes result(count * element_size(type));
+Bytes reference(const std::vector<Bytes>& sources, std::size_t count, detail::DataType type,
+                ReduceOp op) {
+  Bytes result(count * detail::element_size(type));
   switch (type) {
-    case DataType::kFloat32:
+    case detail::DataType::kFloat32:
       reference_of<float, float>(sources, count, result,
                                  [&](const auto& values) { return reduce_floats(op, values); });
       break;
-    case DataType::kFloat64:
+    case detail::DataType::kFloat64:
       reference_of<double, double>(sources, count, result,
                                    [&](const auto& values) { return reduce_floats(op, values); });
       break;
-    case DataType::kFloat16:
+    case detail::DataType::kFloat16:
       reference_of<Half, float>(sources, count, result, [&](const auto& values) {
         return Half::from(reduce_floats(op, values));
       });
       break;
-    case DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       reference_of<BHalf, float>(sources, count, result, [&](const auto& values) {
         return BHalf::from(reduce_floats(op, values));
       });
       break;
-    case DataType::kInt8:
+    case detail::DataType::kInt8:
       reference_of_integers<std::int8_t>(sources, count, op, result);
       break;
-    case DataType::kInt16:
+    case detail::DataType::kInt16:
       reference_of_integers<std::int16_t>(sources, count, op, result);
       break;
-    case DataType::kInt32:
+    case detail::DataType::kInt32:
       reference_of_integers<std::int32_t>(sources, count, op, result);
       break;
-    case DataType::kInt64:
+    case detail::DataType::kInt64:
       reference_of_integers<std::int64_t>(sources, count, op, result);
       break;
-    case DataType::kUInt8:
+    case detail::DataType::kUInt8:
       reference_of_integers<std::uint8_t>(sources, count, op, result);
       break;
-    case DataType::kBool:
+    case detail::DataType::kBool:
       reference_of<std::uint8_t, bool>(sources, count, result, [&](const auto& values) {
         bool x = values[0];
         for (std::size_t s = 1; s < values.size(); ++s) x = combine_bools(op.kind, x, values[s]);
         return static_cast<std::uint8_t>(x);
       });
       break;
-    case DataType::kByte:
+    case detail::DataType::kByte:
       break;
   }
   return result;
 }
 
-bool is_nan(const std::byte* data, std::size_t i, DataType type) {
+bool is_nan(const std::byte* data, std::size_t i, detail::DataType type) {
   switch (type) {
-    case DataType::kFloat32:
+    case detail::DataType::kFloat32:
       return std::isnan(element<float>(data, i));
-    case DataType::kFloat64:
+    case detail::DataType::kFloat64:
       return std::isnan(element<double>(data, i));
-    case DataType::kFloat16:
+    case detail::DataType::kFloat16:
       return std::isnan(float{element<Half>(data, i)});
-    case DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       return std::isnan(float{element<BHalf>(data, i)});
     default:
       return false;
@@ -183,8 +184,8 @@ bool is_nan(const std::byte* data, std::size_t i, DataType type) {
 
 // Index of the first element that differs, or count. All NaNs are equal.
 std::size_t first_difference(const std::byte* got, const std::byte* expected, std::size_t count,
-                             DataType type) {
-  const std::size_t size = element_size(type);
+                             detail::DataType type) {
+  const std::size_t size = detail::element_size(type);
   for (std::size_t i = 0; i < count; ++i) {
     if (std::memcmp(got + i * size, expected + i * size, size) == 0) continue;
     if (is_nan(got, i, type) && is_nan(expected, i, type)) continue;
@@ -196,12 +197,12 @@ std::size_t first_difference(const std::byte* got, const std::byte* expected, st
 enum class Layout { kOneNew, kFirstInPlace, kAllInPlace, kFirstAndNew };
 
 // Runs reduce() and compares every destination with `expected`.
-void check_layout(const std::vector<Bytes>& sources, std::size_t count, DataType type, ReduceOp op,
-                  Layout layout, const Bytes& expected) {
+void check_layout(const std::vector<Bytes>& sources, std::size_t count, detail::DataType type,
+                  ReduceOp op, Layout layout, const Bytes& expected) {
   std::vector<Buffer> buffers;
   for (std::size_t s = 0; s < sources.size(); ++s)
     buffers.emplace_back(sources[s], (3 * s + 1) % 8);
-  Buffer fresh(Bytes(count * element_size(type), std::byte{0x5A}), 5);
+  Buffer fresh(Bytes(count * detail::element_size(type), std::byte{0x5A}), 5);
   std::vector<const std::byte*> from;
   for (Buffer& buffer : buffers) from.push_back(buffer.data());
   std::vector<Buffer*> to;
@@ -217,8 +218,9 @@ void check_layout(const std::vector<Bytes>& sources, std::size_t count, DataType
 
   for (std::size_t d = 0; d < to.size(); ++d) {
     const std::size_t at = first_difference(destinations[d], expected.data(), count, type);
-    ASSERT_EQ(at, count) << reduce_op_name(op.kind) << " of " << data_type_name(type) << ", "
-                         << sources.size() << " sources, destination " << d << " of " << to.size();
+    ASSERT_EQ(at, count) << reduce_op_name(op.kind) << " of " << detail::data_type_name(type)
+                         << ", " << sources.size() << " sources, destination " << d << " of "
+                         << to.size();
     ASSERT_TRUE(to[d]->intact());
   }
   for (std::size_t s = to.size() == 1 ? 1 : to.size(); s < buffers.size(); ++s) {
@@ -227,10 +229,10 @@ void check_layout(const std::vector<Bytes>& sources, std::size_t count, DataType
   }
 }
 
-class ReduceOfType : public testing::TestWithParam<DataType> {};
+class ReduceOfType : public testing::TestWithParam<detail::DataType> {};
 
 TEST_P(ReduceOfType, AgreesWithTheReferenceOnEveryTarget) {
-  const DataType type = GetParam();
+  const detail::DataType type = GetParam();
   std::mt19937_64 random(7);
   for (const ReduceOp op : kOps) {
     if (!why_not_reducible(type, op).empty()) continue;
@@ -253,13 +255,14 @@ TEST_P(ReduceOfType, AgreesWithTheReferenceOnEveryTarget) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ReduceOfType, testing::ValuesIn(kTypes),
-                         [](const auto& info) { return std::string(data_type_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, ReduceOfType, testing::ValuesIn(kTypes), [](const auto& info) {
+  return std::string(detail::data_type_name(info.param));
+});
 
 // All 65,536 float16 values, through conversions that round up, down, to even, to denormals and to
 // infinity.
 TEST(Reduce, RoundsEveryHalfAsTheReferenceDoes) {
-  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+  for (const detail::DataType type : {detail::DataType::kFloat16, detail::DataType::kBFloat16}) {
     Bytes all(65536 * 2);
     for (std::uint32_t bits = 0; bits < 65536; ++bits) {
       const auto half = static_cast<std::uint16_t>(bits);
@@ -273,14 +276,14 @@ TEST(Reduce, RoundsEveryHalfAsTheReferenceDoes) {
         Bytes scaled = all;
         scale(scaled.data(), 65536, type, factor);
         EXPECT_EQ(first_difference(scaled.data(), expected.data(), 65536, type), 65536)
-            << data_type_name(type) << " times " << factor;
+            << detail::data_type_name(type) << " times " << factor;
       });
     }
   }
 }
 
 struct Case {
-  DataType type;
+  detail::DataType type;
   ReduceOp op;
   std::vector<double> values;
   double expected;
@@ -289,8 +292,8 @@ struct Case {
 // Facts that do not depend on the reference above.
 TEST(Reduce, EdgesOfFloats) {
   constexpr double kTiny16 = 0x1p-24, kTiny32 = 0x1p-149, kInf = INFINITY;
-  constexpr DataType f16 = DataType::kFloat16, bf16 = DataType::kBFloat16;
-  constexpr DataType f32 = DataType::kFloat32, f64 = DataType::kFloat64;
+  constexpr detail::DataType f16 = detail::DataType::kFloat16, bf16 = detail::DataType::kBFloat16;
+  constexpr detail::DataType f32 = detail::DataType::kFloat32, f64 = detail::DataType::kFloat64;
   const Case cases[] = {
       {f32, ReduceOp::kMin, {1, NAN}, NAN},
       {f32, ReduceOp::kMin, {NAN, 1}, NAN},
@@ -330,11 +333,11 @@ TEST(Reduce, EdgesOfFloats) {
     constexpr std::size_t kCount = 77;
     std::vector<Bytes> sources;
     for (const double value : entry.values) {
-      sources.emplace_back(kCount * element_size(entry.type));
+      sources.emplace_back(kCount * detail::element_size(entry.type));
       for (std::size_t i = 0; i < kCount; ++i)
         set_value(sources.back().data(), i, entry.type, value);
     }
-    Bytes expected(kCount * element_size(entry.type));
+    Bytes expected(kCount * detail::element_size(entry.type));
     for (std::size_t i = 0; i < kCount; ++i)
       set_value(expected.data(), i, entry.type, entry.expected);
     for_each_target(
@@ -343,7 +346,7 @@ TEST(Reduce, EdgesOfFloats) {
 }
 
 template <class T>
-T reduce_pair(DataType type, ReduceOp op, T a, T b) {
+T reduce_pair(detail::DataType type, ReduceOp op, T a, T b) {
   const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(&a),
                                       reinterpret_cast<const std::byte*>(&b)};
   T result{};
@@ -356,37 +359,40 @@ TEST(Reduce, EdgesOfIntegers) {
   constexpr std::int64_t kMin64 = std::numeric_limits<std::int64_t>::min();
   constexpr std::int64_t kMax64 = std::numeric_limits<std::int64_t>::max();
   for_each_target([&] {
-    EXPECT_EQ(reduce_pair<std::int8_t>(DataType::kInt8, ReduceOp::kSum, 127, 1), -128);
-    EXPECT_EQ(reduce_pair<std::int8_t>(DataType::kInt8, ReduceOp::kProduct, -128, -1), -128);
-    EXPECT_EQ(reduce_pair<std::int8_t>(DataType::kInt8, ReduceOp::kMin, -1, 1), -1);
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kUInt8, ReduceOp::kMin, 255, 1), 1);
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kUInt8, ReduceOp::kProduct, 16, 17), 16);
-    EXPECT_EQ(reduce_pair<std::int64_t>(DataType::kInt64, ReduceOp::kSum, kMin64, -1), kMax64);
-    EXPECT_EQ(reduce_pair<std::int64_t>(DataType::kInt64, ReduceOp::kMax, kMin64, -1), -1);
+    EXPECT_EQ(reduce_pair<std::int8_t>(detail::DataType::kInt8, ReduceOp::kSum, 127, 1), -128);
+    EXPECT_EQ(reduce_pair<std::int8_t>(detail::DataType::kInt8, ReduceOp::kProduct, -128, -1),
+              -128);
+    EXPECT_EQ(reduce_pair<std::int8_t>(detail::DataType::kInt8, ReduceOp::kMin, -1, 1), -1);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kUInt8, ReduceOp::kMin, 255, 1), 1);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kUInt8, ReduceOp::kProduct, 16, 17), 16);
+    EXPECT_EQ(reduce_pair<std::int64_t>(detail::DataType::kInt64, ReduceOp::kSum, kMin64, -1),
+              kMax64);
+    EXPECT_EQ(reduce_pair<std::int64_t>(detail::DataType::kInt64, ReduceOp::kMax, kMin64, -1), -1);
     // A byte that is neither 0 nor 1 counts as true, and the result is 1.
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kSum, 2, 1), 1);
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kBitwiseXor, 2, 1), 0);
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kProduct, 2, 1), 1);
-    EXPECT_EQ(reduce_pair<std::uint8_t>(DataType::kBool, ReduceOp::kMin, 4, 0), 0);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kBool, ReduceOp::kSum, 2, 1), 1);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kBool, ReduceOp::kBitwiseXor, 2, 1), 0);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kBool, ReduceOp::kProduct, 2, 1), 1);
+    EXPECT_EQ(reduce_pair<std::uint8_t>(detail::DataType::kBool, ReduceOp::kMin, 4, 0), 0);
   });
 }
 
 TEST(Reduce, KnowsWhatIsNotDefined) {
-  EXPECT_EQ(why_not_reducible(DataType::kInt64, ReduceOp::kAverage),
+  EXPECT_EQ(why_not_reducible(detail::DataType::kInt64, ReduceOp::kAverage),
             "the average of int64 is not defined");
-  EXPECT_EQ(why_not_reducible(DataType::kBool, ReduceOp::premultiplied_sum(2)),
+  EXPECT_EQ(why_not_reducible(detail::DataType::kBool, ReduceOp::premultiplied_sum(2)),
             "the premultiplied sum of bool is not defined");
-  EXPECT_EQ(why_not_reducible(DataType::kBFloat16, ReduceOp::kBitwiseXor),
+  EXPECT_EQ(why_not_reducible(detail::DataType::kBFloat16, ReduceOp::kBitwiseXor),
             "the bitwise xor of bfloat16 is not defined");
-  EXPECT_EQ(why_not_reducible(DataType::kByte, ReduceOp::kSum), "the sum of bytes is not defined");
+  EXPECT_EQ(why_not_reducible(detail::DataType::kByte, ReduceOp::kSum),
+            "the sum of bytes is not defined");
   std::size_t defined = 0;
-  for (const DataType type : kTypes) {
+  for (const detail::DataType type : kTypes) {
     for (const ReduceOp op : kOps) defined += why_not_reducible(type, op).empty() ? 1 : 0;
   }
   EXPECT_EQ(defined, 4 * 6 + 6 * 7);  // no bitwise operations on floats, no averages of integers
-  EXPECT_THROW(reduce_pair<std::int32_t>(DataType::kInt32, ReduceOp::kAverage, 1, 2),
+  EXPECT_THROW(reduce_pair<std::int32_t>(detail::DataType::kInt32, ReduceOp::kAverage, 1, 2),
                InternalError);
-  EXPECT_THROW(reduce({}, {}, 1, DataType::kFloat32, ReduceOp::kSum), InternalError);
+  EXPECT_THROW(reduce({}, {}, 1, detail::DataType::kFloat32, ReduceOp::kSum), InternalError);
 }
 
 }  // namespace

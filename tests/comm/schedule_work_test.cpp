@@ -335,14 +335,15 @@ TEST(ChooseAlgorithm, LeavesReductionsThatABackendHasToIt) {
 }
 
 TEST(Gloo, GathersForSmallIntegersAndExtremesOfFloats) {
-  for (int type = 0; type < static_cast<int>(DataType::kByte); ++type) {
+  for (int type = 0; type < static_cast<int>(detail::DataType::kByte); ++type) {
     for (const ReduceOp op : kOps) {
-      const auto data_type = static_cast<DataType>(type);
+      const auto data_type = static_cast<detail::DataType>(type);
       if (!why_not_reducible(data_type, op).empty()) continue;
       const bool is_extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
       EXPECT_EQ(gloo::reduces(data_type, op),
-                data_type != DataType::kInt16 && !(is_extreme && is_floating_point(data_type)))
-          << data_type_name(data_type) << " " << reduce_op_name(op.kind);
+                data_type != detail::DataType::kInt16 &&
+                    !(is_extreme && detail::is_floating_point(data_type)))
+          << detail::data_type_name(data_type) << " " << reduce_op_name(op.kind);
     }
   }
 }

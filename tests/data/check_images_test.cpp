@@ -31,7 +31,7 @@ std::string noise(int side, std::uint64_t seed) {
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * side * side));
   PhiloxStream random(seed, 0, 0);
   for (std::uint8_t& value : pixels) value = static_cast<std::uint8_t>(random.below(256));
-  return formats::encode_png(pixels, side, side);
+  return detail::encode_png(pixels, side, side);
 }
 
 std::vector<std::uint8_t> pixels_of(const ImageDataset& dataset, std::int64_t index) {

@@ -29,7 +29,7 @@ std::string png(int width, int height, std::uint8_t mark) {
   std::string pixels = pattern(static_cast<std::size_t>(width * height * 3));
   pixels[0] = static_cast<char>(mark);
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(pixels.data());
-  return formats::encode_png({bytes, pixels.size()}, width, height);
+  return detail::encode_png({bytes, pixels.size()}, width, height);
 }
 
 class ImageFolder : public ::testing::Test {

@@ -34,8 +34,8 @@ using ::testing::IsEmpty;
 
 std::string png(int width, int height, unsigned factor) {
   const std::string pixels = pattern(static_cast<std::size_t>(width * height * 3), factor);
-  return formats::encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
-                             width, height);
+  return detail::encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
+                            width, height);
 }
 
 // Planar, like torchvision's tensors.

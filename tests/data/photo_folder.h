@@ -23,7 +23,7 @@ class PhotoFolder : public TemporaryDirectory {
         write(name + ".jpg",
               encode_jpeg({.width = width, .height = height, .progressive = i % 4 == 1}));
       } else {
-        write(name + ".png", formats::encode_png(picture(width, height, 3), width, height));
+        write(name + ".png", detail::encode_png(picture(width, height, 3), width, height));
       }
     }
   }

@@ -13,7 +13,7 @@
 #include <lockstep/formats/image_decoder.h>
 
 int main() {
-  lockstep::formats::ImageDecoder decoder;
+  lockstep::detail::ImageDecoder decoder;
   std::vector<std::uint8_t> pixels;
   for (std::string path; std::getline(std::cin, path);) {
     try {

@@ -30,18 +30,18 @@ using ::testing::StartsWith;
 using Pixels = std::vector<std::uint8_t>;
 
 ImageRegion at_scale(const ImageHeader& header, int eighths) {
-  return {0, 0, formats::jpeg_side(header.height, eighths),
-          formats::jpeg_side(header.width, eighths)};
+  return {0, 0, detail::jpeg_side(header.height, eighths),
+          detail::jpeg_side(header.width, eighths)};
 }
 
-Pixels decode(formats::JpegDecoder& decoder, const ImageRegion& region, int eighths = 8) {
+Pixels decode(detail::JpegDecoder& decoder, const ImageRegion& region, int eighths = 8) {
   Pixels pixels(rgb_bytes(region));
   decoder.decode(region, eighths, pixels);
   return pixels;
 }
 
 Pixels decode_whole_jpeg(const std::string& file, const ImageDecoderOptions& options = {}) {
-  formats::JpegDecoder decoder(options);
+  detail::JpegDecoder decoder(options);
   return decode(decoder, whole(decoder.open(as_bytes(file), "x.jpg")));
 }
 
@@ -67,7 +67,7 @@ ImageRegion random_region(PhiloxStream& random, std::int64_t width, std::int64_t
 }
 
 // How many of `regions` random regions at this scale differ from that part of the whole image.
-int wrong_regions(formats::JpegDecoder& decoder, const ImageHeader& header, int eighths,
+int wrong_regions(detail::JpegDecoder& decoder, const ImageHeader& header, int eighths,
                   int regions) {
   const ImageRegion all = at_scale(header, eighths);
   const Pixels image = decode(decoder, all, eighths);
@@ -81,7 +81,7 @@ int wrong_regions(formats::JpegDecoder& decoder, const ImageHeader& header, int 
 }
 
 TEST(JpegDecoder, ReadsTheHeader) {
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   for (const JpegSpec& kind : jpeg_kinds(37, 53)) {
     const std::string file = encode_jpeg(kind);
     const ImageHeader& header = decoder.open(as_bytes(file), "x.jpg");
@@ -107,7 +107,7 @@ Pixels rgb_of_cmyk(const Pixels& cmyk) {
 }
 
 TEST(JpegDecoder, TheWholeIsWhatLibjpegGivesAtEveryScale) {
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   constexpr std::pair<int, int> kSizes[] = {{1, 1}, {2, 3}, {5, 1}, {16, 16}, {37, 53}, {150, 97}};
   for (const auto& [width, height] : kSizes) {
     for (const JpegSpec& kind : jpeg_kinds(width, height)) {
@@ -124,7 +124,7 @@ TEST(JpegDecoder, TheWholeIsWhatLibjpegGivesAtEveryScale) {
 }
 
 TEST(JpegDecoder, ARegionIsThatPartOfTheWhole) {
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   constexpr std::pair<int, int> kSizes[] = {{3, 70}, {70, 3}, {16, 32}, {131, 97}};
   for (const auto& [width, height] : kSizes) {
     for (const JpegSpec& kind : jpeg_kinds(width, height)) {
@@ -154,7 +154,7 @@ std::vector<std::filesystem::path> trashnet(int every) {
 
 TEST(JpegDecoder, RegionsOfPhotographsArePartsOfTheWhole) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   int index = 0;
   for (const auto& path : trashnet(50)) {
     const MappedFile file(path);
@@ -171,7 +171,7 @@ TEST(JpegDecoder, RegionsOfPhotographsArePartsOfTheWhole) {
 
 TEST(JpegDecoder, AReducedPhotographIsNearTheMeanOfItsPixels) {
   LOCKSTEP_SKIP_WITHOUT("trashnet");
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   for (const int eighths : {4, 2, 1}) {
     const int block = 8 / eighths;
     double difference = 0;
@@ -285,7 +285,7 @@ TEST(JpegDecoder, RefusesTwoChannels) {
 TEST(JpegDecoder, DecodesOnAfterAnError) {
   const std::string right = encode_jpeg({.width = 64, .height = 160});
   const Pixels expected = plain_libjpeg(right);
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   for (const Damage& damage : damaged_files()) {
     EXPECT_THROW(decode(decoder, whole(decoder.open(as_bytes(damage.file), "x"))), DataError);
     EXPECT_EQ(decode(decoder, whole(decoder.open(as_bytes(right), "y"))), expected) << damage.name;
@@ -302,7 +302,7 @@ TEST(JpegDecoder, DecodesOnAfterAnError) {
 TEST(JpegDecoder, TheTablesOfOneImageDoNotServeTheNext) {
   const std::string right = encode_jpeg({.width = 64, .height = 48});
   const std::string bare = replaced(right, "\xff\xdb", "\xff\xfe");  // tables become comments
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   decode(decoder, whole(decoder.open(as_bytes(right), "x.jpg")));
   EXPECT_THAT(
       message_of<DataError>([&] { decode(decoder, whole(decoder.open(as_bytes(bare), "y.jpg"))); }),
@@ -357,7 +357,7 @@ TEST(JpegDecoder, MemoryIsLimited) {
 
 TEST(JpegDecoder, MisuseIsADefect) {
   const std::string file = encode_jpeg({.width = 64, .height = 48});
-  formats::JpegDecoder decoder;
+  detail::JpegDecoder decoder;
   Pixels pixels(64 * 48 * 3);
   EXPECT_THROW(decoder.decode({0, 0, 48, 64}, 8, pixels), InternalError) << "nothing is open";
   decoder.open(as_bytes(file), "x.jpg");
@@ -389,7 +389,7 @@ TEST(JpegDecoder, ThreadsHaveOneEach) {
   std::vector<std::thread> threads;
   for (Pixels& result : results) {
     threads.emplace_back([&] {
-      formats::JpegDecoder decoder;
+      detail::JpegDecoder decoder;
       for (int i = 0; i < 20; ++i) {
         result = decode(decoder, whole(decoder.open(as_bytes(file), "x.jpg")));
       }
@@ -415,19 +415,19 @@ TEST(JpegScale, IsTheSmallestThatIsLargeEnough) {
                            {{0, 0, 1792, 1792}, 224, 224, 1},
                            {{0, 0, 65'500, 65'500}, 1, 1, 1},
                            {{9, 7, 2000, 448}, 224, 100, 4}}) {
-    EXPECT_EQ(formats::jpeg_eighths(test.region, test.width, test.height), test.eighths)
+    EXPECT_EQ(detail::jpeg_eighths(test.region, test.width, test.height), test.eighths)
         << test.region.width << "x" << test.region.height;
   }
 }
 
 TEST(JpegScale, ARegionIsCoveredAtEveryScale) {
-  EXPECT_EQ(formats::jpeg_side(65'500, 8), 65'500);
-  EXPECT_EQ(formats::jpeg_side(9, 1), 2);
+  EXPECT_EQ(detail::jpeg_side(65'500, 8), 65'500);
+  EXPECT_EQ(detail::jpeg_side(9, 1), 2);
   for (int eighths = 1; eighths <= 8; ++eighths) {
     PhiloxStream random(5, 0, static_cast<std::uint64_t>(eighths));
     for (int i = 0; i < 100; ++i) {
       const ImageRegion region = random_region(random, 301, 203);
-      const ImageRegion reduced = formats::jpeg_region(region, eighths);
+      const ImageRegion reduced = detail::jpeg_region(region, eighths);
       const double pixel = 8.0 / eighths;
       EXPECT_LE(reduced.left * pixel, region.left);
       EXPECT_GT((reduced.left + 1) * pixel, region.left);
@@ -437,8 +437,8 @@ TEST(JpegScale, ARegionIsCoveredAtEveryScale) {
       const std::int64_t bottom = reduced.top + reduced.height;
       EXPECT_GE(bottom * pixel, region.top + region.height);
       EXPECT_LT((bottom - 1) * pixel, region.top + region.height);
-      EXPECT_LE(right, formats::jpeg_side(301, eighths));
-      EXPECT_LE(bottom, formats::jpeg_side(203, eighths));
+      EXPECT_LE(right, detail::jpeg_side(301, eighths));
+      EXPECT_LE(bottom, detail::jpeg_side(203, eighths));
     }
   }
 }

@@ -39,7 +39,7 @@ std::string pixel_pack(int count, bool own_sizes, const std::string& name) {
 std::string file_pack() {
   const std::string jpeg = encode_jpeg(jpeg_kinds(21, 17).front());
   const std::string pixels = pattern(3 * 9 * 7);
-  const std::string png = formats::encode_png(
+  const std::string png = detail::encode_png(
       {reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()}, 9, 7);
   return written({.kind = PackKind::kFiles,
                   .name = "files",

@@ -22,12 +22,12 @@ std::string protocol_2(const std::string& opcodes) { return "\x80\x02"s + opcode
 
 template <class Value>
 Value value_of(const std::string& opcodes) {
-  return std::get<Value>(formats::read_pickle(as_bytes(protocol_2(opcodes)), "x").value->content);
+  return std::get<Value>(read_pickle(as_bytes(protocol_2(opcodes)), "x").value->content);
 }
 
 std::string message_of_pickle(const std::string& pickle) {
   try {
-    formats::read_pickle(as_bytes(pickle), "x");
+    read_pickle(as_bytes(pickle), "x");
   } catch (const CheckpointError& error) {
     return error.what();
   }
@@ -48,24 +48,23 @@ TEST(Pickle, ReadsPlainValues) {
   EXPECT_EQ(value_of<double>("G\xbf\xf8\0\0\0\0\0\0."s), -1.5);
   EXPECT_EQ(value_of<std::string>(pickled_text("\xc3\xa4") + "."), "\xc3\xa4");
   EXPECT_EQ(value_of<std::string>("U\x02hi."), "hi");
-  EXPECT_EQ(value_of<formats::PickleTuple>("K\1K\2\x86.").items.size(), 2U);
-  EXPECT_EQ(value_of<formats::PickleTuple>(").").items.size(), 0U);
-  EXPECT_EQ(value_of<formats::PickleList>("](K\1K\2eK\3a.").items.size(), 3U);
-  EXPECT_EQ(value_of<formats::PickleName>("ctorch\nfloat32\n.").name, "torch.float32");
-  value_of<formats::PickleNone>("N.");
+  EXPECT_EQ(value_of<PickleTuple>("K\1K\2\x86.").items.size(), 2U);
+  EXPECT_EQ(value_of<PickleTuple>(").").items.size(), 0U);
+  EXPECT_EQ(value_of<PickleList>("](K\1K\2eK\3a.").items.size(), 3U);
+  EXPECT_EQ(value_of<PickleName>("ctorch\nfloat32\n.").name, "torch.float32");
+  value_of<PickleNone>("N.");
 }
 
 TEST(Pickle, ReadsWhatPythonWritesForTypesOfItsOwn) {
-  EXPECT_EQ(value_of<formats::PickleTuple>("ctorch\nSize\nK\2K\3\x86\x85R.").items.size(), 2U);
+  EXPECT_EQ(value_of<PickleTuple>("ctorch\nSize\nK\2K\3\x86\x85R.").items.size(), 2U);
   EXPECT_EQ(value_of<std::string>("ctorch\ndevice\n" + pickled_text("cuda") + "K\1\x86R."),
             "cuda:1");
-  EXPECT_EQ(value_of<formats::PickleList>("c__builtin__\nset\n](K\1K\2e\x85R.").items.size(), 2U);
-  EXPECT_EQ(value_of<formats::PickleBytes>("c_codecs\nencode\n" + pickled_text("a\xc3\xbf") +
-                                           pickled_text("latin1") + "\x86R.")
+  EXPECT_EQ(value_of<PickleList>("c__builtin__\nset\n](K\1K\2e\x85R.").items.size(), 2U);
+  EXPECT_EQ(value_of<PickleBytes>("c_codecs\nencode\n" + pickled_text("a\xc3\xbf") +
+                                  pickled_text("latin1") + "\x86R.")
                 .bytes,
             "a\xff");
-  EXPECT_EQ(value_of<formats::PickleDict>("ccollections\nCounter\n}K\1K\2s\x85R.").items.size(),
-            1U);
+  EXPECT_EQ(value_of<PickleDict>("ccollections\nCounter\n}K\1K\2s\x85R.").items.size(), 1U);
 }
 
 TEST(Pickle, ReadsBackWhatThePickleWriterWrites) {
@@ -78,24 +77,23 @@ TEST(Pickle, ReadsBackWhatThePickleWriterWrites) {
   writer.integer(7), writer.text("key"), writer.text("zero"), writer.pair();
   writer.end_dict();
   const std::string bytes = writer.finish();
-  const formats::Pickle pickle = formats::read_pickle(as_bytes(bytes + "more"), "x");
+  const Pickle pickle = read_pickle(as_bytes(bytes + "more"), "x");
   EXPECT_EQ(pickle.bytes, bytes.size());
-  const auto& dict = std::get<formats::PickleDict>(pickle.value->content);
+  const auto& dict = std::get<PickleDict>(pickle.value->content);
   EXPECT_EQ(dict.items.size(), 5U);
   EXPECT_EQ(std::get<std::int64_t>(dict.find("epoch")->content), 3);
-  EXPECT_EQ(std::get<double>(
-                std::get<formats::PickleList>(dict.find("rates")->content).items[0]->content),
+  EXPECT_EQ(std::get<double>(std::get<PickleList>(dict.find("rates")->content).items[0]->content),
             0.1);
   EXPECT_EQ(std::get<std::int64_t>(dict.find("large")->content), std::int64_t{1} << 40);
   EXPECT_EQ(dict.find("missing"), nullptr);
 }
 
 TEST(Pickle, ReadsTensorsAndSharesWhatThePickleShares) {
-  const formats::Pickle pickle = formats::read_pickle(as_bytes(python_state_pickle()), "x");
-  const auto& dict = std::get<formats::PickleDict>(pickle.value->content);
+  const Pickle pickle = read_pickle(as_bytes(python_state_pickle()), "x");
+  const auto& dict = std::get<PickleDict>(pickle.value->content);
   ASSERT_EQ(dict.items.size(), 2U);
-  const auto& a = std::get<formats::PickleTensor>(dict.find("a")->content);
-  const auto& b = std::get<formats::PickleTensor>(dict.find("b")->content);
+  const auto& a = std::get<PickleTensor>(dict.find("a")->content);
+  const auto& b = std::get<PickleTensor>(dict.find("b")->content);
   EXPECT_EQ(a.storage->type, "FloatStorage");
   EXPECT_EQ(a.storage->key, "0");
   EXPECT_EQ(a.storage->location, "cpu");
@@ -104,7 +102,7 @@ TEST(Pickle, ReadsTensorsAndSharesWhatThePickleShares) {
   EXPECT_EQ(a.strides, (std::vector<std::int64_t>{3, 1}));
   EXPECT_EQ(b.shape, (std::vector<std::int64_t>{3, 2}));
   EXPECT_EQ(b.strides, (std::vector<std::int64_t>{1, 3}));
-  const auto list = value_of<formats::PickleList>("](]q\0h\0e."s);
+  const auto list = value_of<PickleList>("](]q\0h\0e."s);
   EXPECT_EQ(list.items[0], list.items[1]);
 }
 
@@ -219,7 +217,7 @@ TEST(Pickle, RefusesTensorsThatAreNone) {
 }
 
 TEST(Pickle, BoundsTheNumberOfValues) {
-  const std::string many = "](" + std::string(formats::kMaximumPickleValues, 'N') + "e.";
+  const std::string many = "](" + std::string(kMaximumPickleValues, 'N') + "e.";
   EXPECT_THAT(message_of_pickle(protocol_2(many)),
               ::testing::HasSubstr("more than 2000000 values"));
 }

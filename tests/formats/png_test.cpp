@@ -26,19 +26,19 @@ using ::testing::StartsWith;
 
 using Pixels = std::vector<std::uint8_t>;
 
-Pixels decode(formats::PngDecoder& decoder, const ImageRegion& region) {
+Pixels decode(detail::PngDecoder& decoder, const ImageRegion& region) {
   Pixels pixels(rgb_bytes(region));
   decoder.decode(region, pixels);
   return pixels;
 }
 
 Pixels decode_whole_png(const std::string& file, const ImageDecoderOptions& options = {}) {
-  formats::PngDecoder decoder(options);
+  detail::PngDecoder decoder(options);
   return decode(decoder, whole(decoder.open(as_bytes(file), "x.png")));
 }
 
 TEST(PngDecoder, ReadsEveryKindAsRgb) {
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
   constexpr std::pair<int, int> kSizes[] = {{1, 1}, {3, 2}, {37, 21}};
   for (const auto& [width, height] : kSizes) {
@@ -56,7 +56,7 @@ TEST(PngDecoder, ReadsEveryKindAsRgb) {
 }
 
 TEST(PngDecoder, ARegionIsThatPartOfTheWhole) {
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   for (const PngSpec& kind : png_kinds(37, 21)) {
     const PngBytes png = make_png(kind);
     decoder.open(as_bytes(png.file), "x.png");
@@ -151,7 +151,7 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
              {"a chunk more", more_chunks, ""},
              {"bytes after the end", right.file + "bytes", ""},
          }) {
-      formats::PngDecoder decoder;
+      detail::PngDecoder decoder;
       const ImageHeader& header = decoder.open(as_bytes(test.file), "x.png");
       EXPECT_EQ(decode(decoder, whole(header)), right.rgb) << test.name;
       EXPECT_EQ(decoder.remark(), test.remark) << test.name;
@@ -160,7 +160,7 @@ TEST(PngDecoder, ReadsFilesWithoutAnEndOrWithSurplusData) {
       EXPECT_EQ(decoder.remark(), "") << test.name << ": its end is not looked at";
     }
     if (interlaced) continue;  // with one row fewer, interlacing would change
-    formats::PngDecoder decoder;
+    detail::PngDecoder decoder;
     const Pixels rows = decode(decoder, whole(decoder.open(as_bytes(fewer_rows), "x.png")));
     EXPECT_TRUE(std::equal(rows.begin(), rows.end(), right.rgb.begin()));
     EXPECT_EQ(decoder.remark(), kSurplus);
@@ -179,7 +179,7 @@ TEST(PngDecoder, PassesOverWhatIsNoPixel) {
 TEST(PngDecoder, DecodesOnAfterAnError) {
   const PngBytes right = make_png({.width = 37, .height = 21});
   const std::string half = right.file.substr(0, right.file.size() / 2);
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   const ImageHeader header = decoder.open(as_bytes(half), "x.png");
   EXPECT_THROW(decode(decoder, whole(header)), DataError);
   EXPECT_THROW(decode(decoder, whole(header)), DataError);
@@ -199,15 +199,15 @@ TEST(PngDecoder, ShowsGreyOf16BitsByItsHighByteWherePilSaturates) {
 
 TEST(EncodePng, IsReadBack) {
   const Pixels pixels = picture(37, 21, 3);
-  EXPECT_EQ(decode_whole_png(formats::encode_png(pixels, 37, 21)), pixels);
-  EXPECT_THROW(formats::encode_png(pixels, 37, 22), InternalError);
-  EXPECT_THROW(formats::encode_png(pixels, 0, 21), InternalError);
+  EXPECT_EQ(decode_whole_png(detail::encode_png(pixels, 37, 21)), pixels);
+  EXPECT_THROW(detail::encode_png(pixels, 37, 22), InternalError);
+  EXPECT_THROW(detail::encode_png(pixels, 0, 21), InternalError);
 }
 
 TEST(ImageDecoder, TellsTheTypeByItself) {
   const std::string jpeg = encode_jpeg({.width = 64, .height = 48});
   const PngBytes png = make_png({.width = 37, .height = 21});
-  formats::ImageDecoder decoder;
+  detail::ImageDecoder decoder;
   Pixels pixels(37 * 21 * 3);
   EXPECT_THROW(decoder.decode({0, 0, 21, 37}, 8, pixels), InternalError) << "nothing is open";
 

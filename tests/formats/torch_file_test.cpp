@@ -86,7 +86,7 @@ TEST(TorchFile, JoinsTheKeysThatLeadToATensor) {
             .storages = {{"0", pattern(24)}}});
   const TorchFile parsed = parse_torch_file(as_bytes(file), "x");
   EXPECT_THAT(names_of(parsed), ElementsAre("model.fc.weight", "moments.0", "moments.1.0", "7"));
-  const auto& content = std::get<formats::PickleDict>(parsed.content->content);
+  const auto& content = std::get<PickleDict>(parsed.content->content);
   EXPECT_EQ(std::get<std::int64_t>(content.find("epoch")->content), 3);
 }
 

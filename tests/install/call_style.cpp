@@ -67,9 +67,9 @@ void call_in_the_style_of_the_guides() {
        RunOrigin{.command = "train"}, MetricValue{.name = "psnr"}, MetricTable{.name = "confusion"},
        RunReport{.seconds_total = 1});
   take(MnistNetOptions{.dropout = false}, ResNetOptions{.block = ResNetBlock::kBasic},
-       RecipeDataOptions{.may_download = false}, TaskOptions{.num_classes = 10});
+       recipes::RecipeDataOptions{.may_download = false}, recipes::TaskOptions{.num_classes = 10});
   take(OnnxExportOptions{.opset = 17}, OnnxExport{.nodes = 1});
-  take(ContactSheetLayout{.title = "a sheet"}, Span{.name = "a span"});
+  take(report::ContactSheetLayout{.title = "a sheet"}, Span{.name = "a span"});
 }
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 #include <tests/optim/optimizer_cases.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::optim {
+namespace lockstep {
 namespace {
 
 using lockstep::testing_support::FlatMemory;
@@ -138,7 +138,7 @@ TEST(FlatRuns, TakesAlongOnlyWhatItMay) {
     FlatMemory memory({{10, 5, 5}, {10}, {20, 3}});
     Tensors tensors = memory.bound();
     c.change(memory, tensors);
-    const FlatRuns runs(tensors);
+    const detail::FlatRuns runs(tensors);
     EXPECT_EQ(runs.members(), c.runs) << c.what;
     EXPECT_TRUE(runs.fit(tensors)) << c.what;
     tensors.back().mutable_grad() = tensors.back().grad().clone();
@@ -178,9 +178,9 @@ TEST(FlatRuns, LeaveAloneTheTensorsOfOthers) {
 TEST(FlatRuns, IsOfNoUseForGradientsThatItCannotHold) {
   FlatMemory memory({{4, 4}, {16}});
   Tensors tensors = memory.bound();
-  EXPECT_TRUE(FlatRuns(tensors).useful());
+  EXPECT_TRUE(detail::FlatRuns(tensors).useful());
   tensors[0].mutable_grad() = tensors[0].grad().t();
-  const FlatRuns runs(tensors);
+  const detail::FlatRuns runs(tensors);
   EXPECT_FALSE(runs.useful());
   EXPECT_FALSE(runs.fit(tensors));
 }
@@ -334,4 +334,4 @@ TEST(Optimizer, StepsSparseGradientsWithPlainSgdOnly) {
 }
 
 }  // namespace
-}  // namespace lockstep::optim
+}  // namespace lockstep

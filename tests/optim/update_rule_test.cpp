@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <tests/optim/golden.h>
 
-namespace lockstep::optim {
+namespace lockstep {
 namespace {
 
 using lockstep::testing_support::golden_gradient;
@@ -41,7 +41,7 @@ const Case kCases[] = {
     {"adamw_amsgrad", AdamWOptions{.lr = 0.01, .beta1 = 0.5, .beta2 = 0.6, .amsgrad = true}},
 };
 
-std::vector<Tensors> zero_states(const UpdateRule& rule, const Tensors& parameters) {
+std::vector<Tensors> zero_states(const detail::UpdateRule& rule, const Tensors& parameters) {
   std::vector<Tensors> states(rule.state_names().size());
   for (auto& state : states) {
     for (const auto& parameter : parameters) state.push_back(torch::zeros_like(parameter));
@@ -51,7 +51,7 @@ std::vector<Tensors> zero_states(const UpdateRule& rule, const Tensors& paramete
 
 TEST(UpdateRule, GivesTorchsNumbersOverTwentySteps) {
   for (const Case& c : kCases) {
-    const auto rule = make_update_rule(c.options);
+    const auto rule = detail::make_update_rule(c.options);
     const Tensors parameters = golden_parameters();
     const auto states = zero_states(*rule, parameters);
     for (std::int64_t step = 1; step <= kGoldenSteps; ++step) {
@@ -84,7 +84,7 @@ void expect_the_same_in_pieces(const Case& c, torch::ScalarType type, std::int64
   const std::vector<std::int64_t> sizes = {1, 5, 16, 17, 64, 100, 31, 3000, 7};
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) total += (size + align - 1) / align * align;
-  const auto rule = make_update_rule(c.options);
+  const auto rule = detail::make_update_rule(c.options);
   torch::manual_seed(3);
   const torch::Tensor whole = torch::randn({total}).to(type);
   const torch::Tensor parts = whole.clone();
@@ -116,7 +116,7 @@ TEST(UpdateRule, GivesTheSameBitsFlatAndInPieces) {
 
 TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
   for (const Case& c : kCases) {
-    const auto rule = make_update_rule(c.options);
+    const auto rule = detail::make_update_rule(c.options);
     const auto run = [&](const Tensors& parameters) {
       Tensors gradients;
       for (const auto& parameter : parameters) gradients.push_back(parameter * 0.5 + 1);
@@ -141,14 +141,14 @@ TEST(UpdateRule, StepsTensorsOfSeveralTypesAndEmptyOnes) {
 
 TEST(OptimizerNames, MakeTheRuleOfTheirName) {
   for (const std::string& name : optimizer_names()) {
-    EXPECT_EQ(make_update_rule(default_optimizer(name))->name(), name);
+    EXPECT_EQ(detail::make_update_rule(default_optimizer(name))->name(), name);
   }
   EXPECT_EQ(optimizer_names().size(), std::variant_size_v<OptimizerOptions>);
   EXPECT_THROW(default_optimizer("rmsprop"), ConfigError);
 }
 
 TEST(UpdateRule, FollowsANewLearningRate) {
-  const auto rule = make_update_rule(SgdOptions{.lr = 0.1});
+  const auto rule = detail::make_update_rule(SgdOptions{.lr = 0.1});
   rule->set_lr(0.5);
   EXPECT_EQ(rule->lr(), 0.5);
   const auto parameter = torch::zeros({3});
@@ -172,7 +172,7 @@ TEST(UpdateRule, RefusesImpossibleOptions) {
   };
   for (const auto& [options, message] : cases) {
     try {
-      make_update_rule(options);
+      detail::make_update_rule(options);
       ADD_FAILURE() << "accepted: " << message;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr(message));
@@ -181,4 +181,4 @@ TEST(UpdateRule, RefusesImpossibleOptions) {
 }
 
 }  // namespace
-}  // namespace lockstep::optim
+}  // namespace lockstep

@@ -25,7 +25,7 @@ class AutocastHere {
   AutocastHere& operator=(const AutocastHere&) = delete;
 
  private:
-  const parallel::AutocastTypeScope type_;
+  const detail::AutocastTypeScope type_;
 };
 
 }  // namespace lockstep::testing_support

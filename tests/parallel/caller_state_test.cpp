@@ -95,7 +95,7 @@ TEST(CallerState, CarriesTheStreamsOfTheTeamAndOfOtherDevices) {
 }
 
 TEST(CallerState, CarriesWhatAutocastKeepsForAThread) {
-  const AutocastTypeScope half(at::kCPU, torch::kHalf);
+  const detail::AutocastTypeScope half(at::kCPU, torch::kHalf);
   at::autocast::set_autocast_cache_enabled(false);
   const std::vector<torch::Device> devices = {torch::kCPU};
   const CallerState caller(devices);

@@ -20,8 +20,8 @@ using testing_support::run_group;
 
 Clock::time_point at(int time) { return Clock::time_point() + microseconds(time); }
 
-comm::RecordedCall call(comm::CallKind kind, std::uint64_t number, int begin, int end) {
-  comm::CallDescription description;
+RecordedCall call(CallKind kind, std::uint64_t number, int begin, int end) {
+  CallDescription description;
   description.kind = kind;
   return {
       .group = "world", .call = description, .number = number, .begin = at(begin), .end = at(end)};
@@ -35,8 +35,8 @@ std::vector<std::string> tracks(const std::vector<Span>& spans) {
 
 TEST(SpansOfCalls, GiveCallsOfOneTimeTracksOfTheirOwn) {
   const auto spans = spans_of_calls(
-      {call(comm::CallKind::kAllReduce, 1, 0, 100), call(comm::CallKind::kBarrier, 2, 50, 90),
-       call(comm::CallKind::kBroadcast, 3, 60, 200), call(comm::CallKind::kBroadcast, 4, 100, 120)},
+      {call(CallKind::kAllReduce, 1, 0, 100), call(CallKind::kBarrier, 2, 50, 90),
+       call(CallKind::kBroadcast, 3, 60, 200), call(CallKind::kBroadcast, 4, 100, 120)},
       {});
   EXPECT_THAT(tracks(spans), ElementsAre("calls", "calls 2", "calls 3", "calls"));
   EXPECT_EQ(spans[1].name, "barrier");
@@ -50,14 +50,12 @@ TEST(SpansOfCalls, LeaveOutWhatReductionsShow) {
   const Span reduction{
       .name = "reduction", .begin = at(10), .end = at(50), .collective = "bucket 0"};
   const Span backward{.name = "backward", .begin = at(0), .end = at(100)};
-  EXPECT_THAT(spans_of_calls({call(comm::CallKind::kAllReduce, 1, 11, 49)}, {backward, reduction}),
+  EXPECT_THAT(spans_of_calls({call(CallKind::kAllReduce, 1, 11, 49)}, {backward, reduction}),
               IsEmpty());
-  EXPECT_EQ(
-      spans_of_calls({call(comm::CallKind::kAllReduce, 1, 60, 70)}, {backward, reduction}).size(),
-      1U);
-  EXPECT_EQ(
-      spans_of_calls({call(comm::CallKind::kAllReduce, 1, 11, 70)}, {backward, reduction}).size(),
-      1U);
+  EXPECT_EQ(spans_of_calls({call(CallKind::kAllReduce, 1, 60, 70)}, {backward, reduction}).size(),
+            1U);
+  EXPECT_EQ(spans_of_calls({call(CallKind::kAllReduce, 1, 11, 70)}, {backward, reduction}).size(),
+            1U);
 }
 
 // All ranks use one name for a collective, and each message has a span on both ranks that it
@@ -76,10 +74,10 @@ TEST(SpansOfCalls, NameTheCollectivesOfAllRanksAlike) {
     inner->async_broadcast(tensor, 0)->wait();
     const Clock::time_point until = Clock::now();
     const auto calls = group.recorded_calls(from);
-    for (const comm::RecordedCall& each : calls) {
+    for (const RecordedCall& each : calls) {
       if (each.begin < from - microseconds(20) || each.end > until + microseconds(20) ||
           each.end < each.begin) {
-        throw Error(str(comm::describe(each.call), " is not from its time"));
+        throw Error(str(describe(each.call), " is not from its time"));
       }
     }
     {

@@ -9,7 +9,7 @@
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
 
-namespace lockstep::parallel {
+namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(ThreadShare, OfACallerIsOneThreadForAWhile) {
 }
 
 }  // namespace
-}  // namespace lockstep::parallel
+}  // namespace lockstep

@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::parallel {
+namespace lockstep {
 namespace {
 
 using testing::Each;
@@ -166,4 +166,4 @@ TEST(ThreadTeam, WaitsWithPatience) {
 }
 
 }  // namespace
-}  // namespace lockstep::parallel
+}  // namespace lockstep

@@ -57,8 +57,8 @@ TEST(AutoencoderTask, ShowsImagesAboveWhatTheNetMakesOfThem) {
   ASSERT_EQ(sheet.height, 2 * 40 + kGap);
   // Encodes the sheet as a PNG file and decodes it again.
   const std::string file =
-      formats::encode_png(sheet.rgb, static_cast<int>(sheet.width), static_cast<int>(sheet.height));
-  formats::PngDecoder decoder;
+      detail::encode_png(sheet.rgb, static_cast<int>(sheet.width), static_cast<int>(sheet.height));
+  detail::PngDecoder decoder;
   decoder.open(std::as_bytes(std::span(file)), "sheet");
   std::vector<std::uint8_t> pixels(sheet.rgb.size());
   decoder.decode({0, 0, sheet.height, sheet.width}, pixels);

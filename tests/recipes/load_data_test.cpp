@@ -137,7 +137,7 @@ TEST_F(LoadData, ResNet50SplitFromFolders) {
 
 TEST_F(LoadData, ResNet50SplitObeysTheLimitOfPixels) {
   for (const char* file : {"photos/train/cat/1.png", "photos/val/cat/2.png"}) {
-    directory_.write(file, formats::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+    directory_.write(file, detail::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   }
   const auto read_all = [&](std::int64_t limit) {
     const recipes::RecipeData data =

@@ -101,7 +101,7 @@ TEST(Canvas, BecomesAPng) {
   report::Canvas canvas(2, 3, kWhite);
   canvas.fill({2, 1}, 1, 1, {1, 2, 3});
   const std::string file = canvas.png();
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   const ImageHeader header =
       decoder.open(std::as_bytes(std::span<const char>(file.data(), file.size())), "canvas");
   ASSERT_EQ(header.width, 3);

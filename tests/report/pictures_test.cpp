@@ -90,7 +90,7 @@ TEST(PictureFile, KeepsTheLastPicture) {
   for (const std::uint8_t value : {50, 200}) {
     file.on_picture(picture(1, value));
     const std::string png = read_text(folder / "sheet.png");
-    formats::PngDecoder decoder;
+    detail::PngDecoder decoder;
     decoder.open(std::as_bytes(std::span(png)), "sheet.png");
     std::vector<std::uint8_t> pixels(6);
     decoder.decode({0, 0, 1, 2}, pixels);

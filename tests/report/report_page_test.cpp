@@ -203,7 +203,7 @@ TEST_F(ReportPage, IsSmall) {
     state = state * 1664525U + 1013904223U;
     byte = static_cast<std::uint8_t>(state >> 24U);
   }
-  folder_.write("run/reconstructions.png", formats::encode_png(noise, 600, 400));
+  folder_.write("run/reconstructions.png", detail::encode_png(noise, 600, 400));
   folder_.write("run/damaged.png", "no picture");
   const std::string text = page({"run"});
   EXPECT_THAT(text, HasSubstr("reconstructions.png"));
@@ -214,7 +214,7 @@ TEST_F(ReportPage, IsSmall) {
 
 TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
   const std::vector<std::uint8_t> grey(std::size_t{8} * 6 * 3, 128);
-  const std::string png = formats::encode_png(grey, 8, 6);
+  const std::string png = detail::encode_png(grey, 8, 6);
   folder_.write("run/sheet.png", png);
   const auto whole = html::read_pictures(folder_ / "run");
   ASSERT_EQ(whole.size(), 1U);
@@ -223,7 +223,7 @@ TEST_F(ReportPage, KeepsSmallPicturesAsTheyAre) {
   // The mean of equal pixels is the pixel itself.
   const auto halved = html::read_pictures(folder_ / "run", png.size() - 1);
   ASSERT_EQ(halved.size(), 1U);
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   const ImageHeader header = decoder.open(as_bytes(halved[0].png), "halved");
   EXPECT_EQ(header.width, 8 / halved[0].divisor);
   std::vector<std::uint8_t> pixels(rgb_bytes(lockstep::whole(header)));

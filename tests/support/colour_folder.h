@@ -29,7 +29,7 @@ inline void write_colours(TemporaryDirectory& directory, const std::string& fold
     std::string name = std::to_string(number);
     name.insert(0, 3 - name.size(), '0');
     directory.write(folder + "/class" + std::to_string(number % classes) + "/" + name + ".png",
-                    formats::encode_png(pixels, kWidth, kHeight));
+                    detail::encode_png(pixels, kWidth, kHeight));
   }
 }
 

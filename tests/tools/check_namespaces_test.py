@@ -30,6 +30,18 @@ class CheckNamespacesTest(unittest.TestCase):
                 self.assertEqual(code, 1)
                 self.assertRegex(output, r"^lockstep/comm/work.h:2: this header is not installed, .* namespace lockstep::comm: ")
 
+    def test_rejects_an_installed_header_that_opens_the_namespace_of_a_room(self):
+        ahead = "namespace lockstep::comm {\nclass Work;\n}  // namespace lockstep::comm\n\n"
+        code, output = run({**GOOD, "lockstep/comm/group.h": ahead + GOOD["lockstep/comm/group.h"]})
+        self.assertEqual(code, 1)
+        self.assertIn("lockstep/comm/group.h:1: this header is installed, so that its internal names belong into namespace lockstep::detail", output)
+
+    def test_is_not_confused_by_a_forward_declaration_of_a_library(self):
+        ahead = "namespace CLI {\nclass App;\n}\n\n"
+        code, output = run({**GOOD, "lockstep/comm/work.h": ahead + "namespace lockstep {\nint count();\n}  // namespace lockstep\n"})
+        self.assertEqual(code, 1)
+        self.assertIn("lockstep/comm/work.h:6: ", output)
+
     def test_rejects_a_tree_without_internal_headers(self):
         code, output = run({"lockstep/public_headers.txt": ""})
         self.assertEqual(code, 1)

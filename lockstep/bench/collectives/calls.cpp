@@ -15,13 +15,13 @@ int value_of(int rank, int call) { return (rank + call) % 2; }
 
 }  // namespace
 
-torch::ScalarType scalar_type_of(comm::DataType type) {
+torch::ScalarType scalar_type_of(detail::DataType type) {
   for (const auto each :
        {torch::kFloat32, torch::kFloat64, torch::kFloat16, torch::kBFloat16, torch::kInt8,
         torch::kInt16, torch::kInt32, torch::kInt64, torch::kUInt8, torch::kBool}) {
     if (comm::data_type_of(each) == type) return each;
   }
-  LOCKSTEP_CHECK(false, "LibTorch has no type ", comm::data_type_name(type));
+  LOCKSTEP_CHECK(false, "LibTorch has no type ", detail::data_type_name(type));
 }
 
 BenchCall::BenchCall(ProcessGroup group, const BenchCase& which)
@@ -32,7 +32,7 @@ BenchCall::BenchCall(ProcessGroup group, const BenchCase& which)
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype_));
   const std::int64_t parts = is_divided(collective_) ? group_.size() : 1;
   elements_ = std::max<std::int64_t>(which.bytes / element / parts, 1) * parts;
-  if (collective_ == comm::CallKind::kBarrier) elements_ = 0;
+  if (collective_ == CallKind::kBarrier) elements_ = 0;
   make_buffers(which.symmetric);
   run_ = make_call(which.algorithm);
 }
@@ -46,34 +46,34 @@ void BenchCall::make_buffers(bool symmetric) {
   const bool root = group_.rank() == kRoot;
   const std::int64_t part = elements_ / group_.size();
   switch (collective_) {
-    case comm::CallKind::kBarrier:
+    case CallKind::kBarrier:
       break;
-    case comm::CallKind::kAllReduce:
-    case comm::CallKind::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kReduce:
       given_ = result_ = make(elements_, symmetric);
       break;
-    case comm::CallKind::kBroadcast:
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kBroadcast:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       given_ = result_ = make(elements_, symmetric);
       break;
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       given_ = make(part, symmetric);
       result_ = make(elements_, symmetric);
       break;
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       given_ = make(part, symmetric);
       if (root || symmetric) result_ = make(elements_, symmetric);
       break;
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       if (root || symmetric) given_ = make(elements_, symmetric);
       result_ = make(part, symmetric);
       break;
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       given_ = make(elements_, symmetric);
       result_ = make(part, symmetric);
       break;
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllToAll:
       given_ = make(elements_, symmetric);
       result_ = make(elements_, symmetric);
   }
@@ -85,28 +85,28 @@ std::function<void()> BenchCall::make_call(Algorithm algorithm) {
     return root ? whole.chunk(group_.size()) : Tensors{};
   };
   switch (collective_) {
-    case comm::CallKind::kBarrier:
+    case CallKind::kBarrier:
       return [this] { group_.barrier(); };
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       return [this, algorithm] { group_.all_reduce(given_, ReduceOp::kSum, algorithm); };
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       return [this] { group_.reduce(given_, kRoot); };
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       return [this] { group_.broadcast(given_, kRoot); };
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       if (root) return [this] { group_.send(given_, kReceiver); };
       if (group_.rank() == kReceiver) return [this] { group_.recv(result_, kRoot); };
       return [] {};
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       return [this] { group_.all_gather_into_tensor(result_, given_); };
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       return [this, outputs = pieces(result_)] { group_.gather(given_, outputs, kRoot); };
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       return [this, inputs = pieces(given_)] { group_.scatter(result_, inputs, kRoot); };
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       return [this] { group_.reduce_scatter_tensor(result_, given_); };
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllToAll:
       return [this] { group_.all_to_all_single(result_, given_); };
   }
   LOCKSTEP_CHECK(false, "unknown collective");
@@ -114,11 +114,11 @@ std::function<void()> BenchCall::make_call(Algorithm algorithm) {
 
 WorkPtr BenchCall::start() {
   switch (collective_) {
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       return group_.async_all_reduce(given_, ReduceOp::kSum, algorithm_);
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       return group_.async_reduce_scatter_tensor(result_, given_);
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       return group_.async_all_gather_into_tensor(result_, given_);
     default:
       return nullptr;
@@ -133,26 +133,26 @@ void BenchCall::write(int call) {
 int BenchCall::expected(int call) const {
   const int rank = group_.rank(), last = group_.size() - 1;
   switch (collective_) {
-    case comm::CallKind::kBarrier:
+    case CallKind::kBarrier:
       return -1;
-    case comm::CallKind::kReduce:
-    case comm::CallKind::kAllReduce:
-    case comm::CallKind::kReduceScatter: {
-      if (collective_ == comm::CallKind::kReduce && rank != kRoot) return -1;
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kReduceScatter: {
+      if (collective_ == CallKind::kReduce && rank != kRoot) return -1;
       int sum = 0;
       for (int r = 0; r < group_.size(); ++r) sum += value_of(r, call);
       return dtype_ == torch::kBool ? std::min(sum, 1) : sum;
     }
-    case comm::CallKind::kBroadcast:
-    case comm::CallKind::kScatter:
+    case CallKind::kBroadcast:
+    case CallKind::kScatter:
       return value_of(kRoot, call);
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       return rank == kReceiver ? value_of(kRoot, call) : -1;
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       return rank == kRoot ? value_of(last, call) : -1;
-    case comm::CallKind::kAllGather:
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllGather:
+    case CallKind::kAllToAll:
       return value_of(last, call);
   }
   return -1;

@@ -13,10 +13,10 @@
 namespace lockstep::bench {
 
 /// LibTorch's name for a type other than kByte.
-torch::ScalarType scalar_type_of(comm::DataType type);
+torch::ScalarType scalar_type_of(detail::DataType type);
 
 struct BenchCase {
-  comm::CallKind collective = comm::CallKind::kAllReduce;
+  CallKind collective = CallKind::kAllReduce;
   Algorithm algorithm = Algorithm::kAuto;  ///< for all_reduce
   torch::ScalarType dtype = torch::kFloat32;
   std::int64_t bytes = 0;  ///< requested size of the larger buffer
@@ -53,7 +53,7 @@ class BenchCall {
   int expected(int call) const;
 
   ProcessGroup group_;
-  const comm::CallKind collective_;
+  const CallKind collective_;
   Algorithm algorithm_ = Algorithm::kAuto;
   const torch::ScalarType dtype_;
   std::int64_t elements_ = 0;

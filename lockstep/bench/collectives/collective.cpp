@@ -2,55 +2,53 @@
 
 namespace lockstep::bench {
 
-const char* bench_call_name(comm::CallKind kind) {
-  return kind == comm::CallKind::kSend ? "send_recv" : comm::call_name(kind);
+const char* bench_call_name(CallKind kind) {
+  return kind == CallKind::kSend ? "send_recv" : call_name(kind);
 }
 
-std::optional<comm::CallKind> bench_call_from_name(const std::string& name) {
-  for (const comm::CallKind kind : all_bench_calls()) {
+std::optional<CallKind> bench_call_from_name(const std::string& name) {
+  for (const CallKind kind : all_bench_calls()) {
     if (name == bench_call_name(kind)) return kind;
   }
   return std::nullopt;
 }
 
-const std::vector<comm::CallKind>& all_bench_calls() {
-  static const std::vector<comm::CallKind> kinds = {
-      comm::CallKind::kAllReduce,     comm::CallKind::kBroadcast, comm::CallKind::kReduce,
-      comm::CallKind::kAllGather,     comm::CallKind::kGather,    comm::CallKind::kScatter,
-      comm::CallKind::kReduceScatter, comm::CallKind::kAllToAll,  comm::CallKind::kSend,
-      comm::CallKind::kBarrier};
+const std::vector<CallKind>& all_bench_calls() {
+  static const std::vector<CallKind> kinds = {
+      CallKind::kAllReduce, CallKind::kBroadcast, CallKind::kReduce,        CallKind::kAllGather,
+      CallKind::kGather,    CallKind::kScatter,   CallKind::kReduceScatter, CallKind::kAllToAll,
+      CallKind::kSend,      CallKind::kBarrier};
   return kinds;
 }
 
 std::vector<std::string> bench_call_names() {
   std::vector<std::string> names;
-  for (const comm::CallKind kind : all_bench_calls()) names.emplace_back(bench_call_name(kind));
+  for (const CallKind kind : all_bench_calls()) names.emplace_back(bench_call_name(kind));
   return names;
 }
 
-bool is_divided(comm::CallKind kind) {
+bool is_divided(CallKind kind) {
   switch (kind) {
-    case comm::CallKind::kAllGather:
-    case comm::CallKind::kGather:
-    case comm::CallKind::kScatter:
-    case comm::CallKind::kReduceScatter:
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllGather:
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
       return true;
     default:
       return false;
   }
 }
 
-bool is_in_place(comm::CallKind kind) {
-  return kind == comm::CallKind::kAllReduce || kind == comm::CallKind::kBroadcast ||
-         kind == comm::CallKind::kReduce;
+bool is_in_place(CallKind kind) {
+  return kind == CallKind::kAllReduce || kind == CallKind::kBroadcast || kind == CallKind::kReduce;
 }
 
-double bus_factor(comm::CallKind kind, int ranks) {
+double bus_factor(CallKind kind, int ranks) {
   const double n = ranks;
-  if (kind == comm::CallKind::kAllReduce) return 2 * (n - 1) / n;
+  if (kind == CallKind::kAllReduce) return 2 * (n - 1) / n;
   if (is_divided(kind)) return (n - 1) / n;
-  return kind == comm::CallKind::kBarrier ? 0 : 1;
+  return kind == CallKind::kBarrier ? 0 : 1;
 }
 
 }  // namespace lockstep::bench

@@ -50,7 +50,7 @@ double seconds_to_add(std::size_t bytes) {
   std::vector<double> seconds;
   for (int round = 0; round < kRounds; ++round) {
     const auto start = Clock::now();
-    comm::reduce(sources, destinations, to.size(), comm::DataType::kFloat32, ReduceOp::kSum);
+    comm::reduce(sources, destinations, to.size(), detail::DataType::kFloat32, ReduceOp::kSum);
     seconds.push_back(seconds_since(start));
   }
   return median(seconds);
@@ -101,7 +101,7 @@ std::vector<comm::Trace> trace_runs(const BenchCommSettings& settings, ProcessGr
 }
 
 void show(const ExplainSettings& explain, const TracedRun& run) {
-  const report::Terminal terminal = report::detect_terminal(STDOUT_FILENO);
+  const Terminal terminal = detect_terminal(STDOUT_FILENO);
   std::cout << trace_text(run, terminal.columns(), terminal.unicode);
   if (!explain.svg.empty()) {
     report::write_json_file(explain.svg, trace_svg(run));
@@ -121,7 +121,7 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
   const ExplainSettings& explain = *settings.explain;
   ProcessGroup start_line = make_start_line(group, settings.timeout);
   const comm::CostModel model = measure_model(group, start_line);
-  const std::size_t element = comm::element_size(settings.type);
+  const std::size_t element = detail::element_size(settings.type);
   const std::size_t count =
       std::max<std::size_t>(static_cast<std::size_t>(explain.bytes) / element, 1);
   const auto tensor =
@@ -132,7 +132,7 @@ void explain_rank(const BenchCommSettings& settings, ProcessGroup group) {
   if (group.rank() == 0) {
     TracedRun run{.algorithm = algorithm_name(explain.algorithm),
                   .backend = group.backend(),
-                  .dtype = comm::data_type_name(settings.type),
+                  .dtype = detail::data_type_name(settings.type),
                   .bytes = count * element,
                   .count = count,
                   .model = model,

@@ -43,9 +43,9 @@ std::int64_t memory_limit() {
 }
 
 // Whether BenchCall::start() supports it.
-bool has_asynchronous_form(comm::CallKind collective) {
-  return collective == comm::CallKind::kAllReduce || collective == comm::CallKind::kReduceScatter ||
-         collective == comm::CallKind::kAllGather;
+bool has_asynchronous_form(CallKind collective) {
+  return collective == CallKind::kAllReduce || collective == CallKind::kReduceScatter ||
+         collective == CallKind::kAllGather;
 }
 
 class Measurement {
@@ -58,14 +58,14 @@ class Measurement {
     processors_ = fewest_processors();
     const std::vector<bool> memories = memories_to_measure();
     say(lockstep::str(group_.backend(), ", ", group_.size(), " ranks, ",
-                      comm::data_type_name(settings_.type), "\n", bench_comm_heading()));
-    for (const comm::CallKind collective : settings_.collectives) {
-      const bool chooses = collective == comm::CallKind::kAllReduce;
+                      detail::data_type_name(settings_.type), "\n", bench_comm_heading()));
+    for (const CallKind collective : settings_.collectives) {
+      const bool chooses = collective == CallKind::kAllReduce;
       const std::vector<Algorithm> native{Algorithm::kNative};
       for (const Algorithm algorithm : chooses ? settings_.algorithms : native) {
         for (const std::int64_t bytes : sizes_of(collective)) {
           for (const bool symmetric : memories) {
-            if (collective == comm::CallKind::kBarrier && symmetric != memories[0]) continue;
+            if (collective == CallKind::kBarrier && symmetric != memories[0]) continue;
             measure({collective, algorithm, scalar_type_of(settings_.type), bytes, symmetric});
           }
         }
@@ -91,8 +91,8 @@ class Measurement {
     return memories;
   }
 
-  std::vector<std::int64_t> sizes_of(comm::CallKind collective) const {
-    if (collective == comm::CallKind::kBarrier) return {0};
+  std::vector<std::int64_t> sizes_of(CallKind collective) const {
+    if (collective == CallKind::kBarrier) return {0};
     return settings_.sizes;
   }
 
@@ -108,7 +108,7 @@ class Measurement {
     const std::vector<double> mine = time_calls(call);
     std::vector<std::vector<double>> all = gather_all(start_line_, mine);
     // The sender's part of a message may end long before the message has arrived.
-    if (which.collective == comm::CallKind::kSend) all = {all[1]};
+    if (which.collective == CallKind::kSend) all = {all[1]};
     std::vector<double> slowest = all[0];
     for (const auto& rank : all) {
       for (std::size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
@@ -119,7 +119,7 @@ class Measurement {
                                .ranks = group_.size(),
                                .hosts = hosts(),
                                .processors = processors_,
-                               .dtype = comm::data_type_name(settings_.type),
+                               .dtype = detail::data_type_name(settings_.type),
                                .bytes = call.bytes(),
                                .symmetric = which.symmetric},
                               slowest));

@@ -11,7 +11,7 @@
 namespace lockstep::bench {
 
 struct BenchCommRow {
-  comm::CallKind collective = comm::CallKind::kAllReduce;
+  CallKind collective = CallKind::kAllReduce;
   std::string algorithm;
   std::string backend;
   int ranks = 0;

@@ -23,7 +23,7 @@ struct ExplainSettings {
 };
 
 struct BenchCommSettings {
-  std::vector<comm::CallKind> collectives;
+  std::vector<CallKind> collectives;
   std::vector<Algorithm> algorithms;  ///< of all_reduce
   std::string backend;
   /// The environment of the launcher that started this process; absent: this process starts the
@@ -32,7 +32,7 @@ struct BenchCommSettings {
   int world_size = 2;
   int processors = 1;  ///< available to this process, before its ranks are pinned
   std::vector<std::int64_t> sizes;
-  comm::DataType type = comm::DataType::kFloat32;
+  detail::DataType type = detail::DataType::kFloat32;
   bool symmetric = true;       ///< whether to measure in memory of the group, if it supports that
   bool private_memory = true;  ///< whether to measure in private memory of each rank
   bool beside_computing = false;  ///< whether to measure the cost to a rank that computes meanwhile

@@ -141,7 +141,7 @@ class StrategyTrainer {
   std::unique_ptr<OutputTask> task_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<SingleThreadScope> alone_;
-  std::unique_ptr<train::RunOptimizer> optimizer_;
+  std::unique_ptr<RunOptimizer> optimizer_;
   Batch batch_;
   std::vector<Batch> parts_;  // views of it
   int share_rank_ = 0;

@@ -19,11 +19,11 @@ constexpr const char* kDefaultBytes = "1MiB";  // for --explain
 // Up to this number of ranks, sums of ones, which check the results, are exact in every type.
 constexpr int kMostCommRanks = 127;
 
-std::vector<comm::CallKind> resolve_collectives(const std::string& text) {
+std::vector<CallKind> resolve_collectives(const std::string& text) {
   if (text == "all") return bench::all_bench_calls();
   std::vector<std::string> names = bench::bench_call_names();
   names.emplace_back("all");
-  std::vector<comm::CallKind> collectives;
+  std::vector<CallKind> collectives;
   for (const std::string& word : bench::words_of(text)) {
     OptionCheck(kBenchComm).one_of("--collective", word, names);
     if (word == "all") return bench::all_bench_calls();
@@ -45,15 +45,15 @@ std::vector<Algorithm> resolve_algorithms(const std::string& text) {
   return algorithms;
 }
 
-comm::DataType resolve_type(const std::string& name) {
+detail::DataType resolve_type(const std::string& name) {
   std::vector<std::string> names;
-  for (auto type = comm::DataType::kFloat32; type < comm::DataType::kByte;
-       type = static_cast<comm::DataType>(static_cast<int>(type) + 1)) {
-    if (name == comm::data_type_name(type)) return type;
-    names.emplace_back(comm::data_type_name(type));
+  for (auto type = detail::DataType::kFloat32; type < detail::DataType::kByte;
+       type = static_cast<detail::DataType>(static_cast<int>(type) + 1)) {
+    if (name == detail::data_type_name(type)) return type;
+    names.emplace_back(detail::data_type_name(type));
   }
   OptionCheck(kBenchComm).one_of("--dtype", name, names);
-  return comm::DataType::kFloat32;
+  return detail::DataType::kFloat32;
 }
 
 std::vector<std::int64_t> resolve_sizes(const std::string& text) {
@@ -81,14 +81,14 @@ bench::ExplainSettings resolve_explain(const BenchCommArguments& arguments) {
 
 // Refuses options that would be ignored, because the user expects them to have an effect.
 void check_combination(const BenchCommArguments& arguments,
-                       const std::vector<comm::CallKind>& collectives) {
+                       const std::vector<CallKind>& collectives) {
   const auto refuse = [](bool given, const char* text) {
     if (given) throw ConfigError(str(kBenchComm, ": ", text));
   };
   if (arguments.explain) {
     refuse(arguments.json.has_value(), "--explain writes no --json; --out FILE is its picture");
     refuse(arguments.trace.has_value(), "--explain is a trace itself; leave --trace out");
-    refuse(collectives != std::vector{comm::CallKind::kAllReduce},
+    refuse(collectives != std::vector{CallKind::kAllReduce},
            "--explain shows an all_reduce; leave --collective out");
     refuse(!arguments.sizes.empty(), "--explain takes one size, as --bytes, not --sizes");
     refuse(arguments.symmetric || arguments.private_memory,
@@ -101,8 +101,8 @@ void check_combination(const BenchCommArguments& arguments,
   }
   refuse(arguments.out.has_value(), "--out belongs to --explain; use --json FILE");
   refuse(arguments.bytes.has_value(), "--bytes belongs to --explain; use --sizes");
-  const bool reduces = std::find(collectives.begin(), collectives.end(),
-                                 comm::CallKind::kAllReduce) != collectives.end();
+  const bool reduces =
+      std::find(collectives.begin(), collectives.end(), CallKind::kAllReduce) != collectives.end();
   refuse(arguments.algorithm != "auto" && !reduces,
          "--algorithm is that of all_reduce, which --collective leaves out");
   refuse(arguments.repetitions && arguments.seconds,

@@ -27,16 +27,16 @@ namespace {
 class RoundNotes {
  public:
   explicit RoundNotes(int rounds)
-      : rounds_(rounds), shows_(report::detect_terminal(STDERR_FILENO).interactive) {}
+      : rounds_(rounds), shows_(detect_terminal(STDERR_FILENO).interactive) {}
   ~RoundNotes() {
-    if (shows_) std::cerr << report::kClearLine << std::flush;
+    if (shows_) std::cerr << kClearLine << std::flush;
   }
   RoundNotes(const RoundNotes&) = delete;
   RoundNotes& operator=(const RoundNotes&) = delete;
 
   void show(int round, const std::string& way) const {
     if (!shows_) return;
-    std::cerr << report::kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
+    std::cerr << kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
               << std::flush;
   }
 

@@ -121,7 +121,7 @@ class TableRun {
   }
 
   void tell_progress(std::int64_t round, std::size_t row, const bench::TableWay& way) const {
-    if (!report::detect_terminal(STDERR_FILENO).interactive) return;
+    if (!detect_terminal(STDERR_FILENO).interactive) return;
     std::cerr << "bench table: ";
     if (table_.rounds > 1) std::cerr << "round " << round + 1 << " of " << table_.rounds << ", ";
     std::cerr << "row " << row + 1 << " of " << ways_.size() << ": " << bench::name_of(way)

@@ -38,8 +38,7 @@ struct CheckArguments {
 };
 
 ImagesCheck check(const ImageDataset& dataset, int threads) {
-  report::ImageBar bar(std::cerr, report::detect_terminal(STDERR_FILENO), "checking",
-                       dataset.size());
+  report::ImageBar bar(std::cerr, detect_terminal(STDERR_FILENO), "checking", dataset.size());
   return check_images(dataset, {.threads = threads, .progress = std::ref(bar)});
 }
 

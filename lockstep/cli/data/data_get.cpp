@@ -18,7 +18,7 @@ namespace lockstep::cli {
 namespace {
 
 void get_data(const std::string& name) {
-  report::DownloadBar bar(std::cerr, report::detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   std::cout << find_or_download_data({.name = name, .progress = std::ref(bar)}).string() << '\n';
 }
 

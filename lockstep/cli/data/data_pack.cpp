@@ -119,7 +119,7 @@ class NotedSignals {
 
 PackedSize pack(const ImageDataset& dataset, const std::filesystem::path& out,
                 PackImagesOptions options) {
-  const report::Terminal terminal = report::detect_terminal(STDERR_FILENO);
+  const Terminal terminal = detect_terminal(STDERR_FILENO);
   report::ImageBar checking(std::cerr, terminal, "checking", dataset.size());
   report::ImageBar packing(std::cerr, terminal, "packing", dataset.size());
   const NotedSignals signals;

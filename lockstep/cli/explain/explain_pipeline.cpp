@@ -94,7 +94,7 @@ void explain_pipeline(const ExplainPipelineArguments& arguments) {
   const PipelinePicture picture =
       settings.toys ? picture_of(settings, measure_pipeline(settings.table, *settings.toys))
                     : picture_of(settings);
-  std::cout << pipeline_text(picture, report::detect_terminal(STDOUT_FILENO).columns());
+  std::cout << pipeline_text(picture, detect_terminal(STDOUT_FILENO).columns());
   if (!settings.csv.empty()) report::write_json_file(settings.csv, csv(settings.table));
   if (!settings.json.empty()) report::write_json_file(settings.json, picture_json(picture));
   if (!settings.svg.empty()) {

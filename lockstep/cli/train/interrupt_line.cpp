@@ -28,8 +28,7 @@ void print_and_end(int signal) {
 
 // A signal that the caller ignores, as nohup does, stays ignored.
 InterruptLine::InterruptLine() {
-  const char* const clear =
-      report::detect_terminal(STDERR_FILENO).interactive ? report::kClearLine : "";
+  const char* const clear = detect_terminal(STDERR_FILENO).interactive ? kClearLine : "";
   for (int i = 0; i < 2; ++i) {
     const int number = kSignals[i];
     line_of(number) = lockstep::str(clear, "error: interrupted by signal ", number, " (",

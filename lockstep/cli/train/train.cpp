@@ -210,8 +210,7 @@ void start_ranks(const TrainSettings& settings, const std::function<void()>& ran
   const LaunchResult result = launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
   // A killed rank leaves its progress bar on the line of the error.
-  if (!result.ok() && report::detect_terminal(STDERR_FILENO).interactive)
-    std::cerr << report::kClearLine;
+  if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
   require_success(result);
 }
 

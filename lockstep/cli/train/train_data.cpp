@@ -22,7 +22,7 @@ std::optional<std::int64_t> cache_bytes(const TrainSettings& settings) {
 
 recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request) {
   const bool speaks = settings.speaks() && !settings.quiet;
-  report::DownloadBar bar(std::cerr, report::detect_terminal(STDERR_FILENO));
+  report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
   const auto progress = [&](const std::string& file, std::uint64_t done, std::uint64_t total) {
     if (request.stop.stop_requested()) throw DataError(file + ": the download was given up");
     if (speaks) bar(file, done, total);

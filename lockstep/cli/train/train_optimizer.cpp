@@ -78,7 +78,7 @@ OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
         apply(arguments, options);
       },
       chosen);
-  optim::make_update_rule(chosen);  // checks the remaining values before there are ranks
+  detail::make_update_rule(chosen);  // checks the remaining values before there are ranks
   return chosen;
 }
 

@@ -42,7 +42,7 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
   setup.run_name = settings.recipe->name;
   setup.directory = arguments.log_dir.value_or(settings.out.string());
   setup.project = environment_string("WANDB_PROJECT").value_or(setup.project);
-  report::MlflowServer& mlflow = setup.mlflow;
+  MlflowServer& mlflow = setup.mlflow;
   mlflow.tracking_uri =
       arguments.mlflow_uri.value_or(environment_string("MLFLOW_TRACKING_URI").value_or(""));
   mlflow.experiment = environment_string("MLFLOW_EXPERIMENT_NAME").value_or(mlflow.experiment);
@@ -50,9 +50,8 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
                         .password = environment_string("MLFLOW_TRACKING_PASSWORD").value_or(""),
                         .token = environment_string("MLFLOW_TRACKING_TOKEN").value_or("")};
   if (to_mlflow) {
-    report::check_mlflow_uri(
-        "train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
-        mlflow.tracking_uri);
+    check_mlflow_uri("train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
+                     mlflow.tracking_uri);
   }
   if (setup.directory.empty()) {
     throw ConfigError(

@@ -183,7 +183,7 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
                                            const WorkerEnvironment& worker, int processors) {
   std::vector<ListenerHandle> listeners = settings.trainer.listeners;
   if (!settings.quiet) {
-    listeners = make_terminal_listeners(std::cout, report::detect_terminal(STDOUT_FILENO));
+    listeners = make_terminal_listeners(std::cout, detect_terminal(STDOUT_FILENO));
   }
   if (!settings.json.empty()) {
     listeners.push_back(std::make_unique<report::JsonReport>(settings.json));

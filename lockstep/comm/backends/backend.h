@@ -68,7 +68,7 @@ class Backend {
   /// Whether each rank gathers and reduces the inputs of all ranks in an all-reduce with kNative,
   /// because the transport lacks this reduction. For large tensors, an algorithm over messages is
   /// then faster.
-  virtual bool gathers_to_reduce(DataType /*type*/, ReduceOp /*op*/) const { return false; }
+  virtual bool gathers_to_reduce(detail::DataType /*type*/, ReduceOp /*op*/) const { return false; }
 
   /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
   /// the same tag arrive in the order in which they were sent. An empty `source` means any rank.

@@ -3,7 +3,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::comm {
+namespace lockstep {
 
 /// The defaults are those of a transport that works in host memory and has threads of its own. What
 /// depends on a call or on a group's device is a function of Backend or ProcessGroup.
@@ -33,4 +33,4 @@ struct LOCKSTEP_API BackendTraits {
   bool splits = false;
 };
 
-}  // namespace lockstep::comm
+}  // namespace lockstep

@@ -1,6 +1,6 @@
 #include <lockstep/comm/call/data_type.h>
 
-namespace lockstep::comm {
+namespace lockstep::detail {
 
 std::size_t element_size(DataType type) {
   switch (type) {
@@ -53,4 +53,4 @@ const char* data_type_name(DataType type) {
 
 bool is_floating_point(DataType type) { return type <= DataType::kBFloat16; }
 
-}  // namespace lockstep::comm
+}  // namespace lockstep::detail

@@ -7,7 +7,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::comm {
+namespace lockstep::detail {
 
 enum class DataType : std::uint8_t {
   kFloat32,
@@ -27,4 +27,4 @@ LOCKSTEP_API std::size_t element_size(DataType type);
 LOCKSTEP_API const char* data_type_name(DataType type);  ///< PyTorch's name, such as "float32"
 LOCKSTEP_API bool is_floating_point(DataType type);
 
-}  // namespace lockstep::comm
+}  // namespace lockstep::detail

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-namespace lockstep::comm {
+namespace lockstep {
 namespace {
 
 bool reduces(CallKind kind) {
@@ -64,7 +64,7 @@ const char* call_name(CallKind kind) {
 std::string describe(const CallDescription& call) {
   if (call.kind == CallKind::kBarrier) return "barrier";
   std::ostringstream out;
-  out << call_name(call.kind) << '[' << data_type_name(call.type) << ", ";
+  out << call_name(call.kind) << '[' << detail::data_type_name(call.type) << ", ";
   append_shape(out, call);
   if (reduces(call.kind) && call.op.kind != ReduceOp::Kind::kSum) {
     out << ", " << reduce_op_name(call.op.kind);
@@ -91,4 +91,4 @@ std::uint32_t fingerprint(const std::string& text) {
   return hash;
 }
 
-}  // namespace lockstep::comm
+}  // namespace lockstep

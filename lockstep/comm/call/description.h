@@ -11,7 +11,7 @@
 #include <lockstep/comm/call/reduce_op.h>
 #include <lockstep/core/export.h>
 
-namespace lockstep::comm {
+namespace lockstep {
 
 enum class CallKind : std::uint8_t {
   kBarrier,
@@ -43,7 +43,7 @@ struct LOCKSTEP_API Shape {
 /// name their peer.
 struct LOCKSTEP_API CallDescription {
   CallKind kind = CallKind::kBarrier;
-  DataType type = DataType::kByte;
+  detail::DataType type = detail::DataType::kByte;
   ReduceOp op;  ///< for reductions
   /// Value of `root` for an all_to_all with pieces of different sizes.
   static constexpr std::int32_t kWithSplits = -2;
@@ -63,4 +63,4 @@ LOCKSTEP_API std::string describe(const CallDescription& call);
 /// same program; different texts almost certainly have different hashes.
 LOCKSTEP_API std::uint32_t fingerprint(const std::string& text);
 
-}  // namespace lockstep::comm
+}  // namespace lockstep

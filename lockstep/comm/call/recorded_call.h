@@ -8,7 +8,7 @@
 #include <lockstep/core/clock.h>
 #include <lockstep/core/export.h>
 
-namespace lockstep::comm {
+namespace lockstep {
 
 struct LOCKSTEP_API RecordedCall {
   std::string group{};  ///< equal on all ranks of the group
@@ -28,4 +28,4 @@ inline bool is_message(const CallDescription& call) {
   return call.kind == CallKind::kSend || call.kind == CallKind::kRecv;
 }
 
-}  // namespace lockstep::comm
+}  // namespace lockstep

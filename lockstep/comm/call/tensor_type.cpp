@@ -4,41 +4,42 @@
 
 namespace lockstep::comm {
 
-DataType data_type_of(torch::ScalarType type) {
+detail::DataType data_type_of(torch::ScalarType type) {
   switch (type) {
     case torch::kFloat32:
-      return DataType::kFloat32;
+      return detail::DataType::kFloat32;
     case torch::kFloat64:
-      return DataType::kFloat64;
+      return detail::DataType::kFloat64;
     case torch::kFloat16:
-      return DataType::kFloat16;
+      return detail::DataType::kFloat16;
     case torch::kBFloat16:
-      return DataType::kBFloat16;
+      return detail::DataType::kBFloat16;
     case torch::kInt8:
-      return DataType::kInt8;
+      return detail::DataType::kInt8;
     case torch::kInt16:
-      return DataType::kInt16;
+      return detail::DataType::kInt16;
     case torch::kInt32:
-      return DataType::kInt32;
+      return detail::DataType::kInt32;
     case torch::kInt64:
-      return DataType::kInt64;
+      return detail::DataType::kInt64;
     case torch::kUInt8:
-      return DataType::kUInt8;
+      return detail::DataType::kUInt8;
     case torch::kBool:
-      return DataType::kBool;
+      return detail::DataType::kBool;
     default:
-      return DataType::kByte;
+      return detail::DataType::kByte;
   }
 }
 
 std::int64_t units_per_element(torch::ScalarType type) {
-  return data_type_of(type) == DataType::kByte ? static_cast<std::int64_t>(c10::elementSize(type))
-                                               : 1;
+  return data_type_of(type) == detail::DataType::kByte
+             ? static_cast<std::int64_t>(c10::elementSize(type))
+             : 1;
 }
 
 std::string type_name(torch::ScalarType type) {
-  const DataType ours = data_type_of(type);
-  if (ours != DataType::kByte) return data_type_name(ours);
+  const detail::DataType ours = data_type_of(type);
+  if (ours != detail::DataType::kByte) return detail::data_type_name(ours);
   switch (type) {
     case torch::kComplexHalf:
       return "complex32";

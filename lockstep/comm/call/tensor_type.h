@@ -9,7 +9,7 @@ namespace lockstep::comm {
 
 /// Returns kByte for types that can only be moved: complex, quantized, float8, and unsigned types
 /// of 16 bits and more. Complex tensors are summed as their real and imaginary parts.
-DataType data_type_of(torch::ScalarType type);
+detail::DataType data_type_of(torch::ScalarType type);
 
 /// Number of Lockstep elements per element of `type`: 1, or its size in bytes if it is moved as
 /// kByte.

@@ -22,29 +22,29 @@
 namespace lockstep::comm {
 namespace {
 
-const char* scalar_type_name(DataType type) {
+const char* scalar_type_name(detail::DataType type) {
   switch (type) {
-    case DataType::kFloat32:
+    case detail::DataType::kFloat32:
       return "Float";
-    case DataType::kFloat64:
+    case detail::DataType::kFloat64:
       return "Double";
-    case DataType::kFloat16:
+    case detail::DataType::kFloat16:
       return "Half";
-    case DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       return "BFloat16";
-    case DataType::kInt8:
+    case detail::DataType::kInt8:
       return "Char";
-    case DataType::kInt16:
+    case detail::DataType::kInt16:
       return "Short";
-    case DataType::kInt32:
+    case detail::DataType::kInt32:
       return "Int";
-    case DataType::kInt64:
+    case detail::DataType::kInt64:
       return "Long";
-    case DataType::kUInt8:
+    case detail::DataType::kUInt8:
       return "Byte";
-    case DataType::kBool:
+    case detail::DataType::kBool:
       return "Bool";
-    case DataType::kByte:
+    case detail::DataType::kByte:
       return "Byte";
   }
   return "?";

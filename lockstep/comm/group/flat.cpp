@@ -15,7 +15,7 @@ torch::Tensor alias_of(const torch::Tensor& tensor, std::int64_t count) {
                                             /*allow_tensor_metadata_change=*/true);
   flat->set_sizes_contiguous({count});
   torch::Tensor result(std::move(flat));
-  if (data_type_of(tensor.scalar_type()) != DataType::kByte) return result;
+  if (data_type_of(tensor.scalar_type()) != detail::DataType::kByte) return result;
   return result.view(torch::kUInt8);
 }
 
@@ -28,7 +28,7 @@ void append(Shape& shape, std::int64_t size) {
 }
 
 void append_units(Shape& shape, const torch::Tensor& tensor) {
-  if (data_type_of(tensor.scalar_type()) == DataType::kByte) {
+  if (data_type_of(tensor.scalar_type()) == detail::DataType::kByte) {
     append(shape, units_per_element(tensor.scalar_type()));
   }
 }
@@ -38,7 +38,7 @@ void append_units(Shape& shape, const torch::Tensor& tensor) {
 torch::Tensor flat_alias(const torch::Tensor& tensor) {
   // A tensor with at most one element is contiguous whatever its stride.
   const bool is_flat = tensor.dim() == 1 && tensor.stride(0) == 1 && !tensor.requires_grad() &&
-                       data_type_of(tensor.scalar_type()) != DataType::kByte;
+                       data_type_of(tensor.scalar_type()) != detail::DataType::kByte;
   return is_flat ? tensor : alias_of(tensor, tensor.numel());
 }
 

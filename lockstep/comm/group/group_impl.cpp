@@ -22,15 +22,15 @@ comm::PrepareOptions prepare_options(const comm::Membership& membership,
           .device = membership.options.device};
 }
 
-bool reduces(comm::CallKind kind) {
-  return kind == comm::CallKind::kAllReduce || kind == comm::CallKind::kReduce ||
-         kind == comm::CallKind::kReduceScatter;
+bool reduces(CallKind kind) {
+  return kind == CallKind::kAllReduce || kind == CallKind::kReduce ||
+         kind == CallKind::kReduceScatter;
 }
 
 // Index of the first NaN, or the number of elements.
-std::size_t first_nan(const torch::Tensor& flat, comm::DataType type) {
+std::size_t first_nan(const torch::Tensor& flat, detail::DataType type) {
   const auto count = static_cast<std::size_t>(flat.numel());
-  if (!comm::is_floating_point(type) || count == 0) return count;
+  if (!detail::is_floating_point(type) || count == 0) return count;
   if (flat.is_cpu())
     return comm::find_nan(static_cast<const std::byte*>(flat.const_data_ptr()), count, type);
   const auto places = flat.isnan().nonzero();
@@ -95,12 +95,11 @@ bool ProcessGroup::Impl::run_at_once(comm::Prepared& prepared) {
 }
 
 bool ProcessGroup::Impl::needs_no_work(comm::Collective& call) const {
-  const comm::CallKind kind = call.description.kind;
-  if (kind == comm::CallKind::kSend || kind == comm::CallKind::kRecv || compares_first())
-    return false;
+  const CallKind kind = call.description.kind;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv || compares_first()) return false;
   if (ends_later_) return false;
   if (nan_check_ && reduces(kind)) return false;
-  if (kind != comm::CallKind::kAllReduce) return true;
+  if (kind != CallKind::kAllReduce) return true;
   choose_algorithm_of(call);
   return call.algorithm == Algorithm::kNative;
 }
@@ -150,9 +149,8 @@ std::shared_ptr<Work> ProcessGroup::Impl::begin_staged(comm::Prepared& prepared,
   };
   call.loads = std::move(prepared.loads);
   call.owner = shared_from_this();
-  call.name =
-      lockstep::str("what rank ", membership.world_rank(), " gives to ",
-                    comm::describe(prepared.call.description), " on ", membership.options.device);
+  call.name = lockstep::str("what rank ", membership.world_rank(), " gives to ",
+                            describe(prepared.call.description), " on ", membership.options.device);
   call.abort = [backend = backend](const std::string& reason) { backend->abort(reason); };
   call.check = [backend = backend] { backend->throw_if_ended(); };
   call.timeout = membership.options.timeout;
@@ -192,20 +190,20 @@ std::vector<WorkPtr> ProcessGroup::Impl::start_batch(std::vector<comm::Prepared>
 
 comm::Message ProcessGroup::Impl::message_of(comm::Collective& call, int tag) {
   const int peer = call.description.root;
-  const bool sends = call.description.kind == comm::CallKind::kSend;
+  const bool sends = call.description.kind == CallKind::kSend;
   return {call.description.kind, sends ? std::move(call.input) : std::move(call.output),
           peer < 0 ? std::nullopt : std::optional<int>(peer), tag};
 }
 
 std::shared_ptr<Work> ProcessGroup::Impl::hand_over(comm::Collective& call, int tag) {
-  const comm::CallKind kind = call.description.kind;
-  if (kind == comm::CallKind::kSend || kind == comm::CallKind::kRecv) {
+  const CallKind kind = call.description.kind;
+  if (kind == CallKind::kSend || kind == CallKind::kRecv) {
     comm::Message message = message_of(call, tag);
-    if (kind == comm::CallKind::kSend)
+    if (kind == CallKind::kSend)
       return backend->send(std::move(message.tensor), *message.peer, tag);
     return backend->recv(std::move(message.tensor), message.peer, tag);
   }
-  const bool is_all_reduce = kind == comm::CallKind::kAllReduce;
+  const bool is_all_reduce = kind == CallKind::kAllReduce;
   if (is_all_reduce) choose_algorithm_of(call);
   if (compares_first()) [[unlikely]]
     compare(call);
@@ -241,18 +239,18 @@ void ProcessGroup::Impl::look_around() {
 }
 
 void ProcessGroup::Impl::choose_algorithm_of(comm::Collective& call) const {
-  comm::CallDescription& description = call.description;
+  CallDescription& description = call.description;
   if (membership.size == 1) call.algorithm = Algorithm::kNative;
   if (call.algorithm == Algorithm::kAuto) {
     call.algorithm = comm::choose_algorithm(
         backend->gathers_to_reduce(description.type, description.op), membership.size,
-        description.count * comm::element_size(description.type));
+        description.count * detail::element_size(description.type));
   }
   description.algorithm = call.algorithm;
 }
 
 std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(comm::Collective& call) {
-  const comm::CallDescription& description = call.description;
+  const CallDescription& description = call.description;
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
   if (!backend->traits().messages_overlap) {
     throw ConfigError(lockstep::str("rank ", membership.world_rank(), ": all_reduce: algorithm ",
@@ -270,8 +268,8 @@ void ProcessGroup::Impl::look_for_nan(const comm::Collective& call) {
   const std::size_t place = first_nan(given, call.description.type);
   if (place == static_cast<std::size_t>(given.numel())) return;
   const std::string reason = lockstep::str("rank ", membership.world_rank(), " brought NaN to ",
-                                           comm::describe(call.description), " (operation ",
-                                           call.number, "), first at element ", place);
+                                           describe(call.description), " (operation ", call.number,
+                                           "), first at element ", place);
   backend->abort(reason);
   throw CommError(reason);
 }

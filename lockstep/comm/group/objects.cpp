@@ -40,8 +40,8 @@ std::vector<std::string> objects_of(const torch::Tensor& pieces, const torch::Te
 
 // NCCL transfers only data on its GPU.
 torch::Device transport_device(ProcessGroup& group, const torch::Device& device) {
-  return group.traits().memory == comm::BackendTraits::Memory::kDevice ? device
-                                                                       : torch::Device(torch::kCPU);
+  return group.traits().memory == BackendTraits::Memory::kDevice ? device
+                                                                 : torch::Device(torch::kCPU);
 }
 
 torch::Tensor all_sizes(ProcessGroup& group, const std::string& object,

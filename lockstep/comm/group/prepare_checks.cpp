@@ -65,10 +65,10 @@ void Prepare::check_root(const char* call, int root) const {
 }
 
 void Prepare::check_reducible(const char* call, torch::ScalarType type, ReduceOp op) const {
-  const DataType ours = data_type_of(type);
-  if (ours == DataType::kFloat32 && op.kind <= ReduceOp::Kind::kMax) [[likely]]
+  const detail::DataType ours = data_type_of(type);
+  if (ours == detail::DataType::kFloat32 && op.kind <= ReduceOp::Kind::kMax) [[likely]]
     return;
-  if (ours == DataType::kByte) {
+  if (ours == detail::DataType::kByte) {
     fail(call, "the ", reduce_op_name(op.kind), " of ", type_name(type), " is not defined");
   }
   const std::string why_not = why_not_reducible(ours, op);

@@ -13,7 +13,7 @@ int ProcessGroup::size() const { return impl_->membership.size; }
 int ProcessGroup::local_rank() const { return impl_->membership.local_rank; }
 int ProcessGroup::local_size() const { return impl_->membership.local_size; }
 const std::string& ProcessGroup::backend() const { return impl_->backend->name(); }
-const comm::BackendTraits& ProcessGroup::traits() const { return impl_->backend->traits(); }
+const BackendTraits& ProcessGroup::traits() const { return impl_->backend->traits(); }
 const std::vector<int>& ProcessGroup::world_ranks() const { return impl_->membership.world_ranks; }
 std::chrono::milliseconds ProcessGroup::timeout() const {
   return impl_->membership.options.timeout;
@@ -29,7 +29,7 @@ std::string ProcessGroup::why_not_capturable() const {
   return impl_->checks_on_host();
 }
 
-std::vector<comm::RecordedCall> ProcessGroup::recorded_calls(Clock::time_point from) const {
+std::vector<RecordedCall> ProcessGroup::recorded_calls(Clock::time_point from) const {
   return impl_->membership.recorder->completed_since(from);
 }
 

@@ -59,7 +59,7 @@ class LOCKSTEP_API ProcessGroup {
   /// "single" (one process), "shm", "gloo", "nccl" or "hierarchical".
   const std::string& backend() const;
   /// What the backend can do.
-  const comm::BackendTraits& traits() const;
+  const BackendTraits& traits() const;
   /// The members' ranks in the first group, in the order of this group.
   const std::vector<int>& world_ranks() const;
   std::chrono::milliseconds timeout() const;
@@ -205,7 +205,7 @@ class LOCKSTEP_API ProcessGroup {
 
   /// Local. Returns this rank's calls that have ended since `from`: in this group, in the first
   /// group, and in all groups made from the first. Only the last 2,000 operations are kept.
-  std::vector<comm::RecordedCall> recorded_calls(Clock::time_point from) const;
+  std::vector<RecordedCall> recorded_calls(Clock::time_point from) const;
 
   /// Ends the group on all ranks: every current and later wait throws CommError with `reason` and,
   /// on the other ranks, the name of this rank. The first reason wins. Does not block.

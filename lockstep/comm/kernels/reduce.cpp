@@ -254,29 +254,29 @@ void reduce_bools(Sources sources, Destinations destinations, std::size_t count,
 }
 
 void reduce_with_target(Sources sources, Destinations destinations, std::size_t count,
-                        comm::DataType type, ReduceOp op) {
+                        detail::DataType type, ReduceOp op) {
   switch (type) {
-    case comm::DataType::kFloat32:
+    case detail::DataType::kFloat32:
       return reduce_floats<Plain<float>>(sources, destinations, count, op);
-    case comm::DataType::kFloat64:
+    case detail::DataType::kFloat64:
       return reduce_floats<Plain<double>>(sources, destinations, count, op);
-    case comm::DataType::kFloat16:
+    case detail::DataType::kFloat16:
       return reduce_floats<Float16>(sources, destinations, count, op);
-    case comm::DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       return reduce_floats<BFloat16>(sources, destinations, count, op);
-    case comm::DataType::kInt8:
+    case detail::DataType::kInt8:
       return reduce_integers<std::int8_t>(sources, destinations, count, op);
-    case comm::DataType::kInt16:
+    case detail::DataType::kInt16:
       return reduce_integers<std::int16_t>(sources, destinations, count, op);
-    case comm::DataType::kInt32:
+    case detail::DataType::kInt32:
       return reduce_integers<std::int32_t>(sources, destinations, count, op);
-    case comm::DataType::kInt64:
+    case detail::DataType::kInt64:
       return reduce_integers<std::int64_t>(sources, destinations, count, op);
-    case comm::DataType::kUInt8:
+    case detail::DataType::kUInt8:
       return reduce_integers<std::uint8_t>(sources, destinations, count, op);
-    case comm::DataType::kBool:
+    case detail::DataType::kBool:
       return reduce_bools(sources, destinations, count, op);
-    case comm::DataType::kByte:
+    case detail::DataType::kByte:
       return;
   }
 }
@@ -301,15 +301,15 @@ std::size_t find_larger(const std::byte* data, std::size_t count, T infinity) {
   return i;
 }
 
-std::size_t find_nan_with_target(const std::byte* data, std::size_t count, comm::DataType type) {
+std::size_t find_nan_with_target(const std::byte* data, std::size_t count, detail::DataType type) {
   switch (type) {
-    case comm::DataType::kFloat32:
+    case detail::DataType::kFloat32:
       return find_larger<std::int32_t>(data, count, 0x7F800000);
-    case comm::DataType::kFloat64:
+    case detail::DataType::kFloat64:
       return find_larger<std::int64_t>(data, count, 0x7FF0000000000000);
-    case comm::DataType::kFloat16:
+    case detail::DataType::kFloat16:
       return find_larger<std::int16_t>(data, count, 0x7C00);
-    case comm::DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       return find_larger<std::int16_t>(data, count, 0x7F80);
     default:
       return count;
@@ -331,39 +331,39 @@ HWY_EXPORT(find_nan_with_target);
 
 }  // namespace
 
-std::string comm::why_not_reducible(comm::DataType type, ReduceOp op) {
+std::string comm::why_not_reducible(detail::DataType type, ReduceOp op) {
   const auto undefined = [&] {
-    return lockstep::str("the ", reduce_op_name(op.kind), " of ", comm::data_type_name(type),
+    return lockstep::str("the ", reduce_op_name(op.kind), " of ", detail::data_type_name(type),
                          " is not defined");
   };
-  if (type == comm::DataType::kByte) return undefined();
+  if (type == detail::DataType::kByte) return undefined();
   switch (op.kind) {
     case ReduceOp::Kind::kAverage:
     case ReduceOp::Kind::kPreMultipliedSum:
-      return comm::is_floating_point(type) ? "" : undefined();
+      return detail::is_floating_point(type) ? "" : undefined();
     case ReduceOp::Kind::kBitwiseAnd:
     case ReduceOp::Kind::kBitwiseOr:
     case ReduceOp::Kind::kBitwiseXor:
-      return comm::is_floating_point(type) ? undefined() : "";
+      return detail::is_floating_point(type) ? undefined() : "";
     default:
       return "";
   }
 }
 
 void comm::reduce(std::span<const std::byte* const> sources,
-                  std::span<std::byte* const> destinations, std::size_t count, comm::DataType type,
-                  ReduceOp op) {
+                  std::span<std::byte* const> destinations, std::size_t count,
+                  detail::DataType type, ReduceOp op) {
   LOCKSTEP_CHECK(!sources.empty());
   LOCKSTEP_CHECK(comm::why_not_reducible(type, op).empty(), comm::why_not_reducible(type, op));
   HWY_DYNAMIC_DISPATCH(reduce_with_target)(sources, destinations, count, type, op);
 }
 
-void comm::scale(std::byte* data, std::size_t count, comm::DataType type, double factor) {
+void comm::scale(std::byte* data, std::size_t count, detail::DataType type, double factor) {
   const std::byte* source = data;
   comm::reduce({&source, 1}, {&data, 1}, count, type, ReduceOp::premultiplied_sum(factor));
 }
 
-std::size_t comm::find_nan(const std::byte* data, std::size_t count, comm::DataType type) {
+std::size_t comm::find_nan(const std::byte* data, std::size_t count, detail::DataType type) {
   return HWY_DYNAMIC_DISPATCH(find_nan_with_target)(data, count, type);
 }
 

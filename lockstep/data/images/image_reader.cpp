@@ -73,7 +73,7 @@ ReducedView ImageReader::reduced(const ImageRegion& part, std::int64_t height, s
   const int eighths = eighths_for(part, height, width);
   if (eighths == 8) return ReducedView::full_size(pixels(part));
   const std::int64_t factor = 8 / eighths;
-  return {decode(formats::jpeg_region(part, eighths), eighths),
+  return {decode(detail::jpeg_region(part, eighths), eighths),
           factor,
           {part.top % factor, part.left % factor, part.height, part.width}};
 }

@@ -88,7 +88,7 @@ class LOCKSTEP_API ImageReader {
   std::span<const std::byte> file_;
   std::vector<std::byte> content_;  // of a file that was read here
   std::vector<std::uint8_t> decoded_;
-  std::optional<formats::ImageDecoder> decoder_;
+  std::optional<detail::ImageDecoder> decoder_;
   std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
   Decoding decoding_ = Decoding::kExact;
   Remarks remarks_;

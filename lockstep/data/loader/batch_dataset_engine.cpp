@@ -10,7 +10,7 @@
 #include <lockstep/data/loader/ring_engine.h>
 #include <lockstep/data/loader/tensor_memory.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 namespace {
 
 // Moves tensors of a buffer to pinned memory that belongs to the buffer. Tensors that are already
@@ -24,7 +24,7 @@ class PinnedMemory {
       if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != torch::kStrided ||
           tensor.is_pinned())
         continue;
-      tensor = copy_reusing(memory_[i], tensor, tensor.options().pinned_memory(true));
+      tensor = data::copy_reusing(memory_[i], tensor, tensor.options().pinned_memory(true));
     }
   }
 
@@ -37,13 +37,12 @@ class PinnedMemory {
 std::unique_ptr<LoaderEngine> make_batch_dataset_engine(MakeBatch make_batch,
                                                         const LoaderOptions& options) {
   auto fill = [make_batch = std::move(make_batch), pinned = options.device.is_cuda(),
-               memory =
-                   std::vector<PinnedMemory>(static_cast<std::size_t>(RingEngine::slots(options)))](
-                  int slot, const BatchRequest& request, LoadedBatch& buffer) mutable {
+               memory = std::vector<PinnedMemory>(static_cast<std::size_t>(data::RingEngine::slots(
+                   options)))](int slot, const BatchRequest& request, LoadedBatch& buffer) mutable {
     make_batch(request, buffer);
     if (pinned) memory[static_cast<std::size_t>(slot)].pin(buffer.tensors);
   };
-  return on_device(std::make_unique<RingEngine>(options, std::move(fill)), options);
+  return data::on_device(std::make_unique<data::RingEngine>(options, std::move(fill)), options);
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -5,7 +5,7 @@
 #include <lockstep/data/loader/batch.h>
 #include <lockstep/data/loader/loader_options.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 
 /// Makes the final batches while the loader's kernel is deferred (LoaderBase::defer_kernel()) and
 /// the loader returns only plans. A caller can thus record the kernel in a CUDA graph, together
@@ -19,4 +19,4 @@ class LOCKSTEP_API BatchKernel {
   virtual Batch make(const Batch& plan) const = 0;
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -22,7 +22,7 @@
 #include <lockstep/data/loader/loader_engine.h>
 #include <lockstep/data/loader/ring_engine.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 namespace {
 
 // Two batches in flight: DALI decodes one while it writes the other.
@@ -59,10 +59,10 @@ int gpu_number(torch::Device device) {
   return device.has_index() ? device.index() : 0;
 }
 
-DaliPlanOptions plan_options(const ImageDataset& dataset, const LoaderOptions& options) {
-  DaliPlanOptions plan = dali_input_of(dataset);
-  plan.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar;
-  plan.type = pixel_type(options.dtype);
+data::DaliPlanOptions plan_options(const ImageDataset& dataset, const LoaderOptions& options) {
+  data::DaliPlanOptions plan = data::dali_input_of(dataset);
+  plan.layout = options.channels_last ? data::Layout::kChannelsLast : data::Layout::kPlanar;
+  plan.type = data::pixel_type(options.dtype);
   return plan;
 }
 
@@ -75,10 +75,10 @@ class DaliEngine final : public LoaderEngine {
         options_(that_stops_at_damage(options)),
         plan_options_(plan_options(dataset, options)),
         plan_(augmentation, dataset.shape(), plan_options_),
-        slots_(static_cast<std::size_t>(RingEngine::slots(options))),
+        slots_(static_cast<std::size_t>(data::RingEngine::slots(options))),
         ring_([this](int slot, std::int64_t batch) { fill(slots_[slot], batch); },
               {.threads = std::min(options.threads, 1),
-               .slots = RingEngine::slots(options),
+               .slots = data::RingEngine::slots(options),
                .cpus = options.cpus}) {
     build();
   }
@@ -112,7 +112,7 @@ class DaliEngine final : public LoaderEngine {
     const auto [channels, height, width] = plan_.output_shape();
     loaded.store(
         Batch{.images = torch::from_blob(slot.output.data(), {size, channels, height, width},
-                                         image_strides(options_, plan_.output_shape()),
+                                         data::image_strides(options_, plan_.output_shape()),
                                          torch::dtype(options_.dtype).device(options_.device)),
               .labels = torch::from_blob(slot.labels.data(), {size}, torch::kInt64),
               .size = size});
@@ -122,17 +122,17 @@ class DaliEngine final : public LoaderEngine {
 
  private:
   struct Slot {
-    DaliOutput output;
+    data::DaliOutput output;
     std::vector<std::int64_t> labels;
   };
 
   void build() {
     const PinnedScope pinned(options_.cpus);
     pipeline_.emplace(plan_, plan_options_,
-                      DaliPipelineOptions{.batch_size = options_.batch_size,
-                                          .threads = std::max(options_.threads, 1),
-                                          .prefetch = kUnderWay,
-                                          .gpu = gpu_number(options_.device)});
+                      data::DaliPipelineOptions{.batch_size = options_.batch_size,
+                                                .threads = std::max(options_.threads, 1),
+                                                .prefetch = kUnderWay,
+                                                .gpu = gpu_number(options_.device)});
   }
 
   // Runs on the ring's thread, batch by batch.
@@ -142,7 +142,7 @@ class DaliEngine final : public LoaderEngine {
     while (begun_ < std::min(batch + ahead, epoch_.batches) && !failure_) begin(begun_++);
     // A batch that could not be started fails when its turn comes.
     if (under_way_.empty()) std::rethrow_exception(failure_);
-    const DaliBatch& oldest = *under_way_.front();
+    const data::DaliBatch& oldest = *under_way_.front();
     slot.labels = oldest.labels();
     try {
       slot.output = pop();
@@ -158,9 +158,10 @@ class DaliEngine final : public LoaderEngine {
   }
 
   void begin(std::int64_t batch) {
-    if (spare_.empty()) spare_.push_back(std::make_unique<DaliBatch>());
+    if (spare_.empty()) spare_.push_back(std::make_unique<data::DaliBatch>());
     try {
-      const BatchRequest request = request_of(epoch_, batch, options_.batch_size, options_.seed);
+      const BatchRequest request =
+          data::request_of(epoch_, batch, options_.batch_size, options_.seed);
       std::vector<SampleKey> keys;
       for (std::size_t i = 0; i < request.indices.size(); ++i) {
         keys.push_back(request.key(i));
@@ -176,9 +177,9 @@ class DaliEngine final : public LoaderEngine {
   }
 
   // Returns the oldest batch. A failure drops the pipeline and all batches in it.
-  DaliOutput pop() {
+  data::DaliOutput pop() {
     try {
-      DaliOutput output = pipeline_->pop();
+      data::DaliOutput output = pipeline_->pop();
       retire();
       return output;
     } catch (const DataError&) {
@@ -194,7 +195,7 @@ class DaliEngine final : public LoaderEngine {
   }
 
   // DALI does not say which image failed: our decoder finds and names the file.
-  std::exception_ptr explain(const DaliBatch& batch, const DataError& error) const {
+  std::exception_ptr explain(const data::DaliBatch& batch, const DataError& error) const {
     try {
       ImageReader reader;
       for (const std::int64_t index : batch.indices()) {
@@ -211,16 +212,16 @@ class DaliEngine final : public LoaderEngine {
 
   const ImageDataset dataset_;
   const LoaderOptions options_;
-  const DaliPlanOptions plan_options_;
-  const DaliPlan plan_;
+  const data::DaliPlanOptions plan_options_;
+  const data::DaliPlan plan_;
   LoaderEpoch epoch_;       // like all members below, changes only while the ring is stopped
   std::int64_t begun_ = 0;  // batches of the epoch that DALI was given
   std::exception_ptr failure_;
-  std::deque<std::unique_ptr<DaliBatch>> under_way_;  // DALI reads their memory
-  std::vector<std::unique_ptr<DaliBatch>> spare_;
-  std::optional<DaliPipeline> pipeline_;
+  std::deque<std::unique_ptr<data::DaliBatch>> under_way_;  // DALI reads their memory
+  std::vector<std::unique_ptr<data::DaliBatch>> spare_;
+  std::optional<data::DaliPipeline> pipeline_;
   std::vector<Slot> slots_;
-  BatchRing ring_;  // last member: its thread ends before the state it uses is destroyed
+  data::BatchRing ring_;  // last member: its thread ends before the state it uses is destroyed
 };
 
 }  // namespace
@@ -230,7 +231,7 @@ std::unique_ptr<LoaderEngine> make_dali_engine(const ImageDataset& dataset,
                                                const LoaderOptions& options) {
   // Batches on a GPU are copied too: DALI frees or reuses its memory when a batch is released, and
   // the trainer may not have read the batch by then.
-  return on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
+  return data::on_device(std::make_unique<DaliEngine>(dataset, augmentation, options), options);
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -57,9 +57,10 @@ class WorkStream {
   std::array<std::optional<c10::Event>, kSlots> read_;
 };
 
-class DeviceStage final : public LoaderEngine {
+class DeviceStage final : public detail::LoaderEngine {
  public:
-  DeviceStage(std::unique_ptr<LoaderEngine> host, const LoaderOptions& options, DeviceWork work)
+  DeviceStage(std::unique_ptr<detail::LoaderEngine> host, const LoaderOptions& options,
+              DeviceWork work)
       : host_(std::move(host)),
         work_(std::move(work)),
         stream_(options.device),
@@ -67,7 +68,7 @@ class DeviceStage final : public LoaderEngine {
               {.threads = 1, .slots = kSlots, .cpus = options.cpus}) {}
   ~DeviceStage() override { release(); }
 
-  void start(const LoaderEpoch& epoch) override {
+  void start(const detail::LoaderEpoch& epoch) override {
     stop();
     host_->start(epoch);
     ring_.start(0, epoch.batches);
@@ -105,7 +106,7 @@ class DeviceStage final : public LoaderEngine {
     stream_.write(index, [&] { work_(host_batch_, slot.loaded, slot.memory); });
   }
 
-  std::unique_ptr<LoaderEngine> host_;
+  std::unique_ptr<detail::LoaderEngine> host_;
   const DeviceWork work_;
   std::array<Slot, kSlots> slots_;
   LoadedBatch host_batch_;
@@ -116,13 +117,14 @@ class DeviceStage final : public LoaderEngine {
 
 }  // namespace
 
-std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
-                                             const LoaderOptions& options, DeviceWork work) {
+std::unique_ptr<detail::LoaderEngine> work_on_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                     const LoaderOptions& options,
+                                                     DeviceWork work) {
   return std::make_unique<DeviceStage>(std::move(host), options, std::move(work));
 }
 
-std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
-                                             const LoaderOptions& options) {
+std::unique_ptr<detail::LoaderEngine> copy_to_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                     const LoaderOptions& options) {
   const auto copy = [device = options.device](const LoadedBatch& from, LoadedBatch& buffer,
                                               std::vector<torch::Tensor>& memory) {
     buffer = from;
@@ -137,8 +139,8 @@ std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
   return work_on_device(std::move(host), options, copy);
 }
 
-std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
-                                        const LoaderOptions& options) {
+std::unique_ptr<detail::LoaderEngine> on_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                const LoaderOptions& options) {
   if (options.device.is_cpu()) return host;
   return copy_to_device(std::move(host), options);
 }

@@ -19,15 +19,15 @@ using DeviceWork = std::function<void(const LoadedBatch& host, LoadedBatch& buff
 /// Runs `work` for each of `host`'s batches while the trainer works on the batch before, on a
 /// thread of its own (on options.cpus) and a stream of its own of options.device. A CPU has no
 /// streams, so there only the thread is used.
-std::unique_ptr<LoaderEngine> work_on_device(std::unique_ptr<LoaderEngine> host,
-                                             const LoaderOptions& options, DeviceWork work);
+std::unique_ptr<detail::LoaderEngine> work_on_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                     const LoaderOptions& options, DeviceWork work);
 
 /// Copies `host`'s batches to options.device.
-std::unique_ptr<LoaderEngine> copy_to_device(std::unique_ptr<LoaderEngine> host,
-                                             const LoaderOptions& options);
+std::unique_ptr<detail::LoaderEngine> copy_to_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                     const LoaderOptions& options);
 
 /// Returns `host` if options.device is a CPU, else copy_to_device().
-std::unique_ptr<LoaderEngine> on_device(std::unique_ptr<LoaderEngine> host,
-                                        const LoaderOptions& options);
+std::unique_ptr<detail::LoaderEngine> on_device(std::unique_ptr<detail::LoaderEngine> host,
+                                                const LoaderOptions& options);
 
 }  // namespace lockstep::data

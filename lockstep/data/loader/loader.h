@@ -34,28 +34,28 @@ namespace lockstep {
 /// GPU, a batch may be used on the stream that is current when next() is called; work on other
 /// streams must end before the next call. Not thread-safe.
 template <BatchOfTensors B>
-class BatchLoader : public data::LoaderBase {
+class BatchLoader : public detail::LoaderBase {
  public:
   /// Loads batches of images. Throws a ConfigError if an option or the augmentation does not fit
   /// the data set, or the engine cannot execute it.
   BatchLoader(ImageDataset dataset, std::shared_ptr<const Sampler> sampler,
               Augmentation augmentation, const LoaderOptions& options)
     requires std::same_as<B, Batch>
-      : data::LoaderBase(std::move(dataset), std::move(sampler), std::move(augmentation), options) {
-  }
+      : detail::LoaderBase(std::move(dataset), std::move(sampler), std::move(augmentation),
+                           options) {}
   template <std::derived_from<Sampler> S>
   BatchLoader(ImageDataset dataset, S sampler, Augmentation augmentation,
               const LoaderOptions& options)
     requires std::same_as<B, Batch>
-      : data::LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
-                         std::move(augmentation), options) {}
+      : detail::LoaderBase(std::move(dataset), std::make_shared<const S>(std::move(sampler)),
+                           std::move(augmentation), options) {}
 
   /// Loads batches of a user-defined data set. Throws a ConfigError for an option that applies only
   /// to images.
   BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset,
               std::shared_ptr<const Sampler> sampler, const LoaderOptions& options)
-      : data::LoaderBase(dataset ? dataset->size() : kNoDataset, make_batch_with(dataset),
-                         std::move(sampler), options) {}
+      : detail::LoaderBase(dataset ? dataset->size() : kNoDataset, make_batch_with(dataset),
+                           std::move(sampler), options) {}
   template <std::derived_from<Sampler> S>
   BatchLoader(std::shared_ptr<const BatchDataset<B>> dataset, S sampler,
               const LoaderOptions& options)
@@ -89,7 +89,7 @@ class BatchLoader : public data::LoaderBase {
   Iterator end() { return {}; }
 
  private:
-  static data::MakeBatch make_batch_with(std::shared_ptr<const BatchDataset<B>> dataset) {
+  static detail::MakeBatch make_batch_with(std::shared_ptr<const BatchDataset<B>> dataset) {
     return [dataset = std::move(dataset)](const BatchRequest& request, LoadedBatch& buffer) {
       B batch = buffer.batch<B>();
       dataset->get(request, batch);

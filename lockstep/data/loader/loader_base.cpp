@@ -13,7 +13,7 @@
 #include <lockstep/data/loader/batch_mix.h>
 #include <lockstep/data/loader/loader_engine.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 namespace {
 
 // A damaged disk gets a summary, not a line per image.
@@ -121,8 +121,8 @@ struct LoaderBase::State {
                                      .epoch = static_cast<std::uint32_t>(cursor.epoch()),
                                      .batch = static_cast<std::uint64_t>(place),
                                      .rank = static_cast<std::uint64_t>(first) & 0xFF'FFFF});
-    mix_images(batch.images, choice);
-    batch.labels = mix_labels(batch.labels, classes, choice);
+    data::mix_images(batch.images, choice);
+    batch.labels = data::mix_labels(batch.labels, classes, choice);
     loaded.store(std::move(batch));
   }
 
@@ -231,4 +231,4 @@ const LoadedBatch* LoaderBase::next_loaded() {
   return &state.loaded;
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

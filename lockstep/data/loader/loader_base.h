@@ -15,7 +15,7 @@
 #include <lockstep/data/samplers/sampler.h>
 #include <lockstep/data/samplers/sampler_cursor.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 
 /// The interface of a BatchLoader that does not depend on the type of its batches.
 class LOCKSTEP_API LoaderBase {
@@ -72,4 +72,4 @@ class LOCKSTEP_API LoaderBase {
   std::unique_ptr<State> state_;  // never moves: threads refer to it
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -14,7 +14,7 @@
 #include <lockstep/data/loader/loaded_batch.h>
 #include <lockstep/data/loader/loader_options.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 
 /// The part of an epoch that is still to be loaded.
 struct LOCKSTEP_API LoaderEpoch {
@@ -63,4 +63,4 @@ LOCKSTEP_API std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& 
                                                             const Augmentation& augmentation,
                                                             const LoaderOptions& options);
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -9,7 +9,7 @@
 #include <lockstep/data/loader/loader_engine.h>
 #include <lockstep/data/loader/ring_engine.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 namespace {
 
 // The distance between prefetching an image and reading it.
@@ -21,11 +21,12 @@ class NativeFill {
              const LoaderOptions& options)
       : dataset_(dataset),
         skip_(options.on_corrupt_image == OnCorruptImage::kSkip),
-        plan_(augmentation, dataset.shape(),
-              {.layout = options.channels_last ? Layout::kChannelsLast : Layout::kPlanar,
-               .type = pixel_type(options.dtype)}),
-        slots_(RingEngine::slots(options)) {
-    for (Slot& slot : slots_) slot.memory = make_image_buffer(options, plan_.output_shape());
+        plan_(
+            augmentation, dataset.shape(),
+            {.layout = options.channels_last ? data::Layout::kChannelsLast : data::Layout::kPlanar,
+             .type = data::pixel_type(options.dtype)}),
+        slots_(data::RingEngine::slots(options)) {
+    for (Slot& slot : slots_) slot.memory = data::make_image_buffer(options, plan_.output_shape());
   }
 
   void operator()(int number, const BatchRequest& request, LoadedBatch& loaded) {
@@ -52,7 +53,7 @@ class NativeFill {
           "none of the ", request.indices.size(),
           " images of a batch can be read; the first: ", loaded.skipped.at(0).reason));
     }
-    loaded.store(first_images(slot.memory, count));
+    loaded.store(data::first_images(slot.memory, count));
   }
 
  private:
@@ -63,7 +64,7 @@ class NativeFill {
 
   const ImageDataset dataset_;
   const bool skip_;
-  const AugmentationPlan plan_;
+  const data::AugmentationPlan plan_;
   std::vector<Slot> slots_;
 };
 
@@ -73,11 +74,11 @@ std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
                                                  const Augmentation& augmentation,
                                                  const LoaderOptions& options) {
   auto fill = std::make_shared<NativeFill>(dataset, augmentation, options);
-  auto engine = std::make_unique<RingEngine>(
+  auto engine = std::make_unique<data::RingEngine>(
       options, [fill](int slot, const BatchRequest& request, LoadedBatch& loaded) {
         (*fill)(slot, request, loaded);
       });
-  return on_device(std::move(engine), options);
+  return data::on_device(std::move(engine), options);
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

@@ -17,8 +17,8 @@ RingEngine::RingEngine(const LoaderOptions& options, Fill fill)
           },
           {.threads = options.threads, .slots = slots(options), .cpus = options.cpus}) {}
 
-BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
-                        std::uint64_t seed) {
+BatchRequest request_of(const detail::LoaderEpoch& epoch, std::int64_t batch,
+                        std::int64_t batch_size, std::uint64_t seed) {
   const std::int64_t place = batch * batch_size;
   const std::int64_t left = static_cast<std::int64_t>(epoch.indices.size()) - place;
   const std::int64_t count = std::min(batch_size, left);
@@ -29,7 +29,7 @@ BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64
                                                    : epoch.occurrences.subspan(place, count)};
 }
 
-void RingEngine::start(const LoaderEpoch& epoch) {
+void RingEngine::start(const detail::LoaderEpoch& epoch) {
   ring_.stop();
   epoch_ = epoch;
   ring_.start(0, epoch.batches);

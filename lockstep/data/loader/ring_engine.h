@@ -10,12 +10,12 @@
 namespace lockstep::data {
 
 /// The request of the epoch's batch number `batch`; the last one ends with the epoch.
-BatchRequest request_of(const LoaderEpoch& epoch, std::int64_t batch, std::int64_t batch_size,
-                        std::uint64_t seed);
+BatchRequest request_of(const detail::LoaderEpoch& epoch, std::int64_t batch,
+                        std::int64_t batch_size, std::uint64_t seed);
 
 /// Turns a function that fills one buffer into a LoaderEngine. There is one buffer for each batch
 /// that is prepared ahead, and one for the batch that the trainer holds.
-class RingEngine final : public LoaderEngine {
+class RingEngine final : public detail::LoaderEngine {
  public:
   /// Makes the batch in buffer number `slot`, which holds the result of the last call for that
   /// slot. Runs on several threads at once, for different slots.
@@ -23,7 +23,7 @@ class RingEngine final : public LoaderEngine {
 
   RingEngine(const LoaderOptions& options, Fill fill);
 
-  void start(const LoaderEpoch& epoch) override;
+  void start(const detail::LoaderEpoch& epoch) override;
   void stop() override { ring_.stop(); }
   bool next(LoadedBatch& loaded) override;
 
@@ -36,7 +36,7 @@ class RingEngine final : public LoaderEngine {
   const std::int64_t batch_size_;
   const std::uint64_t seed_;
   const Fill fill_;
-  LoaderEpoch epoch_;  // changes only while the ring is stopped
+  detail::LoaderEpoch epoch_;  // changes only while the ring is stopped
   std::vector<LoadedBatch> buffers_;
   BatchRing ring_;  // last member: its threads end before the state they use is destroyed
 };

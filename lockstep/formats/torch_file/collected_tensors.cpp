@@ -20,21 +20,21 @@ class TensorCollector {
       : most_name_bytes_(kMaximumNamesPerByte * pickle_bytes), name_(name) {}
 
   // Recursive: both a pickle's depth and its size when written out are bounded.
-  void visit(const formats::PickleValue& value, const std::string& path) {
-    if (const auto* dict = std::get_if<formats::PickleDict>(&value.content)) {
+  void visit(const PickleValue& value, const std::string& path) {
+    if (const auto* dict = std::get_if<PickleDict>(&value.content)) {
       for (const auto& [key, item] : dict->items) {
         if (leads_on(*item)) visit_item(*item, path, key_text(*key));
       }
-    } else if (const auto* list = std::get_if<formats::PickleList>(&value.content)) {
+    } else if (const auto* list = std::get_if<PickleList>(&value.content)) {
       visit_items(list->items, path);
-    } else if (const auto* tuple = std::get_if<formats::PickleTuple>(&value.content)) {
+    } else if (const auto* tuple = std::get_if<PickleTuple>(&value.content)) {
       visit_items(tuple->items, path);
-    } else if (const auto* tensor = std::get_if<formats::PickleTensor>(&value.content)) {
+    } else if (const auto* tensor = std::get_if<PickleTensor>(&value.content)) {
       add_storage(*tensor->storage);
       if (!names_.insert(path).second)
         fail("two tensors are called '", formats::printable(path), "'");
       result_.tensors.emplace_back(path, tensor);
-    } else if (const auto* storage = std::get_if<formats::PickleStorage>(&value.content)) {
+    } else if (const auto* storage = std::get_if<PickleStorage>(&value.content)) {
       add_storage(*storage);
     }
   }
@@ -48,20 +48,19 @@ class TensorCollector {
   }
 
   // Keys other than texts and numbers have values that are not weights, or share a name.
-  static std::string key_text(const formats::PickleValue& key) {
+  static std::string key_text(const PickleValue& key) {
     if (const auto* text = std::get_if<std::string>(&key.content)) return *text;
     if (const auto* number = std::get_if<std::int64_t>(&key.content)) return str(*number);
     return "?";
   }
 
-  void visit_items(const std::vector<formats::PickleRef>& items, const std::string& path) {
+  void visit_items(const std::vector<PickleRef>& items, const std::string& path) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (leads_on(*items[i])) visit_item(*items[i], path, str(i));
     }
   }
 
-  void visit_item(const formats::PickleValue& value, const std::string& path,
-                  const std::string& key) {
+  void visit_item(const PickleValue& value, const std::string& path, const std::string& key) {
     const std::string item_path = path.empty() ? key : path + '.' + key;
     name_bytes_ += item_path.size();
     if (name_bytes_ > most_name_bytes_) {
@@ -70,15 +69,15 @@ class TensorCollector {
     visit(value, item_path);
   }
 
-  static bool leads_on(const formats::PickleValue& value) {
-    return std::holds_alternative<formats::PickleDict>(value.content) ||
-           std::holds_alternative<formats::PickleList>(value.content) ||
-           std::holds_alternative<formats::PickleTuple>(value.content) ||
-           std::holds_alternative<formats::PickleTensor>(value.content) ||
-           std::holds_alternative<formats::PickleStorage>(value.content);
+  static bool leads_on(const PickleValue& value) {
+    return std::holds_alternative<PickleDict>(value.content) ||
+           std::holds_alternative<PickleList>(value.content) ||
+           std::holds_alternative<PickleTuple>(value.content) ||
+           std::holds_alternative<PickleTensor>(value.content) ||
+           std::holds_alternative<PickleStorage>(value.content);
   }
 
-  void add_storage(const formats::PickleStorage& storage) {
+  void add_storage(const PickleStorage& storage) {
     const auto [known, is_new] = result_.storages.emplace(storage.key, &storage);
     if (is_new ||
         (known->second->type == storage.type && known->second->elements == storage.elements)) {
@@ -98,13 +97,13 @@ class TensorCollector {
 
 }  // namespace
 
-CollectedTensors collect_tensors(const formats::Pickle& pickle, std::string_view name) {
+CollectedTensors collect_tensors(const Pickle& pickle, std::string_view name) {
   TensorCollector collector(pickle.bytes, name);
   collector.visit(*pickle.value, "");
   return collector.take();
 }
 
-std::size_t element_bytes(const formats::PickleStorage& storage) {
+std::size_t element_bytes(const PickleStorage& storage) {
   if (storage.type == kUntyped) return 1;
   const TensorType* type = type_of_storage(storage.type);
   return type == nullptr ? 0 : safetensors_element_bytes(type->dtype);

@@ -19,18 +19,17 @@ namespace lockstep::torch_file {
 using StorageBytes = std::map<std::string_view, std::span<const std::byte>, std::less<>>;
 
 struct CollectedTensors {
-  std::vector<std::pair<std::string, const formats::PickleTensor*>> tensors{};
-  std::map<std::string_view, const formats::PickleStorage*, std::less<>>
-      storages{};  ///< by their keys
+  std::vector<std::pair<std::string, const PickleTensor*>> tensors{};
+  std::map<std::string_view, const PickleStorage*, std::less<>> storages{};  ///< by their keys
 };
 
 /// Collects the tensors and storages of `pickle`, which must outlive the result. Throws a
 /// CheckpointError that begins with `name` if two tensors get one name, a storage has two
 /// descriptions, or names are longer than the pickle justifies.
-CollectedTensors collect_tensors(const formats::Pickle& pickle, std::string_view name);
+CollectedTensors collect_tensors(const Pickle& pickle, std::string_view name);
 
 /// Bytes of one element of `storage`; 0 for types that Lockstep does not read.
-std::size_t element_bytes(const formats::PickleStorage& storage);
+std::size_t element_bytes(const PickleStorage& storage);
 
 /// The tensors with their memory. Throws a CheckpointError if a type is not supported, a storage
 /// lacks bytes or their number differs from its description, or a tensor reaches beyond its

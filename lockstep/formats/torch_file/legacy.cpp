@@ -23,15 +23,15 @@ class LegacyReader {
       : rest_(bytes.subspan(kMagic.size())), name_(name) {}
 
   TorchFile read() {
-    const formats::Pickle version = next_pickle("protocol version");
+    const Pickle version = next_pickle("protocol version");
     const auto* number = std::get_if<std::int64_t>(&version.value->content);
     if (number == nullptr || *number != kLegacyVersion) {
       fail("the version of the old format of torch.save is not ", kLegacyVersion);
     }
     check_machine(next_pickle("facts of the machine"));
-    const formats::Pickle content = next_pickle("content");
+    const Pickle content = next_pickle("content");
     const CollectedTensors collected = collect_tensors(content, name_);
-    const formats::Pickle keys = next_pickle("keys of the storages");
+    const Pickle keys = next_pickle("keys of the storages");
     const StorageBytes storages = read_storages(keys, collected);
     return {.content = content.value, .tensors = tensors_over(collected, storages, name_)};
   }
@@ -42,25 +42,25 @@ class LegacyReader {
     throw CheckpointError(str(name_, ": ", values...));
   }
 
-  formats::Pickle next_pickle(const char* what) {
-    formats::Pickle pickle = formats::read_pickle(rest_, str(name_, ": ", what));
+  Pickle next_pickle(const char* what) {
+    Pickle pickle = read_pickle(rest_, str(name_, ": ", what));
     rest_ = rest_.subspan(pickle.bytes);
     return pickle;
   }
 
-  void check_machine(const formats::Pickle& facts) const {
-    const auto* dict = std::get_if<formats::PickleDict>(&facts.value->content);
-    const formats::PickleRef little = dict == nullptr ? nullptr : dict->find("little_endian");
+  void check_machine(const Pickle& facts) const {
+    const auto* dict = std::get_if<PickleDict>(&facts.value->content);
+    const PickleRef little = dict == nullptr ? nullptr : dict->find("little_endian");
     const auto* is_little = little ? std::get_if<bool>(&little->content) : nullptr;
     if (is_little == nullptr) fail("the file does not say whether its bytes are little-endian");
     if (!*is_little) fail("the file is big-endian; write it again on a little-endian machine");
   }
 
-  StorageBytes read_storages(const formats::Pickle& keys, const CollectedTensors& collected) {
-    const auto* list = std::get_if<formats::PickleList>(&keys.value->content);
+  StorageBytes read_storages(const Pickle& keys, const CollectedTensors& collected) {
+    const auto* list = std::get_if<PickleList>(&keys.value->content);
     if (list == nullptr) fail("the keys of the storages are no list");
     StorageBytes storages;
-    for (const formats::PickleRef& item : list->items) {
+    for (const PickleRef& item : list->items) {
       const auto* key = std::get_if<std::string>(&item->content);
       const auto known = collected.storages.find(key == nullptr ? std::string_view() : *key);
       if (known == collected.storages.end()) fail("there is a storage that no tensor has");

@@ -31,7 +31,7 @@ class Arguments {
  public:
   Arguments(std::string_view function, const PickleNode& arguments, const PicklePlace& place)
       : function_(function), place_(place) {
-    const auto* tuple = std::get_if<formats::PickleTuple>(&arguments.content);
+    const auto* tuple = std::get_if<PickleTuple>(&arguments.content);
     if (tuple == nullptr) fail("gets ", kind_of(arguments), ", expected a tuple of arguments");
     items_ = &tuple->items;
   }
@@ -48,7 +48,7 @@ class Arguments {
   }
   std::size_t count() const { return items_->size(); }
 
-  const formats::PickleRef& operator[](std::size_t index) const { return (*items_)[index]; }
+  const PickleRef& operator[](std::size_t index) const { return (*items_)[index]; }
 
   template <class Value>
   const Value& get(std::size_t index, const char* expected) const {
@@ -67,13 +67,13 @@ class Arguments {
   }
 
   std::vector<std::int64_t> naturals(std::size_t index, const char* expected) const {
-    const auto& tuple = get<formats::PickleTuple>(index, expected);
+    const auto& tuple = get<PickleTuple>(index, expected);
     if (tuple.items.size() > kMaximumDimensions) {
       fail("gets ", tuple.items.size(), " numbers as argument ", index + 1, ", expected at most ",
            kMaximumDimensions);
     }
     std::vector<std::int64_t> result;
-    for (const formats::PickleRef& item : tuple.items) {
+    for (const PickleRef& item : tuple.items) {
       const auto* value = std::get_if<std::int64_t>(&item->content);
       if (value == nullptr || *value < 0) {
         fail("gets ", value != nullptr ? str(*value) : std::string(kind_of(*item)), " in argument ",
@@ -87,40 +87,40 @@ class Arguments {
   // A dictionary of hooks or of bits such as "conj". Unknown entries are not supported, so it must
   // be empty.
   void expect_empty(std::size_t index, const char* what) const {
-    const auto* dict = std::get_if<formats::PickleDict>(&(*items_)[index]->content);
+    const auto* dict = std::get_if<PickleDict>(&(*items_)[index]->content);
     const bool empty = (dict != nullptr && dict->items.empty()) ||
-                       std::holds_alternative<formats::PickleNone>((*items_)[index]->content);
+                       std::holds_alternative<PickleNone>((*items_)[index]->content);
     if (!empty) fail("gets ", what, ", which Lockstep does not read");
   }
 
  private:
   std::string_view function_;
   const PicklePlace& place_;
-  const std::vector<formats::PickleRef>* items_ = nullptr;
+  const std::vector<PickleRef>* items_ = nullptr;
 };
 
-PickleNodeRef fresh(decltype(formats::PickleValue::content) content) {
+PickleNodeRef fresh(decltype(PickleValue::content) content) {
   auto node = std::make_shared<PickleNode>();
   node->content = std::move(content);
   return node;
 }
 
 // Precondition: the arguments of a call are nodes of the reader.
-PickleNodeRef node_of(const formats::PickleRef& value) {
+PickleNodeRef node_of(const PickleRef& value) {
   return std::const_pointer_cast<PickleNode>(std::static_pointer_cast<const PickleNode>(value));
 }
 
 PickleNodeRef call_ordered_dict(const Arguments& arguments) {
   arguments.expect_count(0, 0);
-  PickleNodeRef dict = fresh(formats::PickleDict{});
+  PickleNodeRef dict = fresh(PickleDict{});
   dict->is_ordered_dict = true;
   return dict;
 }
 
-formats::PickleTensor tensor_of(const Arguments& arguments) {
-  const auto& storage = arguments.get<formats::PickleStorage>(0, "a storage");
-  formats::PickleTensor tensor;
-  tensor.storage = std::shared_ptr<const formats::PickleStorage>(arguments[0], &storage);
+PickleTensor tensor_of(const Arguments& arguments) {
+  const auto& storage = arguments.get<PickleStorage>(0, "a storage");
+  PickleTensor tensor;
+  tensor.storage = std::shared_ptr<const PickleStorage>(arguments[0], &storage);
   tensor.offset = arguments.natural(1, "an offset from 0");
   tensor.shape = arguments.naturals(2, "a tuple of sizes from 0");
   tensor.strides = arguments.naturals(3, "a tuple of strides from 0");
@@ -150,11 +150,11 @@ PickleNodeRef call_rebuild_tensor_v3(const Arguments& arguments) {
   arguments.get<bool>(4, "whether it requires gradients");
   arguments.expect_empty(5, "hooks");
   if (arguments.count() > 7) arguments.expect_empty(7, "metadata");
-  const std::string_view type = arguments.get<formats::PickleName>(6, "a type").name;
+  const std::string_view type = arguments.get<PickleName>(6, "a type").name;
   if (!type.starts_with(kTorch) || !contains(kTypes, type.substr(kTorch.size()))) {
     arguments.fail("gets ", type, " as argument 7, expected a type");
   }
-  formats::PickleTensor tensor = tensor_of(arguments);
+  PickleTensor tensor = tensor_of(arguments);
   tensor.dtype = type.substr(kTorch.size());
   return fresh(std::move(tensor));
 }
@@ -162,7 +162,7 @@ PickleNodeRef call_rebuild_tensor_v3(const Arguments& arguments) {
 // Returns the tensor itself: the other attributes of a parameter do not affect its values.
 PickleNodeRef call_rebuild_parameter(const Arguments& arguments) {
   arguments.expect_count(3, 4);
-  arguments.get<formats::PickleTensor>(0, "a tensor");
+  arguments.get<PickleTensor>(0, "a tensor");
   arguments.get<bool>(1, "whether it requires gradients");
   arguments.expect_empty(2, "hooks");
   return node_of(arguments[0]);
@@ -170,19 +170,19 @@ PickleNodeRef call_rebuild_parameter(const Arguments& arguments) {
 
 PickleNodeRef call_size(const Arguments& arguments) {
   arguments.expect_count(1, 1);
-  arguments.get<formats::PickleTuple>(0, "a tuple");
+  arguments.get<PickleTuple>(0, "a tuple");
   return node_of(arguments[0]);
 }
 
 PickleNodeRef call_set(const Arguments& arguments) {
   arguments.expect_count(1, 1);
-  arguments.get<formats::PickleList>(0, "a list");
+  arguments.get<PickleList>(0, "a list");
   return node_of(arguments[0]);
 }
 
 PickleNodeRef call_counter(const Arguments& arguments) {
   arguments.expect_count(1, 1);
-  arguments.get<formats::PickleDict>(0, "a dictionary");
+  arguments.get<PickleDict>(0, "a dictionary");
   return node_of(arguments[0]);
 }
 
@@ -195,13 +195,13 @@ PickleNodeRef call_device(const Arguments& arguments) {
 
 // Protocol 2 has no bytes: Python writes them as a text of the characters with these codes.
 PickleNodeRef call_latin1(const Arguments& arguments) {
-  if (arguments.count() == 0) return fresh(formats::PickleBytes{});
+  if (arguments.count() == 0) return fresh(PickleBytes{});
   arguments.expect_count(2, 2);
   const auto& text = arguments.get<std::string>(0, "a text");
   const std::string_view encoding = arguments.get<std::string>(1, "an encoding");
   if (encoding != "latin1" && encoding != "latin-1")
     arguments.fail("gets an encoding other than latin1");
-  formats::PickleBytes result;
+  PickleBytes result;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x80) {
@@ -270,13 +270,13 @@ PickleNodeRef pickled_storage(const PickleNode& id, const PicklePlace& place) {
   if (parts.get<std::string>(0, "\"storage\"") != "storage") {
     parts.fail("refers to something else than a storage");
   }
-  formats::PickleStorage storage;
-  storage.type = storage_type(parts.get<formats::PickleName>(1, "a type of storage").name);
+  PickleStorage storage;
+  storage.type = storage_type(parts.get<PickleName>(1, "a type of storage").name);
   if (storage.type.empty()) parts.fail("gets a name as argument 2 that is no type of storage");
   storage.key = parts.get<std::string>(2, "a key");
   storage.location = parts.get<std::string>(3, "a device");
   storage.elements = parts.natural(4, "a number of elements from 0");
-  if (parts.count() > 5) parts.get<formats::PickleNone>(5, "None");
+  if (parts.count() > 5) parts.get<PickleNone>(5, "None");
   return fresh(std::move(storage));
 }
 

@@ -18,7 +18,7 @@ struct PickleKeys {
   std::set<std::int64_t> numbers{};
 };
 
-struct PickleNode : formats::PickleValue {
+struct PickleNode : PickleValue {
   std::uint64_t weight = 1;  ///< number of values in it, with itself and with repetitions
   int depth = 0;             ///< nesting depth of the containers in it
   /// The value is part of another value. A container must not change from then on: this prevents
@@ -42,6 +42,6 @@ struct PicklePlace {
 };
 
 /// The kind of a value for messages: "a text", "a tensor", ...
-const char* kind_of(const formats::PickleValue& value);
+const char* kind_of(const PickleValue& value);
 
 }  // namespace lockstep::torch_file

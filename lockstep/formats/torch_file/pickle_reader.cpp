@@ -61,7 +61,7 @@ class PickleReader {
   PickleReader(std::span<const std::byte> bytes, std::string_view name)
       : bytes_(bytes), place_{.name = name} {}
 
-  formats::Pickle read() {
+  Pickle read() {
     if (take() != 0x80) place_.fail("not a pickle: expected 0x80, the opcode PROTO");
     if (const int protocol = take(); protocol != kProtocol) {
       place_.fail("pickle protocol ", protocol, ", expected ", kProtocol,
@@ -134,10 +134,10 @@ class PickleReader {
         push_tuple(pop_mark());
         return true;
       case ']':
-        push_new(formats::PickleList{});
+        push_new(PickleList{});
         return true;
       case '}':
-        push_new(formats::PickleDict{});
+        push_new(PickleDict{});
         return true;
       case 'a':
         append(1);
@@ -245,8 +245,8 @@ class PickleReader {
 
   void count_values(std::size_t more) {
     values_ += more;
-    if (values_ > formats::kMaximumPickleValues) {
-      place_.fail("the pickle has more than ", formats::kMaximumPickleValues, " values");
+    if (values_ > kMaximumPickleValues) {
+      place_.fail("the pickle has more than ", kMaximumPickleValues, " values");
     }
   }
 
@@ -255,7 +255,7 @@ class PickleReader {
     stack_.push_back(std::move(node));
   }
 
-  void push_new(decltype(formats::PickleValue::content) content) {
+  void push_new(decltype(PickleValue::content) content) {
     auto node = std::make_shared<PickleNode>();
     node->content = std::move(content);
     push(std::move(node));
@@ -299,8 +299,8 @@ class PickleReader {
     part->is_part = true;
     whole.weight += part->weight;
     whole.depth = std::max(whole.depth, part->depth + 1);
-    if (whole.depth > formats::kMaximumPickleDepth) {
-      place_.fail("values are nested more deeply than ", formats::kMaximumPickleDepth, " times");
+    if (whole.depth > kMaximumPickleDepth) {
+      place_.fail("values are nested more deeply than ", kMaximumPickleDepth, " times");
     }
     if (whole.weight > kMaximumWeightPerByte * at_) {
       place_.fail("parts are shared so often that they would be ", whole.weight,
@@ -310,7 +310,7 @@ class PickleReader {
   }
 
   void push_tuple(std::size_t count) {
-    formats::PickleTuple tuple;
+    PickleTuple tuple;
     auto node = std::make_shared<PickleNode>();
     for (PickleNodeRef& item : pop_values(count)) {
       attach(item, *node);
@@ -334,7 +334,7 @@ class PickleReader {
 
   void append(std::size_t count) {
     auto items = pop_values(count);
-    auto& list = changeable<formats::PickleList>("a list");
+    auto& list = changeable<PickleList>("a list");
     for (PickleNodeRef& item : items) {
       attach(item, *top());
       list.items.push_back(std::move(item));
@@ -344,7 +344,7 @@ class PickleReader {
   void set_items(std::size_t count) {
     if (count % 2 != 0) place_.fail("a dictionary gets a key without a value");
     auto items = pop_values(count);
-    auto& dict = changeable<formats::PickleDict>("a dictionary");
+    auto& dict = changeable<PickleDict>("a dictionary");
     for (std::size_t i = 0; i < items.size(); i += 2) {
       add_key(*items[i], *top());
       attach(items[i], *top());
@@ -363,15 +363,15 @@ class PickleReader {
       if (dict.keys->numbers.insert(*number).second) return;
       place_.fail("a dictionary repeats the key ", *number);
     }
-    if (std::holds_alternative<formats::PickleList>(key.content) ||
-        std::holds_alternative<formats::PickleDict>(key.content)) {
+    if (std::holds_alternative<PickleList>(key.content) ||
+        std::holds_alternative<PickleDict>(key.content)) {
       place_.fail("a dictionary gets ", kind_of(key), " as a key");
     }
   }
 
   void memoize(std::uint64_t index) {
     memo_[static_cast<std::uint32_t>(index)] = top();
-    if (memo_.size() > formats::kMaximumPickleValues) place_.fail("the memo is too large");
+    if (memo_.size() > kMaximumPickleValues) place_.fail("the memo is too large");
   }
 
   void recall(std::uint64_t index) {
@@ -389,16 +389,16 @@ class PickleReader {
                   ", which is not among the types and functions of "
                   "weights; nothing of it was run. Save tensors in plain dictionaries instead");
     }
-    push_new(formats::PickleName{name});
+    push_new(PickleName{name});
   }
 
   void call() {
     const PickleNodeRef arguments = pop();
     const PickleNodeRef function = pop();
-    const auto* name = std::get_if<formats::PickleName>(&function->content);
+    const auto* name = std::get_if<PickleName>(&function->content);
     if (name == nullptr) place_.fail("calls ", kind_of(*function), ", expected a function");
     PickleNodeRef result = pickled_call(name->name, *arguments, place_);
-    if (const auto* tensor = std::get_if<formats::PickleTensor>(&result->content)) {
+    if (const auto* tensor = std::get_if<PickleTensor>(&result->content)) {
       count_values(tensor->shape.size() / kDimensionsPerValue);
     }
     push(std::move(result));
@@ -407,8 +407,7 @@ class PickleReader {
   // Python stores attributes beside the items of a state dict ("_metadata"). They are dropped.
   void set_attributes() {
     const PickleNodeRef attributes = pop();
-    if (!std::holds_alternative<formats::PickleDict>(attributes->content) ||
-        !top()->is_ordered_dict) {
+    if (!std::holds_alternative<PickleDict>(attributes->content) || !top()->is_ordered_dict) {
       place_.fail("sets attributes of ", kind_of(*top()),
                   ", which only an OrderedDict has in files of weights");
     }
@@ -426,16 +425,16 @@ class PickleReader {
 
 }  // namespace
 
-const char* kind_of(const formats::PickleValue& value) {
-  constexpr std::array<const char*, std::variant_size_v<decltype(formats::PickleValue::content)>>
-      kKinds = {"None",    "a truth value", "a whole number", "a number", "a text",    "bytes",
-                "a tuple", "a list",        "a dictionary",   "a name",   "a storage", "a tensor"};
+const char* kind_of(const PickleValue& value) {
+  constexpr std::array<const char*, std::variant_size_v<decltype(PickleValue::content)>> kKinds = {
+      "None",    "a truth value", "a whole number", "a number", "a text",    "bytes",
+      "a tuple", "a list",        "a dictionary",   "a name",   "a storage", "a tensor"};
   return kKinds[value.content.index()];
 }
 
 }  // namespace lockstep::torch_file
 
-namespace lockstep::formats {
+namespace lockstep {
 
 PickleRef PickleDict::find(std::string_view key) const {
   for (const auto& [name, value] : items) {
@@ -449,4 +448,4 @@ Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name) {
   return torch_file::PickleReader(bytes, name).read();
 }
 
-}  // namespace lockstep::formats
+}  // namespace lockstep

@@ -34,7 +34,7 @@ class ArchiveReader {
     file.has_checksums = check_crcs();
     const auto bytes = record("data.pkl");
     const std::string pickle_name = str(name_, ": data.pkl");
-    const formats::Pickle pickle = formats::read_pickle(bytes, pickle_name);
+    const Pickle pickle = read_pickle(bytes, pickle_name);
     if (pickle.bytes != bytes.size()) {
       fail("data.pkl: ", bytes.size() - pickle.bytes, " bytes follow the pickle");
     }

@@ -5,7 +5,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 /// While it lives, this thread's autocast computes in `type` on devices of type `device`.
 /// at::ThreadLocalState carries whether autocast is on, but not its dtype: another thread would use
@@ -25,4 +25,4 @@ class AutocastTypeScope {
   const c10::ScalarType former_;
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

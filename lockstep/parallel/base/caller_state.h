@@ -37,7 +37,7 @@ class CallerState {
 
    private:
     at::ThreadLocalStateGuard state_;
-    AutocastTypeScope cast_type_;
+    detail::AutocastTypeScope cast_type_;
     bool former_cache_;
     c10::DeviceGuard device_;
     c10::MultiStreamGuard streams_;

@@ -12,7 +12,7 @@ namespace lockstep::parallel {
 /// other ranks. Concurrent calls are on separate tracks: "calls", "calls 2", ... `calls` must be
 /// ordered by start time. Calls inside one of the spans `shown` that names a collective are
 /// omitted: a bucket's reduction is more informative than the call that it makes.
-std::vector<Span> spans_of_calls(const std::vector<comm::RecordedCall>& calls,
+std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
                                  const std::vector<Span>& shown);
 
 }  // namespace lockstep::parallel

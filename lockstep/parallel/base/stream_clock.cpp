@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/call/device_stream.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 StreamClock::StreamClock(torch::Device device)
     : device_(device.has_index() ? device
@@ -29,4 +29,4 @@ double StreamClock::seconds_between(const Moment& earlier, const Moment& later) 
   return earlier.elapsedTime(later) / 1000;  // elapsedTime() is in milliseconds
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 /// Records moments of a device's current stream and measures the time between them. Uses LibTorch's
 /// event interface, which every kind of device implements. Recording takes a few microseconds and
@@ -36,4 +36,4 @@ class LOCKSTEP_API StreamClock {
   std::vector<Moment> spare_;
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

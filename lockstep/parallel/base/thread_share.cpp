@@ -25,7 +25,7 @@ std::vector<int> divided_threads(int threads, std::size_t members) {
 // LibTorch sets a thread's number of threads to the process's at its first parallel operation. The
 // library does so, and so do its inline functions, which are compiled here. Both must have happened
 // before the thread's own number is set.
-void set_threads_of_members(parallel::ThreadTeam& team, const std::vector<int>& counts) {
+void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");
   const int threads = at::get_num_threads();
@@ -39,7 +39,7 @@ void set_threads_of_members(parallel::ThreadTeam& team, const std::vector<int>& 
   at::set_num_threads(threads);
 }
 
-void keep_members_apart(parallel::ThreadTeam& team, const std::vector<int>& counts) {
+void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");
   const std::vector<int> cpus = available_cpus();

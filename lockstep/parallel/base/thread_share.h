@@ -16,15 +16,14 @@ LOCKSTEP_API std::vector<int> divided_threads(int threads, std::size_t members);
 /// From now on member i of `team` runs LibTorch's parallel operations with counts[i] threads, at
 /// least 1. The calling thread keeps its number, and new threads start with it. No other thread may
 /// set a number of threads meanwhile. LOCKSTEP_CHECK: there is a count for each member.
-LOCKSTEP_API void set_threads_of_members(parallel::ThreadTeam& team,
-                                         const std::vector<int>& counts);
+LOCKSTEP_API void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts);
 
 /// From now on each member of `team`, with its helping threads, stays on a separate share of the
 /// calling thread's processors, as ranks do. In a virtual machine the kernel may take an idle
 /// processor for a preempted one, and leave a woken member waiting on the processor of the thread
 /// that woke it until the next clock tick, 4 ms later. No-op if a member's share has fewer
 /// processors than the member has threads (`counts`), or if the system refuses.
-LOCKSTEP_API void keep_members_apart(parallel::ThreadTeam& team, const std::vector<int>& counts);
+LOCKSTEP_API void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts);
 
 /// While it lives, the thread that made it runs LibTorch's parallel operations alone, and threads
 /// started meanwhile begin the same way. For the caller of a team that uses all processors: the

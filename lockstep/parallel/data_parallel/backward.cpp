@@ -56,8 +56,7 @@ struct ReplicaTask {
 class DataParallelBackward final : public torch::autograd::Node {
  public:
   DataParallelBackward(std::vector<GatheredTensor> outputs, StepGraph graph,
-                       std::shared_ptr<parallel::ThreadTeam> team,
-                       std::vector<torch::Device> devices)
+                       std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices)
       : outputs_(std::move(outputs)),
         graph_(std::move(graph)),
         team_(std::move(team)),
@@ -99,7 +98,7 @@ class DataParallelBackward final : public torch::autograd::Node {
 
   std::vector<GatheredTensor> outputs_;  // with a graph, in the order of this node's inputs
   StepGraph graph_;                      // its targets are this node's next edges
-  std::shared_ptr<parallel::ThreadTeam> team_;
+  std::shared_ptr<ThreadTeam> team_;
   std::vector<torch::Device> devices_;
   bool is_released_ = false;
 };
@@ -222,8 +221,7 @@ torch::Tensor DataParallelBackward::rows_joined(std::size_t target,
 }  // namespace
 
 void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
-                     std::shared_ptr<parallel::ThreadTeam> team,
-                     std::vector<torch::Device> devices) {
+                     std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices) {
   std::vector<GatheredTensor> with_graph;
   std::vector<torch::Tensor> tensors;
   for (const GatheredTensor& output : outputs) {

@@ -49,7 +49,6 @@ struct StepGraph {
 /// backward with create_graph is a ConfigError, because the replicas' graphs are not part of the
 /// caller's graph.
 void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
-                     std::shared_ptr<parallel::ThreadTeam> team,
-                     std::vector<torch::Device> devices);
+                     std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices);
 
 }  // namespace lockstep::data_parallel

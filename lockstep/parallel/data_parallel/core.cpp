@@ -26,7 +26,7 @@ std::vector<double> checked_weights(const std::vector<double>& weights, std::siz
   return weights;
 }
 
-std::shared_ptr<parallel::ThreadTeam> make_team(const std::vector<torch::Device>& devices) {
+std::shared_ptr<ThreadTeam> make_team(const std::vector<torch::Device>& devices) {
   std::vector<std::string> names;
   for (const torch::Device device : devices) {
     names.push_back(lockstep::str("replica ", names.size(), " on ", device));
@@ -34,7 +34,7 @@ std::shared_ptr<parallel::ThreadTeam> make_team(const std::vector<torch::Device>
   // Waiting without sleep pays on CPUs, where a pass of a small net takes less than a millisecond.
   const bool on_cpus = devices.front().is_cpu();
   const std::chrono::microseconds patience(on_cpus ? 200 : 0);
-  auto team = make_process_owned<parallel::ThreadTeam>(std::move(names), patience);
+  auto team = make_process_owned<ThreadTeam>(std::move(names), patience);
   const std::vector<int> counts = divided_threads(at::get_num_threads(), devices.size());
   set_threads_of_members(*team, counts);
   if (on_cpus) keep_members_apart(*team, counts);

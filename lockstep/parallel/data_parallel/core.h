@@ -49,7 +49,7 @@ class LOCKSTEP_API DataParallelCore {
   std::vector<torch::Device> devices_;
   std::vector<double> weights_;  // one for each device
   std::optional<data_parallel::Replicas> replicas_;
-  std::shared_ptr<parallel::ThreadTeam> team_;
+  std::shared_ptr<ThreadTeam> team_;
 };
 
 }  // namespace lockstep

@@ -72,7 +72,7 @@ StepGraph graph_of(const Scatter& scatter, const Replicas& replicas) {
 
 }  // namespace
 
-Step::Step(const Replicas& replicas, std::shared_ptr<parallel::ThreadTeam> team,
+Step::Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
            const std::vector<double>& weights, const std::vector<torch::Tensor>& batch)
     : replicas_(replicas), team_(std::move(team)), scatter_(batch, replicas.devices(), weights) {}
 

@@ -23,7 +23,7 @@ namespace lockstep::data_parallel {
 class LOCKSTEP_API Step {
  public:
   /// `batch` holds the tensors of all arguments. ConfigError if it cannot be split.
-  Step(const Replicas& replicas, std::shared_ptr<parallel::ThreadTeam> team,
+  Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
        const std::vector<double>& weights, const std::vector<torch::Tensor>& batch);
 
   /// The replicas that have a part of the batch, in ascending order.
@@ -48,7 +48,7 @@ class LOCKSTEP_API Step {
   void attach(std::vector<GatheredTensor>& outputs) const;
 
   const Replicas& replicas_;
-  std::shared_ptr<parallel::ThreadTeam> team_;
+  std::shared_ptr<ThreadTeam> team_;
   Scatter scatter_;
 };
 

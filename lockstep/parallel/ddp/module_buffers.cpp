@@ -5,7 +5,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 ModuleBuffers::ModuleBuffers(const torch::nn::Module& module, ProcessGroup group)
     : group_(std::move(group)) {
@@ -62,4 +62,4 @@ void ModuleBuffers::broadcast(int source) {
   for (const auto& work : works) work->wait();
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

@@ -9,7 +9,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/export.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 /// Moves the buffers of a module into symmetric memory, one block per dtype, so that one broadcast
 /// without copies sends them all. The module keeps its tensor objects; only their storage changes.
@@ -39,4 +39,4 @@ class LOCKSTEP_API ModuleBuffers {
   std::vector<Block> blocks_;
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

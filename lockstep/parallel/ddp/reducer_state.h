@@ -34,8 +34,6 @@ class ReducerHook final : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace lockstep::parallel
 
-namespace lockstep {}  // namespace lockstep
-
 namespace lockstep {
 
 class Reducer::State : public std::enable_shared_from_this<Reducer::State> {

@@ -4,7 +4,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 namespace {
 
 // Module::parameters() copies all names into a map at each call. This accesses the parameters where
@@ -71,4 +71,4 @@ bool WrappedParameters::has_wrapped(const torch::Tensor& parameter) const {
   return wrapped_.contains(parameter.unsafeGetTensorImpl());
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

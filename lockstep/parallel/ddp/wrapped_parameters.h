@@ -11,7 +11,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/parallel/ddp/bucket_memory.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 /// Compares a module's current parameters with those that were wrapped. A parameter that was
 /// unfrozen or registered later has no bucket: each rank would train it on its own gradient. Holds
@@ -41,4 +41,4 @@ class LOCKSTEP_API WrappedParameters {
       known_;  // in the order of registration; a tied parameter occurs once per registration
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

@@ -23,7 +23,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, Proces
   }
   const torch::Tensor own = get_total_norm(gradients, norm_type);
   torch::Tensor total = own.to(torch::kFloat64);
-  if (group.traits().memory == comm::BackendTraits::Memory::kDevice) {
+  if (group.traits().memory == BackendTraits::Memory::kDevice) {
     // A rank without parameters cannot name the group's device otherwise.
     total = total.to(group.allocate({}, torch::kFloat64).device());
   } else if (!parameters.empty()) {

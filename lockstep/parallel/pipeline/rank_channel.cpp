@@ -79,7 +79,7 @@ torch::Tensor tensor_of(const Numbers& numbers, std::size_t first, std::int64_t 
 
 }  // namespace
 
-std::optional<std::string> message_backend(const comm::BackendTraits& traits) {
+std::optional<std::string> message_backend(const BackendTraits& traits) {
   if (!traits.messages_overlap) return "gloo";
   return std::nullopt;
 }

@@ -92,6 +92,6 @@ class RankChannel final : public MessageChannel {
 
 /// The backend of the separate group that carries messages between the ranks of a group whose
 /// backend has these traits; empty if that group carries them itself.
-std::optional<std::string> message_backend(const comm::BackendTraits& traits);
+std::optional<std::string> message_backend(const BackendTraits& traits);
 
 }  // namespace lockstep::pipeline

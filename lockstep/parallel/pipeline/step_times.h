@@ -26,14 +26,14 @@ class WorkerClock {
   /// while a graph is captured, in which moments have no times.
   void mark();
   /// The moments marked since begin().
-  std::vector<parallel::StreamClock::Moment> take();
+  std::vector<detail::StreamClock::Moment> take();
 
-  parallel::StreamClock::Moment record() { return clock_->record(); }
-  void recycle(parallel::StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
+  detail::StreamClock::Moment record() { return clock_->record(); }
+  void recycle(detail::StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
 
  private:
-  std::optional<parallel::StreamClock> clock_;  // empty on a CPU
-  std::vector<parallel::StreamClock::Moment> moments_;
+  std::optional<detail::StreamClock> clock_;  // empty on a CPU
+  std::vector<detail::StreamClock::Moment> moments_;
 };
 
 /// The times of one step. Call its functions only while the workers are idle.
@@ -60,8 +60,8 @@ class StepTimes {
  private:
   struct DeviceTimes {
     std::shared_ptr<WorkerClock> clock{};
-    std::vector<parallel::StreamClock::Moment> moments{};  // empty on a CPU
-    mutable std::optional<Clock::time_point> began{};      // set when the device is first queried
+    std::vector<detail::StreamClock::Moment> moments{};  // empty on a CPU
+    mutable std::optional<Clock::time_point> began{};    // set when the device is first queried
   };
   std::vector<Recording> recordings(bool aligned) const;
 

@@ -43,7 +43,7 @@ void mean(const Shard& shard, ElementRange range, const torch::Tensor& destinati
 
 // `range` is a part of the run. `step` is the number of the step, or a DeviceStep.
 template <class Step>
-void update(const optim::GroupRules& rules, const Shard& shard, const SliceRun& run,
+void update(const detail::GroupRules& rules, const Shard& shard, const SliceRun& run,
             ElementRange range, const torch::Tensor& gradient, const Step& step) {
   std::vector<Tensors> states;
   for (const torch::Tensor& state : shard.states) states.push_back({narrowed(state, range)});
@@ -52,16 +52,16 @@ void update(const optim::GroupRules& rules, const Shard& shard, const SliceRun& 
 
 }  // namespace
 
-void update_shard(const optim::GroupRules& rules, const Shard& shard,
+void update_shard(const detail::GroupRules& rules, const Shard& shard,
                   const std::vector<SliceRun>& runs) {
   for (const SliceRun& run : runs) {
     update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements), run.steps + 1);
   }
 }
 
-void update_shard_on_device(const optim::GroupRules& rules, const Shard& shard,
+void update_shard_on_device(const detail::GroupRules& rules, const Shard& shard,
                             const std::vector<SliceRun>& runs,
-                            const std::function<optim::DeviceStep(const SliceRun&)>& step_of) {
+                            const std::function<detail::DeviceStep(const SliceRun&)>& step_of) {
   for (const SliceRun& run : runs) {
     update(rules, shard, run, run.elements, narrowed(shard.gradients, run.elements), step_of(run));
   }
@@ -71,7 +71,7 @@ void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs) {
   for (const auto& run : runs) mean(shard, run.elements, narrowed(shard.gradients, run.elements));
 }
 
-void reduce_and_update_shard(const optim::GroupRules& rules, const Shard& shard,
+void reduce_and_update_shard(const detail::GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs) {
   const auto element = static_cast<std::int64_t>(shard.gradients.element_size());
   const std::int64_t most = kPieceBytes / element * at::get_num_threads();

@@ -23,13 +23,13 @@ struct Shard {
 
 /// Applies one step of the groups' rules to the given runs of a shard, whose gradients are the
 /// mean.
-void update_shard(const optim::GroupRules& rules, const Shard& shard,
+void update_shard(const detail::GroupRules& rules, const Shard& shard,
                   const std::vector<SliceRun>& runs);
 
 /// As above, but the values of each run's step are on its device.
-void update_shard_on_device(const optim::GroupRules& rules, const Shard& shard,
+void update_shard_on_device(const detail::GroupRules& rules, const Shard& shard,
                             const std::vector<SliceRun>& runs,
-                            const std::function<optim::DeviceStep(const SliceRun&)>& step_of);
+                            const std::function<detail::DeviceStep(const SliceRun&)>& step_of);
 
 /// Writes the mean of all ranks' gradients to `gradients`. The peers' gradients must be complete
 /// and must not change until this rank has finished.
@@ -37,7 +37,7 @@ void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 
 /// Does both in one pass over memory, piece by piece, through a buffer that stays in the cache:
 /// gradients are read but not written. Gives the same bits as reduce_shard() and update_shard().
-void reduce_and_update_shard(const optim::GroupRules& rules, const Shard& shard,
+void reduce_and_update_shard(const detail::GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 
 }  // namespace lockstep::parallel

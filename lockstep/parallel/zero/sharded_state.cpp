@@ -18,7 +18,7 @@ std::string type_and_shape(torch::ScalarType type, at::IntArrayRef sizes) {
 }  // namespace
 
 ShardedState::ShardedState(const std::vector<GradBucket>& buckets,
-                           const std::vector<NamedParameter>& names, const optim::UpdateRule& rule,
+                           const std::vector<NamedParameter>& names, const detail::UpdateRule& rule,
                            ProcessGroup group)
     : state_names_(rule.state_names()),
       counts_steps_(rule.counts_steps()),

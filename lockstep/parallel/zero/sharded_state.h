@@ -22,7 +22,7 @@ class ShardedState {
  public:
   /// `names` covers all parameters in `buckets`; `rule` determines which state is kept.
   ShardedState(const std::vector<GradBucket>& buckets, const std::vector<NamedParameter>& names,
-               const optim::UpdateRule& rule, ProcessGroup group);
+               const detail::UpdateRule& rule, ProcessGroup group);
 
   /// The state of this rank's slice of that bucket: one flat tensor for each state name of the
   /// rule.

@@ -7,11 +7,11 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp/phased_work.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 namespace {
 
 // False for Adam with eps = 0, which computes 0 / 0 in the padding between parameters.
-bool keeps_zeros(optim::UpdateRule& rule) {
+bool keeps_zeros(UpdateRule& rule) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor parameter = torch::zeros({1});
   const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
@@ -19,7 +19,7 @@ bool keeps_zeros(optim::UpdateRule& rule) {
   return parameter.item<double>() == 0;
 }
 
-bool all_keep_zeros(const optim::GroupRules& rules) {
+bool all_keep_zeros(const GroupRules& rules) {
   for (std::size_t g = 0; g < rules.size(); ++g) {
     if (!keeps_zeros(rules[g])) return false;
   }
@@ -65,10 +65,10 @@ ShardedStep::ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup
   }
 }
 
-std::vector<SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
-  return runs_with_gradients(bucket, shards_[bucket.index].slice,
-                             state_->steps_of_bucket(bucket.index),
-                             groups_of_buckets_[bucket.index], keeps_zeros_);
+std::vector<parallel::SliceRun> ShardedStep::runs_of(const GradBucket& bucket) const {
+  return parallel::runs_with_gradients(bucket, shards_[bucket.index].slice,
+                                       state_->steps_of_bucket(bucket.index),
+                                       groups_of_buckets_[bucket.index], keeps_zeros_);
 }
 
 // A rank that moved a parameter would silently train a copy.
@@ -76,7 +76,8 @@ void ShardedStep::require_in_place(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       const torch::Tensor& parameter = bucket.parameters[i];
-      if (parameter.numel() == 0 || parameter.const_data_ptr() == place_of(bucket, i)) continue;
+      if (parameter.numel() == 0 || parameter.const_data_ptr() == parallel::place_of(bucket, i))
+        continue;
       const auto named = std::find_if(names_.begin(), names_.end(), [&](const auto& candidate) {
         return candidate.tensor.is_same(parameter);
       });
@@ -103,12 +104,12 @@ void ShardedStep::follow_layout(const std::vector<GradBucket>& buckets) {
   groups_of_buckets_.clear();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const GradBucket& bucket = buckets[b];
-    const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
-    Shard shard{slice,
-                narrowed(bucket.flat_parameters, slice),
-                narrowed(bucket.buffer, slice),
-                state_->of_bucket(b),
-                {}};
+    const parallel::ElementRange slice = parallel::slice_of(bucket, group_.rank(), group_.size());
+    parallel::Shard shard{slice,
+                          parallel::narrowed(bucket.flat_parameters, slice),
+                          parallel::narrowed(bucket.buffer, slice),
+                          state_->of_bucket(b),
+                          {}};
     std::vector<std::size_t> groups;
     for (const torch::Tensor& parameter : bucket.parameters) {
       groups.push_back(group_of_.at(parameter.unsafeGetTensorImpl()));
@@ -129,12 +130,14 @@ std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_
         "', which an earlier one had reduced; call zero_grad() after each step(), and of "
         "gradients that belong to one step accumulate them under no_sync(), all but the last"));
   }
-  if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
+  if (shared_)
+    return std::make_shared<parallel::PhasedWork>(nullptr,
+                                                  std::vector<parallel::PhasedWork::Phase>{});
   reduced_.insert(bucket);
   // If the layout can still change, so can the slices: all-reduce instead.
   if (!layout_is_final) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);
-  const ElementRange slice = slice_of(bucket, group_.rank(), group_.size());
-  return group_.async_reduce_scatter_tensor(narrowed(bucket.buffer, slice), bucket.buffer,
+  const parallel::ElementRange slice = parallel::slice_of(bucket, group_.rank(), group_.size());
+  return group_.async_reduce_scatter_tensor(parallel::narrowed(bucket.buffer, slice), bucket.buffer,
                                             ReduceOp::kAverage);
 }
 
@@ -148,7 +151,8 @@ void ShardedStep::meet() {
 // second barrier.
 void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
   meet();
-  for (const GradBucket& bucket : buckets) reduce_shard(shards_[bucket.index], runs_of(bucket));
+  for (const GradBucket& bucket : buckets)
+    parallel::reduce_shard(shards_[bucket.index], runs_of(bucket));
   meet();
   for (const GradBucket& bucket : buckets) reduced_.insert(bucket);
 }
@@ -159,8 +163,8 @@ Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {
   if (shared_ && reduced_.empty()) reduce_shared(buckets);
   Tensors gradients;
   for (const GradBucket& bucket : buckets) {
-    for (const SliceRun& run : runs_of(bucket)) {
-      gradients.push_back(narrowed(shards_[bucket.index].gradients, run.elements));
+    for (const parallel::SliceRun& run : runs_of(bucket)) {
+      gradients.push_back(parallel::narrowed(shards_[bucket.index].gradients, run.elements));
     }
   }
   return gradients;
@@ -177,7 +181,7 @@ void ShardedStep::step(const std::vector<GradBucket>& buckets) {
     step_shared(buckets);
   } else {
     step_flat(buckets, [&](const GradBucket& bucket) {
-      update_shard(rules_, shards_[bucket.index], runs_of(bucket));
+      parallel::update_shard(rules_, shards_[bucket.index], runs_of(bucket));
     });
   }
   count_step(buckets);
@@ -204,9 +208,10 @@ void ShardedStep::step_shared(const std::vector<GradBucket>& buckets) {
   const bool reduced = !reduced_.empty();
   meet();
   for (const GradBucket& bucket : buckets) {
-    const Shard& shard = shards_[bucket.index];
+    const parallel::Shard& shard = shards_[bucket.index];
     const auto runs = runs_of(bucket);
-    reduced ? update_shard(rules_, shard, runs) : reduce_and_update_shard(rules_, shard, runs);
+    reduced ? parallel::update_shard(rules_, shard, runs)
+            : parallel::reduce_and_update_shard(rules_, shard, runs);
   }
   meet();
 }
@@ -245,21 +250,22 @@ void ShardedStep::step_unless(const std::vector<GradBucket>& buckets,
   count_on_device(buckets);
   device_counts_->advance(found_inf);
   const Tensors lrs = lrs_on(buckets.front().buffer.device());
-  const auto step_of = [&](const SliceRun& run) {
+  const auto step_of = [&](const parallel::SliceRun& run) {
     const auto& count = device_counts_->counts()[static_cast<std::size_t>(run.steps)];
-    return optim::DeviceStep{.lr = lrs[run.group], .number = count.number, .found_inf = found_inf};
+    return DeviceStep{.lr = lrs[run.group], .number = count.number, .found_inf = found_inf};
   };
   step_flat(buckets, [&](const GradBucket& bucket) {
-    update_shard_on_device(rules_, shards_[bucket.index], device_runs_of(bucket), step_of);
+    parallel::update_shard_on_device(rules_, shards_[bucket.index], device_runs_of(bucket),
+                                     step_of);
   });
   note_writes(buckets);
   used_ = true;
 }
 
 // Parameters with one count may be in one run, whatever the count is by now.
-std::vector<SliceRun> ShardedStep::device_runs_of(const GradBucket& bucket) const {
-  return runs_with_gradients(bucket, shards_[bucket.index].slice, count_of_[bucket.index],
-                             groups_of_buckets_[bucket.index], keeps_zeros_);
+std::vector<parallel::SliceRun> ShardedStep::device_runs_of(const GradBucket& bucket) const {
+  return parallel::runs_with_gradients(bucket, shards_[bucket.index].slice, count_of_[bucket.index],
+                                       groups_of_buckets_[bucket.index], keeps_zeros_);
 }
 
 // Regroups the counts if other parameters have gradients than before.
@@ -298,7 +304,7 @@ void ShardedStep::fetch_counts() {
 }
 
 Tensors ShardedStep::lrs_on(torch::Device device) const {
-  const auto options = torch::TensorOptions().dtype(optim::lr_type(device)).device(device);
+  const auto options = torch::TensorOptions().dtype(lr_type(device)).device(device);
   Tensors lrs;
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     lrs.push_back(torch::full({}, rules_[g].lr(), options));
@@ -322,4 +328,4 @@ void ShardedStep::scatter_state(const std::vector<GradBucket>& buckets, const Na
   used_ = true;
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

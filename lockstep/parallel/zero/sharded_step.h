@@ -21,7 +21,7 @@
 #include <lockstep/parallel/zero/shard.h>
 #include <lockstep/parallel/zero/sharded_state.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 
 /// Takes the current buckets at each call. They must all have the same layout version; when it
 /// changes, the state moves with it. Not thread-safe; errors are those of the group.
@@ -46,8 +46,8 @@ class ShardedStep {
   /// Call it after zeroing gradients: those of the next backward are the first.
   void forget_gradients() { reduced_.clear(); }
 
-  optim::GroupRules& rules() { return rules_; }
-  const optim::GroupRules& rules() const { return rules_; }
+  GroupRules& rules() { return rules_; }
+  const GroupRules& rules() const { return rules_; }
   double communication_seconds() const { return communication_seconds_; }
   std::int64_t state_bytes() const { return state_ ? state_->bytes() : 0; }
 
@@ -59,8 +59,8 @@ class ShardedStep {
   using UpdateBucket = std::function<void(const GradBucket& bucket)>;
   void step_flat(const std::vector<GradBucket>& buckets, const UpdateBucket& update);
   void step_shared(const std::vector<GradBucket>& buckets);
-  std::vector<SliceRun> runs_of(const GradBucket& bucket) const;
-  std::vector<SliceRun> device_runs_of(const GradBucket& bucket) const;
+  std::vector<parallel::SliceRun> runs_of(const GradBucket& bucket) const;
+  std::vector<parallel::SliceRun> device_runs_of(const GradBucket& bucket) const;
   void count_step(const std::vector<GradBucket>& buckets);
   void note_writes(const std::vector<GradBucket>& buckets);
   void count_on_device(const std::vector<GradBucket>& buckets);
@@ -69,23 +69,23 @@ class ShardedStep {
 
   const std::vector<NamedParameter> names_;  // of all groups
   std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_;
-  optim::GroupRules rules_;
+  GroupRules rules_;
   ProcessGroup group_;
   const bool shared_;
   const bool keeps_zeros_;
   bool used_ = false;  // the state differs from its initial value
   /// For these gradients, this rank's slices hold the mean, the others what this rank computed.
-  ReducedGradients reduced_;
+  parallel::ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
   double communication_seconds_ = 0;
   std::vector<std::vector<std::size_t>> groups_of_buckets_;  // by bucket, by parameter
-  std::optional<ShardedState> state_;
-  std::vector<Shard> shards_;
+  std::optional<parallel::ShardedState> state_;
+  std::vector<parallel::Shard> shards_;
 
   /// From a step_unless() on: the counts of the buckets' parameters, in their order, in place of
   /// those in `state_`; and which count is whose, by bucket, by parameter.
-  std::optional<optim::DeviceCounts> device_counts_;
+  std::optional<DeviceCounts> device_counts_;
   std::vector<std::vector<std::int64_t>> count_of_;
 };
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

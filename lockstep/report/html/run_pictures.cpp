@@ -43,7 +43,7 @@ Pixels halved(const Pixels& from) {
 RunPictureFile picture_of(const fs::path& file, std::size_t most_bytes) {
   std::vector<std::byte> bytes;
   read_file(file, kLargestFile, bytes);
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   const ImageHeader header = decoder.open(bytes, file.string());
   RunPictureFile picture{
       .name = file.filename().string(), .width = header.width, .height = header.height};
@@ -53,7 +53,7 @@ RunPictureFile picture_of(const fs::path& file, std::size_t most_bytes) {
   decoder.decode(whole(header), pixels.rgb);
   while (picture.png.size() > most_bytes && pixels.width > 1 && pixels.height > 1) {
     pixels = halved(pixels);
-    picture.png = formats::encode_png(pixels.rgb, pixels.width, pixels.height);
+    picture.png = detail::encode_png(pixels.rgb, pixels.width, pixels.height);
     picture.divisor *= 2;
   }
   return picture;

@@ -10,7 +10,7 @@
 #include <lockstep/core/module_file.h>
 #include <lockstep/formats/logged_values.h>
 
-namespace lockstep::report {
+namespace lockstep {
 namespace {
 
 constexpr std::size_t kAnswerBytes = 65536;
@@ -105,4 +105,4 @@ std::string percent_encoded(const std::string& text) {
   return encoded;
 }
 
-}  // namespace lockstep::report
+}  // namespace lockstep

@@ -9,7 +9,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_module.h>
 
-namespace lockstep::report {
+namespace lockstep {
 
 struct LOCKSTEP_API HttpCredentials {
   std::string username{};  ///< empty: no basic authentication
@@ -52,4 +52,4 @@ class LOCKSTEP_API HttpClient {
 /// `text` percent-encoded for the query of a URL.
 LOCKSTEP_API std::string percent_encoded(const std::string& text);
 
-}  // namespace lockstep::report
+}  // namespace lockstep

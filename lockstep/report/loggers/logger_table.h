@@ -19,7 +19,7 @@ struct LOCKSTEP_API LoggerSetup {
   std::filesystem::path directory{};
   std::string run_name = "run";      ///< prefix of that folder's name; the recipe's name
   std::string project = "lockstep";  ///< W&B's project
-  report::MlflowServer mlflow{};     ///< for the logger mlflow only
+  MlflowServer mlflow{};             ///< for the logger mlflow only
 };
 
 /// "csv", "jsonl", "tensorboard", "wandb", "mlflow".

@@ -8,7 +8,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/logged_values.h>
 
-namespace lockstep::report {
+namespace lockstep {
 namespace {
 
 using MlflowJson = nlohmann::json;
@@ -183,4 +183,4 @@ std::string MlflowClient::url(const std::string& path) const {
   return server_.tracking_uri + "/api/2.0/mlflow/" + path;
 }
 
-}  // namespace lockstep::report
+}  // namespace lockstep

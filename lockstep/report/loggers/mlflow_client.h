@@ -12,7 +12,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_client.h>
 
-namespace lockstep::report {
+namespace lockstep {
 
 /// The server that runs are sent to.
 struct LOCKSTEP_API MlflowServer {
@@ -101,4 +101,4 @@ class LOCKSTEP_API MlflowClient {
   std::string run_id_;
 };
 
-}  // namespace lockstep::report
+}  // namespace lockstep

@@ -82,7 +82,7 @@ void TensorBoardLogger::log_histogram(const LogMoment& moment, std::string_view 
 
 void TensorBoardLogger::log_image(const LogMoment& moment, std::string_view name,
                                   const LoggedImage& image) {
-  file_.add_image(moment, name, formats::encode_png(image.rgb, image.width, image.height),
+  file_.add_image(moment, name, detail::encode_png(image.rgb, image.width, image.height),
                   image.width, image.height);
 }
 

@@ -113,7 +113,7 @@ void WandbLogger::log_histogram(const LogMoment& moment, std::string_view name,
 void WandbLogger::log_image(const LogMoment& moment, std::string_view name,
                             const LoggedImage& image) {
   begin_row(moment);
-  const std::string png = formats::encode_png(image.rgb, image.width, image.height);
+  const std::string png = detail::encode_png(image.rgb, image.width, image.height);
   const std::string file = add_media("images", name, ".png", png);
   set_value(std::string(name),
             "{\"_type\":\"image-file\"," + file + ",\"width\":" + std::to_string(image.width) +

@@ -32,7 +32,7 @@ std::string megabytes(std::uint64_t bytes) {
 
 }  // namespace
 
-std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const optim::UpdateRule& rule) {
+std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const detail::UpdateRule& rule) {
   std::uint64_t bytes = kMetadataBytes;
   const auto add = [&](const std::string& name, std::uint64_t data) {
     bytes += data + kHeaderBytesOfTensor + 2 * name.size();

@@ -24,21 +24,21 @@ PhaseTimer::~PhaseTimer() { timer_of_thread = nullptr; }
 
 PhaseTimer* PhaseTimer::current() { return is_capturing() ? nullptr : timer_of_thread; }
 
-void PhaseTimer::add(parallel::StreamClock::Moment begin, double& seconds) {
+void PhaseTimer::add(detail::StreamClock::Moment begin, double& seconds) {
   intervals_.push_back({.begin = std::move(begin), .end = clock_.record(), .seconds = &seconds});
   while (intervals_.size() > kKeptIntervals && intervals_.front().end.query()) add_oldest();
 }
 
 void PhaseTimer::add_oldest() {
   Interval& oldest = intervals_.front();
-  *oldest.seconds += parallel::StreamClock::seconds_between(oldest.begin, oldest.end);
+  *oldest.seconds += detail::StreamClock::seconds_between(oldest.begin, oldest.end);
   clock_.recycle(std::move(oldest.begin));
   clock_.recycle(std::move(oldest.end));
   intervals_.pop_front();
 }
 
 void PhaseTimer::settle() {
-  parallel::StreamClock::Moment here = clock_.record();
+  detail::StreamClock::Moment here = clock_.record();
   here.synchronize();
   clock_.recycle(std::move(here));
   while (!intervals_.empty()) add_oldest();

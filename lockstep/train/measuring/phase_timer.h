@@ -28,10 +28,10 @@ class PhaseTimer {
   /// moment has a time.
   static PhaseTimer* current();
 
-  parallel::StreamClock::Moment record() { return clock_.record(); }
+  detail::StreamClock::Moment record() { return clock_.record(); }
   /// Adds the time from `begin` until now to `seconds` at the next settle(); `seconds` must live
   /// until then.
-  void add(parallel::StreamClock::Moment begin, double& seconds);
+  void add(detail::StreamClock::Moment begin, double& seconds);
 
   /// Waits for all work on the current stream and adds the pending intervals.
   void settle();
@@ -40,13 +40,13 @@ class PhaseTimer {
 
  private:
   struct Interval {
-    parallel::StreamClock::Moment begin;
-    parallel::StreamClock::Moment end;
+    detail::StreamClock::Moment begin;
+    detail::StreamClock::Moment end;
     double* seconds;
   };
   void add_oldest();
 
-  parallel::StreamClock clock_;
+  detail::StreamClock clock_;
   std::deque<Interval> intervals_;
 };
 
@@ -62,8 +62,8 @@ class PhaseSecondsScope {
  private:
   double& seconds_;
   PhaseTimer* const timer_;
-  std::optional<parallel::StreamClock::Moment> begin_;  // if there is a timer
-  Clock::time_point start_{};                           // if there is none
+  std::optional<detail::StreamClock::Moment> begin_;  // if there is a timer
+  Clock::time_point start_{};                         // if there is none
 };
 
 }  // namespace lockstep::train

@@ -33,7 +33,7 @@ Precision parse_precision(const std::string& name) {
 
 AutocastScope::AutocastScope(Precision precision, torch::DeviceType device) : device_(device) {
   if (precision == Precision::k32) return;
-  type_ = std::make_unique<parallel::AutocastTypeScope>(
+  type_ = std::make_unique<detail::AutocastTypeScope>(
       device_, precision == Precision::kFp16 ? torch::kHalf : torch::kBFloat16);
   former_enabled_ = at::autocast::is_autocast_enabled(device_);
   at::autocast::set_autocast_enabled(device_, true);

@@ -9,9 +9,9 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::parallel {
+namespace lockstep::detail {
 class AutocastTypeScope;
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail
 namespace lockstep {
 
 enum class Precision {
@@ -38,7 +38,7 @@ class LOCKSTEP_API AutocastScope {
 
  private:
   const torch::DeviceType device_;
-  std::unique_ptr<parallel::AutocastTypeScope> type_;  // null with k32
+  std::unique_ptr<detail::AutocastTypeScope> type_;  // null with k32
   bool former_enabled_ = false;
 };
 

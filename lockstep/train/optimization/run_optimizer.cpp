@@ -7,7 +7,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/train/checkpoints/state_dict.h>
 
-namespace lockstep::train {
+namespace lockstep {
 namespace {
 
 class ReplicatedOptimizer final : public RunOptimizer {
@@ -142,4 +142,4 @@ std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core, const torch:
   return std::make_unique<ShardedOptimizer>(core, module, groups);
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 
-namespace lockstep::train {
+namespace lockstep {
 
 /// Not thread-safe. All calls except lr(), set_lr() and set_momentum() may be collective: all ranks
 /// make them in one order.
@@ -73,4 +73,4 @@ LOCKSTEP_API std::unique_ptr<RunOptimizer> make_sharded_optimizer(DdpCore& core,
                                                                   const NamedTensors& parameters,
                                                                   const OptimizerOptions& options);
 
-}  // namespace lockstep::train
+}  // namespace lockstep

@@ -87,7 +87,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   // parameters has no reductions, so its buffers are broadcast here.
   void begin_evaluation() override {
     end_all_if_it_throws([&] {
-      for (parallel::ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
+      for (detail::ModuleBuffers& buffers : frozen_stages_buffers_) buffers.broadcast();
     });
   }
   void evaluate(const Batch& batch, Metrics& metrics) override {
@@ -351,7 +351,7 @@ class RankPipelineStrategy final : public StagedStrategy {
   std::vector<NamedStage> own_stages_;
   std::vector<Unit> units_;
   std::map<std::size_t, std::size_t> unit_of_;  // by stage, if units are stages
-  std::vector<parallel::ModuleBuffers> frozen_stages_buffers_;
+  std::vector<detail::ModuleBuffers> frozen_stages_buffers_;
   bool reduces_ = false;
   double synchronization_seconds_ = 0;
   std::optional<DistributedPipeline> pipe_;

@@ -87,7 +87,7 @@ class LOCKSTEP_API Strategy {
   /// thread during the run. Known after attach().
   virtual bool has_all_processors() const { return false; }
   /// Called after attach(). The strategy must outlive the optimizer.
-  virtual std::unique_ptr<train::RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
+  virtual std::unique_ptr<RunOptimizer> make_optimizer(const OptimizerOptions& options) = 0;
 
   /// Seeds the random number generators for a step, on the CPU and on `device`.
   virtual void seed(std::uint64_t seed, torch::Device device);

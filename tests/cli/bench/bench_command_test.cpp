@@ -211,7 +211,7 @@ TEST(BenchCommand, CountsTheImagesOfDali) {
 TEST(BenchCommand, CountsTheImagesOfAFolder) {
   const TemporaryDirectory folder;
   for (const std::string name : {"cats/1.png", "cats/2.png", "dogs/3.png"}) {
-    folder.write(name, formats::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+    folder.write(name, detail::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   }
   const ProgramResult refused =
       bench({"loader", "--dataset", folder.path().string(), "--operators", "crop-flip"});
@@ -253,8 +253,7 @@ TEST(BenchCommand, CountsTheImagesOfAFolder) {
 
 TEST(BenchCommand, LoadsImagesOfAsManyPixelsAsItsOptionAllows) {
   const TemporaryDirectory folder;
-  folder.write("cats/1.png",
-               formats::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+  folder.write("cats/1.png", detail::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   const auto load = [&](const std::string& limit) {
     return bench({"loader", "--dataset", folder.path().string(), "--size", "8", "--threads", "0",
                   "--batch-size", "1", "--rounds", "1", "--seconds", "0.01", "--max-image-pixels",

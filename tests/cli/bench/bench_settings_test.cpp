@@ -53,8 +53,8 @@ TEST(BenchSizes, WritesWhatPeopleRead) {
 }
 
 TEST(BenchCommRows, SumUpTheirCalls) {
-  const auto row = bench::summarize(
-      {.collective = comm::CallKind::kAllReduce, .ranks = 4, .bytes = 4000}, {4, 1, 2, 3});
+  const auto row = bench::summarize({.collective = CallKind::kAllReduce, .ranks = 4, .bytes = 4000},
+                                    {4, 1, 2, 3});
   EXPECT_DOUBLE_EQ(row.median_us, 2.5);
   EXPECT_DOUBLE_EQ(row.min_us, 1);
   EXPECT_DOUBLE_EQ(row.max_us, 4);
@@ -64,10 +64,10 @@ TEST(BenchCommRows, SumUpTheirCalls) {
 }
 
 TEST(BenchCommRows, KnowHowManyBytesCrossABus) {
-  EXPECT_DOUBLE_EQ(bench::bus_factor(comm::CallKind::kAllReduce, 2), 1);
-  EXPECT_DOUBLE_EQ(bench::bus_factor(comm::CallKind::kAllGather, 4), 0.75);
-  EXPECT_DOUBLE_EQ(bench::bus_factor(comm::CallKind::kBroadcast, 4), 1);
-  EXPECT_DOUBLE_EQ(bench::bus_factor(comm::CallKind::kBarrier, 4), 0);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kAllReduce, 2), 1);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kAllGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBroadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(bench::bus_factor(CallKind::kBarrier, 4), 0);
 }
 
 TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
@@ -86,7 +86,7 @@ TEST(BenchCommRows, SayWhatCallsTakeFromComputing) {
 
 TEST(BenchCommRows, AreJson) {
   const auto row = bench::summarize(
-      {comm::CallKind::kAllGather, "native", "gloo", 2, 2, 1, "bfloat16", 1 << 20, true}, {100});
+      {CallKind::kAllGather, "native", "gloo", 2, 2, 1, "bfloat16", 1 << 20, true}, {100});
   const auto json = nlohmann::json::parse(bench::to_json({row}));
   ASSERT_EQ(json.size(), 1U);
   EXPECT_EQ(json[0], nlohmann::json::parse(R"({"collective": "all_gather", "algorithm": "native",
@@ -110,7 +110,7 @@ class BenchCommSettingsTest : public ::testing::Test {
 
 TEST_F(BenchCommSettingsTest, HaveDefaults) {
   const bench::BenchCommSettings settings = resolve(BenchCommArguments{});
-  EXPECT_THAT(settings.collectives, ElementsAre(comm::CallKind::kAllReduce));
+  EXPECT_THAT(settings.collectives, ElementsAre(CallKind::kAllReduce));
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kAuto));
   EXPECT_EQ(settings.world_size, 2);
   EXPECT_EQ(settings.sizes.size(), 14U);
@@ -126,9 +126,9 @@ TEST_F(BenchCommSettingsTest, TakeListsAndChoices) {
   arguments.private_memory = true;
   arguments.dtype = "int16";
   bench::BenchCommSettings settings = resolve(arguments);
-  EXPECT_THAT(settings.collectives, ElementsAre(comm::CallKind::kSend, comm::CallKind::kAllReduce));
+  EXPECT_THAT(settings.collectives, ElementsAre(CallKind::kSend, CallKind::kAllReduce));
   EXPECT_THAT(settings.algorithms, ElementsAre(Algorithm::kRing, Algorithm::kTree));
-  EXPECT_EQ(settings.type, comm::DataType::kInt16);
+  EXPECT_EQ(settings.type, detail::DataType::kInt16);
   EXPECT_FALSE(settings.symmetric);
   arguments.collective = arguments.algorithm = "all";
   settings = resolve(arguments);

@@ -41,7 +41,7 @@ class TrainFolder : public TrainCommand {
       std::vector<std::uint8_t> pixels(static_cast<std::size_t>(width * height * 3));
       for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(random());
       scratch.write(lockstep::str(name, "/class", number % classes, "/", number, ".png"),
-                    formats::encode_png(pixels, width, height));
+                    detail::encode_png(pixels, width, height));
     }
   }
   ProgramResult train_folder(const std::string& recipe, const std::string& folder,
@@ -67,7 +67,7 @@ struct Sheet {
 
 Sheet read_sheet(const std::filesystem::path& path) {
   const std::string file = read_text(path);
-  formats::PngDecoder decoder;
+  detail::PngDecoder decoder;
   const ImageHeader header = decoder.open(std::as_bytes(std::span(file)), path.string());
   Sheet sheet{header.width, header.height, {}};
   sheet.pixels.resize(static_cast<std::size_t>(sheet.width) *

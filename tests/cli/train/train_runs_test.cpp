@@ -198,7 +198,7 @@ TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
   for (const std::string name :
        {"train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png"}) {
     scratch.write("photos/" + name,
-                  formats::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
+                  detail::encode_png(std::vector<std::uint8_t>(20 * 24 * 3, 9), 20, 24));
   }
   const auto train_with = [&](const std::string& limit) {
     return train({"resnet50-split", "--data", in_scratch("photos"), "--max-image-pixels", limit,

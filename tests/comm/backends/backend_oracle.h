@@ -25,7 +25,7 @@ class Caller {
          torch::Device device = torch::kCPU)
       : backend(std::move(backend)), rank(rank), size(size), device(device) {}
 
-  std::shared_ptr<Work> start(comm::CallKind kind, torch::Tensor input, torch::Tensor output,
+  std::shared_ptr<Work> start(CallKind kind, torch::Tensor input, torch::Tensor output,
                               ReduceOp op = ReduceOp::kSum, int root = -1) {
     comm::Collective call;
     const torch::Tensor& any = output.defined() ? output : input;
@@ -33,12 +33,11 @@ class Caller {
     call.description.op = op;
     call.description.root = root;
     if (any.defined()) {
-      const bool input_is_piece = kind == comm::CallKind::kGather ||
-                                  kind == comm::CallKind::kAllGather ||
-                                  kind == comm::CallKind::kReduce;
-      const auto piece = kind == comm::CallKind::kAllToAll ? any.numel() / size
-                         : input_is_piece                  ? input.numel()
-                                                           : output.numel();
+      const bool input_is_piece =
+          kind == CallKind::kGather || kind == CallKind::kAllGather || kind == CallKind::kReduce;
+      const auto piece = kind == CallKind::kAllToAll ? any.numel() / size
+                         : input_is_piece            ? input.numel()
+                                                     : output.numel();
       call.description.type = comm::data_type_of(any.scalar_type());
       call.description.count = static_cast<std::uint64_t>(piece);
       call.description.shape = {1, {static_cast<std::uint32_t>(piece)}};
@@ -52,9 +51,9 @@ class Caller {
     return backend->start(call);
   }
   void all_reduce(torch::Tensor tensor, ReduceOp op = ReduceOp::kSum) {
-    start(comm::CallKind::kAllReduce, {}, std::move(tensor), op)->wait();
+    start(CallKind::kAllReduce, {}, std::move(tensor), op)->wait();
   }
-  void barrier() { start(comm::CallKind::kBarrier, {}, {})->wait(); }
+  void barrier() { start(CallKind::kBarrier, {}, {})->wait(); }
 
   /// The tensor itself if it is on `device`, else a copy there.
   torch::Tensor on_device(const torch::Tensor& tensor) const { return tensor.to(device); }
@@ -157,7 +156,7 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
         const auto input = caller.on_device(values_of(rank, count, type));
         auto output =
             rank == root ? (root % 2 == 0 ? input : torch::empty_like(input)) : torch::Tensor();
-        caller.start(comm::CallKind::kReduce, input, output, op, root)->wait();
+        caller.start(CallKind::kReduce, input, output, op, root)->wait();
         if (rank == root) {
           expect_equal(output, reduced(size, count, type, op), "reduce" + what);
         } else {
@@ -167,7 +166,7 @@ inline void check_reductions(Caller& caller, std::int64_t count) {
 
       const auto values = caller.on_device(values_of(rank, count * size, type));
       auto piece = caller.empty(count, type);
-      caller.start(comm::CallKind::kReduceScatter, values, piece, op)->wait();
+      caller.start(CallKind::kReduceScatter, values, piece, op)->wait();
       expect_equal(piece,
                    reduced(size, count * size, type, op).slice(0, rank * count, (rank + 1) * count),
                    "reduce_scatter" + what);
@@ -186,29 +185,27 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
   const auto mine = caller.on_device(all[static_cast<std::size_t>(rank)]);
 
   auto gathered = caller.empty(count * size, type);
-  caller.start(comm::CallKind::kAllGather, mine, gathered)->wait();
+  caller.start(CallKind::kAllGather, mine, gathered)->wait();
   expect_equal(gathered, together, "all_gather" + what);
 
   auto in_place = caller.on_device(torch::zeros({count * size}, type));
   in_place.slice(0, rank * count, (rank + 1) * count).copy_(mine);
-  caller
-      .start(comm::CallKind::kAllGather, in_place.slice(0, rank * count, (rank + 1) * count),
-             in_place)
+  caller.start(CallKind::kAllGather, in_place.slice(0, rank * count, (rank + 1) * count), in_place)
       ->wait();
   expect_equal(in_place, together, "all_gather in place" + what);
 
   for (int root = 0; root < size; ++root) {
     auto tensor = mine.clone();
-    caller.start(comm::CallKind::kBroadcast, {}, tensor, ReduceOp::kSum, root)->wait();
+    caller.start(CallKind::kBroadcast, {}, tensor, ReduceOp::kSum, root)->wait();
     expect_equal(tensor, all[static_cast<std::size_t>(root)], "broadcast" + what);
 
     auto output = rank == root ? caller.empty(count * size, type) : torch::Tensor();
-    caller.start(comm::CallKind::kGather, mine, output, ReduceOp::kSum, root)->wait();
+    caller.start(CallKind::kGather, mine, output, ReduceOp::kSum, root)->wait();
     if (rank == root) expect_equal(output, together, "gather" + what);
 
     const auto scattered = rank == root ? caller.on_device(together * (root + 1)) : torch::Tensor();
     auto piece = caller.empty(count, type);
-    caller.start(comm::CallKind::kScatter, scattered, piece, ReduceOp::kSum, root)->wait();
+    caller.start(CallKind::kScatter, scattered, piece, ReduceOp::kSum, root)->wait();
     expect_equal(piece, mine * (root + 1), "scatter" + what);
   }
 
@@ -219,12 +216,12 @@ inline void check_moves(Caller& caller, std::int64_t count, torch::ScalarType ty
     received.push_back(all[static_cast<std::size_t>(each)] * (rank + 1));
   }
   auto exchanged = caller.empty(count * size, type);
-  caller.start(comm::CallKind::kAllToAll, torch::cat(sent), exchanged)->wait();
+  caller.start(CallKind::kAllToAll, torch::cat(sent), exchanged)->wait();
   expect_equal(exchanged, torch::cat(received), "all_to_all" + what);
 
   // Rank s sends (s + 2 r) % 4 elements to rank r; some send nothing, some send to themselves.
   comm::Collective uneven;
-  uneven.description.kind = comm::CallKind::kAllToAll;
+  uneven.description.kind = CallKind::kAllToAll;
   uneven.description.type = comm::data_type_of(type);
   const auto split = [](int from, int to) {
     return static_cast<std::int64_t>((from + 2 * to) % 4);

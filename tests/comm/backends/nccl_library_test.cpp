@@ -12,7 +12,7 @@
 #include <lockstep/comm/backends/nccl/nccl_backend.h>
 #include <tests/comm/backends/backend_oracle.h>
 
-namespace lockstep::comm {
+namespace lockstep {
 namespace {
 
 using testing_support::Caller;
@@ -111,4 +111,4 @@ TEST_F(NcclLibrary, UsesPlainMemoryWhereItGivesNone) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm
+}  // namespace lockstep

@@ -12,27 +12,27 @@ namespace {
 
 using namespace testing_support;
 
-constexpr comm::CallKind kAllKinds[] = {
-    comm::CallKind::kBarrier,   comm::CallKind::kBroadcast,     comm::CallKind::kReduce,
-    comm::CallKind::kAllReduce, comm::CallKind::kGather,        comm::CallKind::kAllGather,
-    comm::CallKind::kScatter,   comm::CallKind::kReduceScatter, comm::CallKind::kAllToAll};
+constexpr CallKind kAllKinds[] = {
+    CallKind::kBarrier,   CallKind::kBroadcast,     CallKind::kReduce,
+    CallKind::kAllReduce, CallKind::kGather,        CallKind::kAllGather,
+    CallKind::kScatter,   CallKind::kReduceScatter, CallKind::kAllToAll};
 
 struct Case {
   int size;
   std::size_t count;
-  comm::DataType type;
+  detail::DataType type;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.size << " ranks, " << c.count << " of " << comm::data_type_name(c.type);
+  *out << c.size << " ranks, " << c.count << " of " << detail::data_type_name(c.type);
 }
 
-std::vector<comm::CallDescription> calls_of(const Case& c) {
-  std::vector<comm::CallDescription> calls;
-  for (const comm::CallKind kind : kAllKinds) {
+std::vector<CallDescription> calls_of(const Case& c) {
+  std::vector<CallDescription> calls;
+  for (const CallKind kind : kAllKinds) {
     for (int root = 0; root < c.size; root += std::max(1, c.size - 1)) {
-      comm::CallDescription call{.kind = kind, .type = c.type, .root = root, .count = c.count};
-      if (kind == comm::CallKind::kBarrier) call.count = 0;
+      CallDescription call{.kind = kind, .type = c.type, .root = root, .count = c.count};
+      if (kind == CallKind::kBarrier) call.count = 0;
       calls.push_back(call);
     }
   }
@@ -47,7 +47,7 @@ TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
   const auto errors = run_threads(c.size, [&](int rank) {
     auto engine = group.engine(rank);
     std::uint64_t number = 0;
-    for (const comm::CallDescription& call : calls_of(c)) {
+    for (const CallDescription& call : calls_of(c)) {
       auto memory = buffers(call, rank, c.size, number);
       const bool in_place = is_in_place(call.kind);
       const auto ticket =
@@ -56,8 +56,7 @@ TEST_P(ShmCollectives, GiveWhatOneProcessComputes) {
       engine->wait(ticket, kTimeout);
       require_expected(call, memory.output, rank, c.size, number++);
     }
-    engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, number, nullptr, nullptr),
-                 kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
   });
   EXPECT_EQ(errors, no_errors(c.size));
 }
@@ -71,7 +70,7 @@ TEST(ShmStreaming, GivesWhatOneProcessComputes) {
     const auto errors = run_threads(size, [&](int rank) {
       auto engine = group.engine(rank);
       std::uint64_t number = 0;
-      for (const comm::CallDescription& call : calls_of({size, 40'000, comm::DataType::kFloat32})) {
+      for (const CallDescription& call : calls_of({size, 40'000, detail::DataType::kFloat32})) {
         constexpr std::uint32_t kVeryDear = 1'000'000'000;  // about 1 ms
         control.state(rank).sharing_cost.store(kVeryDear, std::memory_order_relaxed);
         auto memory = buffers(call, rank, size, number);
@@ -82,8 +81,7 @@ TEST(ShmStreaming, GivesWhatOneProcessComputes) {
             kTimeout);
         require_expected(call, memory.output, rank, size, number++);
       }
-      engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, number, nullptr, nullptr),
-                   kTimeout);
+      engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
     });
     EXPECT_EQ(errors, no_errors(size));
   }
@@ -96,16 +94,16 @@ TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
     auto engine = group.engine(rank);
     const auto ranks = static_cast<std::size_t>(c.size);
     const std::size_t bytes =
-        std::max<std::size_t>(1, ranks * c.count * comm::element_size(c.type));
+        std::max<std::size_t>(1, ranks * c.count * detail::element_size(c.type));
     const auto input = engine->allocate(bytes, kTimeout);
     const auto output = engine->allocate(bytes, kTimeout);
     std::uint64_t number = 0;
-    for (const comm::CallDescription& call : calls_of(c)) {
+    for (const CallDescription& call : calls_of(c)) {
       for (const bool own_place : {false, true}) {
         const auto mine = given(call, rank, c.size, number);
         const auto wanted = expected(call, rank, c.size, number);
         std::byte* from = is_in_place(call.kind) ? output.get() : input.get();
-        if (own_place && call.kind == comm::CallKind::kAllGather) {
+        if (own_place && call.kind == CallKind::kAllGather) {
           from = output.get() + static_cast<std::size_t>(rank) * mine.size();
         }
         std::copy(mine.begin(), mine.end(), from);
@@ -113,7 +111,7 @@ TEST_P(ShmCollectives, WorkInPlaceInSymmetricMemory) {
         engine->wait(engine->post(call, number, from, output.get()), kTimeout);
         require_expected(call, Bytes(output.get(), output.get() + wanted.size()), rank, c.size,
                          number++);
-        engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, number, nullptr, nullptr),
+        engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr),
                      kTimeout);
       }
     }
@@ -128,23 +126,22 @@ constexpr std::size_t kMany = 10'001;
 #else
 constexpr std::size_t kMany = 100'001;
 INSTANTIATE_TEST_SUITE_P(ManyRanks, ShmCollectives,
-                         testing::Values(Case{17, 1000, comm::DataType::kFloat32},
-                                         Case{64, 100, comm::DataType::kFloat32}));
+                         testing::Values(Case{17, 1000, detail::DataType::kFloat32},
+                                         Case{64, 100, detail::DataType::kFloat32}));
 #endif
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, ShmCollectives,
-    testing::Values(Case{1, 5, comm::DataType::kFloat32}, Case{2, 0, comm::DataType::kFloat32},
-                    Case{2, 1, comm::DataType::kFloat32}, Case{2, 17, comm::DataType::kFloat64},
-                    Case{2, 1023, comm::DataType::kFloat32},
-                    Case{2, 1024, comm::DataType::kFloat32},
-                    Case{2, kMany, comm::DataType::kFloat32},
-                    Case{2, 3000, comm::DataType::kFloat16},
-                    Case{2, 3001, comm::DataType::kBFloat16}, Case{2, 9999, comm::DataType::kBool},
-                    Case{3, 7, comm::DataType::kInt64}, Case{3, 5000, comm::DataType::kFloat32},
-                    Case{3, 5001, comm::DataType::kInt8}, Case{4, 33, comm::DataType::kInt16},
-                    Case{4, 20000, comm::DataType::kFloat32}, Case{5, 4099, comm::DataType::kUInt8},
-                    Case{8, 4099, comm::DataType::kInt32}));
+    testing::Values(
+        Case{1, 5, detail::DataType::kFloat32}, Case{2, 0, detail::DataType::kFloat32},
+        Case{2, 1, detail::DataType::kFloat32}, Case{2, 17, detail::DataType::kFloat64},
+        Case{2, 1023, detail::DataType::kFloat32}, Case{2, 1024, detail::DataType::kFloat32},
+        Case{2, kMany, detail::DataType::kFloat32}, Case{2, 3000, detail::DataType::kFloat16},
+        Case{2, 3001, detail::DataType::kBFloat16}, Case{2, 9999, detail::DataType::kBool},
+        Case{3, 7, detail::DataType::kInt64}, Case{3, 5000, detail::DataType::kFloat32},
+        Case{3, 5001, detail::DataType::kInt8}, Case{4, 33, detail::DataType::kInt16},
+        Case{4, 20000, detail::DataType::kFloat32}, Case{5, 4099, detail::DataType::kUInt8},
+        Case{8, 4099, detail::DataType::kInt32}));
 
 // Every operation on every type for which it is defined.
 TEST(ShmReductions, KnowEveryTypeAndOperation) {
@@ -157,14 +154,13 @@ TEST(ShmReductions, KnowEveryTypeAndOperation) {
   const auto errors = run_threads(kSize, [&](int rank) {
     auto engine = group.engine(rank);
     std::uint64_t number = 0;
-    for (int t = 0; t <= static_cast<int>(comm::DataType::kBool); ++t) {
-      const auto type = static_cast<comm::DataType>(t);
+    for (int t = 0; t <= static_cast<int>(detail::DataType::kBool); ++t) {
+      const auto type = static_cast<detail::DataType>(t);
       for (const ReduceOp& op : ops) {
         if (!comm::why_not_reducible(type, op).empty()) continue;
-        for (const comm::CallKind kind :
-             {comm::CallKind::kAllReduce, comm::CallKind::kReduceScatter}) {
+        for (const CallKind kind : {CallKind::kAllReduce, CallKind::kReduceScatter}) {
           for (const std::size_t count : {3, 1000}) {
-            const comm::CallDescription call{
+            const CallDescription call{
                 .kind = kind, .type = type, .op = op, .root = -1, .count = count};
             auto memory = buffers(call, rank, kSize, number);
             engine->wait(
@@ -177,8 +173,7 @@ TEST(ShmReductions, KnowEveryTypeAndOperation) {
         }
       }
     }
-    engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, number, nullptr, nullptr),
-                 kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, number, nullptr, nullptr), kTimeout);
   });
   EXPECT_EQ(errors, no_errors(kSize));
 }

@@ -36,13 +36,13 @@ std::byte* bytes_of(T* data) {
 }
 
 Engine::Ticket post_all_reduce(Engine& engine, std::byte* data, std::size_t count,
-                               comm::DataType type, std::uint64_t number = 0) {
-  return engine.post({.kind = comm::CallKind::kAllReduce, .type = type, .count = count}, number,
-                     data, data);
+                               detail::DataType type, std::uint64_t number = 0) {
+  return engine.post({.kind = CallKind::kAllReduce, .type = type, .count = count}, number, data,
+                     data);
 }
 
 Engine::Ticket post_barrier(Engine& engine, std::uint64_t number = 0) {
-  return engine.post({.kind = comm::CallKind::kBarrier}, number, nullptr, nullptr);
+  return engine.post({.kind = CallKind::kBarrier}, number, nullptr, nullptr);
 }
 
 // More operations in flight than the ring has entries, of mixed kinds, completed in any order.
@@ -59,7 +59,7 @@ TEST(ShmEngine, KeepsManyOperationsInFlight) {
       float* base = i % 2 == 0 ? own.data() : reinterpret_cast<float*>(shared.get());
       float* data = base + i * 64;
       std::fill_n(data, 64, static_cast<float>(i * (rank + 1)));
-      tickets.push_back(post_all_reduce(*engine, bytes_of(data), 64, comm::DataType::kFloat32));
+      tickets.push_back(post_all_reduce(*engine, bytes_of(data), 64, detail::DataType::kFloat32));
     }
     for (int i = kOperations; i-- > 0;) {
       engine->wait(tickets[static_cast<std::size_t>(i)], kTimeout);
@@ -84,7 +84,7 @@ TEST(ShmEngine, DoesNotSleepAtEveryChunkOfALongOperation) {
     rusage after{};
     getrusage(RUSAGE_THREAD, &before);
     engine->wait(
-        post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), comm::DataType::kFloat32),
+        post_all_reduce(*engine, bytes_of(mine.data()), mine.size(), detail::DataType::kFloat32),
         kTimeout);
     getrusage(RUSAGE_THREAD, &after);
     const auto sleeps = static_cast<std::size_t>(after.ru_nvcsw - before.ru_nvcsw);
@@ -137,9 +137,9 @@ TEST(ShmEngine, NamesBothSidesOfADisagreement) {
     auto engine = group.engine(rank);
     std::vector<float> mine(4);
     const auto ticket =
-        rank == 0 ? engine->post({.kind = comm::CallKind::kBroadcast, .root = 0, .count = 16}, 0,
+        rank == 0 ? engine->post({.kind = CallKind::kBroadcast, .root = 0, .count = 16}, 0,
                                  bytes_of(mine.data()), bytes_of(mine.data()))
-                  : post_all_reduce(*engine, bytes_of(mine.data()), 4, comm::DataType::kFloat32);
+                  : post_all_reduce(*engine, bytes_of(mine.data()), 4, detail::DataType::kFloat32);
     engine->wait(ticket, kTimeout);
     // The root of a broadcast waits for no rank, so it detects the mismatch only now.
     engine->wait(post_barrier(*engine, 1), kTimeout);
@@ -159,10 +159,10 @@ TEST(ShmEngine, RemembersADisagreementThatNobodyCouldSee) {
     auto engine = group.engine(rank);
     std::vector<float> mine(4);
     std::byte* const data = bytes_of(mine.data());
-    engine->wait(engine->post({.kind = comm::CallKind::kBroadcast, .root = rank, .count = 16}, 0,
-                              data, data),
-                 kTimeout);
-    engine->wait(post_all_reduce(*engine, data, 4, comm::DataType::kFloat32, 1), kTimeout);
+    engine->wait(
+        engine->post({.kind = CallKind::kBroadcast, .root = rank, .count = 16}, 0, data, data),
+        kTimeout);
+    engine->wait(post_all_reduce(*engine, data, 4, detail::DataType::kFloat32, 1), kTimeout);
   });
   for (const std::string& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 0 called broadcast[bytes, 16, root 0] as number 0"));
@@ -200,7 +200,7 @@ TEST(ShmEngine, TimesOutAndNamesTheRankAndTheOperation) {
   auto waiting = group.engine(0);
   auto absent = group.engine(1);
   float value = 1;
-  const auto ticket = post_all_reduce(*waiting, bytes_of(&value), 1, comm::DataType::kFloat32);
+  const auto ticket = post_all_reduce(*waiting, bytes_of(&value), 1, detail::DataType::kFloat32);
   const auto start = Clock::now();
   try {
     waiting->wait(ticket, std::chrono::milliseconds(100));
@@ -247,7 +247,8 @@ TEST(ShmEngine, AllocatesZeroedSymmetricMemoryAgainAndAgain) {
       auto* data = reinterpret_cast<std::int32_t*>(shared.get());
       if (data[2499] != 0) throw Error("not zeroed");
       data[2499] = rank + 1;
-      engine->wait(post_all_reduce(*engine, shared.get(), 2500, comm::DataType::kInt32), kTimeout);
+      engine->wait(post_all_reduce(*engine, shared.get(), 2500, detail::DataType::kInt32),
+                   kTimeout);
       if (data[2499] != 3) throw Error("wrong sum");
       engine->wait(post_barrier(*engine), kTimeout);
     }
@@ -265,7 +266,7 @@ TEST(ShmEngineProcesses, ReduceThroughOneSegment) {
     Engine engine(control, rank, 4, group.options);
     for (int round = 0; round < 200; ++round) {
       std::vector<std::int64_t> data(100, rank + round);
-      engine.wait(post_all_reduce(engine, bytes_of(data.data()), 100, comm::DataType::kInt64),
+      engine.wait(post_all_reduce(engine, bytes_of(data.data()), 100, detail::DataType::kInt64),
                   kTimeout);
       if (data[99] != 6 + 4 * round) throw Error(str("round ", round, ": ", data[99]));
     }
@@ -282,7 +283,7 @@ TEST(ShmEngineProcesses, NameAKilledPeerWithinTwoSeconds) {
     // First exchange the process ids of all ranks, like the handshake.
     std::vector<std::int32_t> pids(3);
     pids[static_cast<std::size_t>(rank)] = getpid();
-    engine->wait(post_all_reduce(*engine, bytes_of(pids.data()), 3, comm::DataType::kInt32),
+    engine->wait(post_all_reduce(*engine, bytes_of(pids.data()), 3, detail::DataType::kInt32),
                  kTimeout);
     engine->watch({pids.begin(), pids.end()});
     engine->wait(post_barrier(*engine), kTimeout);

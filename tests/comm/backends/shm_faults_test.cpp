@@ -27,7 +27,7 @@ std::byte* bytes_of(std::vector<float>& data) { return reinterpret_cast<std::byt
 
 Engine::Ticket all_reduce(Engine& engine, std::vector<float>& data, std::uint64_t number) {
   return engine.post(
-      {.kind = comm::CallKind::kAllReduce, .type = comm::DataType::kFloat32, .count = data.size()},
+      {.kind = CallKind::kAllReduce, .type = detail::DataType::kFloat32, .count = data.size()},
       number, bytes_of(data), bytes_of(data));
 }
 
@@ -38,12 +38,11 @@ std::shared_ptr<Engine> watched_engine(const ShmGroup& group, int rank) {
   pids[static_cast<std::size_t>(rank)] = getpid();
   auto* const data = reinterpret_cast<std::byte*>(pids.data());
   engine->wait(
-      engine->post(
-          {.kind = comm::CallKind::kAllReduce, .type = comm::DataType::kInt32, .count = kSize},
-          std::uint64_t{0}, data, data),
+      engine->post({.kind = CallKind::kAllReduce, .type = detail::DataType::kInt32, .count = kSize},
+                   std::uint64_t{0}, data, data),
       kTimeout);
   engine->watch({pids.begin(), pids.end()});
-  engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
+  engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
                kTimeout);
   return engine;
 }
@@ -109,10 +108,8 @@ TEST(KilledRank, IsNamedByWhoAsksForMessagesInTurn) {
     auto engine = watched_engine(group, rank);
     std::vector<float> data(10);
     const auto receive = [&](int from) {
-      const comm::CallDescription call{.kind = comm::CallKind::kRecv,
-                                       .type = comm::DataType::kFloat32,
-                                       .root = from,
-                                       .count = 10};
+      const CallDescription call{
+          .kind = CallKind::kRecv, .type = detail::DataType::kFloat32, .root = from, .count = 10};
       return engine->post(call, 0, bytes_of(data));
     };
     if (rank == kVictim) raise(SIGKILL);
@@ -135,22 +132,17 @@ TEST(KilledSender, IsNamedByWhoReceives) {
   const auto errors = run_processes(kSize, [&](int rank) {
     auto engine = watched_engine(group, rank);
     std::vector<float> data(4000000);
-    const comm::CallDescription send{.kind = comm::CallKind::kSend,
-                                     .type = comm::DataType::kFloat32,
-                                     .root = 0,
-                                     .count = 4000000};
-    const comm::CallDescription receive{.kind = comm::CallKind::kRecv,
-                                        .type = comm::DataType::kFloat32,
-                                        .root = 1,
-                                        .count = 4000000};
+    const CallDescription send{
+        .kind = CallKind::kSend, .type = detail::DataType::kFloat32, .root = 0, .count = 4000000};
+    const CallDescription receive{
+        .kind = CallKind::kRecv, .type = detail::DataType::kFloat32, .root = 1, .count = 4000000};
     if (rank == kVictim) {
       engine->post(send, 0, bytes_of(data));  // sends only the first bytes
       raise(SIGKILL);
     }
     if (rank == 0) engine->wait(*engine->post(receive, 0, bytes_of(data)), kTimeout);
-    engine->wait(
-        engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{2}, nullptr, nullptr),
-        kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{2}, nullptr, nullptr),
+                 kTimeout);
   });
   EXPECT_LT(seconds_since(start), 2);
   EXPECT_THAT(errors[0] + errors[2], HasSubstr("rank 1 (process "));
@@ -217,16 +209,14 @@ TEST(Idle, RanksSleep) {
   const ShmGroup group(2);
   const auto errors = run_processes(2, [&](int rank) {
     auto engine = group.engine(rank);
-    engine->wait(
-        engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
-        kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto start = Clock::now();
     rusage before{}, after{};
     getrusage(RUSAGE_SELF, &before);
-    engine->wait(
-        engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
-        kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{1}, nullptr, nullptr),
+                 kTimeout);
     getrusage(RUSAGE_SELF, &after);
     const auto seconds = [](const timeval& t) {
       return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);

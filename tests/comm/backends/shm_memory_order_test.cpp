@@ -36,8 +36,8 @@ struct World {
     }
   }
 
-  comm::CallDescription all_reduce() const {
-    return {.kind = comm::CallKind::kAllReduce, .type = comm::DataType::kFloat32, .count = kFloats};
+  CallDescription all_reduce() const {
+    return {.kind = CallKind::kAllReduce, .type = detail::DataType::kFloat32, .count = kFloats};
   }
   Engine::Ticket post_all_reduce(std::size_t rank) {
     std::byte* const data = reinterpret_cast<std::byte*>(numbers[rank].data());
@@ -48,11 +48,10 @@ struct World {
     engines[rank]->run(all_reduce(), 0, data, data, testing_support::kTimeout, [] {});
   }
   void send() {
-    engines[0]->post({.kind = comm::CallKind::kSend, .root = 1, .count = kMessageBytes}, 0,
-                     sent.data());
+    engines[0]->post({.kind = CallKind::kSend, .root = 1, .count = kMessageBytes}, 0, sent.data());
   }
   std::shared_ptr<Transfer> receive() {
-    return engines[1]->post({.kind = comm::CallKind::kRecv, .root = 0, .count = kMessageBytes}, 0,
+    return engines[1]->post({.kind = CallKind::kRecv, .root = 0, .count = kMessageBytes}, 0,
                             received.data());
   }
 

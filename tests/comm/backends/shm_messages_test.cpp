@@ -19,16 +19,16 @@ using namespace testing_support;
 constexpr int kAnySource = -1;
 
 std::shared_ptr<Transfer> send(Engine& engine, Bytes& bytes, int to, int tag = 0) {
-  return engine.post({.kind = comm::CallKind::kSend, .root = to, .count = bytes.size()}, tag,
+  return engine.post({.kind = CallKind::kSend, .root = to, .count = bytes.size()}, tag,
                      bytes.data());
 }
 std::shared_ptr<Transfer> receive(Engine& engine, Bytes& bytes, int from, int tag = 0) {
-  return engine.post({.kind = comm::CallKind::kRecv, .root = from, .count = bytes.size()}, tag,
+  return engine.post({.kind = CallKind::kRecv, .root = from, .count = bytes.size()}, tag,
                      bytes.data());
 }
 
 Bytes message(int from, int to, std::size_t size) {
-  return values(comm::DataType::kByte, size, static_cast<std::uint64_t>(from * 100 + to));
+  return values(detail::DataType::kByte, size, static_cast<std::uint64_t>(from * 100 + to));
 }
 
 // Messages of zero bytes up to many times the ring, between all pairs at the same time.
@@ -112,7 +112,7 @@ TEST(ShmMessages, MoveDuringCollectives) {
     auto transfer = rank == 0 ? send(*engine, bytes, 1) : receive(*engine, bytes, 0);
     for (std::uint64_t i = 0; !engine->test(*transfer) || i < 100; ++i) {
       if (i >= 100) continue;
-      engine->wait(engine->post({.kind = comm::CallKind::kBarrier}, i, nullptr, nullptr), kTimeout);
+      engine->wait(engine->post({.kind = CallKind::kBarrier}, i, nullptr, nullptr), kTimeout);
     }
     if (bytes != message(0, 1, 4000000)) throw Error("wrong bytes");
   });
@@ -156,9 +156,8 @@ TEST(ShmMessages, OfTwoSizesEndTheGroup) {
     Bytes bytes(rank == 0 ? 12 : 16);
     const auto transfer = rank == 0 ? send(*engine, bytes, 1) : receive(*engine, bytes, 0);
     engine->wait(*transfer, kTimeout);
-    engine->wait(
-        engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
-        kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
   });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 3 sent 12 of bytes to rank 5, which receives 16 of bytes"));
@@ -177,9 +176,8 @@ TEST(ShmMessages, OfTwoSizesEndTheGroupAlsoWhenTheyWerePutAside) {
       engine->wait(*receive(*engine, second, 0, 2), kTimeout);
       engine->wait(*receive(*engine, larger, 0, 1), kTimeout);
     }
-    engine->wait(
-        engine->post({.kind = comm::CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
-        kTimeout);
+    engine->wait(engine->post({.kind = CallKind::kBarrier}, std::uint64_t{0}, nullptr, nullptr),
+                 kTimeout);
   });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 0 sent 12 of bytes to rank 1, which receives 16 of bytes"));

@@ -52,9 +52,7 @@ struct StreamRank {
     return options;
   }
 
-  std::shared_ptr<Work> start() {
-    return caller.start(comm::CallKind::kAllReduce, {}, torch::ones({4}));
-  }
+  std::shared_ptr<Work> start() { return caller.start(CallKind::kAllReduce, {}, torch::ones({4})); }
   std::shared_ptr<Work> recv(int source) {
     return caller.backend->recv(torch::ones({4}), source, 0);
   }

@@ -23,64 +23,63 @@ inline std::uint64_t mix(std::uint64_t x) {  // splitmix64
 
 /// A value of `type` that depends on (seed, i): floats of moderate size, arbitrary integers, 0 or 1
 /// for bool.
-inline void put_value(std::byte* to, comm::DataType type, std::uint64_t seed, std::size_t i) {
+inline void put_value(std::byte* to, detail::DataType type, std::uint64_t seed, std::size_t i) {
   std::uint64_t bits = mix(seed * 1000003 + i);
   switch (type) {
-    case comm::DataType::kFloat32: {
+    case detail::DataType::kFloat32: {
       const float value = static_cast<float>(static_cast<std::int64_t>(bits)) / 9.3e18F;
       std::memcpy(to, &value, 4);
       return;
     }
-    case comm::DataType::kFloat64: {
+    case detail::DataType::kFloat64: {
       const double value = static_cast<double>(static_cast<std::int64_t>(bits)) / 9.3e18;
       std::memcpy(to, &value, 8);
       return;
     }
-    case comm::DataType::kFloat16:
+    case detail::DataType::kFloat16:
       bits = (bits & 0x83FF) | ((13 + (bits >> 60) % 4) << 10);
       break;
-    case comm::DataType::kBFloat16:
+    case detail::DataType::kBFloat16:
       bits = (bits & 0x807F) | ((125 + (bits >> 60) % 4) << 7);
       break;
-    case comm::DataType::kBool:
+    case detail::DataType::kBool:
       bits &= 1;
       break;
     default:
       break;
   }
-  std::memcpy(to, &bits, comm::element_size(type));
+  std::memcpy(to, &bits, detail::element_size(type));
 }
 
-inline Bytes values(comm::DataType type, std::size_t count, std::uint64_t seed) {
-  Bytes bytes(count * comm::element_size(type));
+inline Bytes values(detail::DataType type, std::size_t count, std::uint64_t seed) {
+  Bytes bytes(count * detail::element_size(type));
   for (std::size_t i = 0; i < count; ++i)
-    put_value(bytes.data() + i * comm::element_size(type), type, seed, i);
+    put_value(bytes.data() + i * detail::element_size(type), type, seed, i);
   return bytes;
 }
 
-inline bool gives_each_a_part(comm::CallKind kind) {
-  return kind == comm::CallKind::kScatter || kind == comm::CallKind::kReduceScatter ||
-         kind == comm::CallKind::kAllToAll;
+inline bool gives_each_a_part(CallKind kind) {
+  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter ||
+         kind == CallKind::kAllToAll;
 }
-inline bool is_in_place(comm::CallKind kind) {
-  return kind == comm::CallKind::kBroadcast || kind == comm::CallKind::kReduce ||
-         kind == comm::CallKind::kAllReduce;
+inline bool is_in_place(CallKind kind) {
+  return kind == CallKind::kBroadcast || kind == CallKind::kReduce || kind == CallKind::kAllReduce;
 }
 inline std::uint64_t seed_of(std::uint64_t seed, int rank) {
   return seed * 1000 + static_cast<std::uint64_t>(rank);
 }
 
 /// The input of `rank`.
-inline Bytes given(const comm::CallDescription& call, int rank, int size, std::uint64_t seed) {
-  if (call.kind == comm::CallKind::kBarrier) return {};
-  if (call.kind == comm::CallKind::kScatter && rank != call.root) return {};
+inline Bytes given(const CallDescription& call, int rank, int size, std::uint64_t seed) {
+  if (call.kind == CallKind::kBarrier) return {};
+  if (call.kind == CallKind::kScatter && rank != call.root) return {};
   const std::size_t pieces = gives_each_a_part(call.kind) ? static_cast<std::size_t>(size) : 1;
   return values(call.type, call.count * pieces, seed_of(seed, rank));
 }
 
 /// The expected output of `rank`, or its tensor after an in-place call.
-inline Bytes expected(const comm::CallDescription& call, int rank, int size, std::uint64_t seed) {
-  const std::size_t piece = call.count * comm::element_size(call.type);
+inline Bytes expected(const CallDescription& call, int rank, int size, std::uint64_t seed) {
+  const std::size_t piece = call.count * detail::element_size(call.type);
   std::vector<Bytes> inputs;
   for (int r = 0; r < size; ++r) inputs.push_back(given(call, r, size, seed));
   const auto combined = [&](std::size_t part) {
@@ -101,24 +100,24 @@ inline Bytes expected(const comm::CallDescription& call, int rank, int size, std
   };
   const auto me = static_cast<std::size_t>(rank);
   switch (call.kind) {
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       return inputs[static_cast<std::size_t>(call.root)];
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       return rank == call.root ? combined(0) : inputs[me];
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       return combined(0);
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       return combined(me);
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       if (rank != call.root) return {};
       [[fallthrough]];
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       return joined([&](int r) { return inputs[static_cast<std::size_t>(r)].data(); });
-    case comm::CallKind::kScatter: {
+    case CallKind::kScatter: {
       const std::byte* part = inputs[static_cast<std::size_t>(call.root)].data() + me * piece;
       return {part, part + piece};
     }
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllToAll:
       return joined([&](int r) { return inputs[static_cast<std::size_t>(r)].data() + me * piece; });
     default:
       return {};
@@ -133,8 +132,7 @@ struct CallBuffers {
   std::byte* output_data() { return output.empty() ? nullptr : output.data(); }
 };
 
-inline CallBuffers buffers(const comm::CallDescription& call, int rank, int size,
-                           std::uint64_t seed) {
+inline CallBuffers buffers(const CallDescription& call, int rank, int size, std::uint64_t seed) {
   CallBuffers result{given(call, rank, size, seed), {}};
   if (is_in_place(call.kind)) {
     result.output = std::move(result.input);
@@ -145,15 +143,15 @@ inline CallBuffers buffers(const comm::CallDescription& call, int rank, int size
   return result;
 }
 
-inline void require_expected(const comm::CallDescription& call, const Bytes& got, int rank,
-                             int size, std::uint64_t seed) {
-  if (call.kind == comm::CallKind::kBarrier) return;
+inline void require_expected(const CallDescription& call, const Bytes& got, int rank, int size,
+                             std::uint64_t seed) {
+  if (call.kind == CallKind::kBarrier) return;
   const Bytes wanted = expected(call, rank, size, seed);
   if (got == wanted) return;
   const auto at =
       std::mismatch(got.begin(), got.end(), wanted.begin(), wanted.end()).first - got.begin();
-  throw Error(str("rank ", rank, ": ", comm::describe(call), " differs from byte ", at, " of ",
-                  wanted.size()));
+  throw Error(
+      str("rank ", rank, ": ", describe(call), " differs from byte ", at, " of ", wanted.size()));
 }
 
 }  // namespace lockstep::testing_support

@@ -47,21 +47,21 @@ Program random_program(Random& random) {
   return program;
 }
 
-comm::CallDescription random_call(Random& random, int size) {
-  comm::CallDescription call;
-  call.kind =
-      static_cast<comm::CallKind>(upto(random, static_cast<int>(comm::CallKind::kAllToAll)));
-  call.type = static_cast<comm::DataType>(upto(random, static_cast<int>(comm::DataType::kBool)));
+CallDescription random_call(Random& random, int size) {
+  CallDescription call;
+  call.kind = static_cast<CallKind>(upto(random, static_cast<int>(CallKind::kAllToAll)));
+  call.type =
+      static_cast<detail::DataType>(upto(random, static_cast<int>(detail::DataType::kBool)));
   call.op.kind = static_cast<ReduceOp::Kind>(upto(random, 8));
   if (!comm::why_not_reducible(call.type, call.op).empty()) call.op = ReduceOp::kSum;
   call.root = static_cast<int>(upto(random, size - 1));
   call.count = upto(random, (std::size_t{1} << upto(random, 16)) - 1);
-  if (call.kind == comm::CallKind::kBarrier) call = {};
+  if (call.kind == CallKind::kBarrier) call = {};
   return call;
 }
 
 struct InFlight {
-  comm::CallDescription call;
+  CallDescription call;
   std::uint64_t seed;
   CallBuffers memory;
   Engine* engine;
@@ -103,12 +103,12 @@ class RandomRank {
       while (calls_.size() + messages_.size() > 6) finish_one();
     }
     while (!calls_.empty() || !messages_.empty()) finish_one();
-    engines_[0]->wait(
-        engines_[0]->post({.kind = comm::CallKind::kBarrier}, ~seed_, nullptr, nullptr), kTimeout);
+    engines_[0]->wait(engines_[0]->post({.kind = CallKind::kBarrier}, ~seed_, nullptr, nullptr),
+                      kTimeout);
   }
 
  private:
-  void collective(std::size_t g, const comm::CallDescription& call, std::uint64_t seed,
+  void collective(std::size_t g, const CallDescription& call, std::uint64_t seed,
                   std::uint64_t number) {
     if (!engines_[g]) return;
     InFlight flight{call, seed, buffers(call, places_[g], sizes_[g], seed), engines_[g].get(), 0};
@@ -130,14 +130,13 @@ class RandomRank {
     const std::size_t bytes = upto(shared, (std::size_t{1} << upto(shared, 20)) - 1);
     const bool sends = places_[g] == from;
     if (!engines_[g] || (!sends && places_[g] != to)) return;
-    const Bytes text = values(comm::DataType::kByte, bytes, seed);
+    const Bytes text = values(detail::DataType::kByte, bytes, seed);
     messages_.push_back({sends ? text : Bytes(bytes), text, nullptr, engines_[g].get()});
     Message& mine = messages_.back();
-    mine.transfer =
-        mine.engine->post({.kind = sends ? comm::CallKind::kSend : comm::CallKind::kRecv,
-                           .root = sends ? to : from,
-                           .count = bytes},
-                          tag, mine.bytes.data());
+    mine.transfer = mine.engine->post({.kind = sends ? CallKind::kSend : CallKind::kRecv,
+                                       .root = sends ? to : from,
+                                       .count = bytes},
+                                      tag, mine.bytes.data());
   }
 
   // Picks in random order, different on each rank.

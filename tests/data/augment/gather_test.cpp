@@ -56,7 +56,7 @@ Normalize normalize(std::int64_t channels) {
   return {{mean.begin(), mean.begin() + channels}, {std.begin(), std.begin() + channels}};
 }
 
-void expect_equal_epochs(data::LoaderEngine& a, data::LoaderEngine& b, std::int64_t first = 0) {
+void expect_equal_epochs(detail::LoaderEngine& a, detail::LoaderEngine& b, std::int64_t first = 0) {
   std::vector<std::int64_t> indices(Photos::kCount);
   std::iota(indices.rbegin(), indices.rend(), 0);
   std::vector<std::uint32_t> occurrences(
@@ -64,7 +64,7 @@ void expect_equal_epochs(data::LoaderEngine& a, data::LoaderEngine& b, std::int6
   for (std::size_t i = 0; i < occurrences.size(); i += 3) occurrences[i] = 1 + i % 2;
   const std::int64_t batches = (Photos::kCount - first + 8) / 9;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
-    for (data::LoaderEngine* engine : {&a, &b}) {
+    for (detail::LoaderEngine* engine : {&a, &b}) {
       engine->start({.epoch = epoch,
                      .indices = std::span(indices).subspan(first),
                      .occurrences = std::span(occurrences).subspan(first),
@@ -111,7 +111,7 @@ TEST(GatherEngine, GivesTheNativeEnginesBatchesBitForBit) {
                                        .seed = 11};
         const ImageDataset images = photos(channels, dtype == torch::kFloat16);
         const auto gather = data::make_gather_engine(images, whole, options, data::gather_on_cpu);
-        const auto native = data::make_native_engine(images, whole, options);
+        const auto native = detail::make_native_engine(images, whole, options);
         expect_equal_epochs(*gather, *native);
         expect_equal_epochs(*gather, *native, 15);
       }
@@ -124,14 +124,14 @@ TEST(GatherEngine, GivesPlansWhileItsKernelIsDeferred) {
   const Augmentation list = {Pad{3}, RandomCrop{{10, 12}}, RandomHorizontalFlip{}, normalize(3)};
   const LoaderOptions options = {.batch_size = 9, .channels_last = true, .seed = 11};
   const auto gather = data::make_gather_engine(photos(3), list, options, data::gather_on_cpu);
-  const auto native = data::make_native_engine(photos(3), list, options);
+  const auto native = detail::make_native_engine(photos(3), list, options);
   EXPECT_FALSE(native->defer_kernel(true));
   const auto kernel = gather->defer_kernel(true);
   ASSERT_TRUE(kernel);
   std::vector<std::int64_t> indices(Photos::kCount);
   std::iota(indices.begin(), indices.end(), 0);
   const std::vector<std::uint32_t> occurrences(indices.size());
-  for (data::LoaderEngine* engine : {&*gather, &*native}) {
+  for (detail::LoaderEngine* engine : {&*gather, &*native}) {
     engine->start({.epoch = 1, .indices = indices, .occurrences = occurrences, .batches = 5});
   }
   LoadedBatch planned, loaded;
@@ -187,7 +187,7 @@ TEST(GatherEngine, RefusesAnImageOfAnotherShapeThanDeclared) {
 
 TEST(CudaEngine, NeedsAGpu) {
   EXPECT_THAT(message_of<ConfigError>(
-                  [] { data::make_cuda_engine(photos(3), {normalize(3)}, {.batch_size = 2}); }),
+                  [] { detail::make_cuda_engine(photos(3), {normalize(3)}, {.batch_size = 2}); }),
               HasSubstr("the cuda engine"));
 }
 

@@ -319,13 +319,15 @@ TEST(LoaderThreads, StayBesideTheirRank) {
 // Without a GPU, batches are copied to other memory of the CPU through the same two rings.
 class DeviceCopy : public ::testing::TestWithParam<int> {
  protected:
-  std::unique_ptr<data::LoaderEngine> engine(std::set<std::int64_t> damaged = {}) const {
-    return data::copy_to_device(data::make_native_engine(pixels(20, std::move(damaged)), kPlain,
-                                                         {.batch_size = 3, .threads = GetParam()}),
-                                {});
+  std::unique_ptr<detail::LoaderEngine> engine(std::set<std::int64_t> damaged = {}) const {
+    return data::copy_to_device(
+        detail::make_native_engine(pixels(20, std::move(damaged)), kPlain,
+                                   {.batch_size = 3, .threads = GetParam()}),
+        {});
   }
   // The labels of each batch, and the address of its images.
-  std::vector<std::vector<std::int64_t>> read(data::LoaderEngine& engine, std::size_t most = 100) {
+  std::vector<std::vector<std::int64_t>> read(detail::LoaderEngine& engine,
+                                              std::size_t most = 100) {
     std::vector<std::vector<std::int64_t>> labels;
     for (LoadedBatch loaded; labels.size() < most && engine.next(loaded);) {
       const Batch batch = loaded.batch<Batch>();
@@ -335,7 +337,7 @@ class DeviceCopy : public ::testing::TestWithParam<int> {
     }
     return labels;
   }
-  data::LoaderEpoch epoch(std::int64_t first = 0) const {
+  detail::LoaderEpoch epoch(std::int64_t first = 0) const {
     return {.indices = std::span(indices_).subspan(first),
             .batches = (static_cast<std::int64_t>(indices_.size()) - first + 2) / 3};
   }

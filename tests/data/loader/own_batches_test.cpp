@@ -165,7 +165,7 @@ TEST(OwnBatches, MoveToTheDeviceAsAWhole) {
   std::set<const void*> made;
   std::mutex mutex;
   const auto copies =
-      data::copy_to_device(data::make_batch_dataset_engine(
+      data::copy_to_device(detail::make_batch_dataset_engine(
                                [&](const BatchRequest& request, LoadedBatch& buffer) {
                                  Scene batch = buffer.batch<Scene>();
                                  scenes->get(request, batch);

@@ -57,8 +57,8 @@ ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eight
   const auto below = [&](std::int64_t bound) {
     return std::int64_t{random.below(static_cast<std::uint32_t>(bound))};
   };
-  const std::int64_t width = formats::jpeg_side(header.width, eighths);
-  const std::int64_t height = formats::jpeg_side(header.height, eighths);
+  const std::int64_t width = detail::jpeg_side(header.width, eighths);
+  const std::int64_t height = detail::jpeg_side(header.height, eighths);
   ImageRegion region;
   region.width = 1 + below(width);
   region.height = 1 + below(height);
@@ -69,12 +69,12 @@ ImageRegion region_of(PhiloxStream& random, const ImageHeader& header, int eight
 
 // Decodes the whole image, then a region that depends on the input's size. If the whole can be
 // decoded, the region must equal that part of it.
-void decode_image(formats::ImageDecoder& decoder, std::span<const std::byte> bytes) {
+void decode_image(detail::ImageDecoder& decoder, std::span<const std::byte> bytes) {
   const ImageHeader header = decoder.open(bytes, "fuzz");
   PhiloxStream random(bytes.size(), 0, 0);
   const int eighths = header.type == ImageType::kPng ? 8 : 1 << random.below(4);
-  const ImageRegion all = {0, 0, formats::jpeg_side(header.height, eighths),
-                           formats::jpeg_side(header.width, eighths)};
+  const ImageRegion all = {0, 0, detail::jpeg_side(header.height, eighths),
+                           detail::jpeg_side(header.width, eighths)};
   // The buffer has exactly the required size, so that a sanitizer detects an access one byte beyond
   // it.
   std::vector<std::uint8_t> image(rgb_bytes(all));
@@ -96,10 +96,10 @@ void decode_image(formats::ImageDecoder& decoder, std::span<const std::byte> byt
 // One decoder decodes all inputs, as in a loader's thread: state left by one input must not harm
 // the next.
 bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
-  thread_local formats::ImageDecoder strict({.max_image_pixels = kMaximumImagePixels});
-  thread_local formats::ImageDecoder tolerant(
+  thread_local detail::ImageDecoder strict({.max_image_pixels = kMaximumImagePixels});
+  thread_local detail::ImageDecoder tolerant(
       {.max_image_pixels = kMaximumImagePixels, .tolerate_damage = true});
-  const auto decodes = [&](formats::ImageDecoder& decoder) {
+  const auto decodes = [&](detail::ImageDecoder& decoder) {
     return accepts([&] {
       if (image_type(bytes, "fuzz") != type) throw DataError("another target's");
       decode_image(decoder, bytes);
@@ -113,14 +113,13 @@ bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
 
 // Visits every value of a pickle. The reader bounds their number, with shared values counted each
 // time.
-void touch_value(const formats::PickleValue& value) {
-  const auto touch_all = [](const std::vector<formats::PickleRef>& items) {
-    for (const formats::PickleRef& item : items) touch_value(*item);
+void touch_value(const PickleValue& value) {
+  const auto touch_all = [](const std::vector<PickleRef>& items) {
+    for (const PickleRef& item : items) touch_value(*item);
   };
-  if (const auto* list = std::get_if<formats::PickleList>(&value.content)) touch_all(list->items);
-  if (const auto* tuple = std::get_if<formats::PickleTuple>(&value.content))
-    touch_all(tuple->items);
-  if (const auto* dict = std::get_if<formats::PickleDict>(&value.content)) {
+  if (const auto* list = std::get_if<PickleList>(&value.content)) touch_all(list->items);
+  if (const auto* tuple = std::get_if<PickleTuple>(&value.content)) touch_all(tuple->items);
+  if (const auto* dict = std::get_if<PickleDict>(&value.content)) {
     for (const auto& [key, item] : dict->items) touch_value(*key), touch_value(*item);
   }
 }
@@ -231,7 +230,7 @@ bool fuzz_pickle(std::span<const std::byte> bytes) {
       {.pickle = pickle, .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
   accepts([&] { touch_torch_file(parse_torch_file(as_bytes(file), "fuzz")); });
   return accepts([&] {
-    const formats::Pickle read = formats::read_pickle(bytes, "fuzz");
+    const Pickle read = read_pickle(bytes, "fuzz");
     if (read.bytes != bytes.size()) throw DataError("more than a pickle");
     touch_value(*read.value);
   });

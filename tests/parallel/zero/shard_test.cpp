@@ -48,7 +48,7 @@ TEST(ShardReduction, InOnePassWithTheUpdateGivesTheSameBits) {
   const torch::Tensor parameters = two.shard.parameters.clone();
   const torch::Tensor gradients = two.shard.gradients.clone();
   const std::vector<ParameterGroup> groups = {{.options = SgdOptions{.lr = 0.1}}};
-  const optim::GroupRules rules(groups);
+  const detail::GroupRules rules(groups);
   const std::vector<SliceRun> runs = {{.elements = {0, kLength}}};
   reduce_and_update_shard(rules, two.shard, runs);
   EXPECT_TRUE(two.shard.gradients.equal(gradients));  // read only, unchanged

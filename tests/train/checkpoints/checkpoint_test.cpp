@@ -343,7 +343,7 @@ TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
     Optimizer each(*wide, options);
     save_checkpoint(path, *wide, each.state(), kInfo);
     const auto written = std::filesystem::file_size(path);
-    const auto expected = checkpoint_bytes(*wide, *optim::make_update_rule(options));
+    const auto expected = checkpoint_bytes(*wide, *detail::make_update_rule(options));
     EXPECT_GE(expected, written);
     EXPECT_LT(expected, written + 8192);
   }
@@ -356,7 +356,7 @@ TEST_F(Checkpoint, KnowsItsSizeBeforeItIsWritten) {
   } tied;
   Optimizer each(tied, AdamOptions{});
   save_checkpoint(path, tied, each.state(), kInfo);
-  EXPECT_LT(checkpoint_bytes(tied, *optim::make_update_rule(AdamOptions{})),
+  EXPECT_LT(checkpoint_bytes(tied, *detail::make_update_rule(AdamOptions{})),
             std::filesystem::file_size(path) + 8192);
 }
 

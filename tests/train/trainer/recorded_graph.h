@@ -10,7 +10,7 @@
 namespace lockstep::testing_support {
 
 /// Appends a letter to `events` for each call: w (warm-up), c (capture), r (replay).
-class RecordedGraph final : public train::StepGraph {
+class RecordedGraph final : public detail::StepGraph {
  public:
   explicit RecordedGraph(std::string* events) : events_(events) {}
 

@@ -99,7 +99,7 @@ TEST(StepGraphOnGpu, ReplaysDrawAnew) {
     work();
     return drawn.clone();
   };
-  const std::unique_ptr<StepGraph> graph = make_step_graph(kGpu, gpu_group("auto"));
+  const std::unique_ptr<detail::StepGraph> graph = detail::make_step_graph(kGpu, gpu_group("auto"));
   graph->warm_up(draw);
   const torch::Tensor first = seeded(7, draw), second = seeded(8, draw);
   EXPECT_FALSE(first.equal(second));
@@ -123,7 +123,8 @@ TEST(StepGraphOnGpu, ReplaysOptimizersSteps) {
     other.mutable_grad() = torch::zeros_like(start);
     Optimizer plain_optimizer({{"w", plain}}, of_case), replayed({{"w", other}}, of_case);
     replayed.set_capturable(true);
-    const std::unique_ptr<StepGraph> graph = make_step_graph(kGpu, gpu_group("auto"));
+    const std::unique_ptr<detail::StepGraph> graph =
+        detail::make_step_graph(kGpu, gpu_group("auto"));
     for (std::int64_t step = 1; step <= 6; ++step) {
       const torch::Tensor gradient = torch::randn_like(start);
       plain.mutable_grad().copy_(gradient);
@@ -169,12 +170,12 @@ TEST(StepGraphOnGpu, AFailedCaptureLeavesTheDeviceToOthers) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU";
   const torch::Tensor ones = torch::ones({4096}, kGpu), sum = torch::zeros({}, kGpu);
   ASSERT_TRUE(reuses_memory_of_streams());
-  std::unique_ptr<StepGraph> failed = make_step_graph(kGpu, gpu_group("auto"));
+  std::unique_ptr<detail::StepGraph> failed = detail::make_step_graph(kGpu, gpu_group("auto"));
   EXPECT_ANY_THROW(failed->capture([&] { sum.copy_((ones * 2).sum().item<float>() + ones[0]); }));
   failed.reset();
   EXPECT_TRUE(reuses_memory_of_streams());
   EXPECT_EQ(torch::rand({4}, kGpu).size(0), 4) << "drawn outside a graph";
-  const std::unique_ptr<StepGraph> graph = make_step_graph(kGpu, gpu_group("auto"));
+  const std::unique_ptr<detail::StepGraph> graph = detail::make_step_graph(kGpu, gpu_group("auto"));
   graph->warm_up([&] { sum.copy_((ones * 2).sum()); });
   graph->capture([&] { sum.copy_((ones * 2).sum()); });
   sum.zero_();

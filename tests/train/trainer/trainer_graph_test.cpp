@@ -221,7 +221,7 @@ TEST(TrainerGraph, RefusesWhatAReplayWouldNotDo) {
 TEST(TrainerGraph, RefusesGroupsThatTheHostMoves) {
   const auto refusals = [](const std::string& backend) {
     return testing_support::run_group(2, backend, [](const ProcessGroup& group) {
-      make_step_graph(torch::Device(torch::kCUDA, 0), group);
+      detail::make_step_graph(torch::Device(torch::kCUDA, 0), group);
     });
   };
   for (const std::string backend : {"shm", "gloo"}) {
@@ -236,7 +236,7 @@ TEST(TrainerGraph, RefusesGroupsThatTheHostMoves) {
 TEST(TrainerGraph, ABuildWithoutCudaSaysSo) {
   if (at::hasCUDA()) GTEST_SKIP() << "this LibTorch has CUDA";
   EXPECT_THAT(message_of<ConfigError>(
-                  [] { make_step_graph(torch::Device(torch::kCUDA, 0), group_of_one()); }),
+                  [] { detail::make_step_graph(torch::Device(torch::kCUDA, 0), group_of_one()); }),
               HasSubstr("cuda_graph needs the CUDA build of LibTorch"));
 }
 

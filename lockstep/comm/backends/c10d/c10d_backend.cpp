@@ -12,7 +12,7 @@ namespace lockstep::c10d_adapter {
 
 at::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.detach().view(torch::kUInt8); }
 
-Call message_call(comm::CallKind kind, const torch::Tensor& tensor, int peer,
+Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
                   const comm::MessageTag& tag) {
   Call call;
   call.description.kind = kind;
@@ -27,36 +27,36 @@ Call message_call(comm::CallKind kind, const torch::Tensor& tensor, int peer,
 }
 
 std::shared_ptr<Work> C10dBackend::start(const comm::Collective& call) {
-  const comm::CallKind kind = call.description.kind;
-  if (kind != comm::CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
+  const CallKind kind = call.description.kind;
+  if (kind != CallKind::kBarrier && call.description.count == 0 && !call.uneven()) {
     check();
     context_.watchdog().note(call.description, call.number);
     return std::make_shared<comm::CompletedWork>();
   }
   switch (kind) {
-    case comm::CallKind::kBarrier:
+    case CallKind::kBarrier:
       return barrier(call);
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       return broadcast(call);
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       return reduce(call);
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       return all_reduce(call);
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       return gather(call, call.output, {});
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       return all_gather(call, call.input, call.output, {});
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       return scatter(call);
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       return reduce_scatter(call);
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllToAll:
       return all_to_all(call, call.output, {});
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       break;
   }
-  throw InternalError(lockstep::str(comm::call_name(kind), " is not a collective"));
+  throw InternalError(lockstep::str(call_name(kind), " is not a collective"));
 }
 
 torch::Tensor C10dBackend::allocate(at::IntArrayRef shape, torch::ScalarType dtype) {

@@ -73,7 +73,7 @@ class C10dBackend : public comm::Backend {
 at::Tensor bytes_of(const torch::Tensor& tensor);
 
 /// A send or a receive, for messages and for the watchdog. `peer` is -1 for any rank.
-Call message_call(comm::CallKind kind, const torch::Tensor& tensor, int peer,
+Call message_call(CallKind kind, const torch::Tensor& tensor, int peer,
                   const comm::MessageTag& tag);
 
 }  // namespace lockstep::c10d_adapter

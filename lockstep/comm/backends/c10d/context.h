@@ -33,7 +33,7 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 
 /// One call, for messages and for the watchdog.
 struct Call {
-  comm::CallDescription description;
+  CallDescription description;
   std::optional<std::uint64_t> number;  ///< of the collective that it is or belongs to
   bool part_of_schedule = false;        ///< the schedule itself reports to the watchdog
   std::string text() const { return comm::describe_numbered(description, number); }

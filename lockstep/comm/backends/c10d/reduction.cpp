@@ -13,8 +13,8 @@ namespace {
 
 using Kind = ReduceOp::Kind;
 
-bool is_half(comm::DataType type) {
-  return type == comm::DataType::kFloat16 || type == comm::DataType::kBFloat16;
+bool is_half(detail::DataType type) {
+  return type == detail::DataType::kFloat16 || type == detail::DataType::kBFloat16;
 }
 
 // For bytes that are 0 or 1, "or" is the maximum and "and" is the minimum.
@@ -84,7 +84,7 @@ void accumulate(torch::Tensor& sum, const torch::Tensor& value, Kind kind) {
 
 // Does the arithmetic of lockstep::reduce with LibTorch's kernels, for tensors on a GPU.
 void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, int size,
-                       const comm::CallDescription& call) {
+                       const CallDescription& call) {
   const auto wide = is_half(call.type) ? torch::kFloat32 : pieces.scalar_type();
   const auto rows = pieces.view({size, -1});
   const auto row = [&](int rank) {
@@ -101,15 +101,15 @@ void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, i
 
 }  // namespace
 
-bool library_reduces(const LibraryReductions& library, comm::DataType type, ReduceOp op) {
-  if (type == comm::DataType::kInt16 || type == comm::DataType::kByte) return false;
-  if (type == comm::DataType::kBool) {
+bool library_reduces(const LibraryReductions& library, detail::DataType type, ReduceOp op) {
+  if (type == detail::DataType::kInt16 || type == detail::DataType::kByte) return false;
+  if (type == detail::DataType::kBool) {
     return library.bitwise || as_bytes(op.kind) != Kind::kBitwiseXor;
   }
   switch (op.kind) {
     case Kind::kMin:
     case Kind::kMax:
-      return !comm::is_floating_point(type);
+      return !detail::is_floating_point(type);
     case Kind::kBitwiseAnd:
     case Kind::kBitwiseOr:
     case Kind::kBitwiseXor:
@@ -119,12 +119,12 @@ bool library_reduces(const LibraryReductions& library, comm::DataType type, Redu
   }
 }
 
-LibraryReduction prepare(const LibraryReductions& library, const comm::CallDescription& call,
+LibraryReduction prepare(const LibraryReductions& library, const CallDescription& call,
                          torch::Tensor tensor, bool in_place, int size) {
   const torch::NoGradGuard no_grad;
   Kind kind = call.op.kind;
   tensor = tensor.detach();
-  if (call.type == comm::DataType::kBool) {
+  if (call.type == detail::DataType::kBool) {
     tensor = tensor.view(torch::kUInt8);
     kind = as_bytes(kind);
   }
@@ -148,7 +148,7 @@ LibraryReduction prepare(const LibraryReductions& library, const comm::CallDescr
 }
 
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
-             const comm::CallDescription& call) {
+             const CallDescription& call) {
   const torch::NoGradGuard no_grad;
   if (!destination.is_cpu()) return combine_on_device(destination, pieces, size, call);
   const auto* data = static_cast<const std::byte*>(pieces.data_ptr());

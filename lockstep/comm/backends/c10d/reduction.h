@@ -25,7 +25,7 @@ struct LibraryReductions {
 
 /// Whether the library supports this reduction of a tensor from prepare(). If not, gather the
 /// values and combine() them.
-bool library_reduces(const LibraryReductions& library, comm::DataType type, ReduceOp op);
+bool library_reduces(const LibraryReductions& library, detail::DataType type, ReduceOp op);
 
 /// The library's part of a reduction.
 struct LibraryReduction {
@@ -36,11 +36,11 @@ struct LibraryReduction {
 };
 
 /// `tensor` holds this rank's values. It is overwritten if `in_place`, else copied.
-LibraryReduction prepare(const LibraryReductions& library, const comm::CallDescription& call,
+LibraryReduction prepare(const LibraryReductions& library, const CallDescription& call,
                          torch::Tensor tensor, bool in_place, int size);
 
 /// Reduces the `size` pieces that `pieces`, [size n], holds one after the other, in their order.
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
-             const comm::CallDescription& call);
+             const CallDescription& call);
 
 }  // namespace lockstep::c10d_adapter

@@ -78,25 +78,25 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
         context_(std::move(context)),
         tag_next_(std::move(tag_next)) {}
 
-  const comm::BackendTraits& traits() const override {
-    static constexpr comm::BackendTraits kTraits{
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{
         .slow_messages = true, .widens_halves = true, .uses_own_memory = false};
     return kTraits;
   }
 
-  bool gathers_to_reduce(comm::DataType type, ReduceOp op) const override {
+  bool gathers_to_reduce(detail::DataType type, ReduceOp op) const override {
     return !reduces(type, op);
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
     return send(Parcel(tensor, slot_of(tensor, tag)), destination,
-                message_call(comm::CallKind::kSend, tensor, destination, tag));
+                message_call(CallKind::kSend, tensor, destination, tag));
   }
 
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
                              comm::MessageTag tag) override {
     return recv(Parcel(tensor, slot_of(tensor, tag)), source,
-                message_call(comm::CallKind::kRecv, tensor, source.value_or(-1), tag));
+                message_call(CallKind::kRecv, tensor, source.value_or(-1), tag));
   }
 
  private:
@@ -106,7 +106,7 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
     const Call named{call.description, call.number};
     auto handle = context_->start(named, [&] {
       if (tag_next_) {
-        tag_next_(collective_tag(call.number, comm::fingerprint(comm::describe(call.description))));
+        tag_next_(collective_tag(call.number, fingerprint(describe(call.description))));
       }
       return function();
     });
@@ -145,14 +145,14 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
   std::shared_ptr<Work> uneven_all_to_all(const comm::Collective& call) {
     const torch::NoGradGuard no_grad;
     const Call named{call.description, call.number, /*part_of_schedule=*/true};
-    const std::uint32_t print = comm::fingerprint(comm::describe(call.description));
+    const std::uint32_t print = fingerprint(describe(call.description));
     const auto given = call.input.detach().split_with_sizes(call.input_splits);
     const auto taken = call.output.detach().split_with_sizes(call.output_splits);
     const auto slot = [&](OwnMessage kind, const torch::Tensor& tensor) {
       const std::uint64_t bytes = tensor.nbytes();
       const bool is_piece = kind == OwnMessage::kPiece;
-      return own_slot(kind, call.number,
-                      is_piece ? comm::fingerprint(str(print, ' ', bytes)) : print, bytes);
+      return own_slot(kind, call.number, is_piece ? fingerprint(str(print, ' ', bytes)) : print,
+                      bytes);
     };
     const auto sending = [&](OwnMessage kind, const torch::Tensor& tensor, int peer) {
       return send(Parcel(tensor, slot(kind, tensor)), peer, named);
@@ -188,7 +188,7 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
 
 }  // namespace
 
-bool reduces(comm::DataType type, ReduceOp op) {
+bool reduces(detail::DataType type, ReduceOp op) {
   return c10d_adapter::library_reduces(kReductions, type, op);
 }
 

@@ -18,7 +18,7 @@ namespace lockstep::gloo {
 
 /// Whether Gloo itself does this reduction. If not, the adapter gathers the values and combines
 /// them.
-bool reduces(comm::DataType type, ReduceOp op);
+bool reduces(detail::DataType type, ReduceOp op);
 
 struct GlooHooks {
   /// Tags Gloo's next collective, so that it matches only the same call on other ranks. May be

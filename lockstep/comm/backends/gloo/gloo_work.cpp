@@ -285,7 +285,7 @@ void PointToPointWork::finish() {
     const int own = context_->watchdog().world_rank(context_->rank());
     context_->end_group(str("rank ", own, ": ", call_.text(), " over gloo: ", job_->refusal));
   }
-  source_ = call_.description.kind == comm::CallKind::kRecv ? handle_->sourceRank() : -1;
+  source_ = call_.description.kind == CallKind::kRecv ? handle_->sourceRank() : -1;
 }
 
 // The watchdog regularly interrupts the library's wait (GlooContext::nudge). If that wait times

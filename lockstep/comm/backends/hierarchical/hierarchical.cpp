@@ -38,8 +38,8 @@ class HierarchicalBackend final : public comm::Backend {
   }
 
   // all_reduce sends 16-bit floats as float32, but only once for each host.
-  const comm::BackendTraits& traits() const override {
-    static constexpr comm::BackendTraits kTraits{.progresses_alone = false};
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.progresses_alone = false};
     return kTraits;
   }
 

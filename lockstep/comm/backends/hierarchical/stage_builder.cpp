@@ -60,8 +60,8 @@ std::vector<Tensor> cut(const Tensor& tensor) {
 
 }  // namespace
 
-WorkPtr Level::start(comm::CallKind kind, std::int64_t count, Tensor input, Tensor output,
-                     ReduceOp op, int root) {
+WorkPtr Level::start(CallKind kind, std::int64_t count, Tensor input, Tensor output, ReduceOp op,
+                     int root) {
   comm::Collective call;
   const Tensor& any = output.defined() ? output : input;
   call.description.kind = kind;
@@ -93,9 +93,8 @@ StageBuilder::StageBuilder(const Parts& parts)
 }
 
 bool StageBuilder::has_stages(const comm::Collective& call) {
-  const comm::CallKind kind = call.description.kind;
-  return kind != comm::CallKind::kGather && kind != comm::CallKind::kScatter &&
-         kind != comm::CallKind::kAllToAll;
+  const CallKind kind = call.description.kind;
+  return kind != CallKind::kGather && kind != CallKind::kScatter && kind != CallKind::kAllToAll;
 }
 
 std::shared_ptr<StagedCollective> StageBuilder::build(const comm::Collective& call) {
@@ -109,32 +108,32 @@ std::shared_ptr<StagedCollective> StageBuilder::build(const comm::Collective& ca
     return collective;
   }
   switch (call.description.kind) {
-    case comm::CallKind::kBarrier:
+    case CallKind::kBarrier:
       barrier(*collective);
       break;
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       broadcast(*collective, call);
       break;
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       reduce(*collective, call);
       break;
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       all_reduce(*collective, call);
       break;
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       all_gather(*collective, call);
       break;
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       reduce_scatter(*collective, call);
       break;
     default:
-      throw InternalError(str(comm::call_name(call.description.kind), " has no stages"));
+      throw InternalError(str(call_name(call.description.kind), " has no stages"));
   }
   name_shape(*collective, call.description.shape);
   return collective;
 }
 
-void StageBuilder::name_shape(StagedCollective& collective, const comm::Shape& shape) {
+void StageBuilder::name_shape(StagedCollective& collective, const Shape& shape) {
   for (Piece& piece : collective.pieces) {
     for (auto* stage : {&piece.up, &piece.across, &piece.down}) {
       if (!*stage) continue;
@@ -149,9 +148,8 @@ void StageBuilder::name_shape(StagedCollective& collective, const comm::Shape& s
 
 void StageBuilder::barrier(StagedCollective& collective) {
   Piece piece;
-  piece.up = piece.down = [this] { return local_.start(comm::CallKind::kBarrier, 0, {}, {}); };
-  if (leaders_)
-    piece.across = [this] { return leaders_.start(comm::CallKind::kBarrier, 0, {}, {}); };
+  piece.up = piece.down = [this] { return local_.start(CallKind::kBarrier, 0, {}, {}); };
+  if (leaders_) piece.across = [this] { return leaders_.start(CallKind::kBarrier, 0, {}, {}); };
   collective.pieces.push_back(std::move(piece));
 }
 
@@ -161,7 +159,7 @@ void StageBuilder::broadcast(StagedCollective& collective, const comm::Collectiv
   const RankLocation root = location(call.description.root);
   for (const Tensor& part : cut(call.output.detach())) {
     const auto tell = [this, part](int from) {
-      return local_.start(comm::CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
+      return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
     };
     Piece piece;
     if (me_.host == root.host) {
@@ -171,8 +169,7 @@ void StageBuilder::broadcast(StagedCollective& collective, const comm::Collectiv
     }
     if (leaders_) {
       piece.across = [this, part, from = root.host] {
-        return leaders_.start(comm::CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum,
-                              from);
+        return leaders_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, from);
       };
     }
     collective.pieces.push_back(std::move(piece));
@@ -186,17 +183,17 @@ void StageBuilder::all_reduce(StagedCollective& collective, const comm::Collecti
   for (const Tensor& part : cut(values)) {
     Piece piece;
     piece.up = [this, part, op] {
-      return local_.start(comm::CallKind::kReduce, part.numel(), part,
-                          is_leader() ? part : Tensor(), first_op(op), 0);
+      return local_.start(CallKind::kReduce, part.numel(), part, is_leader() ? part : Tensor(),
+                          first_op(op), 0);
     };
     if (leaders_) {
       piece.across = [this, part, op] {
-        return leaders_.start(comm::CallKind::kAllReduce, part.numel(), {}, part, next_op(op));
+        return leaders_.start(CallKind::kAllReduce, part.numel(), {}, part, next_op(op));
       };
     }
     piece.down = [this, part, op] {
       if (is_leader()) divide_if_average(part, op, size());
-      return local_.start(comm::CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, 0);
+      return local_.start(CallKind::kBroadcast, part.numel(), {}, part, ReduceOp::kSum, 0);
     };
     collective.pieces.push_back(std::move(piece));
   }
@@ -213,18 +210,18 @@ void StageBuilder::reduce(StagedCollective& collective, const comm::Collective& 
   const Tensor sum = is_leader() || told ? scratch(values.numel(), values) : Tensor();
   Piece piece;
   piece.up = [this, values, sum, op] {
-    return local_.start(comm::CallKind::kReduce, values.numel(), values,
-                        is_leader() ? sum : Tensor(), first_op(op), 0);
+    return local_.start(CallKind::kReduce, values.numel(), values, is_leader() ? sum : Tensor(),
+                        first_op(op), 0);
   };
   if (leaders_) {
     piece.across = [this, sum, op, on_roots_host, to = root.host] {
-      return leaders_.start(comm::CallKind::kReduce, sum.numel(), sum,
-                            on_roots_host ? sum : Tensor(), next_op(op), to);
+      return leaders_.start(CallKind::kReduce, sum.numel(), sum, on_roots_host ? sum : Tensor(),
+                            next_op(op), to);
     };
   }
   if (told) {
     piece.down = [this, sum] {
-      return local_.start(comm::CallKind::kBroadcast, sum.numel(), {}, sum, ReduceOp::kSum, 0);
+      return local_.start(CallKind::kBroadcast, sum.numel(), {}, sum, ReduceOp::kSum, 0);
     };
   }
   collective.pieces.push_back(std::move(piece));
@@ -247,18 +244,18 @@ void StageBuilder::all_gather(StagedCollective& collective, const comm::Collecti
   const Tensor all = leaders_ ? scratch(hosts * most_local_ * count, output) : rows;
   Piece piece;
   piece.up = [this, input, rows, count] {
-    return local_.start(comm::CallKind::kGather, count, input,
+    return local_.start(CallKind::kGather, count, input,
                         is_leader() ? rows.slice(0, 0, local_size() * count) : Tensor(),
                         ReduceOp::kSum, 0);
   };
   if (leaders_) {
     piece.across = [this, rows, all] {
-      return leaders_.start(comm::CallKind::kAllGather, rows.numel(), rows, all);
+      return leaders_.start(CallKind::kAllGather, rows.numel(), rows, all);
     };
   }
   piece.down = [this, all, output, count] {
     if (is_leader()) store(output, by_rank(all, count));
-    return local_.start(comm::CallKind::kBroadcast, output.numel(), {}, output, ReduceOp::kSum, 0);
+    return local_.start(CallKind::kBroadcast, output.numel(), {}, output, ReduceOp::kSum, 0);
   };
   collective.pieces.push_back(std::move(piece));
 }
@@ -276,13 +273,13 @@ void StageBuilder::reduce_scatter(StagedCollective& collective, const comm::Coll
   const Tensor share = is_half(output) ? scratch(count, values) : output;
   Piece piece;
   piece.up = [this, values, total, op] {
-    return local_.start(comm::CallKind::kReduce, values.numel(), values,
-                        is_leader() ? total : Tensor(), first_op(op), 0);
+    return local_.start(CallKind::kReduce, values.numel(), values, is_leader() ? total : Tensor(),
+                        first_op(op), 0);
   };
   if (leaders_) {
     piece.across = [this, total, mine, op, count] {
-      return leaders_.start(comm::CallKind::kReduceScatter, mine.numel(), by_location(total, count),
-                            mine, next_op(op));
+      return leaders_.start(CallKind::kReduceScatter, mine.numel(), by_location(total, count), mine,
+                            next_op(op));
     };
   }
   piece.down = [this, total, mine, share, op, count] {
@@ -292,7 +289,7 @@ void StageBuilder::reduce_scatter(StagedCollective& collective, const comm::Coll
       divide_if_average(mine, op, size());
       shares = mine.slice(0, 0, local_size() * count);
     }
-    return local_.start(comm::CallKind::kScatter, count, shares, share, ReduceOp::kSum, 0);
+    return local_.start(CallKind::kScatter, count, shares, share, ReduceOp::kSum, 0);
   };
   collective.pieces.push_back(std::move(piece));
   collective.finish = [output, share] { store(output, share); };

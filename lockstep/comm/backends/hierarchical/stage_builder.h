@@ -17,10 +17,10 @@ class Level {
   explicit operator bool() const { return backend_ != nullptr; }
 
   /// Sets the shape for all stages that start from now on. Only stages of equal shapes match.
-  void begin(const comm::Shape& shape) { shape_ = shape; }
+  void begin(const Shape& shape) { shape_ = shape; }
   /// Starts a collective. `count` is the number of elements of a rank's piece. The tensors are
   /// those of Collective.
-  WorkPtr start(comm::CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
+  WorkPtr start(CallKind kind, std::int64_t count, torch::Tensor input, torch::Tensor output,
                 ReduceOp op = ReduceOp::kSum, int root = -1);
 
   /// Whether `tensor` lies in symmetric memory, which the group uses in place.
@@ -29,7 +29,7 @@ class Level {
  private:
   const std::shared_ptr<comm::Backend> backend_;
   std::uint64_t number_ = 0;
-  comm::Shape shape_;
+  Shape shape_;
 };
 
 /// Creates the stages of collectives. Half-precision reductions are communicated and computed in
@@ -51,7 +51,7 @@ class StageBuilder {
     return locations_[static_cast<std::size_t>(rank)];
   }
 
-  void name_shape(StagedCollective& collective, const comm::Shape& shape);
+  void name_shape(StagedCollective& collective, const Shape& shape);
   void barrier(StagedCollective& collective);
   void broadcast(StagedCollective& collective, const comm::Collective& call);
   void reduce(StagedCollective& collective, const comm::Collective& call);

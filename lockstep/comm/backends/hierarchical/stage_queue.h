@@ -34,7 +34,7 @@ struct Piece {
 /// starts any, and all its `up` stages before its `down` stages. The order on the local group
 /// therefore does not depend on timing.
 struct StagedCollective {
-  comm::CallDescription description;
+  CallDescription description;
   std::uint64_t number = 0;
   std::vector<Piece> pieces;
   std::function<void()> finish;  ///< called when all stages are complete

@@ -21,9 +21,9 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
   explicit NcclBackend(std::shared_ptr<StreamContext> context)
       : C10dBackend(*context, kReductions), context_(std::move(context)) {}
 
-  const comm::BackendTraits& traits() const override {
-    static constexpr comm::BackendTraits kTraits{
-        .memory = comm::BackendTraits::Memory::kDevice, .messages_overlap = false, .splits = true};
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{
+        .memory = BackendTraits::Memory::kDevice, .messages_overlap = false, .splits = true};
     return kTraits;
   }
 
@@ -32,7 +32,7 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination,
                              comm::MessageTag /*tag*/) override {
     std::vector<at::Tensor> message{nccl_bytes(tensor)};
-    return nccl_message(comm::CallKind::kSend, tensor, destination,
+    return nccl_message(CallKind::kSend, tensor, destination,
                         [&] { return context_->library().send(message, destination, 0); });
   }
 
@@ -40,7 +40,7 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
                              comm::MessageTag /*tag*/) override {
     if (!source) throw any_source_error();
     std::vector<at::Tensor> message{nccl_bytes(tensor)};
-    return nccl_message(comm::CallKind::kRecv, tensor, *source,
+    return nccl_message(CallKind::kRecv, tensor, *source,
                         [&] { return context_->library().recv(message, *source, 0); });
   }
 
@@ -58,7 +58,7 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
       try {
         for (const comm::Message& each : messages) {
           std::vector<at::Tensor> bytes{nccl_bytes(each.tensor)};
-          if (each.kind == comm::CallKind::kSend) {
+          if (each.kind == CallKind::kSend) {
             context_->library().send(bytes, *each.peer, 0);
           } else {
             context_->library().recv(bytes, *each.peer, 0);
@@ -98,7 +98,7 @@ class NcclBackend final : public c10d_adapter::C10dBackend {
     return torch::zeros({1}, tensor.options().dtype(torch::kUInt8).requires_grad(false));
   }
 
-  std::shared_ptr<Work> nccl_message(comm::CallKind kind, const torch::Tensor& tensor, int peer,
+  std::shared_ptr<Work> nccl_message(CallKind kind, const torch::Tensor& tensor, int peer,
                                      const std::function<WorkHandle()>& function) {
     auto call = message_call(kind, tensor, peer, 0);
     auto handle = context_->start(call, function);

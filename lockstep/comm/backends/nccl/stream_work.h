@@ -38,7 +38,7 @@ class StreamWork final : public Work, public comm::StreamOrdered {
   void join_stream(bool blocks);
   void finish();
   void wait_for_device(std::chrono::milliseconds limit);
-  bool is_barrier() const { return call_.description.kind == comm::CallKind::kBarrier; }
+  bool is_barrier() const { return call_.description.kind == CallKind::kBarrier; }
   template <class Function>
   void keeping_error(Function&& function);
 

@@ -39,19 +39,19 @@ std::optional<SymmetricPlace> Engine::place_to_use(const CollectiveRequest& requ
   const auto ranks = static_cast<std::size_t>(size());
   if (request.piece_bytes < state_.options.in_place_bytes) return std::nullopt;
   switch (request.call.kind) {
-    case comm::CallKind::kReduceScatter:
-    case comm::CallKind::kAllToAll:
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
       return registry_.find(request.input, ranks * request.piece_bytes);
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       if (request.input ==
           request.output + static_cast<std::size_t>(rank()) * request.piece_bytes) {
         return registry_.find(request.output, ranks * request.piece_bytes);
       }
       return registry_.find(request.input, request.piece_bytes);
-    case comm::CallKind::kBroadcast:
-    case comm::CallKind::kReduce:
-    case comm::CallKind::kAllReduce:
-    case comm::CallKind::kGather:
+    case CallKind::kBroadcast:
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
+    case CallKind::kGather:
       return registry_.find(request.input, request.piece_bytes);
     default:
       return std::nullopt;  // only the root of a scatter knows the place of its input
@@ -73,8 +73,8 @@ std::shared_ptr<SymmetricAllocation> Engine::share_allocation(std::size_t bytes,
     }
   }
   auto* const data = reinterpret_cast<std::byte*>(offer.get());
-  wait(post({.kind = comm::CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall,
-            data, data, offer),
+  wait(post({.kind = CallKind::kBroadcast, .root = 0, .count = sizeof(Offer)}, kInternalCall, data,
+            data, offer),
        timeout);
   if (offer->asked != bytes) {
     throw CommError(str("allocate: ", state_.end.name(rank()), " asked for ", bytes, " bytes, ",
@@ -88,7 +88,7 @@ std::shared_ptr<SymmetricAllocation> Engine::share_allocation(std::size_t bytes,
   if (rank() != 0) allocation->segment = Segment::open(offer->address);
   // The owner touches its slice first, which places it on the owner's NUMA node.
   populate(allocation->slice(rank()), allocation->stride);
-  wait(post({.kind = comm::CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
+  wait(post({.kind = CallKind::kBarrier}, kInternalCall, nullptr, nullptr), timeout);
   populate(allocation->segment->data(), allocation->segment->bytes());
   if (rank() == 0) allocation->segment->close_descriptor();
   return allocation;

@@ -48,7 +48,7 @@ Channels::Channels(const Control& control, int rank, SharingCost& sharing_cost,
       incoming_(static_cast<std::size_t>(control.size())) {}
 
 void Channels::post(std::shared_ptr<Transfer> transfer) {
-  if (transfer->call.kind == comm::CallKind::kSend) {
+  if (transfer->call.kind == CallKind::kSend) {
     outgoing_[static_cast<std::size_t>(transfer->call.root)].queue.push_back(std::move(transfer));
     ++sends_under_way_;
   } else if (!take_stray(*transfer, transfer, early_mismatch_)) {
@@ -272,8 +272,8 @@ std::string Channels::check(const Header& header, int source, const Transfer& tr
     return str("rank ", name(source), " and rank ", name(rank_),
                " exchange messages of collectives that are not the same");
   }
-  const auto amount = [](std::uint64_t bytes, comm::DataType type) {
-    return str(bytes / comm::element_size(type), " of ", comm::data_type_name(type));
+  const auto amount = [](std::uint64_t bytes, detail::DataType type) {
+    return str(bytes / detail::element_size(type), " of ", detail::data_type_name(type));
   };
   return str("point-to-point mismatch: rank ", name(source), " sent ",
              amount(header.bytes, header.type), " to rank ", name(rank_), ", which receives ",

@@ -22,7 +22,7 @@ namespace lockstep::shm {
 
 /// One send or receive. The engine writes it under its lock; any thread may read `done`.
 struct Transfer {
-  comm::CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
+  CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
   int tag = 0;
   std::uint32_t fingerprint = 0;  ///< of the collective that the message belongs to; 0: none
   std::byte* data = nullptr;
@@ -61,7 +61,7 @@ class Channels {
     std::uint64_t bytes = 0;
     std::int32_t tag = 0;
     std::uint32_t fingerprint = 0;
-    comm::DataType type = comm::DataType::kByte;
+    detail::DataType type = detail::DataType::kByte;
     std::uint8_t padding[15] = {};
   };
   static_assert(sizeof(Header) == 32);

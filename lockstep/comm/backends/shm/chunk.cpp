@@ -10,9 +10,9 @@
 namespace lockstep::shm {
 namespace {
 
-bool gives_a_part_to_each(comm::CallKind kind) {
-  return kind == comm::CallKind::kScatter || kind == comm::CallKind::kReduceScatter ||
-         kind == comm::CallKind::kAllToAll;
+bool gives_a_part_to_each(CallKind kind) {
+  return kind == CallKind::kScatter || kind == CallKind::kReduceScatter ||
+         kind == CallKind::kAllToAll;
 }
 
 // When a call works in place, source and destination are the same memory.
@@ -37,7 +37,7 @@ std::size_t round_down(std::size_t value, std::size_t multiple) {
 
 }  // namespace
 
-std::size_t chunk_bytes(comm::CallKind kind, int size, std::size_t slot_bytes,
+std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes,
                         std::size_t element_bytes) {
   if (!gives_a_part_to_each(kind)) return round_down(slot_bytes, element_bytes);
   return round_down(round_down(slot_bytes / static_cast<std::size_t>(size), kCacheLine),
@@ -47,8 +47,8 @@ std::size_t chunk_bytes(comm::CallKind kind, int size, std::size_t slot_bytes,
 bool Stages::is_root(const Chunk& chunk) const { return chunk.description.call.root == rank_; }
 
 bool Stages::two_stages(const Chunk& chunk) const {
-  const comm::CallKind kind = chunk.description.call.kind;
-  return (kind == comm::CallKind::kAllReduce || kind == comm::CallKind::kReduce) && !chunk.small;
+  const CallKind kind = chunk.description.call.kind;
+  return (kind == CallKind::kAllReduce || kind == CallKind::kReduce) && !chunk.small;
 }
 
 // The part of a chunk that `rank` combines. It consists of whole cache lines, so that no two ranks
@@ -95,16 +95,16 @@ void Stages::arrive(const Chunk& chunk) const {
   if (chunk.place || chunk.bytes == 0) return;
   std::byte* const slot = staging(chunk, rank_);
   switch (chunk.description.call.kind) {
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       if (is_root(chunk)) copy_stage(slot, chunk.input, chunk, chunk.bytes);
       return;
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       if (!is_root(chunk)) copy_stage(slot, chunk.input, chunk, chunk.bytes);
       return;
-    case comm::CallKind::kAllGather:
+    case CallKind::kAllGather:
       return copy_stage(slot, chunk.input, chunk, chunk.bytes);
-    case comm::CallKind::kReduce:
-    case comm::CallKind::kAllReduce:
+    case CallKind::kReduce:
+    case CallKind::kAllReduce:
       if (chunk.small) return copy_stage(slot, chunk.input, chunk, chunk.bytes);
       // This rank's own share is combined directly from its input.
       for (int peer = 0; peer < size_; ++peer) {
@@ -113,20 +113,20 @@ void Stages::arrive(const Chunk& chunk) const {
         copy_stage(slot + theirs.begin, chunk.input + theirs.begin, chunk, theirs.bytes);
       }
       return;
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       if (!is_root(chunk)) return;
       [[fallthrough]];
-    case comm::CallKind::kReduceScatter:
-    case comm::CallKind::kAllToAll:
+    case CallKind::kReduceScatter:
+    case CallKind::kAllToAll:
       for (int peer = 0; peer < size_; ++peer) {
         const auto p = static_cast<std::size_t>(peer);
         if (peer == rank_) continue;
         copy_stage(slot + p * part_bytes(), chunk.input + p * chunk.stride, chunk, chunk.bytes);
       }
       return;
-    case comm::CallKind::kBarrier:
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kBarrier:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       return;
   }
 }
@@ -145,14 +145,14 @@ void Stages::expect(const Chunk& chunk) const {
 
 Stages::Others Stages::before_work(const Chunk& chunk) const {
   switch (chunk.description.call.kind) {
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       if (chunk.place) return Others::kAll;
       [[fallthrough]];
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       return is_root(chunk) ? Others::kNobody : Others::kRoot;
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       return is_root(chunk) ? Others::kAll : Others::kNobody;
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       return is_root(chunk) || !chunk.small ? Others::kAll : Others::kNobody;
     default:
       return Others::kAll;
@@ -162,41 +162,41 @@ Stages::Others Stages::before_work(const Chunk& chunk) const {
 void Stages::work(const Chunk& chunk) const {
   if (chunk.bytes == 0) return;
   switch (chunk.description.call.kind) {
-    case comm::CallKind::kBroadcast:
+    case CallKind::kBroadcast:
       if (chunk.place) return copy_between(chunk);
       [[fallthrough]];
-    case comm::CallKind::kScatter:
+    case CallKind::kScatter:
       return copy_out(chunk.output, given(chunk, chunk.description.call.root), chunk.bytes,
                       chunk.stride);
-    case comm::CallKind::kGather:
+    case CallKind::kGather:
       if (is_root(chunk)) take_pieces(chunk);
       return;
-    case comm::CallKind::kAllGather:
-    case comm::CallKind::kAllToAll:
+    case CallKind::kAllGather:
+    case CallKind::kAllToAll:
       return take_pieces(chunk);
-    case comm::CallKind::kReduce:
+    case CallKind::kReduce:
       if (chunk.small && !is_root(chunk)) return;
       [[fallthrough]];
-    case comm::CallKind::kAllReduce:
+    case CallKind::kAllReduce:
       return chunk.small ? combine(chunk) : combine_share(chunk);
-    case comm::CallKind::kReduceScatter:
+    case CallKind::kReduceScatter:
       return combine(chunk);
-    case comm::CallKind::kBarrier:
-    case comm::CallKind::kSend:
-    case comm::CallKind::kRecv:
+    case CallKind::kBarrier:
+    case CallKind::kSend:
+    case CallKind::kRecv:
       return;
   }
 }
 
 Stages::Others Stages::before_release(const Chunk& chunk) const {
-  const comm::CallKind kind = chunk.description.call.kind;
+  const CallKind kind = chunk.description.call.kind;
   if (chunk.place) {
     // Peers may still be reading this rank's memory.
-    if (kind == comm::CallKind::kGather) return is_root(chunk) ? Others::kNobody : Others::kRoot;
+    if (kind == CallKind::kGather) return is_root(chunk) ? Others::kNobody : Others::kRoot;
     return Others::kAll;
   }
   if (!two_stages(chunk) || chunk.bytes == 0) return Others::kNobody;
-  return kind == comm::CallKind::kAllReduce || is_root(chunk) ? Others::kAll : Others::kNobody;
+  return kind == CallKind::kAllReduce || is_root(chunk) ? Others::kAll : Others::kNobody;
 }
 
 bool Stages::work_is_awaited(const Chunk& chunk) const {
@@ -205,7 +205,7 @@ bool Stages::work_is_awaited(const Chunk& chunk) const {
 
 void Stages::release(const Chunk& chunk) const {
   if (chunk.place || chunk.bytes == 0 || !two_stages(chunk)) return;
-  if (chunk.description.call.kind == comm::CallKind::kReduce && !is_root(chunk)) return;
+  if (chunk.description.call.kind == CallKind::kReduce && !is_root(chunk)) return;
   for (int peer = 0; peer < size_; ++peer) {
     const Range theirs = share(chunk, peer);
     if (peer == rank_ || theirs.bytes == 0) continue;
@@ -249,7 +249,7 @@ void Stages::combine_share(const Chunk& chunk) const {
   if (mine.bytes == 0) return;
   std::array<const std::byte*, kMaxRanks> sources;
   for (int peer = 0; peer < size_; ++peer) sources[peer] = given(chunk, peer) + mine.begin;
-  const bool all = chunk.description.call.kind == comm::CallKind::kAllReduce;
+  const bool all = chunk.description.call.kind == CallKind::kAllReduce;
   if (!chunk.place) return combine_staged_share(chunk, sources.data(), mine, all);
   std::array<std::byte*, kMaxRanks> destinations;
   std::size_t count = 0;
@@ -286,9 +286,9 @@ void Stages::combine_staged_share(const Chunk& chunk, const std::byte* const* so
 void Stages::reduce_into(const Chunk& chunk, const std::byte* const* sources,
                          std::byte* const* destinations, std::size_t destination_count,
                          std::size_t bytes) const {
-  const comm::CallDescription& call = chunk.description.call;
+  const CallDescription& call = chunk.description.call;
   comm::reduce({sources, static_cast<std::size_t>(size_)}, {destinations, destination_count},
-               bytes / comm::element_size(call.type), call.type, call.op);
+               bytes / detail::element_size(call.type), call.type, call.op);
 }
 
 }  // namespace lockstep::shm

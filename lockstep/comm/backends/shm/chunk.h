@@ -50,8 +50,7 @@ struct Chunk {
 };
 
 /// The number of bytes of a piece that fit into one chunk.
-std::size_t chunk_bytes(comm::CallKind kind, int size, std::size_t slot_bytes,
-                        std::size_t element_bytes);
+std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes);
 
 /// Executes one rank's stages of its chunks. Holds no state except memory locations.
 class Stages {

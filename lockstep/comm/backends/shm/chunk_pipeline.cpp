@@ -36,7 +36,7 @@ Chunk& ChunkPipeline::push(const CollectiveRequest& request, std::size_t offset,
 
 void ChunkPipeline::post(const CollectiveRequest& request, std::optional<SymmetricPlace> place,
                          std::shared_ptr<const void> keep_alive) {
-  const comm::CallKind kind = request.call.kind;
+  const CallKind kind = request.call.kind;
   if (request.piece_bytes == 0 || place) {
     Chunk& whole = push(request, 0, request.piece_bytes);
     whole.keep_alive = std::move(keep_alive);
@@ -44,13 +44,13 @@ void ChunkPipeline::post(const CollectiveRequest& request, std::optional<Symmetr
     whole.description.segment = place->allocation->id;
     whole.description.offset = place->offset;
     whole.description.at_own_piece =
-        kind == comm::CallKind::kAllGather &&
+        kind == CallKind::kAllGather &&
         request.input == request.output + static_cast<std::size_t>(rank_) * request.piece_bytes;
     whole.place = std::move(place);
     return;
   }
   const std::size_t most =
-      chunk_bytes(kind, size_, control_.slot_bytes(), comm::element_size(request.call.type));
+      chunk_bytes(kind, size_, control_.slot_bytes(), detail::element_size(request.call.type));
   for (std::size_t offset = 0; offset < request.piece_bytes; offset += most) {
     Chunk& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= small_bytes_;
@@ -65,9 +65,9 @@ void ChunkPipeline::post(const CollectiveRequest& request, std::optional<Symmetr
 }
 
 bool ChunkPipeline::can_run_tiny(const CollectiveRequest& request) {
-  const comm::CallDescription& call = request.call;
+  const CallDescription& call = request.call;
   const std::size_t most = std::min({Arrival::kInlineBytes, small_bytes_, control_.slot_bytes()});
-  return call.kind == comm::CallKind::kAllReduce && call.type == comm::DataType::kFloat32 &&
+  return call.kind == CallKind::kAllReduce && call.type == detail::DataType::kFloat32 &&
          call.op == ReduceOp::kSum && request.piece_bytes > 0 && request.piece_bytes <= most &&
          posted_ == released_ && all_released(posted_ + 1 - kRing);
 }

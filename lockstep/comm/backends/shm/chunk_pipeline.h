@@ -21,11 +21,11 @@ namespace lockstep::shm {
 
 /// A collective as Engine::post() describes it.
 struct CollectiveRequest {
-  const comm::CallDescription& call;
+  const CallDescription& call;
   std::uint64_t number;
   const std::byte* input;
   std::byte* output;
-  std::size_t piece_bytes = call.count * comm::element_size(call.type);
+  std::size_t piece_bytes = call.count * detail::element_size(call.type);
 };
 
 /// Not thread-safe: the engine's lock guards it. Its functions throw CommError, and abort the

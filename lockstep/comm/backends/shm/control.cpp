@@ -35,11 +35,11 @@ std::size_t rings_at(std::size_t ranks, std::size_t slot_bytes) {
 
 std::string describe(const ChunkDescription& chunk, const char* before, const char* after) {
   if (chunk.number == kInternalCall) return "allocate";
-  return str(comm::describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", before,
+  return str(describe(chunk.call), chunk.segment != 0 ? " in symmetric memory" : "", before,
              chunk.number, after);
 }
 
-void LastTransfer::write(const comm::CallDescription& call) {
+void LastTransfer::write(const CallDescription& call) {
   std::array<std::uint64_t, kWords> copy{};
   std::memcpy(copy.data(), &call, sizeof(call));
   const std::uint32_t before = version.load(std::memory_order_relaxed);
@@ -49,7 +49,7 @@ void LastTransfer::write(const comm::CallDescription& call) {
   version.store(before + 2, std::memory_order_release);
 }
 
-std::optional<comm::CallDescription> LastTransfer::read() const {
+std::optional<CallDescription> LastTransfer::read() const {
   std::array<std::uint64_t, kWords> copy{};
   const std::uint32_t before = version.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < copy.size(); ++i) copy[i] = words[i].load(std::memory_order_relaxed);
@@ -57,7 +57,7 @@ std::optional<comm::CallDescription> LastTransfer::read() const {
   if (before == 0 || before % 2 != 0 || version.load(std::memory_order_relaxed) != before) {
     return std::nullopt;
   }
-  comm::CallDescription call;
+  CallDescription call;
   std::memcpy(static_cast<void*>(&call), copy.data(), sizeof(call));
   return call;
 }
@@ -78,7 +78,7 @@ std::uint64_t fingerprint(const ChunkDescription& chunk) {
     sum += product ^ (product >> 32);
     factor += 2 * kStep;  // odd, so that no difference is lost
   };
-  const comm::CallDescription& call = chunk.call;
+  const CallDescription& call = chunk.call;
   add(static_cast<std::uint64_t>(call.kind) | static_cast<std::uint64_t>(call.type) << 8 |
       static_cast<std::uint64_t>(call.op.kind) << 16 | std::uint64_t{chunk.at_own_piece} << 24 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32);
@@ -89,7 +89,7 @@ std::uint64_t fingerprint(const ChunkDescription& chunk) {
   add(chunk.segment | static_cast<std::uint64_t>(call.shape.dimensions) << 32 |
       std::uint64_t{call.shape.channels_last} << 40 |
       static_cast<std::uint64_t>(call.algorithm) << 48);
-  for (std::size_t i = 0; i < comm::Shape::kPlaces; i += 2) {
+  for (std::size_t i = 0; i < Shape::kPlaces; i += 2) {
     add(call.shape.sizes[i] | static_cast<std::uint64_t>(call.shape.sizes[i + 1]) << 32);
   }
   return sum;

@@ -43,7 +43,7 @@ inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
 
 /// What a rank does in one chunk. Peers compare it with their own description.
 struct ChunkDescription {
-  comm::CallDescription call;
+  CallDescription call;
   std::uint64_t number = 0;  ///< number of the call among the group's collectives
   /// In bytes: the offset of a staged chunk in its piece, or of an in-place piece in its segment.
   std::uint64_t offset = 0;
@@ -68,14 +68,14 @@ std::string describe(const ChunkDescription& chunk, const char* before = " (oper
 /// `version` was even and equal before and after it. The words are atomic so that a concurrent
 /// write is not a data race.
 struct LastTransfer {
-  static constexpr std::size_t kWords = (sizeof(comm::CallDescription) + 7) / 8;
+  static constexpr std::size_t kWords = (sizeof(CallDescription) + 7) / 8;
   std::atomic<std::uint32_t> version;
   std::array<std::atomic<std::uint64_t>, kWords> words;
 
   /// Only the rank itself writes, one thread at a time.
-  void write(const comm::CallDescription& call);
+  void write(const CallDescription& call);
   /// Nullopt if the rank has made no such call or is writing it at this moment.
-  std::optional<comm::CallDescription> read() const;
+  std::optional<CallDescription> read() const;
 };
 
 /// What one rank publishes when it arrives at one chunk.

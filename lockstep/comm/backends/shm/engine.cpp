@@ -37,7 +37,7 @@ void Engine::map_incoming() const {
 
 // --- Operations ----------------------------------------------------------------------------------
 
-Engine::Ticket Engine::post(const comm::CallDescription& call, std::uint64_t number,
+Engine::Ticket Engine::post(const CallDescription& call, std::uint64_t number,
                             const std::byte* input, std::byte* output,
                             std::shared_ptr<const void> keep_alive) {
   const CollectiveRequest request{call, number, input, output};
@@ -49,7 +49,7 @@ Engine::Ticket Engine::post(const comm::CallDescription& call, std::uint64_t num
   return state_.chunks.posted();
 }
 
-void Engine::run(const comm::CallDescription& call, std::uint64_t number, const std::byte* input,
+void Engine::run(const CallDescription& call, std::uint64_t number, const std::byte* input,
                  std::byte* output, std::chrono::milliseconds timeout,
                  const std::function<void()>& meanwhile) {
   try {
@@ -61,7 +61,7 @@ void Engine::run(const comm::CallDescription& call, std::uint64_t number, const 
       state_.end.stop();
     }
     // A no-op if the group has already been aborted.
-    abort(str(state_.end.name(rank()), " failed in ", comm::describe(call)));
+    abort(str(state_.end.name(rank()), " failed in ", describe(call)));
     throw;
   }
 }
@@ -97,7 +97,7 @@ void Engine::run_unguarded(const CollectiveRequest& request, std::chrono::millis
   wait(ticket, timeout);
 }
 
-std::shared_ptr<Transfer> Engine::post(const comm::CallDescription& call, int tag, std::byte* data,
+std::shared_ptr<Transfer> Engine::post(const CallDescription& call, int tag, std::byte* data,
                                        std::shared_ptr<const void> keep_alive,
                                        std::uint32_t fingerprint) {
   auto transfer = std::make_shared<Transfer>();
@@ -105,7 +105,7 @@ std::shared_ptr<Transfer> Engine::post(const comm::CallDescription& call, int ta
   transfer->tag = tag;
   transfer->fingerprint = fingerprint;
   transfer->data = data;
-  transfer->bytes = call.count * comm::element_size(call.type);
+  transfer->bytes = call.count * detail::element_size(call.type);
   transfer->keep_alive = std::move(keep_alive);
   const std::scoped_lock lock(state_.mutex);
   state_.end.throw_if_aborted();

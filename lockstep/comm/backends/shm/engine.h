@@ -56,18 +56,18 @@ class Engine : public comm::Progressing, public std::enable_shared_from_this<Eng
   /// (comm/call/collective.h), and are null if the rank has no input or output. For broadcast,
   /// reduce and all_reduce both are the same memory. The engine accesses them, and holds their
   /// owner `keep_alive`, until the call is complete.
-  Ticket post(const comm::CallDescription& call, std::uint64_t number, const std::byte* input,
+  Ticket post(const CallDescription& call, std::uint64_t number, const std::byte* input,
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 
   /// post() followed by wait(), under a single lock if the call completes within a microsecond.
   /// `meanwhile` is called once, when peers can see what this rank has posted.
-  void run(const comm::CallDescription& call, std::uint64_t number, const std::byte* input,
+  void run(const CallDescription& call, std::uint64_t number, const std::byte* input,
            std::byte* output, std::chrono::milliseconds timeout,
            const std::function<void()>& meanwhile);
 
   /// Starts a message. `call` is a kSend or kRecv whose root is the peer, which must not be this
   /// rank. Both sides must pass the same `fingerprint` (see MessageTag).
-  std::shared_ptr<Transfer> post(const comm::CallDescription& call, int tag, std::byte* data,
+  std::shared_ptr<Transfer> post(const CallDescription& call, int tag, std::byte* data,
                                  std::shared_ptr<const void> keep_alive = nullptr,
                                  std::uint32_t fingerprint = 0);
 

@@ -9,7 +9,7 @@ namespace {
 constexpr int kMostRanksReported = 16;
 
 std::string text_of(const EngineState& state, const Goal& goal) {
-  return goal.transfer != nullptr ? comm::describe(goal.transfer->call) : state.chunks.oldest();
+  return goal.transfer != nullptr ? describe(goal.transfer->call) : state.chunks.oldest();
 }
 
 // The death of any rank ends the group. A rank that left has done its part of everything that it
@@ -51,7 +51,7 @@ std::string last_call(const EngineState& state, int rank) {
   if (arrived == 0 && !transfer) return "has called nothing yet";
   std::string text = "last called ";
   if (arrived != 0) text += describe(theirs.chunks[(arrived - 1) % kRing]);
-  if (transfer) text += str(arrived != 0 ? " and " : "", comm::describe(*transfer));
+  if (transfer) text += str(arrived != 0 ? " and " : "", describe(*transfer));
   return text;
 }
 

@@ -152,8 +152,8 @@ class ShmBackend final : public comm::Backend {
     return name;
   }
 
-  const comm::BackendTraits& traits() const override {
-    static constexpr comm::BackendTraits kTraits{.progresses_alone = false};
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.progresses_alone = false};
     return kTraits;
   }
 
@@ -175,11 +175,11 @@ class ShmBackend final : public comm::Backend {
   }
 
   std::shared_ptr<Work> send(torch::Tensor tensor, int destination, comm::MessageTag tag) override {
-    return message(comm::CallKind::kSend, std::move(tensor), destination, tag);
+    return message(CallKind::kSend, std::move(tensor), destination, tag);
   }
   std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
                              comm::MessageTag tag) override {
-    return message(comm::CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
+    return message(CallKind::kRecv, std::move(tensor), source.value_or(-1), tag);
   }
 
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype) override {
@@ -212,20 +212,20 @@ class ShmBackend final : public comm::Backend {
   void throw_if_ended() override { engine_->throw_if_ended(); }
 
  private:
-  std::shared_ptr<Work> message(comm::CallKind kind, torch::Tensor tensor, int peer,
+  std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer,
                                 comm::MessageTag tag) {
     return std::make_shared<TransferWork>(
         engine_, timeout_,
         std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
   }
 
-  std::shared_ptr<Transfer> post(comm::CallKind kind, torch::Tensor tensor, int peer,
+  std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer,
                                  comm::MessageTag tag) {
     const auto count = static_cast<std::uint64_t>(tensor.numel());
-    comm::CallDescription call{.kind = kind,
-                               .type = comm::data_type_of(tensor.scalar_type()),
-                               .root = peer,
-                               .count = count};
+    CallDescription call{.kind = kind,
+                         .type = comm::data_type_of(tensor.scalar_type()),
+                         .root = peer,
+                         .count = count};
     std::byte* const data = bytes_of(tensor);
     return engine_->post(call, tag.value, data, std::make_shared<torch::Tensor>(std::move(tensor)),
                          tag.fingerprint);
@@ -236,10 +236,10 @@ class ShmBackend final : public comm::Backend {
     std::byte* const input = bytes_of(call.input);
     std::byte* const output = bytes_of(call.output);
     switch (call.description.kind) {
-      case comm::CallKind::kBroadcast:
-      case comm::CallKind::kAllReduce:
+      case CallKind::kBroadcast:
+      case CallKind::kAllReduce:
         return {output, output};
-      case comm::CallKind::kReduce:
+      case CallKind::kReduce:
         if (output == nullptr) return {input, input};
         if (output != input) std::memcpy(output, input, call.input.nbytes());
         return {output, output};
@@ -261,8 +261,8 @@ class ShmBackend final : public comm::Backend {
     for (int step = 1; step < engine_->size(); ++step) {
       const int to = (rank + step) % engine_->size();
       const int from = (rank - step + engine_->size()) % engine_->size();
-      transfers.push_back(post(comm::CallKind::kRecv, outputs[from], from, kAllToAllTag));
-      transfers.push_back(post(comm::CallKind::kSend, inputs[to], to, kAllToAllTag));
+      transfers.push_back(post(CallKind::kRecv, outputs[from], from, kAllToAllTag));
+      transfers.push_back(post(CallKind::kSend, inputs[to], to, kAllToAllTag));
     }
     return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers), ticket);
   }

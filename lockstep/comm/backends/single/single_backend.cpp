@@ -19,9 +19,9 @@ class SingleBackend final : public comm::Backend {
     return name;
   }
 
-  const comm::BackendTraits& traits() const override {
-    static constexpr comm::BackendTraits kTraits{.memory = comm::BackendTraits::Memory::kAny,
-                                                 .completes_at_once = true};
+  const BackendTraits& traits() const override {
+    static constexpr BackendTraits kTraits{.memory = BackendTraits::Memory::kAny,
+                                           .completes_at_once = true};
     return kTraits;
   }
 

@@ -5,7 +5,7 @@
 #include <lockstep/data/augment/cuda/gather_kernel.h>
 #include <lockstep/data/loader/cuda/gather_engine.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 
 std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
                                                const Augmentation& augmentation,
@@ -15,10 +15,11 @@ std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
         "Loader: the cuda engine makes batches on a GPU, and this run is on the CPU; "
         "use --loader native, or --accelerator cuda");
   }
-  return make_gather_engine(dataset, augmentation, options, [](const GatherLaunch& launch) {
-    C10_CUDA_CHECK(static_cast<cudaError_t>(
-        launch_gather(launch, c10::cuda::getCurrentCUDAStream().stream())));
-  });
+  return data::make_gather_engine(
+      dataset, augmentation, options, [](const data::GatherLaunch& launch) {
+        C10_CUDA_CHECK(static_cast<cudaError_t>(
+            data::launch_gather(launch, c10::cuda::getCurrentCUDAStream().stream())));
+      });
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail

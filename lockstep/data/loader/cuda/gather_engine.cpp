@@ -115,7 +115,7 @@ class MapFill {
 };
 
 // Makes batches on the device from maps that are already there.
-class Gather final : public BatchKernel {
+class Gather final : public detail::BatchKernel {
  public:
   Gather(torch::Tensor source, std::shared_ptr<const GatherPlan> plan, const LoaderOptions& options,
          LaunchGather launch)
@@ -153,9 +153,9 @@ class Gather final : public BatchKernel {
 };
 
 // Copies maps to the device and, unless the caller does it, gathers by them.
-class GatherEngine final : public LoaderEngine {
+class GatherEngine final : public detail::LoaderEngine {
  public:
-  GatherEngine(std::unique_ptr<LoaderEngine> maps, const LoaderOptions& options,
+  GatherEngine(std::unique_ptr<detail::LoaderEngine> maps, const LoaderOptions& options,
                std::shared_ptr<const Gather> gather)
       : gather_(std::move(gather)) {
     const auto work = [this, device = options.device](const LoadedBatch& host, LoadedBatch& buffer,
@@ -165,10 +165,10 @@ class GatherEngine final : public LoaderEngine {
     stage_ = work_on_device(std::move(maps), options, work);
   }
 
-  void start(const LoaderEpoch& epoch) override { stage_->start(epoch); }
+  void start(const detail::LoaderEpoch& epoch) override { stage_->start(epoch); }
   void stop() override { stage_->stop(); }
   bool next(LoadedBatch& loaded) override { return stage_->next(loaded); }
-  std::shared_ptr<const BatchKernel> defer_kernel(bool on) override {
+  std::shared_ptr<const detail::BatchKernel> defer_kernel(bool on) override {
     is_deferred_ = on;
     return gather_;
   }
@@ -189,15 +189,15 @@ class GatherEngine final : public LoaderEngine {
 
   const std::shared_ptr<const Gather> gather_;
   bool is_deferred_ = false;
-  std::unique_ptr<LoaderEngine> stage_;  // last: its thread uses the other members
+  std::unique_ptr<detail::LoaderEngine> stage_;  // last: its thread uses the other members
 };
 
 }  // namespace
 
-std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
-                                                 const Augmentation& augmentation,
-                                                 const LoaderOptions& options,
-                                                 LaunchGather launch) {
+std::unique_ptr<detail::LoaderEngine> make_gather_engine(const ImageDataset& dataset,
+                                                         const Augmentation& augmentation,
+                                                         const LoaderOptions& options,
+                                                         LaunchGather launch) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
         "Loader: the cuda engine reads all images at start and cannot leave one out; "

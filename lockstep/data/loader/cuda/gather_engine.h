@@ -16,9 +16,10 @@ using LaunchGather = std::function<void(const GatherLaunch&)>;
 /// ConfigError for a list that GatherPlan rejects, a data set of files or of images of different
 /// sizes, a data set that does not fit into the device's memory, and OnCorruptImage::kSkip, which
 /// has no meaning for pixels in memory.
-std::unique_ptr<LoaderEngine> make_gather_engine(const ImageDataset& dataset,
-                                                 const Augmentation& augmentation,
-                                                 const LoaderOptions& options, LaunchGather launch);
+std::unique_ptr<detail::LoaderEngine> make_gather_engine(const ImageDataset& dataset,
+                                                         const Augmentation& augmentation,
+                                                         const LoaderOptions& options,
+                                                         LaunchGather launch);
 
 /// Does the kernel's work on the CPU, number by number.
 void gather_on_cpu(const GatherLaunch& launch);

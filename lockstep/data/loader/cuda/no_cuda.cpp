@@ -2,7 +2,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/loader/loader_engine.h>
 
-namespace lockstep::data {
+namespace lockstep::detail {
 
 std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset&, const Augmentation&,
                                                const LoaderOptions&) {
@@ -11,4 +11,4 @@ std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset&, const Augmen
       "--loader native");
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::detail
