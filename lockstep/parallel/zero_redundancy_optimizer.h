@@ -35,6 +35,7 @@
 namespace lockstep::detail {
 class ShardedStep;
 }  // namespace lockstep::detail
+
 namespace lockstep {
 
 /// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'

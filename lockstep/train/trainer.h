@@ -38,6 +38,7 @@
 namespace lockstep::detail {
 class StepGraph;
 }  // namespace lockstep::detail
+
 namespace lockstep {
 
 /// Names and meanings follow Lightning where it has the option.

@@ -62,9 +62,9 @@ class MeanOf16Bits {
       return group.async_all_gather_into_tensor(buffer,
                                                 received.narrow(0, 0, buffer.numel() / size));
     };
-    return std::make_shared<parallel::PhasedWork>(
+    return std::make_shared<PhasedWork>(
         group_.async_all_to_all_single(received, buffer),
-        std::vector<parallel::PhasedWork::Phase>{std::move(average_and_send)});
+        std::vector<PhasedWork::Phase>{std::move(average_and_send)});
   }
 
  private:
@@ -94,8 +94,8 @@ class CompressedHook {
       to.copy_(from);
       return nullptr;
     };
-    return std::make_shared<parallel::PhasedWork>(
-        std::move(reduction), std::vector<parallel::PhasedWork::Phase>{std::move(decompress)});
+    return std::make_shared<PhasedWork>(std::move(reduction),
+                                        std::vector<PhasedWork::Phase>{std::move(decompress)});
   }
 
  private:
@@ -141,8 +141,7 @@ CommHook all_reduce_hook(ProcessGroup group) {
 
 CommHook noop_hook() {
   return [](GradBucket&) {
-    return std::make_shared<parallel::PhasedWork>(nullptr,
-                                                  std::vector<parallel::PhasedWork::Phase>{});
+    return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
   };
 }
 

@@ -124,13 +124,13 @@ std::shared_ptr<Work> PowerSgd::State::reduce(GradBucket& grad_bucket) {
       bucket->finish(gradients);
       return nullptr;
     };
-    return std::make_shared<parallel::PhasedWork>(
+    return std::make_shared<PhasedWork>(
         group.async_all_reduce(bucket->second_message, ReduceOp::kAverage),
-        std::vector<parallel::PhasedWork::Phase>{std::move(decompress)});
+        std::vector<PhasedWork::Phase>{std::move(decompress)});
   };
-  return std::make_shared<parallel::PhasedWork>(
+  return std::make_shared<PhasedWork>(
       group_.async_all_reduce(bucket->first_message, ReduceOp::kAverage),
-      std::vector<parallel::PhasedWork::Phase>{std::move(second)});
+      std::vector<PhasedWork::Phase>{std::move(second)});
 }
 
 PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bucket) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lockstep::parallel {
+namespace lockstep {
 
 PhasedWork::PhasedWork(std::shared_ptr<Work> first, std::vector<Phase> rest)
     : current_(std::move(first)), rest_(std::move(rest)) {}
@@ -41,6 +41,10 @@ std::exception_ptr PhasedWork::error() const {
   return error_ || !current_ ? error_ : current_->error();
 }
 
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
 void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
                   const std::function<void(std::size_t)>& waited) {
   for (bool more = true; more;) {
@@ -55,4 +59,4 @@ void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
   }
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

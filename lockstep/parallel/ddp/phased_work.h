@@ -1,19 +1,23 @@
 // An operation of several phases, each of which needs the result of the previous one.
 #pragma once
 
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <lockstep/comm/call/work.h>
+#include <lockstep/core/export.h>
 
-namespace lockstep::parallel {
+namespace lockstep {
 
 /// The ranks of a group must start its collectives in the same order. A phase therefore never
 /// starts on its own when the previous one ends, because each rank sees that end at a different
 /// time. Phases start in advance() and wait(), which all ranks call at the same point of their
 /// program. Not thread-safe.
-class PhasedWork final : public Work {
+class LOCKSTEP_API PhasedWork final : public Work {
  public:
   /// Called after the previous phase has succeeded. Starts the next operation, or returns null if
   /// there is nothing to wait for; an exception ends the whole operation. The returned Work may
@@ -41,10 +45,14 @@ class PhasedWork final : public Work {
   std::exception_ptr error_;
 };
 
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
 /// Calls advance() on all works with phases, round after round, so that every work's next phase is
 /// in progress before any is waited for. Then waits for all works in order and calls `waited` with
 /// the index of each. Throws the first error.
-void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
-                  const std::function<void(std::size_t)>& waited = {});
+LOCKSTEP_API void wait_for_all(const std::vector<std::shared_ptr<Work>>& works,
+                               const std::function<void(std::size_t)>& waited = {});
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::detail

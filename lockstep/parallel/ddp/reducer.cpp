@@ -326,7 +326,7 @@ void Reducer::State::on_backward_end() {
 void Reducer::State::finish() {
   times.computed();
   if (learns()) learn_graph();
-  parallel::wait_for_all(works_, [this](std::size_t bucket) {
+  detail::wait_for_all(works_, [this](std::size_t bucket) {
     if (times.is_on_device() && bucket >= ended_) times.end(bucket);
   });
   if (used_ && !union_known_) {

@@ -130,9 +130,7 @@ std::shared_ptr<Work> ShardedStep::reduce(const GradBucket& bucket, bool layout_
         "', which an earlier one had reduced; call zero_grad() after each step(), and of "
         "gradients that belong to one step accumulate them under no_sync(), all but the last"));
   }
-  if (shared_)
-    return std::make_shared<parallel::PhasedWork>(nullptr,
-                                                  std::vector<parallel::PhasedWork::Phase>{});
+  if (shared_) return std::make_shared<PhasedWork>(nullptr, std::vector<PhasedWork::Phase>{});
   reduced_.insert(bucket);
   // If the layout can still change, so can the slices: all-reduce instead.
   if (!layout_is_final) return group_.async_all_reduce(bucket.buffer, ReduceOp::kAverage);

@@ -12,6 +12,7 @@
 namespace lockstep::detail {
 class AutocastTypeScope;
 }  // namespace lockstep::detail
+
 namespace lockstep {
 
 enum class Precision {

@@ -95,7 +95,7 @@ TEST_F(PhasedWorkTest, StartsEachPhaseWhenTheOneBeforeHasEnded) {
 
 TEST_F(PhasedWorkTest, AllStartTheirNextPhaseBeforeAnyIsWaitedFor) {
   const auto nested = std::make_shared<PhasedWork>(two_phases("n"), std::vector{phase("n3")});
-  wait_for_all({two_phases("a"), nested, logged("plain")});
+  detail::wait_for_all({two_phases("a"), nested, logged("plain")});
   EXPECT_THAT(log,
               ElementsAre("start n1", "start a1", "start plain", "wait a1", "start a2", "wait n1",
                           "start n2", "wait a2", "wait n2", "start n3", "wait n3", "wait plain"));
@@ -168,7 +168,7 @@ TEST_P(CommHooks, CompressionRoundsOnceBeforeAndOnceAfterTheMean) {
             }
             works.push_back(hook(bucket));
           }
-          wait_for_all(works);
+          detail::wait_for_all(works);
           for (GradBucket& bucket : buckets) {
             for (std::size_t i = 0; i < bucket.gradients.size(); ++i) {
               const Tensor expected =
@@ -268,7 +268,7 @@ TEST(CommHooksMemory, CompressionForgetsBucketsThatARebuildTookAway) {
     group.barrier();
     const std::int64_t before = CountedMemory::held;
     group.barrier();
-    wait_for_all({hook(first), hook(second)});
+    detail::wait_for_all({hook(first), hook(second)});
     group.barrier();
     ASSERT_GE(CountedMemory::held - before, 2 * 4 * kElements)
         << "each of two ranks has a copy to send and one to receive";

@@ -63,7 +63,7 @@ class Training {
       }
       works.push_back(hook_(buckets_[b]));
     }
-    wait_for_all(works);
+    detail::wait_for_all(works);
     std::vector<Tensor> results(model_.parameters().size());
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       for (std::size_t i = 0; i < members_[b].size(); ++i) {

@@ -1,4 +1,4 @@
-// The adapter of PyTorch's own libraries (c10d::Backend: Gloo, NCCL) to lockstep::Backend.
+// The adapter of PyTorch's own libraries (c10d::Backend: Gloo, NCCL) to comm::Backend.
 #pragma once
 
 #include <chrono>

@@ -82,7 +82,7 @@ void accumulate(torch::Tensor& sum, const torch::Tensor& value, Kind kind) {
   }
 }
 
-// Does the arithmetic of lockstep::reduce with LibTorch's kernels, for tensors on a GPU.
+// Does the arithmetic of comm::reduce with LibTorch's kernels, for tensors on a GPU.
 void combine_on_device(torch::Tensor destination, const torch::Tensor& pieces, int size,
                        const CallDescription& call) {
   const auto wide = is_half(call.type) ? torch::kFloat32 : pieces.scalar_type();

@@ -1,4 +1,4 @@
-// The adapter of LibTorch's Gloo to lockstep::Backend.
+// The adapter of LibTorch's Gloo to comm::Backend.
 #pragma once
 
 #include <cstdint>

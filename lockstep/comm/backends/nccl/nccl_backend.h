@@ -1,5 +1,5 @@
 // The adapter of NCCL, or of another library whose operations run in streams of a device, to
-// lockstep::Backend. Does not depend on CUDA.
+// comm::Backend. Does not depend on CUDA.
 #pragma once
 
 #include <memory>
