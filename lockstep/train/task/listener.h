@@ -259,7 +259,7 @@ class LOCKSTEP_API Listener {
 /// A reference to a listener, or a listener that the handle owns. Copies share it.
 ///
 ///   options.listeners = {&listener};                                        // must outlive fit()
-///   options.listeners.push_back(std::make_unique<SummaryTable>(std::cout));
+///   options.listeners.push_back(std::make_unique<LossCurve>("loss.svg"));  // a class of yours
 class LOCKSTEP_API ListenerHandle {
  public:
   ListenerHandle(Listener* listener) : listener_(listener, [](Listener*) {}) {}
