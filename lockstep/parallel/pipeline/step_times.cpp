@@ -16,11 +16,11 @@ void WorkerClock::mark() {
 }
 
 void WorkerClock::begin() {
-  for (detail::StreamClock::Moment& each : moments_) clock_->recycle(std::move(each));
+  for (StreamClock::Moment& each : moments_) clock_->recycle(std::move(each));
   moments_.clear();
 }
 
-std::vector<detail::StreamClock::Moment> WorkerClock::take() { return std::exchange(moments_, {}); }
+std::vector<StreamClock::Moment> WorkerClock::take() { return std::exchange(moments_, {}); }
 
 StepTimes::StepTimes(std::vector<std::vector<Action>> actions, std::vector<Recording> recordings,
                      std::vector<std::shared_ptr<WorkerClock>> clocks)
@@ -34,7 +34,7 @@ StepTimes::StepTimes(std::vector<std::vector<Action>> actions, std::vector<Recor
 
 StepTimes::~StepTimes() {
   for (DeviceTimes& each : devices_) {
-    for (detail::StreamClock::Moment& moment : each.moments) each.clock->recycle(std::move(moment));
+    for (StreamClock::Moment& moment : each.moments) each.clock->recycle(std::move(moment));
   }
 }
 
@@ -51,9 +51,9 @@ Clock::time_point StepTimes::began(std::size_t worker) const {
   if (device.moments.empty()) return recordings_[worker].times.front();
   if (device.began) return *device.began;
   device.moments.back().synchronize();  // the caller's stream may be another than the step's
-  detail::StreamClock::Moment here = device.clock->record();
+  StreamClock::Moment here = device.clock->record();
   here.synchronize();
-  const double since = detail::StreamClock::seconds_between(device.moments.front(), here);
+  const double since = StreamClock::seconds_between(device.moments.front(), here);
   device.began = Clock::now() - duration_of(since);
   device.clock->recycle(std::move(here));
   return *device.began;
@@ -79,9 +79,8 @@ std::vector<Recording> StepTimes::recordings(bool aligned) const {
     }
     moments.back().synchronize();
     times.clear();
-    for (const detail::StreamClock::Moment& each : moments) {
-      times.push_back(begin +
-                      duration_of(detail::StreamClock::seconds_between(moments.front(), each)));
+    for (const StreamClock::Moment& each : moments) {
+      times.push_back(begin + duration_of(StreamClock::seconds_between(moments.front(), each)));
     }
   }
   return recordings;

@@ -14,6 +14,8 @@
 
 namespace lockstep::pipeline {
 
+using lockstep::detail::StreamClock;
+
 /// Marks the beginnings of a worker's actions on its device. Not thread-safe, but different threads
 /// may use it one after the other.
 class WorkerClock {
@@ -26,14 +28,14 @@ class WorkerClock {
   /// while a graph is captured, in which moments have no times.
   void mark();
   /// The moments marked since begin().
-  std::vector<detail::StreamClock::Moment> take();
+  std::vector<StreamClock::Moment> take();
 
-  detail::StreamClock::Moment record() { return clock_->record(); }
-  void recycle(detail::StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
+  StreamClock::Moment record() { return clock_->record(); }
+  void recycle(StreamClock::Moment moment) { clock_->recycle(std::move(moment)); }
 
  private:
-  std::optional<detail::StreamClock> clock_;  // empty on a CPU
-  std::vector<detail::StreamClock::Moment> moments_;
+  std::optional<StreamClock> clock_;  // empty on a CPU
+  std::vector<StreamClock::Moment> moments_;
 };
 
 /// The times of one step. Call its functions only while the workers are idle.
@@ -60,8 +62,8 @@ class StepTimes {
  private:
   struct DeviceTimes {
     std::shared_ptr<WorkerClock> clock{};
-    std::vector<detail::StreamClock::Moment> moments{};  // empty on a CPU
-    mutable std::optional<Clock::time_point> began{};    // set when the device is first queried
+    std::vector<StreamClock::Moment> moments{};        // empty on a CPU
+    mutable std::optional<Clock::time_point> began{};  // set when the device is first queried
   };
   std::vector<Recording> recordings(bool aligned) const;
 
