@@ -32,7 +32,7 @@ struct Work {
 };
 
 Work reduction(const char* name, int sources, std::vector<int> destinations,
-               detail::DataType type) {
+               lockstep::detail::DataType type) {
   const int writes = static_cast<int>(destinations.size());
   return {name, sources, writes, [=](const std::vector<std::byte*>& buffers, std::size_t bytes) {
             const std::byte* from[8];
@@ -40,13 +40,13 @@ Work reduction(const char* name, int sources, std::vector<int> destinations,
             std::copy_n(buffers.begin(), sources, from);
             for (int d = 0; d < writes; ++d) to[d] = buffers[destinations[d]];
             comm::reduce({from, static_cast<std::size_t>(sources)},
-                         {to, static_cast<std::size_t>(writes)}, bytes / detail::element_size(type),
-                         type, ReduceOp::kSum);
+                         {to, static_cast<std::size_t>(writes)},
+                         bytes / lockstep::detail::element_size(type), type, ReduceOp::kSum);
           }};
 }
 
 std::vector<Work> all_work() {
-  constexpr detail::DataType kFloat = detail::DataType::kFloat32;
+  constexpr lockstep::detail::DataType kFloat = lockstep::detail::DataType::kFloat32;
   return {
       {"memcpy", 1, 1,
        [](const auto& buffers, std::size_t bytes) { std::memcpy(buffers[8], buffers[0], bytes); }},
@@ -61,9 +61,9 @@ std::vector<Work> all_work() {
       reduction("float32, 4 into 1 new", 4, {8}, kFloat),
       reduction("float32, 8 in place", 8, {0, 1, 2, 3, 4, 5, 6, 7}, kFloat),
       reduction("float32, 8 into 1 new", 8, {8}, kFloat),
-      reduction("bfloat16, 2 in place", 2, {0, 1}, detail::DataType::kBFloat16),
-      reduction("float16, 2 in place", 2, {0, 1}, detail::DataType::kFloat16),
-      reduction("int64, 2 in place", 2, {0, 1}, detail::DataType::kInt64),
+      reduction("bfloat16, 2 in place", 2, {0, 1}, lockstep::detail::DataType::kBFloat16),
+      reduction("float16, 2 in place", 2, {0, 1}, lockstep::detail::DataType::kFloat16),
+      reduction("int64, 2 in place", 2, {0, 1}, lockstep::detail::DataType::kInt64),
       {"find_nan, float32", 1, 0,
        [](const auto& buffers, std::size_t bytes) {
          if (comm::find_nan(buffers[0], bytes / 4, kFloat) != bytes / 4) std::abort();

@@ -80,7 +80,7 @@ class Way {
     if (memory == ParameterMemory::kAsIs) {
       plain_ = std::make_unique<Optimizer>(named, options);
     } else {
-      sharded_ = std::make_unique<detail::ShardedStep>(
+      sharded_ = std::make_unique<lockstep::detail::ShardedStep>(
           std::vector<ParameterGroup>{{.parameters = named, .options = options}}, group_, memory);
     }
   }
@@ -122,7 +122,7 @@ class Way {
   std::vector<NamedParameter> parameters_;
   std::vector<GradBucket> buckets_;
   std::unique_ptr<Optimizer> plain_;
-  std::unique_ptr<detail::ShardedStep> sharded_;
+  std::unique_ptr<lockstep::detail::ShardedStep> sharded_;
 };
 
 double median(std::vector<double> values) {

@@ -88,7 +88,7 @@ Tensors run_steps(const CommHook& hook, ProcessGroup group, const Tensors& data,
       }
       works.push_back(hook(buckets[b]));
     }
-    detail::wait_for_all(works);
+    lockstep::detail::wait_for_all(works);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       for (std::size_t i = 0; i < kBuckets[b].size(); ++i) {
         results[name + "." + std::to_string(step) + "." + kBuckets[b][i]] =
