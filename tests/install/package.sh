@@ -23,7 +23,7 @@ link() {  # link PREFIX
   touch "$work/old/lib/libtorch.so"
   printf '#define TORCH_VERSION_MAJOR 1\n#define TORCH_VERSION_MINOR 13\n' >"$work/old/include/torch/headeronly/version.h"
   if "$linker" "$work/old" 2>"$work/link.err"; then exit 1; fi
-  grep "was built with LibTorch .*, $work/old has 1.13" "$work/link.err"
+  grep "was built with LibTorch .*, but $work/old has 1.13" "$work/link.err"
   "$linker" "$torch_root"
   "$1/bin/lockstep" --version | grep -E '^lockstep [0-9.]+ \((commit [0-9a-f]{12}, )?LibTorch [0-9.]+'
 }

@@ -138,9 +138,10 @@ TEST_F(TraceProfileTest, CountsAWaitWithinTheStepOnce) {
 TEST_F(TraceProfileTest, RefusesARunOfZero1) {
   write(4);
   folder_.write("run.json", record_of("zero1"));
-  EXPECT_THAT(refusal(),
-              HasSubstr("run.json: the update of a zero1 run is one rank's share and has the "
-                        "gather in it; trace a ddp run, strategy zero1 predicts from it"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("run.json: the update of a zero1 run is one rank's share and has the "
+                "gather in it; trace a run of strategy ddp, from which zero1 can be predicted"));
   const std::string file = "zero1-flat-buckets-25-MiB.json";  // the name that `bench step` gives it
   std::filesystem::rename(folder_ / "trace.json", folder_ / file);
   EXPECT_THAT(refusal(file), HasSubstr("25-MiB.json: the update of a zero1 run is one rank's"));
