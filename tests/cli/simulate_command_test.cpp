@@ -55,8 +55,10 @@ TEST_F(SimulateCommand, PredictsFromARunOfItsOwn) {
 
 TEST_F(SimulateCommand, SaysInOneLineWhatItCannotSimulate) {
   train_run({"--trace", "--nproc-per-node", "1"});
-  expect_one_error(simulate({in_scratch("run")}), 1,
-                   "no buckets of gradients to simulate; train with strategy ddp", "one process");
+  expect_one_error(
+      simulate({in_scratch("run")}), 1,
+      "no buckets of gradients to simulate; train with `lockstep train --strategy ddp`",
+      "one process");
   expect_one_error(simulate({in_scratch("none")}), 1,
                    "none/run.json: give the folder of a run that", "no run");
   expect_one_error(simulate({}), 2, "RUN is required", "no argument");

@@ -352,7 +352,7 @@ TEST(Launcher, RefusesABusyPort) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
                 StartsWith(str("cannot listen on 127.0.0.1:", port,
-                               ": Address already in use; choose another master_port")));
+                               ": Address already in use; choose another port (MASTER_PORT)")));
   }
   close(taken);
 }

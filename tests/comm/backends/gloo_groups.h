@@ -14,7 +14,8 @@
 namespace lockstep::testing_support {
 
 inline c10::intrusive_ptr<c10d::Store> connect_store(int rank, int listen_fd) {
-  FLAGS_caffe2_log_level = 2;  // errors only: PyTorch warns about every lost store
+  std::signal(SIGPIPE, SIG_IGN);  // like the rendezvous of a program: peers die
+  FLAGS_caffe2_log_level = 2;     // errors only: PyTorch warns about every lost store
   return tcp_store(rank, listen_fd);
 }
 
@@ -32,7 +33,6 @@ inline std::shared_ptr<comm::Backend> connect_gloo(const c10::intrusive_ptr<c10d
 inline std::vector<std::string> run_gloo_threads(
     int size, const std::function<void(Caller&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-  std::signal(SIGPIPE, SIG_IGN);                   // like the rendezvous of a program
   const int fd = comm::listen_on("127.0.0.1", 0);  // rank 0's store takes ownership
   return run_threads(size, [&](int rank) {
     const auto store = connect_store(rank, fd);
