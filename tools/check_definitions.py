@@ -13,22 +13,18 @@ import pathlib
 import re
 import sys
 
+sys.dont_write_bytecode = True
+from namespace_lines import namespace_lines  # noqa: E402
+
 TREES = ["lockstep", "python/src"]
-NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
-END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
 TYPE = re.compile(r"^(?:struct|class|union|enum(?: class| struct)?) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(?:LOCKSTEP_API )?(\w+)(?: final)?(?: :[^;]*| )\{")
 INLINE = re.compile(r"^(?:inline|constexpr)\b.*?[ *&](\w+)(?:(\([^){]*).*|(?: =|\{).*;)$")
 
 
 def definitions(text):
     """Yields ((namespace, name), line number) for each definition. Overloads differ in their parameters."""
-    spaces = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := NAMESPACE.match(line):
-            spaces.append(match[1])
-        elif END.match(line) and spaces:
-            spaces.pop()
-        elif spaces and "" not in spaces and (match := TYPE.match(line) or INLINE.match(line)):
+    for spaces, number, line in namespace_lines(text):
+        if spaces and "" not in spaces and (match := TYPE.match(line) or INLINE.match(line)):
             parameters = match[2] or "" if match.re is INLINE else ""
             yield ("::".join(spaces), match[1] + parameters), number
 

@@ -17,25 +17,20 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
+from namespace_lines import namespace_lines  # noqa: E402
 from public_headers import public_headers  # noqa: E402
 
 MARK = "LOCKSTEP_API"
 MARKS = "lockstep/core/export.h"
-NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
-END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
 DECLARATION = re.compile(r"^(?:\w|\[\[|::)")
 NEEDS_NONE = re.compile(r'(?:inline|constexpr|using|enum|typedef|public|private|protected)\b|extern "C"|[A-Z_]+\(|(?:class|struct|union) \w+;')
 
 
 def declarations(text):
     """Yields (line number, line) for each declaration that needs a mark."""
-    spaces, template = [], False
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := NAMESPACE.match(line):
-            spaces.append(match[1])
-        elif END.match(line) and spaces:
-            spaces.pop()
-        elif spaces and spaces[0].startswith("lockstep") and DECLARATION.match(line):
+    template = False
+    for spaces, number, line in namespace_lines(text):
+        if spaces and spaces[0].startswith("lockstep") and DECLARATION.match(line):
             if line.startswith("template"):
                 template = True
             elif template:  # the declaration that belongs to the template<...> of the line before

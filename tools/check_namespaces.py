@@ -17,24 +17,18 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
+from namespace_lines import namespace_lines  # noqa: E402
 from public_headers import public_headers  # noqa: E402
 
 EXEMPT = "lockstep/core/"
-NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) ?\{$")
-END = re.compile(r"^\}  // namespace(?: [\w:]+)?$")
 DECLARATION = re.compile(r"^(?:\w|\[\[|::)")  # clang-format puts those at namespace scope at the beginning of a line
 ALLOWED = re.compile(r"(?:class|struct|enum class) \w+(?: : [\w:]+)?;$|(?:class|struct) \w+::\w+|(?:public|private|protected):|[A-Z][A-Z_]+\(")
 
 
 def violations(name, text):
     """Yields a line for each declaration of the header in namespace lockstep itself."""
-    spaces = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := NAMESPACE.match(line):
-            spaces.append(match[1])
-        elif END.match(line) and spaces:
-            spaces.pop()
-        elif spaces[-1:] == ["lockstep"] and DECLARATION.match(line) and not ALLOWED.match(line):
+    for spaces, number, line in namespace_lines(text):
+        if spaces[-1:] == ("lockstep",) and DECLARATION.match(line) and not ALLOWED.match(line):
             yield f"{name}:{number}: this header is not installed, so that its names belong into namespace lockstep::{name.split('/')[1]}: {line}"
 
 
