@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 try:
     import numpy
@@ -30,6 +31,7 @@ except ImportError as error:
 import wandb_double
 
 STEPS = 300
+OWN_CLIENT_SECONDS = 60
 MARKED = [100, 200, 300]  # steps with an accuracy, a histogram, an image and a table
 LABELS = ["cat", 'a|b, "<i>*c*']
 FILE_LOGGERS = ["csv", "jsonl", "tensorboard", "wandb"]
@@ -232,6 +234,17 @@ def check_wandb(logs):
         check_wandb_sync(command, folder, rows, summary)
 
 
+def records_of_own_client(logs):
+    """Returns the records of a run that wandb's own client has finished. Its service may write the last ones after
+    finish() has returned."""
+    deadline = time.monotonic() + OWN_CLIENT_SECONDS
+    while True:
+        records = wandb_records(logs)
+        if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > deadline:
+            return records
+        time.sleep(0.1)
+
+
 def wandb_own_table(columns, data):
     """Writes a wandb.Table in an offline run. Returns the value in the row, and the file's contents."""
     with tempfile.TemporaryDirectory() as name:
@@ -239,7 +252,7 @@ def wandb_own_table(columns, data):
         with wandb.init(mode="offline", dir=name, project="lockstep", settings=settings) as run:
             run.log({"test/confusion": wandb.Table(columns=columns, data=data)})
         logs = pathlib.Path(name)
-        records = wandb_records(logs)
+        records = records_of_own_client(logs)
         value = rows_of(records)[-1]["test/confusion"]
         assert summary_of(records)["test/confusion"] == value, "the summary has the table, too"
         return value, json.loads((wandb_folder(logs) / "files" / value["path"]).read_text())
