@@ -10,7 +10,8 @@ else()
   add_library(lockstep_dali MODULE augment/dali/module.cpp)
   lockstep_module(lockstep_dali)
   set_target_properties(lockstep_dali PROPERTIES
-    BUILD_RPATH ${LOCKSTEP_DALI_ROOT} INSTALL_RPATH ${LOCKSTEP_DALI_ROOT})
+    BUILD_RPATH "${LOCKSTEP_DALI_ROOT};${CMAKE_BUILD_RPATH}"  # the latter are the folders of a kit
+    INSTALL_RPATH ${LOCKSTEP_DALI_ROOT})
   target_compile_features(lockstep_dali PRIVATE cxx_std_20)
   target_include_directories(lockstep_dali PRIVATE ${PROJECT_SOURCE_DIR})
   target_include_directories(lockstep_dali SYSTEM PRIVATE
