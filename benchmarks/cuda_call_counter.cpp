@@ -2,9 +2,11 @@
 //
 //   LOCKSTEP_CUDA_CALLS=counts LD_PRELOAD=cuda_call_counter.so PROGRAM
 //
-// `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add.
-// LibTorch calls libcudart through the dynamic linker, which finds these functions first. Calls
-// that cuDNN and cuBLAS make internally are not counted.
+// `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add: a word
+// for each kind of call on a process's first thread, which trains, and one for all calls on other
+// threads, such as a loader's. A call for a stream or an event that has already ended does not wait,
+// and is not counted. LibTorch calls libcudart through the dynamic linker, which finds these
+// functions first. Calls that cuDNN and cuBLAS make internally are not counted.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +20,14 @@
 namespace {
 
 // The order of the words in the file.
-enum Call { kStreamSynchronize, kDeviceSynchronize, kEventSynchronize, kMemcpy, kCalls };
+enum Call {
+  kStreamSynchronize,
+  kDeviceSynchronize,
+  kEventSynchronize,
+  kMemcpy,
+  kOnOtherThreads,
+  kCalls
+};
 
 using Counter = std::atomic<std::uint64_t>;
 static_assert(Counter::is_always_lock_free && sizeof(Counter) == sizeof(std::uint64_t));
@@ -35,7 +44,9 @@ Counter* map_counters() {
 
 void count(Call call) {
   static Counter* const counters = map_counters();
-  if (counters != nullptr) counters[call].fetch_add(1, std::memory_order_relaxed);
+  if (counters == nullptr) return;
+  const bool is_first_thread = gettid() == getpid();
+  counters[is_first_thread ? call : kOnOtherThreads].fetch_add(1, std::memory_order_relaxed);
 }
 
 // Finds a function of libcudart, even if Python has loaded that library with local visibility.
@@ -53,13 +64,21 @@ int pass_on(void* function, Arguments... arguments) {
   return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
 }
 
+// Counts a wait for the stream or event, unless `query`, cudaStreamQuery or cudaEventQuery, says
+// that it has ended.
+void count_wait(Call call, void* query, void* awaited) {
+  if (query != nullptr && pass_on(query, awaited) == 0) return;
+  count(call);
+}
+
 }  // namespace
 
 extern "C" {
 
 int cudaStreamSynchronize(void* stream) {
   static void* const real = real_function("cudaStreamSynchronize");
-  count(kStreamSynchronize);
+  static void* const query = real_function("cudaStreamQuery");
+  count_wait(kStreamSynchronize, query, stream);
   return pass_on(real, stream);
 }
 
@@ -71,7 +90,8 @@ int cudaDeviceSynchronize() {
 
 int cudaEventSynchronize(void* event) {
   static void* const real = real_function("cudaEventSynchronize");
-  count(kEventSynchronize);
+  static void* const query = real_function("cudaEventQuery");
+  count_wait(kEventSynchronize, query, event);
   return pass_on(real, event);
 }
 

@@ -69,7 +69,7 @@ with open(%(calls)r, "a") as file:
     print(*words, file=file)
 if os.environ.get("LOCKSTEP_CUDA_CALLS"):
     steps = int(words[words.index("--limit-train-batches" if "train" in words else "--max-steps") + 1])
-    pathlib.Path(os.environ["LOCKSTEP_CUDA_CALLS"]).write_bytes(struct.pack("=4Q", 5 + steps, 0, 7, 2 * steps))
+    pathlib.Path(os.environ["LOCKSTEP_CUDA_CALLS"]).write_bytes(struct.pack("=5Q", 5 + steps, 0, 7, 2 * steps, 9 * steps))
 if "--backend" in words and words[words.index("--backend") + 1] == "gloo":
     sys.exit("error: no such group")
 rate = 300 if %(ours)r else 100
@@ -282,7 +282,7 @@ class WholeRun(Folder):
         self.assertEqual(graph["rows"][0]["figures"]["GPU busy, %"], 50)
         self.assertEqual(graph["rows"][0]["figures"]["times the peer"], 3)
         waits = by_name["host synchronisations"]["rows"][0]["figures"]
-        self.assertEqual((waits["waits per step"], waits["cudaMemcpy"]), (3, 2))
+        self.assertEqual((waits["waits per step"], waits["cudaMemcpy"], waits["on other threads"]), (3, 2, 9))
         self.assertEqual(by_name["optimizer step"]["rows"][0]["figures"]["times the peer"], 3)
         shared = by_name["two ranks on a GPU"]
         self.assertEqual((shared["status"], len(shared["rows"])), ("incomplete", 1))
@@ -480,17 +480,34 @@ class Packing(Folder):
 
 
 class CallCounter(Folder):
-    def test_counts_of_all_processes_of_a_program(self):
-        (self.root / "cudart.c").write_text("int cudaStreamSynchronize(void* s) { return s != 0; }\n"
-                                            "int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }\n")
-        (self.root / "main.c").write_text(
-            "#include <unistd.h>\n#include <sys/wait.h>\nint cudaStreamSynchronize(void*);\n"
-            "int cudaMemcpy(void*, void*, unsigned long, int);\n"
-            "int main(void) {\n  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42;\n"
-            "  if (fork() == 0) { cudaStreamSynchronize(0); _exit(0); }\n  wait(0);\n  return bad;\n}\n")
+    def test_counts_the_waits_of_all_processes_of_a_program(self):
+        (self.root / "cudart.c").write_text("""
+int cudaStreamSynchronize(void* s) { return s != 0; }
+int cudaStreamQuery(void* s) { return s == 0 ? 600 : 0; }  // the null stream has not ended
+int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }
+""")
+        (self.root / "main.c").write_text("""
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int cudaStreamSynchronize(void*);
+int cudaMemcpy(void*, void*, unsigned long, int);
+void* copy(void* unused) { cudaMemcpy(0, 0, 1, 1); return unused; }
+int main(void) {
+  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42;
+  int ended = cudaStreamSynchronize(&bad);
+  pthread_t loader;
+  pthread_create(&loader, 0, copy, 0);
+  pthread_join(loader, 0);
+  if (fork() == 0) { cudaStreamSynchronize(0); _exit(0); }
+  wait(0);
+  return bad || ended != 1;
+}
+""")
         library = self.root / "libcudart.so.13"
         subprocess.run(["gcc", "-shared", "-fPIC", self.root / "cudart.c", "-o", library], check=True)
-        subprocess.run(["gcc", self.root / "main.c", library, "-o", self.root / "program", f"-Wl,-rpath,{self.root}"], check=True)
+        subprocess.run(["gcc", self.root / "main.c", library, "-pthread", "-o", self.root / "program",
+                        f"-Wl,-rpath,{self.root}"], check=True)
         counter = self.root / "counter.so"
         subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", ROOT / "benchmarks/cuda_call_counter.cpp", "-o", counter, "-ldl"],
                        check=True)
@@ -500,7 +517,8 @@ class CallCounter(Folder):
         self.assertEqual(result.returncode, 0)  # the calls still reach the library
         words = memoryview(counts.read_bytes()).cast("Q").tolist()
         self.assertEqual(dict(zip(benchmarks.CALLS, words)),
-                         {"cudaStreamSynchronize": 2, "cudaDeviceSynchronize": 0, "cudaEventSynchronize": 0, "cudaMemcpy": 1})
+                         {"cudaStreamSynchronize": 2, "cudaDeviceSynchronize": 0, "cudaEventSynchronize": 0, "cudaMemcpy": 1,
+                          "on other threads": 1})
 
 
 class GpuTests(unittest.TestCase):

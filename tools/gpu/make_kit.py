@@ -4,7 +4,7 @@
 Usage: make_kit.py --build build/gpu --torch FOLDER [--kit build/gpu-kit] [--limit-mib 60]
 
 FOLDER is the torch package that the programs were built with. KIT.tar.xz, beside the kit, is the kit as a single file.
-The kit contains no torch, CUDA or NCCL: run.py finds those of the Python on the machine where it runs. Exits with 1
+The kit contains no torch, CUDA, NCCL or DALI: run.py finds those of the Python on the machine where it runs. Exits with 1
 if the packed kit is larger than the limit, and names its largest files.
 """
 import argparse
@@ -25,6 +25,7 @@ RPATH = ("$ORIGIN/../lib", "$ORIGIN/../site/torch/lib", "$ORIGIN/../site/nvidia/
 # The system's C and C++ libraries, which every machine has.
 OF_THE_SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libutil.so", "libresolv.so",
                  "libstdc++.so", "libgcc_s.so", "libatomic.so")
+OF_DALI = "libdali"  # 300 MiB, from the packages of the Python on the machine with the GPU
 PROGRAMS = ("lockstep", "optimizer_step", "tests_gpu_*", "cuda_call_counter.so", "lockstep_dali.so")
 SCRIPTS = ("tools/gpu", "benchmarks/peers")
 
@@ -35,7 +36,7 @@ class KitError(Exception):
 
 def libraries_of_torch(torch):
     """Returns the names of the libraries in torch's wheels."""
-    folders = [torch / "lib", *(torch.parent / "nvidia").glob("*/lib"), torch.parent / "nvidia" / "dali"]
+    folders = [torch / "lib", *(torch.parent / "nvidia").glob("*/lib")]
     return {file.name for folder in folders for file in folder.glob("*.so*")}
 
 
@@ -64,7 +65,7 @@ def copy_libraries(programs, torch, folder):
         file = waiting.pop()
         found = where(file)
         for name in elf.needed(file):
-            if name in given or name in copied or name.startswith(OF_THE_SYSTEM):
+            if name in given or name in copied or name.startswith((*OF_THE_SYSTEM, OF_DALI)):
                 continue
             if name not in found:
                 raise KitError(f"{file.name} needs {name}, which is not on this machine")

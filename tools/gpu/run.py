@@ -2,6 +2,7 @@
 """Runs every GPU test, then every GPU benchmark, and writes a report: this is `make gpu`.
 
 Usage: run.py [--kit build/gpu-kit] [--output gpu-report] [--python PYTHON] [--seconds 590] [--only tests,benchmarks]
+              [--match PATTERN]
        or, from inside a kit, where nothing can be built: python3 gpu-kit/tools/gpu/run.py
 
 Needs only a Python with the torch for CUDA for which the kit was made. LOCKSTEP_DATA names the folder with mnist/ and
@@ -20,6 +21,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -51,10 +53,16 @@ def parse_arguments():
                         help=f"limit for the whole run (default: {WITH_GPU}, without a GPU {WITHOUT_GPU})")
     parser.add_argument("--only", default="tests,benchmarks",
                         help="what to run: tests, benchmarks, or both, separated by a comma (the default)")
+    parser.add_argument("--match", default="", metavar="PATTERN",
+                        help="run only benchmarks whose name contains a match of this regular expression, such as 'cifar10|mnist'")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if not set(options.only) <= {"tests", "benchmarks"}:
         parser.error("--only must be tests, benchmarks, or both, separated by a comma")
+    try:
+        options.match = re.compile(options.match)
+    except re.error as error:
+        parser.error(f"--match {options.match!r} is not a regular expression: {error}")
     if options.seconds is not None and not options.seconds >= LEAST_SECONDS:
         parser.error(f"--seconds must be at least {LEAST_SECONDS}, got {options.seconds:g}")
     return options
@@ -100,7 +108,8 @@ def end_at_signals():
 
 def run_tests(kit, seconds, log, tell):
     programs = [kit.program(name) for name in kit.description["tests"]]
-    return gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, kit.environment, tell)
+    environment = {**kit.environment, **({} if kit.has_dali else {"LOCKSTEP_TEST_WITHOUT_DALI": "1"})}
+    return gpu_tests.run_all(programs, seconds, TEST_LIMIT_SECONDS, log, environment, tell)
 
 
 def write_whole(file, text):
@@ -137,11 +146,12 @@ class Progress:
         self.write()
 
 
-def run_all(kit, only, budget, log, progress):
-    if "tests" in only:
+def run_all(kit, options, budget, log, progress):
+    if "tests" in options.only:
         progress.add_tests(run_tests(kit, TESTS_SHARE * budget.left(), log, progress.add_tests))
-    if "benchmarks" in only:
-        measure.measure_all(benchmarks.all_benchmarks(benchmarks.Runner(kit, log)), budget, progress.add_benchmarks)
+    if "benchmarks" in options.only:
+        chosen = [each for each in benchmarks.all_benchmarks(benchmarks.Runner(kit, log)) if options.match.search(each.name)]
+        measure.measure_all(chosen, budget, progress.add_benchmarks)
 
 
 def main():
@@ -160,7 +170,7 @@ def main():
     progress = Progress(output, kit, begun)
     progress.write()  # in place of an earlier run's report
     try:
-        run_all(kit, options.only, budget, log, progress)
+        run_all(kit, options, budget, log, progress)
     except SystemExit:
         print(f"ended; the report on what has run is {output}/report.md", flush=True)
         raise
