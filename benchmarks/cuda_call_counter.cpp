@@ -4,8 +4,8 @@
 //
 // `counts` is a file of kCalls zero 64-bit words, to which all processes of the program add: a word
 // for each kind of call on a process's first thread, which trains, and one for all calls on other
-// threads, such as a loader's. A call for a stream or an event that has already ended does not wait,
-// and is not counted. LibTorch calls libcudart through the dynamic linker, which finds these
+// threads, such as a loader's. A call for a stream or an event that has already ended does not
+// wait, and is not counted. LibTorch calls libcudart through the dynamic linker, which finds these
 // functions first. Calls that cuDNN and cuBLAS make internally are not counted.
 #include <dlfcn.h>
 #include <fcntl.h>

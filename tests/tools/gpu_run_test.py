@@ -176,7 +176,7 @@ class Measuring(Folder):
     def test_medians_over_rounds_in_turn_and_ratios(self):
         benchmark = measure.Benchmark("a", "A", "", [self.side("ours", 10, 30, 20), self.side("theirs", 5, 4, 6, is_peer=True)],
                                       100, 3, "images/s")
-        found = measure.measure(benchmark, processes.Budget(100))
+        found, = measure.measure_all([benchmark], processes.Budget(100))
         self.assertEqual(found["status"], "ok")
         self.assertEqual(found["rows"][0]["figures"], {"images/s": 20, "times the peer": 4})
         self.assertEqual(found["rows"][1]["figures"], {"images/s": 5})
@@ -184,7 +184,7 @@ class Measuring(Folder):
     def test_what_fails_leaves_the_others_their_figures(self):
         benchmark = measure.Benchmark("a", "A", "", [self.side("ours", measure.Failed("it did not end in 3 s")),
                                                     self.side("other", ValueError("no number")), self.side("theirs", 5)], 100)
-        found = measure.measure(benchmark, processes.Budget(100))
+        found, = measure.measure_all([benchmark], processes.Budget(100))
         self.assertEqual(found["status"], "incomplete")
         self.assertEqual([row["label"] for row in found["rows"]], ["theirs"])
         self.assertEqual(found["problems"][0], "ours: it did not end in 3 s")
@@ -198,14 +198,14 @@ class Measuring(Folder):
             time.sleep(0.5)
             return [("", {"images/s": 1})]
         benchmark = measure.Benchmark("a", "A", "", [measure.Side("ours", run)], 5.6, 9)
-        found = measure.measure(benchmark, processes.Budget(100))
+        found, = measure.measure_all([benchmark], processes.Budget(100))
         self.assertEqual((found["status"], found["problems"]), ("ok", []))
         self.assertEqual(found["rows"][0]["rounds"], len(calls))
         self.assertGreater(min(calls), 0.6)
 
     def test_nothing_begins_without_time(self):
         benchmark = measure.Benchmark("a", "A", "", [self.side("ours")], 100)
-        self.assertEqual(measure.measure(benchmark, processes.Budget(1))["reason"], "no time was left")
+        self.assertEqual(measure.measure_all([benchmark], processes.Budget(1))[0]["reason"], "no time was left")
 
     def test_a_program_beyond_its_limit_is_named(self):
         outcome = processes.run(["sleep", "600"], 0.5, self.log)

@@ -115,31 +115,34 @@ def cifar10_epochs(runner, no_gpu):
 def mnist_epoch(runner, no_gpu):
     threads = min(8, runner.kit.cores)
     shared = ["mnist", 512, 117, *ON_GPU, "--workers", threads]
+    graph = runner.kit.option("--cuda-graph")
     return Benchmark("mnist", "MNIST, batch 512, fp32", no_gpu, [
         runner.epochs("Lockstep, loader native", runner.train(*shared)),
         runner.epochs("Lockstep, loader cuda", runner.train(*shared, "--loader", "cuda")),
-        runner.epochs("PyTorch, DataLoader", runner.peer_train(*shared), is_peer=True)], 45, 1, "images/s")
+        runner.epochs("Lockstep, loader cuda, CUDA graph", runner.train(*shared, "--loader", "cuda", *graph)),
+        runner.epochs("PyTorch, DataLoader", runner.peer_train(*shared), is_peer=True),
+        runner.epochs("PyTorch, DataLoader, CUDA graph", runner.peer_train(*shared, "--cuda-graph"))], 60, 2, "images/s")
 
 
 def ddp_of_one_rank(runner, no_gpu):
     shared = ["cifar10", CIFAR_BATCH, CIFAR_STEPS, *ON_GPU, "--workers", min(8, runner.kit.cores), "--precision", "bf16"]
     loader = ["--loader", "cuda"]
-    return Benchmark("ddp of one rank", "What DDP over NCCL adds with one rank: CIFAR-10, ResNet-18, bf16", no_gpu, [
+    return Benchmark("ddp of one rank", "What DDP over NCCL adds with one rank: CIFAR-10, ResNet-18, bf16, channels last", no_gpu, [
         runner.epochs("Lockstep, single", runner.train(*shared, *loader, "--strategy", "single")),
         runner.epochs("Lockstep, ddp over NCCL", runner.train(*shared, *loader, "--strategy", "ddp", "--backend", "nccl")),
-        runner.epochs("PyTorch, single", runner.peer_train(*shared)),
-        runner.epochs("PyTorch, DDP over NCCL", runner.peer_train(*shared, "--strategy", "ddp", ranks=1), is_peer=True)],
-        70, 2, "images/s")
+        runner.epochs("PyTorch, single", runner.peer_train(*shared, "--channels-last")),
+        runner.epochs("PyTorch, DDP over NCCL", runner.peer_train(*shared, "--channels-last", "--strategy", "ddp", ranks=1),
+                      is_peer=True)], 70, 2, "images/s")
 
 
 def two_ranks_on_one_gpu(runner, no_gpu):
     shared = ["cifar10", CIFAR_BATCH, 60, *ON_GPU, "--precision", "bf16", "--strategy", "ddp"]
     threads = max(1, min(4, runner.kit.cores // 2))
-    return Benchmark("two ranks on a GPU", "Two ranks that share a GPU: CIFAR-10, ResNet-18, bf16", no_gpu, [
+    return Benchmark("two ranks on a GPU", "Two ranks that share a GPU: CIFAR-10, ResNet-18, bf16, channels last", no_gpu, [
         runner.epochs("Lockstep, shm", runner.train(*shared, "--nproc-per-node", 2, "--loader", "cuda",
                                                     "--workers", 2 * threads)),
-        runner.epochs("PyTorch, DDP over Gloo", runner.peer_train(*shared, "--backend", "gloo", "--workers", threads, ranks=2),
-                      is_peer=True)], 45, 1, "images/s")
+        runner.epochs("PyTorch, DDP over Gloo", runner.peer_train(*shared, "--channels-last", "--backend", "gloo", "--workers",
+                                                                  threads, ranks=2), is_peer=True)], 45, 1, "images/s")
 
 
 def calls_per_step(runner, command_of):

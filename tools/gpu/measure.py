@@ -1,4 +1,5 @@
-"""Runs benchmarks. Their programs alternate in rounds, and each may use the time that its benchmark has left."""
+"""Runs benchmarks. Their programs alternate in rounds, and each may use the time that its benchmark has left. Every
+benchmark has its first round before any has its second, so that a short run covers as much as possible."""
 import collections
 import statistics
 
@@ -40,56 +41,67 @@ def with_ratios(rows, benchmark):
     return rows
 
 
-def run_sides(benchmark, budget):
-    """Returns ({(side's number, part): [figures of each round]}, [problems])."""
-    own, found, problems = processes.Budget(benchmark.seconds), {}, []
-    took = {}  # durations of the sides that have completed a round
-    for number in range(benchmark.rounds):
-        for place, side in enumerate(benchmark.sides):
-            seconds = min(own.left(), budget.left())
-            if number > 0 and (place not in took or seconds < ROOM * took[place]):
+class Measurement:
+    """The rounds of one benchmark, and the report on those that have ended."""
+
+    def __init__(self, benchmark):
+        self.benchmark, self.used = benchmark, 0.0
+        self.found, self.problems = {}, []  # {(side's number, part): [figures of each round]}
+        self.took = {}                      # durations of the sides that have completed a round
+        self.reason = benchmark.needs       # why it was skipped
+
+    def run_round(self, number, budget):
+        """Runs each side once. A side runs again only if it has completed a round and its last duration fits in the
+        time that is left."""
+        if number == 0 and not self.reason and budget.left() < LEAST_SECONDS:
+            self.reason = "no time was left"
+        if self.reason or number >= self.benchmark.rounds:
+            return
+        clock = processes.Budget(self.benchmark.seconds - self.used)
+        for place, side in enumerate(self.benchmark.sides):
+            seconds = min(clock.left(), budget.left())
+            if number > 0 and (place not in self.took or seconds < ROOM * self.took[place]):
                 continue
             if number == 0 and seconds < LEAST_SECONDS:
-                problems.append(f"{side.label}: no time was left")
+                self.problems.append(f"{side.label}: no time was left")
                 continue
-            clock = processes.Budget(seconds)
-            try:
-                for part, figures in side.run(seconds):
-                    found.setdefault((place, part), []).append(figures)
-                took[place] = clock.used()
-            except Failed as error:
-                problems.append(f"{side.label}: {error}")
-                took.pop(place, None)
-            except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
-                problems.append(f"{side.label}: its figures cannot be read: {type(error).__name__}: {error}")
-                took.pop(place, None)
-    return found, problems
+            self.run_side(place, side, seconds)
+        self.used += clock.used()
 
+    def run_side(self, place, side, seconds):
+        clock = processes.Budget(seconds)
+        self.took.pop(place, None)
+        try:
+            for part, figures in side.run(seconds):
+                self.found.setdefault((place, part), []).append(figures)
+            self.took[place] = clock.used()
+        except Failed as error:
+            self.problems.append(f"{side.label}: {error}")
+        except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
+            self.problems.append(f"{side.label}: its figures cannot be read: {type(error).__name__}: {error}")
 
-def measure(benchmark, budget):
-    """Returns the report on one benchmark."""
-    report = {"name": benchmark.name, "title": benchmark.title, "rows": [], "problems": [], "seconds": 0.0}
-    if benchmark.needs:
-        return {**report, "status": "skipped", "reason": benchmark.needs}
-    if budget.left() < LEAST_SECONDS:
-        return {**report, "status": "skipped", "reason": "no time was left"}
-    clock = processes.Budget(benchmark.seconds)
-    found, problems = run_sides(benchmark, budget)
-    in_order = sorted(found.items(), key=lambda at: at[0][0])
-    rows = [{"label": benchmark.sides[place].label, "part": part, "is_peer": benchmark.sides[place].is_peer,
-             "rounds": len(runs), "figures": merged(runs)} for (place, part), runs in in_order]
-    status = "ok" if not problems else "incomplete" if rows else "failed"
-    return {**report, "status": status, "rows": with_ratios(rows, benchmark), "problems": problems,
-            "seconds": clock.used()}
+    def report(self):
+        head = {"name": self.benchmark.name, "title": self.benchmark.title, "seconds": self.used}
+        if self.reason:
+            return {**head, "status": "skipped", "reason": self.reason, "rows": [], "problems": []}
+        in_order = sorted(self.found.items(), key=lambda at: at[0][0])
+        rows = [{"label": self.benchmark.sides[place].label, "part": part, "is_peer": self.benchmark.sides[place].is_peer,
+                 "rounds": len(runs), "figures": merged(runs)} for (place, part), runs in in_order]
+        status = "ok" if not self.problems else "incomplete" if rows else "failed"
+        return {**head, "status": status, "rows": with_ratios(rows, self.benchmark), "problems": self.problems}
 
 
 def measure_all(benchmarks, budget, tell=lambda reports: None):
-    """Measures all benchmarks. Calls `tell` with the reports so far after each one."""
-    reports = []
-    for benchmark in benchmarks:
-        reports.append(measure(benchmark, budget))
-        tell(reports)
-        last = reports[-1]
-        detail = last.get("reason") or "; ".join(last["problems"]) or f"{last['seconds']:.0f} s"
-        print(f"{last['name']}: {last['status']} ({detail})", flush=True)
-    return reports
+    """Measures all benchmarks: first one round of each, then further rounds while there is time. Calls `tell` with the
+    reports so far after each round of a benchmark. Returns the reports."""
+    measurements, begun = [Measurement(benchmark) for benchmark in benchmarks], []
+    for number in range(max((benchmark.rounds for benchmark in benchmarks), default=0)):
+        for measurement in measurements:
+            measurement.run_round(number, budget)
+            if number == 0:
+                begun.append(measurement)
+                last = measurement.report()
+                detail = last.get("reason") or "; ".join(last["problems"]) or f"{last['seconds']:.0f} s"
+                print(f"{last['name']}: {last['status']} ({detail})", flush=True)
+            tell([each.report() for each in begun])
+    return [each.report() for each in measurements]
