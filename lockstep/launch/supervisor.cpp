@@ -55,7 +55,9 @@ const char* hint(int signal) {
 
 std::string describe(const RankProcess& rank) {
   if (rank.report) {
-    return str("rank ", rank.rank, ": ", rank.report->text.substr(0, rank.report->text.find('\n')));
+    const std::string text = rank.report->text.substr(0, rank.report->text.find('\n'));
+    const std::string name = str("rank ", rank.rank, ": ");
+    return text.starts_with(name) ? text : name + text;
   }
   if (WIFSIGNALED(rank.wait_status)) {
     const int signal = WTERMSIG(rank.wait_status);

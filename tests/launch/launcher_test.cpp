@@ -135,6 +135,8 @@ TEST(Launcher, NamesTheRankThatFailed) {
       {"configuration", [] { throw ConfigError("no such recipe"); }, 2, "rank 1: no such recipe"},
       {"communication", [] { throw TimeoutError("barrier: rank 2 is missing"); }, 1,
        "rank 1: barrier: rank 2 is missing"},
+      {"a text that names the rank", [] { throw CommError("rank 1: cannot connect"); }, 1,
+       "rank 1: cannot connect"},
       {"not a std::exception", [] { throw 7; }, 1,
        "rank 1: an exception that is not a std::exception"},
       {"long text", [] { throw Error(std::string(1 << 20, 'x')); }, 1, "rank 1: xxx"},
