@@ -7,7 +7,8 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
     whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
   * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
-    command that a message quotes in backticks. Errors of the others name fields, as C++ users know them.
+    command that a message quotes in backticks. Errors of the others name fields, as C++ users know them, and
+    lockstep/cli/flag_names.cpp translates these.
   * Every header has `#pragma once`. Our includes are spelled <lockstep/room/file.h>, and the files exist.
 
 Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
@@ -49,8 +50,8 @@ FOLDERS = {
     "bench": [".", "collectives", "step", "strategies", "table"],
     "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
 }
-# cli has the options. The messages of the others still advise its users directly.
-KNOW_THE_PROGRAM = {"formats", "data", "train", "report", "recipes", "cli"}
+# cli has the options. What recipes and report say is for its users.
+KNOW_THE_PROGRAM = {"report", "recipes", "cli"}
 MOST_SOURCES = 25  # per folder
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
@@ -103,14 +104,18 @@ def full_folders(files):
             yield folder, len(stems)
 
 
+def messages(text):
+    """Yields (line number, string) for each string of a source, as the compiler joins it."""
+    for literals in LITERALS.finditer(text):
+        if not literals[0].startswith("//"):
+            yield text.count("\n", 0, literals.start()) + 1, re.sub(r'"\s*"', "", literals[0].rstrip())
+
+
 def options_in_messages(text):
     """Yields (line number, option) for each option of the command line in a string outside quoted commands."""
-    for literals in LITERALS.finditer(text):
-        if literals[0].startswith("//"):
-            continue
-        joined = re.sub(r'"\s*"', "", literals[0].rstrip())
-        for option in OPTION.findall(re.sub(r"`[^`]*`", "", joined)):
-            yield text.count("\n", 0, literals.start()) + 1, option
+    for number, message in messages(text):
+        for option in OPTION.findall(re.sub(r"`[^`]*`", "", message)):
+            yield number, option
 
 
 def may_see_accelerator(path):
@@ -124,7 +129,8 @@ def violations(root, path):
     lines = text.splitlines()
     if path.parts[0] == "lockstep" and path.parts[1] not in KNOW_THE_PROGRAM:
         for number, option in options_in_messages(text):
-            yield number, f"{option} is an option of the program; name the field, or translate it in cli"
+            yield number, (f"{option} is an option of the program; name the field, as in LoaderOptions::engine, and "
+                           "translate it in lockstep/cli/flag_names.cpp")
     # Highway includes NAME-inl.h once per instruction set.
     if path.suffix in {".h", ".cuh"} and not path.stem.endswith("-inl") and "#pragma once" not in lines:
         yield 1, "a header needs #pragma once"

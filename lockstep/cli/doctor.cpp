@@ -21,6 +21,7 @@
 #include <lockstep/bench/json_text.h>
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/comm/call/backend_names.h>
@@ -109,7 +110,7 @@ Finding data(const std::string& name) {
     }
     return {name, "not found here", nullptr};
   } catch (const Error& error) {
-    return {name, first_line(error), nullptr};
+    return {name, error_line(error), nullptr};
   }
 }
 
@@ -122,7 +123,7 @@ Finding launcher() {
         str(worker->source, ": rank ", worker->rank, " of ", worker->world_size),
         {{"source", worker->source}, {"rank", worker->rank}, {"world_size", worker->world_size}}};
   } catch (const ConfigError& error) {
-    return {"launcher", str("unusable: ", first_line(error)), nullptr};
+    return {"launcher", str("unusable: ", error_line(error)), nullptr};
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/cli/data_choice.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/operators_option.h>
 #include <lockstep/core/error.h>
@@ -45,7 +46,9 @@ const char* usual_operators(const std::string& source, const recipes::Recipe* re
 
 ImageDataset load_recipe(const recipes::Recipe& recipe, const LoaderDataChoice& choice) {
   report::DownloadBar bar(std::cerr, detect_terminal(STDERR_FILENO));
-  const auto message = [](const std::string& text) { std::cerr << "note: " << text << std::endl; };
+  const auto message = [](const std::string& text) {
+    std::cerr << "note: " << with_flags(text) << std::endl;
+  };
   return recipe
       .load_data({.directory = choice.directory,
                   .max_image_pixels = choice.max_image_pixels,

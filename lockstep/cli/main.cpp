@@ -10,6 +10,7 @@
 
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/program.h>
 
 namespace {
@@ -26,6 +27,7 @@ void open_closed_streams() {
 
 int main(int argc, char** argv) {
   open_closed_streams();
+  lockstep::cli::log_with_flags();
   const std::string commit = lockstep::cli::build_commit();
   const std::string version = "lockstep " LOCKSTEP_VERSION " (" +
                               (commit.empty() ? commit : "commit " + commit + ", ") +

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/suggestion.h>
 #include <lockstep/core/error.h>
 #include <lockstep/launch/failure_report.h>
@@ -89,11 +90,11 @@ struct Failure {
 // Describes the exception being handled.
 Failure describe(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const CommandFailure*>(&error)) {
-    return {failure->exit_code(), failure->what(),
-            failure->details().empty() ? failure->what() : failure->details()};
+    return {failure->exit_code(), with_flags(failure->what()),
+            with_flags(failure->details().empty() ? failure->what() : failure->details())};
   }
-  return {exit_code(error), first_line(error),
-          launch::describe_failure(std::current_exception()).text};
+  return {exit_code(error), error_line(error),
+          with_flags(launch::describe_failure(std::current_exception()).text)};
 }
 
 bool takes_value(const CLI::App& command, const std::string& word) {

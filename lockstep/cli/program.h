@@ -18,7 +18,7 @@ using AddCommand = void (*)(CLI::App&);
 /// Parses the arguments and runs the subcommand. Returns the exit code: 0 for success; 2 for bad
 /// usage and ConfigError; CommandFailure's own code; 1 for any other error, including failure to
 /// write to `out`. A failure prints one line, "error: ...", to `err`, or with --debug the error's
-/// full text, including the backtrace.
+/// full text, including the backtrace. Either names options by their flags (flag_names.h).
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err);
 

@@ -85,7 +85,7 @@ void check_image_size(const ImageHeader& header, const ImageDecoderOptions& opti
   if (pixels > options.max_image_pixels) {
     throw DataError(str(name, ": an image of ", header.width, "x", header.height, " has ", pixels,
                         " pixels, at most ", options.max_image_pixels,
-                        " are allowed; raise max_image_pixels (--max-image-pixels)"));
+                        " are allowed; raise ImageDecoderOptions::max_image_pixels"));
   }
   if (pixels / maximum_pixels_per_byte > static_cast<std::int64_t>(file_bytes)) {
     throw DataError(str(name, ": damaged or truncated image (claims ", header.width, "x",

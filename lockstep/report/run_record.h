@@ -26,7 +26,7 @@ struct LOCKSTEP_API RunOrigin {
 /// and "command". The file is replaced atomically when the run begins, after each epoch and at its
 /// end, so that a killed run leaves its results so far. A resumed run keeps the earlier epochs of
 /// the file. A new run removes the trace.json of an earlier one.
-class LOCKSTEP_API RunRecord final : public Listener {
+class LOCKSTEP_API RunRecord : public Listener {
  public:
   /// `goes_on`: whether the run resumes one of this folder.
   RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);

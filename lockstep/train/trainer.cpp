@@ -108,7 +108,8 @@ void validate_trainer(const TrainerOptions& options) {
     throw ConfigError("Trainer: fast_dev_run keeps no checkpoint, so it cannot resume one");
   }
   if (options.checkpoints.directory.empty()) {
-    throw ConfigError("Trainer: resume needs a folder of checkpoints; give --out DIR");
+    throw ConfigError(
+        "Trainer: resume needs a folder of checkpoints; set CheckpointOptions::directory");
   }
 }
 

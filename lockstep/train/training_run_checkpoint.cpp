@@ -60,8 +60,8 @@ void require_same_split(const CheckpointInfo& checkpoint, const std::string& now
   if (before == checkpoint.settings.end() || before->second == now) return;
   throw CheckpointError(
       "the checkpoint was trained with another split of the images, so that some of those that it "
-      "was trained on would now be validated on; give the same --data, --seed and --val-fraction, "
-      "or begin a new run with --weights");
+      "was trained on would now be validated on; split the images as before (RunInfo::split), "
+      "or begin a new run with the checkpoint's weights");
 }
 
 // Indices that all ranks had taken when the checkpoint was written. Nothing if the checkpoint lacks
@@ -113,16 +113,16 @@ void TrainingRun::prepare_checkpoints() {
       throw CheckpointError(lockstep::str("cannot keep ", bytes, " bytes",
                                           pinned ? " of pinned memory" : "",
                                           " for a copy of the checkpoint: ", first_line(error),
-                                          "; leave out --background-checkpoints"));
+                                          "; leave out CheckpointOptions::background"));
     }
   });
 }
 
 std::filesystem::path TrainingRun::resumed_path() {
   if (const auto path = store_->resume()) return *path;
-  throw CheckpointError(lockstep::str("there is no checkpoint in ",
-                                      options_.checkpoints.directory.string(),
-                                      " to resume from; leave out --resume to begin a run"));
+  throw CheckpointError(
+      lockstep::str("there is no checkpoint in ", options_.checkpoints.directory.string(),
+                    " to resume from; leave out TrainerOptions::resume to begin a run"));
 }
 
 // Rank 0 reads the checkpoint and returns the optimizer's state. The strategy copies rank 0's

@@ -34,7 +34,8 @@ void TrainingRun::complete_info() {
 
 void TrainingRun::prepare() {
   if (train_loader_.steps_per_epoch() < 1) {
-    throw ConfigError("Trainer: the training loader has no batches; use a smaller --batch-size");
+    throw ConfigError(
+        "Trainer: the training loader has no batches; use a smaller LoaderOptions::batch_size");
   }
   require_val_check_interval();
   // An engine that cannot load the test data fails before the first epoch, not after it.
@@ -107,7 +108,7 @@ void TrainingRun::prepare_average() {
         lockstep::str("Trainer: ema_decay averages the whole model on each rank, but "
                       "strategy ",
                       strategy_.name(),
-                      " divides it among the ranks; use --strategy ddp or zero1, or "
+                      " divides it among the ranks; use strategy ddp or zero1, or "
                       "a pipeline in one process"));
   }
   ema_.emplace(task_.module(), *options_.ema_decay);

@@ -21,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -314,10 +315,11 @@ TEST_F(DataCommand, ChecksImagesOfAsManyPixelsAsItsOptionAllows) {
   const ProgramResult refused =
       run({"check", images(), "--max-image-pixels", "167", "--json", in_out("check.json")});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.out, HasSubstr("168 pixels, at most 167 are allowed"));
+  EXPECT_THAT(refused.out,
+              HasSubstr("168 pixels, at most 167 are allowed; raise --max-image-pixels\n"));
   ASSERT_EQ(read_json("check.json")["damaged"].size(), 1U);
   EXPECT_THAT(read_json("check.json")["damaged"][0]["reason"].get<std::string>(),
-              HasSubstr("dog/21.png"));
+              AllOf(HasSubstr("dog/21.png"), EndsWith("raise --max-image-pixels")));
   EXPECT_EQ(run({"check", images(), "--max-image-pixels", "168"}).exit_code, 0);
 }
 

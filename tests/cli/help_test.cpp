@@ -13,6 +13,7 @@
 #include <lockstep/bench/strategies/ways.h>
 #include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/bench/strategies_settings.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/operators_option.h>
@@ -129,6 +130,20 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err, HasSubstr(join(listed.names)))
         << join(listed.command, " ") << ' ' << listed.option;
+  }
+}
+
+// `train` does everything about which these messages are.
+TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
+  const ProgramResult help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"});
+  ASSERT_EQ(help.exit_code, 0) << help.err;
+  const std::regex flag("--[a-z-]+");
+  for (const cli::FlagName& name : cli::flag_names()) {
+    const std::string flags(name.flags);
+    const std::vector<std::string> words(
+        std::sregex_token_iterator(flags.begin(), flags.end(), flag), {});
+    EXPECT_FALSE(words.empty()) << name.option;
+    for (const std::string& word : words) EXPECT_NE(help_of(help.out, word), "") << word;
   }
 }
 

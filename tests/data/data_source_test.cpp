@@ -123,7 +123,8 @@ TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {
   EXPECT_THAT(
       message_of<DataError>(
           [&] { find_or_download_data({.name = "mnist", .may_download = false}); }),
-      ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr((directory_ / "cache").string())));
+      ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr((directory_ / "cache").string()),
+                       HasSubstr("give its folder as DataRequest::directory")));
 }
 
 #ifdef LOCKSTEP_HAS_DOWNLOADER
@@ -175,7 +176,8 @@ TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
                 download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache",
                               {});
               }),
-              HasSubstr("cannot download " + server.url()));
+              ::testing::AllOf(HasSubstr("cannot download " + server.url()),
+                               HasSubstr("name that (DataRequest::directory, LOCKSTEP_DATA)")));
   EXPECT_LT(seconds_since(start), 10);
   EXPECT_TRUE(fs::is_empty(directory_ / "cache"));
   EXPECT_THAT(message_of<DataError>([&] {

@@ -346,7 +346,7 @@ TEST(JpegDecoder, MemoryIsLimited) {
   EXPECT_EQ(
       message_of<DataError>([&] { decode_whole_jpeg(small, {.max_image_pixels = kPixels - 1}); }),
       "x.jpg: an image of 64x48 has 3072 pixels, at most 3071 are allowed; raise "
-      "max_image_pixels (--max-image-pixels)");
+      "ImageDecoderOptions::max_image_pixels");
   // One column of pixels needs two columns of blocks, with two bytes per coefficient.
   const std::string column = encode_jpeg({.width = 1, .height = 60'000, .progressive = true});
   EXPECT_THAT(

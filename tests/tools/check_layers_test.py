@@ -11,6 +11,7 @@ GOOD = {
     "lockstep/data/augment/gather_cuda.cpp": "#include <c10/cuda/CUDAStream.h>\n",
     "lockstep/launch/advice.cpp": '// --debug\nthrow ConfigError("write it with `lockstep train --strategy "\n    "ddp --trace`");\n',
     "lockstep/cli/train/options.cpp": 'throw ConfigError("train: --resume needs --out DIR");\n',
+    "lockstep/recipes/mnist.cpp": 'throw ConfigError("recipe mnist: leave out --data");\n',
     "lockstep/cli/main.cpp": "#include <lockstep/comm/group/group.h>\n",
     "tests/comm/group_test.cpp": "#include <lockstep/comm/group/group.h>\n",
     "examples/01_first/main.cpp": "#include <lockstep/comm/group/group.h>\n",
@@ -38,6 +39,9 @@ BAD = [
     ("lockstep/comm/attic/old.cpp", "#include <string>\n", "lockstep/comm/attic is not a folder"),
     ("lockstep/core/log.cpp", '// "an option"\n#include <string>\nthrow ConfigError("log: "\n    "give --log-dir");\n',
      "lockstep/core/log.cpp:3: --log-dir is an option of the program"),
+    ("lockstep/data/loader/loader.cpp", 'throw ConfigError("use --loader native");\n', ":1: --loader is an option of the program"),
+    ("lockstep/formats/image.cpp", 'throw DataError("raise --max-image-pixels");\n', "--max-image-pixels is an option"),
+    ("lockstep/train/trainer.cpp", 'throw ConfigError("leave out --resume");\n', "--resume is an option of the program"),
     ("lockstep/attic/old.h", "#pragma once\n#include <string>\n", "is not a room"),
 ]
 

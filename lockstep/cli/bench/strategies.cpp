@@ -13,6 +13,7 @@
 #include <lockstep/cli/bench/bench_options.h>
 #include <lockstep/cli/bench/step_settings.h>
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/json_report.h>
@@ -71,7 +72,7 @@ void measure_round(const bench::BenchStrategiesSettings& settings, bench::Strate
                     .join_timeout = settings.timeout},
                    [&] { bench::bench_strategy_rank(settings, rounds.way, figures); });
   if (result.exit_code == exit_code(ConfigError("")) && result.failed_rank >= 0) {
-    rounds.why_not = result.message;
+    rounds.why_not = with_flags(result.message);
     return;
   }
   require_success(result);

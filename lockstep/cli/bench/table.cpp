@@ -24,6 +24,7 @@
 #include <lockstep/cli/bench/table_peers.h>
 #include <lockstep/cli/bench/table_ways.h>
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train/train_data.h>
@@ -146,9 +147,9 @@ class TableRun {
       throw;
     } catch (const CommandFailure& failure) {
       if (failure.exit_code() >= kInterrupted) throw;
-      way.error = first_line(failure);
+      way.error = error_line(failure);
     } catch (const Error& error) {
-      way.error = first_line(error);
+      way.error = error_line(error);
     }
   }
 

@@ -15,6 +15,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data_choice.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/clock.h>
@@ -52,7 +53,7 @@ void write_json(const CheckArguments& arguments, const ImageDataset& dataset,
   const auto listed = [](const std::vector<CorruptImage>& images) {
     Json list = Json::array();
     for (const CorruptImage& image : images) {
-      list.push_back({{"index", image.index}, {"reason", image.reason}});
+      list.push_back({{"index", image.index}, {"reason", with_flags(image.reason)}});
     }
     return list;
   };
@@ -74,8 +75,10 @@ void run(const CheckArguments& arguments) {
   const Clock::time_point begin = Clock::now();
   const ImagesCheck result = check(dataset, threads);
   const double seconds = seconds_since(begin);
-  for (const CorruptImage& image : result.corrupt) std::cout << "damaged  " << image.reason << '\n';
-  for (const CorruptImage& image : result.odd) std::cout << "odd      " << image.reason << '\n';
+  for (const CorruptImage& image : result.corrupt)
+    std::cout << "damaged  " << with_flags(image.reason) << '\n';
+  for (const CorruptImage& image : result.odd)
+    std::cout << "odd      " << with_flags(image.reason) << '\n';
   const std::string total = report::count_text(static_cast<double>(result.images));
   std::cout << dataset.name() << ": " << total << " images, "
             << counted(result.corrupt.size(), "damaged")

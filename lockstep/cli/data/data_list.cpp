@@ -11,6 +11,7 @@
 
 #include <lockstep/bench/json_text.h>
 #include <lockstep/cli/data/data.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/core/error.h>
 #include <lockstep/data/files/data_source.h>
@@ -30,7 +31,7 @@ FoundData find(const std::string& name) {
     const auto folder = find_data({.name = name, .may_download = false});
     return {name, folder ? std::optional(folder->string()) : std::nullopt, ""};
   } catch (const Error& error) {
-    return {name, std::nullopt, first_line(error)};
+    return {name, std::nullopt, error_line(error)};
   }
 }
 

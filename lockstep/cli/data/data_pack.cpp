@@ -18,6 +18,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data_choice.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
@@ -150,7 +151,8 @@ void run(const PackArguments& arguments) {
             << " in " << dataset.num_classes() << " classes, "
             << report::bytes_text(static_cast<double>(size.bytes)) << ", in "
             << report::seconds_text(seconds) << " (" << report::count_text(rate) << " images/s)\n";
-  for (const CorruptImage& image : size.skipped) std::cout << "left out " << image.reason << '\n';
+  for (const CorruptImage& image : size.skipped)
+    std::cout << "left out " << with_flags(image.reason) << '\n';
   if (arguments.json.empty()) return;
   const nlohmann::ordered_json json{{"file", arguments.out},
                                     {"name", dataset.name()},

@@ -13,6 +13,7 @@
 #include <lockstep/bench/json_text.h>
 #include <lockstep/cli/data/data.h>
 #include <lockstep/cli/data/preview.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/loader_data.h>
 #include <lockstep/cli/mix_option.h>
@@ -99,7 +100,7 @@ void run(PreviewArguments& arguments) {
             << " of each, " << preview.sheet.width() << "x" << preview.sheet.height()
             << " pixels\n";
   for (const CorruptImage& image : preview.skipped)
-    std::cout << "left out " << image.reason << '\n';
+    std::cout << "left out " << with_flags(image.reason) << '\n';
   if (!arguments.json.empty()) write_json(arguments, data, preview);
 }
 

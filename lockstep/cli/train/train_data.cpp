@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
 #include <lockstep/report/download_bar.h>
@@ -28,7 +29,7 @@ recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRe
     if (speaks) bar(file, done, total);
   };
   const auto message = [speaks](const std::string& text) {
-    if (speaks) std::cerr << "note: " << text << std::endl;
+    if (speaks) std::cerr << "note: " << with_flags(text) << std::endl;
   };
   double seconds = 0;
   recipes::RecipeData data = [&] {

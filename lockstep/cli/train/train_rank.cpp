@@ -12,6 +12,7 @@
 
 #include <lockstep/cli/build_commit.h>
 #include <lockstep/cli/device_choice.h>
+#include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/train/train_loggers.h>
 #include <lockstep/cli/train/weights_file.h>
 #include <lockstep/comm/group/process_group.h>
@@ -177,6 +178,19 @@ std::unique_ptr<Task> make_model(const TrainSettings& settings, torch::Device de
   return task;
 }
 
+// The record of a run of the program, in which an error names flags.
+class FlagRecord final : public RunRecord {
+ public:
+  using RunRecord::RunRecord;
+  void on_exception(const std::exception& error) noexcept override {
+    try {
+      RunRecord::on_exception(Error(error_line(error)));
+    } catch (const std::exception&) {  // out of memory
+      RunRecord::on_exception(error);
+    }
+  }
+};
+
 // The run's listeners on rank 0: the terminal or, in a quiet run, those of the settings; the files
 // and the loggers.
 std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
@@ -190,14 +204,14 @@ std::vector<ListenerHandle> make_listeners(const TrainSettings& settings,
   }
   if (!settings.out.empty() && settings.trainer.fast_dev_run == 0) {
     listeners.push_back(
-        std::make_unique<RunRecord>(settings.out,
-                                    RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
-                                                           {"commit", build_commit()},
-                                                           {"libtorch", TORCH_VERSION}},
-                                              .command = command_line(),
-                                              .local_ranks = worker.local_world_size,
-                                              .processors = processors},
-                                    settings.resume));
+        std::make_unique<FlagRecord>(settings.out,
+                                     RunOrigin{.versions = {{"lockstep", LOCKSTEP_VERSION},
+                                                            {"commit", build_commit()},
+                                                            {"libtorch", TORCH_VERSION}},
+                                               .command = command_line(),
+                                               .local_ranks = worker.local_world_size,
+                                               .processors = processors},
+                                     settings.resume));
     listeners.push_back(std::make_unique<report::PictureFile>(settings.out));
   }
   if (!settings.loggers.empty()) listeners.push_back(make_logging_listener(settings));

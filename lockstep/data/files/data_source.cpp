@@ -177,7 +177,7 @@ fs::path find_or_download_data(const DataRequest& request) {
   const fs::path cache = data_cache_directory(request.name);
   if (!request.may_download) {
     throw DataError(str("cannot find the data set ", known.name, ": not in LOCKSTEP_DATA nor in ",
-                        cache.string(), "; name its folder with --data"));
+                        cache.string(), "; give its folder as DataRequest::directory"));
   }
   try {
     download(known, cache, request.progress);

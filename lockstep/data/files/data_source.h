@@ -13,7 +13,7 @@ namespace lockstep {
 
 struct LOCKSTEP_API DataRequest {
   std::string name{};                      ///< one of known_data_names()
-  std::optional<std::string> directory{};  ///< --data: look only here
+  std::optional<std::string> directory{};  ///< Look only here.
   bool may_download = true;
   DownloadProgress progress{};  ///< may be empty
 };

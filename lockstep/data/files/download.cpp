@@ -114,8 +114,8 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
   const std::string text = str("cannot download ", file.url, ": ", error.data());
   if (status == data::kNobodyAnswered) {
     throw NetworkError(str(text,
-                           "; put its files into a folder and name that (--data, LOCKSTEP_DATA), "
-                           "or set LOCKSTEP_MIRROR"));
+                           "; put its files into a folder and name that (DataRequest::directory, "
+                           "LOCKSTEP_DATA), or set LOCKSTEP_MIRROR"));
   }
   throw DataError(text);
 }

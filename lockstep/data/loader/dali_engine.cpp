@@ -49,7 +49,7 @@ const LoaderOptions& that_stops_at_damage(const LoaderOptions& options) {
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
         "Loader: the dali engine cannot skip damaged images, a batch of DALI's fails as a whole; "
-        "stop at them, or use --loader native");
+        "leave LoaderOptions::on_corrupt_image at stop, or set LoaderOptions::engine to native");
   }
   return options;
 }

@@ -75,7 +75,7 @@ CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
 void check_recipe(const CheckpointInfo& info, const std::string& recipe, const std::string& path) {
   if (!recipe.empty() && info.recipe != recipe) {
     throw CheckpointError(lockstep::str(path, " is of recipe ", info.recipe, ", this run is of ",
-                                        recipe, "; give another --out"));
+                                        recipe, "; give another CheckpointOptions::directory"));
   }
 }
 
@@ -136,9 +136,11 @@ void check_optimizer(const StateDict& given, const StateDict& wanted, const std:
                                         "checkpoint, ",
                                         folder.string()));
   }
-  throw CheckpointError(lockstep::str(path, " was written by a run whose optimizer remembers ",
-                                      stored, ", this run's remembers ", own,
-                                      "; give the same --optimizer and options, or another --out"));
+  throw CheckpointError(
+      lockstep::str(path, " was written by a run whose optimizer remembers ", stored,
+                    ", this run's remembers ", own,
+                    "; give the same TrainerOptions::optimizer and its options, or "
+                    "another CheckpointOptions::directory"));
 }
 
 // Removes optional states that only one of the two has.

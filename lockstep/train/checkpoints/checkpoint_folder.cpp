@@ -221,9 +221,10 @@ FoundCheckpoint find_checkpoint(const fs::path& directory) {
     found = first_whole(directory, folders, reason);
   }
   if (!found.folder.empty() || found.damaged.empty()) return found;
-  throw CheckpointError(str(reason, "; ", directory.string(), " holds no other checkpoint",
-                            found.damaged.size() > 1 ? " that is whole" : "",
-                            "; begin anew with --overwrite, or in another folder"));
+  throw CheckpointError(
+      str(reason, "; ", directory.string(), " holds no other checkpoint",
+          found.damaged.size() > 1 ? " that is whole" : "",
+          "; begin anew with TrainerOptions::resume = false, or in another folder"));
 }
 
 }  // namespace lockstep::train

@@ -115,7 +115,7 @@ void RunOptimizer::set_capturable(bool on) {
   if (!on) return;
   throw ConfigError(
       "Trainer: this optimizer counts its steps on the host, so that no graph can replay them; use "
-      "--strategy ddp or single");
+      "strategy ddp or single");
 }
 
 std::unique_ptr<RunOptimizer> make_replicated_optimizer(const torch::nn::Module& module,

@@ -51,7 +51,7 @@ class DataParallelStrategy final : public Strategy {
     refuse_options_of_ddp(name_, options);
     if (group_.size() == 1) return;
     throw ConfigError(lockstep::str("strategy dp trains in one process, but there are ",
-                                    group_.size(), "; use --strategy ddp"));
+                                    group_.size(), "; use strategy ddp"));
   }
 
   const std::string& name() const override { return name_; }
@@ -195,7 +195,7 @@ class DataParallelStrategy final : public Strategy {
         ": the module drew random numbers that it did not draw in its first "
         "forward, or a data set drew some on the loader's threads, so that this run would not "
         "repeat itself; leave deterministic out, let the first forward draw, too, and the data set "
-        "from its SampleKey, or use --strategy ddp"));
+        "from its SampleKey, or use strategy ddp"));
   }
 
   torch::Tensor forward(const torch::Tensor& images) {

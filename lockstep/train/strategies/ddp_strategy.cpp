@@ -37,7 +37,7 @@ class ZeroStrategy final : public DdpStrategy {
   bool module_has_gradients() const override { return false; }  // each rank has only its shard
   std::string why_not_captured() override {
     return "takes its learning rate from the host at each step, but a graph would keep the first "
-           "one; use --strategy ddp";
+           "one; use strategy ddp";
   }
 };
 

@@ -14,7 +14,7 @@ inline OutputTask& output_task_of(Task& task, const std::string& strategy) {
   if (output_task != nullptr) return *output_task;
   throw ConfigError(lockstep::str("strategy ", strategy,
                                   " computes with copies or parts of the module, which this task "
-                                  "does not allow; derive it from OutputTask, or use --strategy "
+                                  "does not allow; derive it from OutputTask, or use strategy "
                                   "ddp"));
 }
 

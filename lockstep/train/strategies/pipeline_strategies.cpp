@@ -29,7 +29,7 @@ std::unique_ptr<Strategy> make_pipeline_strategy(ProcessGroup group,
   if (group.size() != workers) {
     throw ConfigError(lockstep::str("strategy pipeline: ", shape_of_pipeline(options, workers),
                                     ", or one process with threads, but there are ", group.size(),
-                                    group.size() % workers == 0 ? "; use --strategy hybrid" : ""));
+                                    group.size() % workers == 0 ? "; use strategy hybrid" : ""));
   }
   return make_rank_pipeline_strategy("pipeline", std::move(group), 1, options);
 }

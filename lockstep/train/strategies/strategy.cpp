@@ -21,7 +21,7 @@ struct StrategyEntry {
 std::unique_ptr<Strategy> make_single(ProcessGroup group, const StrategyOptions&) {
   if (group.size() > 1) {
     throw ConfigError(lockstep::str("strategy single trains in one process, but there are ",
-                                    group.size(), "; use --strategy ddp"));
+                                    group.size(), "; use strategy ddp"));
   }
   return std::make_unique<train::ReplicaStrategy>("single", std::move(group));
 }

@@ -94,7 +94,7 @@ class LOCKSTEP_API Strategy {
   /// Why a CUDA graph cannot record step() and the optimizer's step of this strategy, as the end of
   /// a sentence; empty if it can. Called after attach().
   virtual std::string why_not_captured() {
-    return "computes with several devices, threads or stages; use --strategy ddp or single";
+    return "computes with several devices, threads or stages; use strategy ddp or single";
   }
 
   /// Collective. Forward and backward of a batch; after the last part of a step, the gradients are

@@ -21,6 +21,7 @@
 namespace lockstep::testing_support {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
@@ -125,7 +126,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"cifar10", "--no-fused-kernels"}, 2, "--no-fused-kernels changes nothing for cifar10"},
       {{"mnist", "--schedule", "random"}, 2, "--schedule"},
       {{"mnist", "--loader", "gpu"}, 2, "--loader must be one of native, cuda, dali, got 'gpu'"},
-      {{"mnist", "--loader", "cuda", "--accelerator", "cpu"}, 2, "the cuda engine"},
+      {{"mnist", "--loader", "cuda", "--accelerator", "cpu"}, 2, "set --loader to native"},
       {{"mnist", "--strategy", "pipeline", "--stages", "5"},
        2,
        "recipe mnist: the number of stages must be from 1 to 4, got 5"},
@@ -317,7 +318,8 @@ TEST_F(TrainCommand, TrainsOnGeneratedDigitsWithoutDataAndNetwork) {
   const Environment offline = {{"LOCKSTEP_DATA", ""}, {"LOCKSTEP_MIRROR", "http://127.0.0.1:1"}};
   const ProgramResult result = train({"mnist", "--max-steps", "2"}, offline);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("training on generated digits instead"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("training on generated digits instead"),
+                                HasSubstr("into a folder and name that (--data, LOCKSTEP_DATA)")));
   EXPECT_THAT(result.out, HasSubstr("generated digits"));
   expect_one_error(train({"cifar10"}, offline), 1, "cifar", "cifar10 offline");
 }

@@ -23,6 +23,7 @@ namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -197,12 +198,37 @@ TEST_F(TrainFolder, ResumesOnTheSameSplitOnly) {
     const ProgramResult refused = resume(words);
     EXPECT_NE(refused.exit_code, 0) << what;
     EXPECT_EQ(refused.error_lines(), 1) << what << "\n" << refused.err;
-    EXPECT_THAT(refused.err, HasSubstr("was trained with another split of the images")) << what;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr("was trained with another split of the images"),
+                      HasSubstr("as before (--data, --seed and --val-fraction), or begin")))
+        << what;
   };
   expect_refused({"--val-fraction", "0.5"}, "another fraction");
   expect_refused({"--seed", "1"}, "another seed");
   std::filesystem::rename(scratch / "photos/class0/000.png", scratch / "photos/class0/zzz.png");
   expect_refused({}, "another order of the files");
+}
+
+// The library names ImageDecoderOptions::max_image_pixels, the program its flag: in the error line,
+// in the record and in warnings.
+TEST_F(TrainFolder, NamesTheFlagThatAllowsALargeImage) {
+  for (const char* part : {"train", "val"})
+    write_colours(scratch, lockstep::str("photos/", part), 6, 2);
+  scratch.write("photos/train/class1/large.png",
+                detail::encode_png(std::vector<std::uint8_t>(80 * 80 * 3, 9), 80, 80));
+  const std::string advice = "6400 pixels, at most 6399 are allowed; raise --max-image-pixels";
+  const std::vector<std::string> options = {
+      "--image-size", "64",   "--batch-size",  "2",   "--max-epochs",       "1",   "--threads", "1",
+      "--cache",      "none", "--accelerator", "cpu", "--max-image-pixels", "6399"};
+  std::vector<std::string> words = options;
+  words.insert(words.end(), {"--out", in_scratch("run")});
+  expect_one_error(train_folder("classify", "photos", words), 1, advice + "\n", "an error");
+  EXPECT_THAT(record("run/run.json")["error"].get<std::string>(), EndsWith(advice));
+  words = options;
+  words.insert(words.end(), {"--on-corrupt-image", "skip"});
+  const ProgramResult skipping = train_folder("classify", "photos", words);
+  EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
+  EXPECT_THAT(skipping.err, AllOf(HasSubstr("warning: skipped image"), HasSubstr(advice)));
 }
 
 TEST_F(TrainFolder, AClassifierAndItsWeightsForOtherClasses) {

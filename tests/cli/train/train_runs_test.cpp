@@ -206,8 +206,8 @@ TEST_F(TrainCommand, DecodesImagesOfAsManyPixelsAsItsOptionAllows) {
                   "--accelerator", "cpu"});
   };
   expect_one_error(train_with("479"), 1,
-                   "20x24 has 480 pixels, at most 479 are allowed; raise max_image_pixels "
-                   "(--max-image-pixels)",
+                   "20x24 has 480 pixels, at most 479 are allowed; raise "
+                   "--max-image-pixels\n",
                    "one pixel too many");
   const ProgramResult result = train_with("480");
   EXPECT_EQ(result.exit_code, 0) << result.err;

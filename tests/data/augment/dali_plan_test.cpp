@@ -131,13 +131,14 @@ TEST(DaliPlan, RefusesByNameWhatDaliCannotDo) {
       {Grayscale{3}, "Grayscale"},
       {RandomGrayscale{}, "RandomGrayscale"}};
   for (const auto& [op, name] : refused) {
-    EXPECT_EQ(message_of<ConfigError>([&] { data::DaliPlan({op, kNormalize}, kSmall, {}); }),
-              "Loader: the dali engine cannot execute " + name + "; use --loader native");
+    EXPECT_EQ(
+        message_of<ConfigError>([&] { data::DaliPlan({op, kNormalize}, kSmall, {}); }),
+        "Loader: the dali engine cannot execute " + name + "; set LoaderOptions::engine to native");
   }
   EXPECT_EQ(message_of<ConfigError>(
                 [] { data::DaliPlan({kNormalize}, kSmall, {.type = data::PixelType::kBFloat16}); }),
             "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
-            "--loader native");
+            "set LoaderOptions::engine to native");
   EXPECT_THAT(
       message_of<ConfigError>([] { data::DaliPlan({RandomCrop{40}, kNormalize}, kSmall, {}); }),
       HasSubstr("does not fit"));
@@ -287,7 +288,7 @@ TEST(DaliPipeline, SaysWhatIsMissingAndHowToGetIt) {
   EXPECT_THAT(
       message_of<ConfigError>([&] { data::DaliPipeline(plan, {}, {}); }),
       AllOf(HasSubstr("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded ("),
-            HasSubstr("): run `make dali`, or use --loader native")));
+            HasSubstr("): run `make dali`, or set LoaderOptions::engine to native")));
 }
 
 }  // namespace

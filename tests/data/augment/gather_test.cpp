@@ -18,6 +18,7 @@
 namespace lockstep::testing_support {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Images of 10x12, planar or interleaved.
@@ -186,9 +187,10 @@ TEST(GatherEngine, RefusesAnImageOfAnotherShapeThanDeclared) {
 }
 
 TEST(CudaEngine, NeedsAGpu) {
-  EXPECT_THAT(message_of<ConfigError>(
-                  [] { detail::make_cuda_engine(photos(3), {normalize(3)}, {.batch_size = 2}); }),
-              HasSubstr("the cuda engine"));
+  EXPECT_THAT(
+      message_of<ConfigError>(
+          [] { detail::make_cuda_engine(photos(3), {normalize(3)}, {.batch_size = 2}); }),
+      AllOf(HasSubstr("the cuda engine"), HasSubstr("set LoaderOptions::engine to native")));
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ namespace lockstep::testing_support {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 const Normalize kNormalize{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
@@ -309,13 +310,16 @@ TEST(DaliEngine, RefusesByName) {
     return message_of<ConfigError>(
         [&] { make(dataset, operators, LoaderEngineKind::kDali, options); });
   };
-  EXPECT_EQ(refusal({RandomRotation{10}, kNormalize}, {}),
-            "Loader: the dali engine cannot execute RandomRotation; use --loader native");
+  EXPECT_EQ(
+      refusal({RandomRotation{10}, kNormalize}, {}),
+      "Loader: the dali engine cannot execute RandomRotation; set LoaderOptions::engine to native");
   EXPECT_EQ(refusal(kCifar, {.dtype = torch::kBFloat16}),
             "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
-            "--loader native");
+            "set LoaderOptions::engine to native");
   EXPECT_THAT(refusal(kCifar, {.on_corrupt_image = OnCorruptImage::kSkip}),
-              HasSubstr("Loader: the dali engine cannot skip damaged images"));
+              AllOf(HasSubstr("Loader: the dali engine cannot skip damaged images"),
+                    EndsWith("leave LoaderOptions::on_corrupt_image at stop, or set "
+                             "LoaderOptions::engine to native")));
 }
 
 #ifndef LOCKSTEP_HAS_DALI

@@ -141,7 +141,8 @@ TEST_F(DamagedCheckpoint, EndsTheRunWhenThereIsNoOther) {
     EXPECT_THAT(
         error.what(),
         AllOf(HasSubstr("step-00000001/model.safetensors is damaged: it has 5 bytes, expected"),
-              HasSubstr("holds no other checkpoint that is whole")));
+              HasSubstr("holds no other checkpoint that is whole; begin anew with "
+                        "TrainerOptions::resume = false, or in another folder")));
   }
 }
 

@@ -114,7 +114,8 @@ TEST_F(Checkpoint, NamesWhatDoesNotFit) {
       message_of<CheckpointError>(
           [&] { load_checkpoint(path, *net, no_momentum.state(), "mnist"); }),
       HasSubstr("was written by a run whose optimizer remembers momentum_buffer, this run's "
-                "remembers nothing; give the same --optimizer and options"));
+                "remembers nothing; give the same TrainerOptions::optimizer and its options, or "
+                "another CheckpointOptions::directory"));
   torch::nn::Sequential bare{torch::nn::Linear(3, 4)};
   Optimizer bare_optimizer(*bare, kMomentum);
   EXPECT_THAT(message_of<CheckpointError>(
@@ -122,7 +123,8 @@ TEST_F(Checkpoint, NamesWhatDoesNotFit) {
               HasSubstr("0.weight is missing"));
   EXPECT_THAT(message_of<CheckpointError>(
                   [&] { load_checkpoint(path, *net, optimizer.state(), "cifar10"); }),
-              HasSubstr("is of recipe mnist, this run is of cifar10"));
+              HasSubstr("is of recipe mnist, this run is of cifar10; give another "
+                        "CheckpointOptions::directory"));
 }
 
 TEST_F(Checkpoint, ChangesNothingWhenItDoesNotFit) {

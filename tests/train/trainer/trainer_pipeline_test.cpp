@@ -405,7 +405,7 @@ TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
   };
   const Case cases[] = {
       {"pipeline", 3, staged(2), "strategy pipeline: 2 stages by the schedule 1f1b need 2 ranks"},
-      {"pipeline", 4, staged(2), "use --strategy hybrid"},
+      {"pipeline", 4, staged(2), "use strategy hybrid"},
       {"hybrid", 3, staged(2), "strategy hybrid: 2 stages by the schedule 1f1b need 2 ranks"},
       {"hybrid", 2, staged(3, Schedule::kZbV), "the schedule zbv has 2 stages on each worker"},
       {"pipeline", 2, {.stages = 2, .shard_optimizer = true}, "belongs to strategy hybrid"},

@@ -77,8 +77,9 @@ class Map {
 
  private:
   [[noreturn]] void refuse(const char* why) const {
-    throw ConfigError(str("Loader: the cuda engine cannot execute this list: ",
-                          operator_name(*under_way), " ", why, "; use --loader native"));
+    throw ConfigError(
+        str("Loader: the cuda engine cannot execute this list: ", operator_name(*under_way), " ",
+            why, "; set LoaderOptions::engine to native"));
   }
   void move() const {
     if (places_ > 0) refuse("would move what was erased before it");
@@ -131,7 +132,8 @@ GatherPlan::GatherPlan(const Augmentation& operators, const ImageShape& input, b
   const ImageShape output = check_augmentation(operators, input);
   if (output.channels > kMostChannels) {
     throw ConfigError(str("Loader: the cuda engine takes images of up to ", kMostChannels,
-                          " channels, got ", output.channels, "; use --loader native"));
+                          " channels, got ", output.channels,
+                          "; set LoaderOptions::engine to native"));
   }
   PhiloxStream random(0, 0, 0);
   const Map map = walk(operators, input, random);  // throws if the list cannot be executed

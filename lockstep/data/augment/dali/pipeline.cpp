@@ -21,7 +21,7 @@ const lockstep_dali_functions_v1* load_functions() {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw ConfigError(str("Loader: the dali engine needs NVIDIA DALI, which cannot be loaded (",
-                          dlerror(), "): run `make dali`, or use --loader native"));
+                          dlerror(), "): run `make dali`, or set LoaderOptions::engine to native"));
   }
   const auto functions = reinterpret_cast<lockstep_dali_v1>(dlsym(handle, kDaliSymbol));
   if (functions == nullptr) {

@@ -30,7 +30,7 @@ class DaliPlanCompiler {
     if (options.type == PixelType::kBFloat16) {
       throw ConfigError(
           "Loader: the dali engine cannot make bfloat16 images; use float32 or float16, or "
-          "--loader native");
+          "set LoaderOptions::engine to native");
     }
     const std::size_t first = encoded_ ? 0 : take_border(operators);
     for (std::size_t i = first; i < operators.size(); ++i) {
@@ -93,7 +93,7 @@ class DaliPlanCompiler {
   template <class Other>
   void operator()(const Other& other) {
     throw ConfigError(str("Loader: the dali engine cannot execute ", operator_name(other),
-                          "; use --loader native"));
+                          "; set LoaderOptions::engine to native"));
   }
 
  private:

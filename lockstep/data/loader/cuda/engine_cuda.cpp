@@ -13,7 +13,7 @@ std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset& dataset,
   if (!options.device.is_cuda()) {
     throw ConfigError(
         "Loader: the cuda engine makes batches on a GPU, and this run is on the CPU; "
-        "use --loader native, or --accelerator cuda");
+        "set LoaderOptions::engine to native, or LoaderOptions::device to cuda");
   }
   return data::make_gather_engine(
       dataset, augmentation, options, [](const data::GatherLaunch& launch) {

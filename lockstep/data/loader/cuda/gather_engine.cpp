@@ -41,9 +41,10 @@ torch::Tensor uploaded(const ImageDataset& dataset, torch::Device device) {
   try {
     images = torch::empty({dataset.size(), bytes}, torch::dtype(torch::kUInt8).device(device));
   } catch (const c10::OutOfMemoryError&) {
-    throw ConfigError(lockstep::str("Loader: the cuda engine keeps the data set on the GPU, and ",
-                                    dataset.name(), " needs ", dataset.size() * bytes >> 20,
-                                    " MiB that are not free there; use --loader native"));
+    throw ConfigError(
+        lockstep::str("Loader: the cuda engine keeps the data set on the GPU, and ", dataset.name(),
+                      " needs ", dataset.size() * bytes >> 20,
+                      " MiB that are not free there; set LoaderOptions::engine to native"));
   }
   const std::int64_t chunk = std::clamp<std::int64_t>(kStagingBytes / bytes, 1, dataset.size());
   torch::Tensor staging = torch::empty({chunk, bytes}, torch::kUInt8);
@@ -77,7 +78,7 @@ void check_pixels(const ImageDataset& dataset) {
   if (dataset.shape().height > 0 && reader.is_decoded()) return;
   throw ConfigError(lockstep::str(
       "Loader: the cuda engine needs images of one size as pixels, and those of ", dataset.name(),
-      " are not; use --loader native, or pack them with "
+      " are not; set LoaderOptions::engine to native, or pack them with "
       "`lockstep data pack --size`"));
 }
 
@@ -201,7 +202,7 @@ std::unique_ptr<detail::LoaderEngine> make_gather_engine(const ImageDataset& dat
   if (options.on_corrupt_image == OnCorruptImage::kSkip) {
     throw ConfigError(
         "Loader: the cuda engine reads all images at start and cannot leave one out; "
-        "leave --on-corrupt-image at stop, or use --loader native");
+        "leave LoaderOptions::on_corrupt_image at stop, or set LoaderOptions::engine to native");
   }
   check_pixels(dataset);
   auto plan =

@@ -7,8 +7,8 @@ namespace lockstep::detail {
 std::unique_ptr<LoaderEngine> make_cuda_engine(const ImageDataset&, const Augmentation&,
                                                const LoaderOptions&) {
   throw ConfigError(
-      "Loader: the cuda engine needs the CUDA build of LibTorch, and this one is for CPUs; use "
-      "--loader native");
+      "Loader: the cuda engine needs the CUDA build of LibTorch, and this one is for CPUs; set "
+      "LoaderOptions::engine to native");
 }
 
 }  // namespace lockstep::detail

@@ -1,0 +1,56 @@
+#include <lockstep/cli/flag_names.h>
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include <lockstep/core/log.h>
+
+namespace lockstep::cli {
+namespace {
+
+TEST(FlagNames, ReplaceTheOptionsOfAMessage) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"Loader: no GPU; set LoaderOptions::engine to native",
+       "Loader: no GPU; set --loader to native"},
+      {"LoaderOptions::engine", "--loader"},
+      {"LoaderOptions::engine, LoaderOptions::device.", "--loader, --accelerator."},
+      {"error: TrainerOptions::resume: none", "error: --resume: none"},
+      {"a folder (DataRequest::directory)", "a folder (--data)"},
+      {"as before (RunInfo::split)", "as before (--data, --seed and --val-fraction)"},
+      {"", ""},
+      {"no option", "no option"},
+      // The longest one counts.
+      {"TrainerOptions::resume = false, or", "--overwrite, or"},
+      {"TrainerOptions::resume = falsehood", "--resume = falsehood"},
+      {"TrainerOptions::resume = true", "--resume = true"},
+      // These have no flag, or are parts of other names.
+      {"set ProcessGroupOptions::leaders", "set ProcessGroupOptions::leaders"},
+      {"LoaderOptions::engines", "LoaderOptions::engines"},
+      {"LoaderOptions::engine_", "LoaderOptions::engine_"},
+      {"LoaderOptions::engine.kind", "LoaderOptions::engine.kind"},
+      {"LoaderOptions::engine::kind", "LoaderOptions::engine::kind"},
+      {"LoaderOptions::engine()", "LoaderOptions::engine()"},
+      {"MyLoaderOptions::engine", "MyLoaderOptions::engine"},
+      {"lockstep::LoaderOptions::engine", "lockstep::LoaderOptions::engine"},
+      {"LoaderOptions::", "LoaderOptions::"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(with_flags(text), expected);
+}
+
+TEST(FlagNames, StandInTheFirstLineOfAnError) {
+  EXPECT_EQ(error_line(std::runtime_error("leave out TrainerOptions::cuda_graph\nframe #0")),
+            "leave out --cuda-graph");
+}
+
+TEST(FlagNames, StandInTheLog) {
+  log_with_flags();
+  testing::internal::CaptureStderr();
+  log_warning("skipped; raise ImageDecoderOptions::max_image_pixels");
+  const std::string written = testing::internal::GetCapturedStderr();
+  set_log_sink(nullptr);
+  EXPECT_EQ(written, "warning: skipped; raise --max-image-pixels\n");
+}
+
+}  // namespace
+}  // namespace lockstep::cli

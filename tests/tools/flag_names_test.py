@@ -1,0 +1,53 @@
+"""Checks the table of lockstep/cli/flag_names.cpp against the installed headers and the messages of the library."""
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import check_layers  # noqa: E402
+from public_headers import public_headers  # noqa: E402
+
+TABLE = re.findall(r'\{"([^"]+)",\s*"(--[^"]+)"\}', (ROOT / "lockstep/cli/flag_names.cpp").read_text(encoding="utf-8"))
+OPTIONS = [option for option, _ in TABLE]
+MESSAGES = [message for room in check_layers.ROOMS if room != "cli" for path in (ROOT / "lockstep" / room).rglob("*")
+            if path.suffix in check_layers.SUFFIXES for _, message in check_layers.messages(path.read_text(encoding="utf-8"))]
+# The program sets these itself, or its flag takes other words.
+WITHOUT_FLAG = {"DdpOptions::parameter_memory", "DdpOptions::sparse_parameters", "PipelineOptions::measure_memory",
+                "ProcessGroupOptions::device"}
+
+
+def members(structure):
+    """The text of the installed headers between the braces of the structure."""
+    for header in sorted(public_headers(ROOT)):
+        found = re.search(rf"^struct (?:LOCKSTEP_API )?{structure} {{$(.*?)^}};$", (ROOT / header).read_text(encoding="utf-8"),
+                          re.MULTILINE | re.DOTALL)
+        if found:
+            return re.sub(r"//[^\n]*", "", found[1])
+    return ""
+
+
+class FlagNames(unittest.TestCase):
+    def test_the_table_has_entries(self):
+        self.assertGreater(len(TABLE), 10)
+        self.assertEqual(sorted(OPTIONS), sorted(set(OPTIONS)))
+
+    def test_each_option_is_a_member_of_an_installed_header(self):
+        for option in OPTIONS:
+            with self.subTest(option=option):
+                structure, member = re.fullmatch(r"(\w+)::(\w+)(?: = \w+)?", option).groups()
+                self.assertRegex(members(structure), rf"\b{member}(?:\s*=[^;]*|\s*{{[^;]*}})?;")
+
+    def test_each_option_stands_in_a_message_of_the_library(self):
+        for option in OPTIONS:
+            with self.subTest(option=option):
+                self.assertTrue(any(re.search(rf"(?<![\w:]){re.escape(option)}(?!\w|::| = )", text) for text in MESSAGES))
+
+    def test_each_option_in_a_message_has_a_flag_or_none_exists(self):
+        named = {option for text in MESSAGES for option in re.findall(r"\b\w+Options::\w+", text)}
+        self.assertEqual(named - set(OPTIONS), WITHOUT_FLAG)
+
+
+if __name__ == "__main__":
+    unittest.main()
