@@ -1,12 +1,16 @@
-# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [TIMEOUT seconds])
+# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [LONG entry...] [TIMEOUT seconds])
 #
 # Defines one GoogleTest program tests_NAME per room and tier. Its entries in ctest have one label (default: NAME).
 # An entry is a TEST or, with TORCH, a test suite, which also runs each test in a process of its own
-# (tests/support/suite_main.cpp). TIMEOUT applies to each test and ends tests that hang: it is several times the
+# (tests/support/suite_main.cpp). The entries named by LONG take long and have the label `all`, which `make test` leaves
+# to `make test-all`: name only those whose code other tests cover, too. TIMEOUT applies to each test and ends tests that hang: it is several times the
 # test's duration on a busy machine. Groups that fail on purpose leave records of their last operations in the build
 # folder.
 include(GoogleTest)
 find_package(GTest REQUIRED)
+
+# What `make test` builds: the program, the Python package, and the programs of all tests without the label `all`.
+add_custom_target(test_programs)
 
 # Names of tests under a sanitizer begin with its name ("thread:core.…"), because `make test-all` runs all trees at once.
 set(_lockstep_test_prefix "")
@@ -20,7 +24,7 @@ if(LOCKSTEP_WITH_TORCH)
 endif()
 
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;LONG" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
   set_target_properties(tests_${name} PROPERTIES LOCKSTEP_COLD ON)
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -32,6 +36,9 @@ function(lockstep_test name)
   if(NOT arg_LABEL)
     set(arg_LABEL ${name})
   endif()
+  if(NOT arg_LABEL STREQUAL all OR NOT arg_TORCH)  # ctest lists other programs even if they have not been built
+    add_dependencies(test_programs tests_${name})
+  endif()
   set(environment "LOCKSTEP_FLIGHT_RECORDER=${PROJECT_BINARY_DIR}/flight")
   set(prefix "${_lockstep_test_prefix}${name}.")
   if(arg_TORCH)
@@ -41,16 +48,24 @@ function(lockstep_test name)
     add_custom_command(TARGET tests_${name} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:tests_${name}> -D PREFIX=${prefix} -D FILE=${entries}
               -D FOLDER=${CMAKE_CURRENT_BINARY_DIR} -D LIMIT=${arg_TIMEOUT} -D LABELS=${arg_LABEL}
-              -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
+              -D "LONG=${arg_LONG}" -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
       BYPRODUCTS ${entries} VERBATIM)
     # If the program has not been built, ctest lists it as a test that cannot run.
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake
          "if(EXISTS [==[${entries}]==])\n  include([==[${entries}]==])\nelse()\n"
-         "  add_test(tests_${name}_NOT_BUILT tests_${name}_NOT_BUILT)\nendif()\n")
+         "  add_test(tests_${name}_NOT_BUILT tests_${name}_NOT_BUILT)\n"
+         "  set_tests_properties(tests_${name}_NOT_BUILT PROPERTIES LABELS ${arg_LABEL})\nendif()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake)
   else()
     target_link_libraries(tests_${name} PRIVATE GTest::gtest_main)
-    gtest_discover_tests(tests_${name} TEST_PREFIX "${prefix}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABEL} ENVIRONMENT "${environment}")
+    set(discovery TEST_PREFIX "${prefix}" NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60)
+    set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+    set(others "*")
+    if(arg_LONG)
+      string(REPLACE ";" ":" long "${arg_LONG}")
+      set(others "*-${long}")
+      gtest_discover_tests(tests_${name} ${discovery} TEST_FILTER "${long}" PROPERTIES ${properties} LABELS all)
+    endif()
+    gtest_discover_tests(tests_${name} ${discovery} TEST_FILTER "${others}" PROPERTIES ${properties} LABELS ${arg_LABEL})
   endif()
 endfunction()
