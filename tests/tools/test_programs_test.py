@@ -1,20 +1,21 @@
 """The target `test_programs`, which `make test` builds, must contain the programs of all tests without the label `all`.
 
-Usage: test_programs_test.py NINJA FOLDER      (exit code 77: the tree is not built by ninja 1.11 or newer)
+Usage: test_programs_test.py NINJA FOLDER      (exit code 77: the tree is not built by ninja)
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
 
 def main(ninja, folder):
     folder = pathlib.Path(folder).resolve()
-    inputs = subprocess.run([ninja, "-C", folder, "-t", "inputs", "test_programs"], capture_output=True, text=True)
-    if inputs.returncode != 0:
-        print(f"skipped: {ninja} -t inputs: {(inputs.stdout + inputs.stderr).strip()}")
+    commands = subprocess.run([ninja, "-C", folder, "-t", "commands", "test_programs"], capture_output=True, text=True)
+    if commands.returncode != 0:
+        print(f"skipped: {ninja} -t commands: {(commands.stdout + commands.stderr).strip()}")
         return 77
-    built = {(folder / name).resolve() for name in inputs.stdout.splitlines()}
+    built = {(folder / name).resolve() for name in re.findall(r" -o (\S+)", commands.stdout)}
     listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], capture_output=True, text=True, check=True)
     tests = json.loads(listed.stdout)["tests"]
     programs = {}  # {program of the tree: a test that runs it}
