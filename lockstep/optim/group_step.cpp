@@ -9,18 +9,6 @@
 namespace lockstep::detail {
 namespace {
 
-bool allows_sparse_gradients(const OptimizerOptions& options) {
-  const auto* sgd = std::get_if<SgdOptions>(&options);
-  return sgd != nullptr && sgd->momentum == 0 && sgd->weight_decay == 0;
-}
-
-// Adam divides by eps where all gradients were zero, such as in the padding of a run.
-bool keeps_zeros(const OptimizerOptions& options) {
-  const auto* adam = std::get_if<AdamOptions>(&options);
-  const auto* adamw = std::get_if<AdamWOptions>(&options);
-  return (adam == nullptr || adam->eps > 0) && (adamw == nullptr || adamw->eps > 0);
-}
-
 bool is_sparse(const torch::Tensor& gradient) {
   return gradient.defined() && gradient.layout() != torch::kStrided;
 }
@@ -34,9 +22,7 @@ torch::Tensor laid_out_like(const torch::Tensor& parameter, const torch::Tensor&
 }  // namespace
 
 GroupStep::GroupStep(const ParameterGroup& group, UpdateRule& rule)
-    : rule_(&rule),
-      allows_sparse_(allows_sparse_gradients(group.options)),
-      allows_runs_(keeps_zeros(group.options)) {
+    : rule_(&rule), allows_sparse_(rule.takes_sparse_gradients()), allows_runs_(keeps_zeros(rule)) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, parameter] : group.parameters) {
     if (!parameter.is_non_overlapping_and_dense()) {

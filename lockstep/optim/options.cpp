@@ -71,6 +71,18 @@ OptimizerOptions default_optimizer(const std::string& name) {
       ->defaults;
 }
 
+bool has_momentum(const OptimizerOptions& options) {
+  return std::visit(
+      [](const auto& each) {
+        if constexpr (requires { each.momentum; }) {
+          return each.momentum > 0;
+        } else {
+          return requires { each.beta1; };
+        }
+      },
+      options);
+}
+
 std::map<std::string, std::string> to_settings(const OptimizerOptions& options) {
   return std::visit(ToSettings{}, options);
 }

@@ -43,6 +43,10 @@ LOCKSTEP_API const std::vector<std::string>& optimizer_names();
 /// PyTorch's defaults of the optimizer of this name; ConfigError for another name.
 LOCKSTEP_API OptimizerOptions default_optimizer(const std::string& name);
 
+/// Whether a schedule can change the momentum, which for Adam and AdamW is beta1. False for a
+/// momentum of 0, for which an optimizer keeps no state.
+LOCKSTEP_API bool has_momentum(const OptimizerOptions& options);
+
 /// Text that keeps all bits of `value`: equal bits give equal texts.
 LOCKSTEP_API std::string exact_text(double value);
 /// The options as exact text by name: {"optimizer", "sgd"}, {"lr", "0.1"}, ...

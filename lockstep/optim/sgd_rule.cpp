@@ -28,6 +28,9 @@ class SgdRule final : public detail::UpdateRule {
   const std::string& name() const override { return name_; }
   const std::vector<std::string>& state_names() const override { return state_names_; }
   bool counts_steps() const override { return false; }
+  bool takes_sparse_gradients() const override {
+    return state_names_.empty() && options_.weight_decay == 0;
+  }
   double lr() const override { return options_.lr; }
   void set_lr(double lr) override { options_.lr = lr; }
   double momentum() const override { return options_.momentum; }

@@ -93,6 +93,14 @@ std::unique_ptr<detail::UpdateRule> detail::make_update_rule(const OptimizerOpti
   return std::visit(RuleMaker{}, options);
 }
 
+bool detail::keeps_zeros(UpdateRule& rule) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor parameter = torch::zeros({1});
+  const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
+  rule.update({parameter}, {torch::zeros({1})}, states, /*step=*/1);
+  return parameter.item<double>() == 0;
+}
+
 void optim::call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
                                const std::vector<Tensors>& states,
                                const optim::KernelCall& kernel) {

@@ -42,6 +42,9 @@ class LOCKSTEP_API UpdateRule {
   /// Whether update() depends on `step`, which checkpoints must then contain.
   virtual bool counts_steps() const { return true; }
 
+  /// Whether a step is w -= lr * gradient, which is also defined for sparse gradients.
+  virtual bool takes_sparse_gradients() const { return false; }
+
   virtual double lr() const = 0;
   virtual void set_lr(double lr) = 0;
 
@@ -51,6 +54,10 @@ class LOCKSTEP_API UpdateRule {
   /// which has no buffer for it.
   virtual void set_momentum(double momentum) = 0;
 };
+
+/// Whether a step leaves zeros with gradients of zero alone, such as the padding of a flat bucket.
+/// False for Adam with eps = 0, which divides zero by zero. Finds out by one step.
+LOCKSTEP_API bool keeps_zeros(UpdateRule& rule);
 
 /// ConfigError for invalid options.
 LOCKSTEP_API std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);

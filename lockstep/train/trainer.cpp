@@ -4,7 +4,6 @@
 #include <exception>
 #include <memory>
 #include <utility>
-#include <variant>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
@@ -59,11 +58,10 @@ void validate_reports(const TrainerOptions& options, const OptionCheck& check) {
 
 void validate_schedule(const TrainerOptions& options) {
   validate(options.schedule);
-  const auto* const sgd = std::get_if<SgdOptions>(&options.optimizer);
-  if (!options.schedule.cycle_momentum || sgd == nullptr || sgd->momentum > 0) return;
-  throw ConfigError(
-      "Trainer: cycle_momentum needs an optimizer with momentum, but sgd has a momentum of 0; set "
-      "one, or use adam or adamw");
+  if (!options.schedule.cycle_momentum || has_momentum(options.optimizer)) return;
+  throw ConfigError(lockstep::str("Trainer: cycle_momentum needs an optimizer with momentum, but ",
+                                  to_settings(options.optimizer).at("optimizer"),
+                                  " has a momentum of 0; set one, or use adam or adamw"));
 }
 
 // Refuses options whose effect a replay would not have.

@@ -99,8 +99,7 @@ void resolve_optimization(const TrainArguments& arguments, TrainSettings& settin
                  static_cast<double>(arguments.accumulate_grad_batches), 1, 1e9);
   settings.trainer.optimizer = resolve_optimizer(arguments.optimizer, defaults.optimizer);
   settings.trainer.schedule = resolve_schedule(arguments.schedule, defaults.schedule);
-  const auto* const sgd = std::get_if<SgdOptions>(&settings.trainer.optimizer);
-  if (settings.trainer.schedule.cycle_momentum && sgd != nullptr && sgd->momentum == 0) {
+  if (settings.trainer.schedule.cycle_momentum && !has_momentum(settings.trainer.optimizer)) {
     throw ConfigError(
         "train: --cycle-momentum needs an optimizer with momentum; give --momentum "
         "above 0, or --optimizer adam or adamw");

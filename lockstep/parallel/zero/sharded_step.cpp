@@ -10,15 +10,6 @@
 namespace lockstep::detail {
 namespace {
 
-// False for Adam with eps = 0, which computes 0 / 0 in the padding between parameters.
-bool keeps_zeros(UpdateRule& rule) {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor parameter = torch::zeros({1});
-  const std::vector<Tensors> states(rule.state_names().size(), Tensors{torch::zeros({1})});
-  rule.update({parameter}, {torch::zeros({1})}, states, /*step=*/1);
-  return parameter.item<double>() == 0;
-}
-
 bool all_keep_zeros(const GroupRules& rules) {
   for (std::size_t g = 0; g < rules.size(); ++g) {
     if (!keeps_zeros(rules[g])) return false;
