@@ -1,29 +1,26 @@
-"""Tests tools/gpu/: `make gpu` on a kit of programs that pass, fail, crash and hang, and the packing of a kit."""
+"""Tests `make gpu` (tools/gpu/run.py) on a kit of programs that pass, fail, crash and hang."""
 import contextlib
 import io
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import unittest.mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools/gpu"))
-import benchmarks  # noqa: E402
-import elf  # noqa: E402
-import gpu_tests  # noqa: E402
-import kit as gpu_kit  # noqa: E402
-import make_kit  # noqa: E402
-import measure  # noqa: E402
-import processes  # noqa: E402
-import report  # noqa: E402
+from gpu_support import ROOT, Folder, executable
+
+import benchmarks
+import gpu_tests
+import kit as gpu_kit
+import make_kit
+import measure
+import processes
+import report
 
 GPU = {"name": "Pretended GPU", "memory_bytes": 80 << 30, "multiprocessors": 1, "capability": "9.0"}
 TORCH = {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": 1, "nccl": "2.28.9", "folder": "/nowhere/torch"}
@@ -87,21 +84,6 @@ else:
     one, other = ("flat", "single tensors") if %(ours)r else ("fused", "default")
     print(f"mnist     sgd    step: {one}     {900 / rate} us, {other}    30.5 us   zero_grad: 3.1, 4.0   launch: 2.5, 3.5")
 """
-
-
-def executable(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-class Folder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        self.log = self.root / "log.txt"
 
 
 class TestPrograms(Folder):
@@ -272,6 +254,26 @@ class WholeRun(Folder):
             return result.returncode, None, ""
         return result.returncode, json.loads((output / "report.json").read_text()), (output / "report.md").read_text()
 
+    def test_a_pattern_selects_benchmarks(self):
+        _, found, _ = self.run_kit([GPU], "--only", "benchmarks", "--match", "^mnist$|optimizer")
+        self.assertEqual([each["name"] for each in found["benchmarks"]], ["mnist", "optimizer step"], self.text)
+        status, _, _ = self.run_kit([GPU], "--match", "(")
+        self.assertEqual(status, 2)
+        self.assertIn("--match '(' is not a regular expression", self.text)
+
+    def test_tests_of_dali_skip_where_it_is_missing(self):
+        program = self.kit / "bin/tests_gpu_one"
+        said = self.root / "said"
+        program.write_text(program.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\necho $LOCKSTEP_TEST_WITHOUT_DALI >{said}\n", 1))
+        self.run_kit([GPU], "--only", "tests")
+        self.assertEqual(said.read_text(), "1\n")
+        packages = self.root / "packages"
+        (packages / "nvidia/dali").mkdir(parents=True)
+        (packages / "nvidia/dali/libdali.so").touch()
+        (self.kit / "bin/lockstep_dali.so").touch()
+        self.run_kit([GPU], "--only", "tests", torch={**TORCH, "folder": str(packages / "torch")})
+        self.assertEqual(said.read_text(), "\n")
+
     def test_with_a_gpu_everything_runs(self):
         status, found, page = self.run_kit([GPU])
         self.assertEqual(status, 1, self.text)  # a test failed, and so did one of Python's programs
@@ -432,104 +434,6 @@ class MadeUpData(Folder):
                                 "memory_gib": 1, "system": "s", "python": "3"}, "torch": {**TORCH, "gpus": []},
                                 "kit": {"commit": "c"}, "made_up_data": ["mnist"], "benchmarks": []}, [])
         self.assertIn("The images of mnist are random", text)
-
-
-class Packing(Folder):
-    def compile(self, name, *flags):
-        source = self.root / "main.c"
-        source.write_text("int main(void) { return 0; }\n")
-        path = self.root / "build" / name
-        path.parent.mkdir(exist_ok=True)
-        subprocess.run(["gcc", source, "-o", path, "-Wl,-rpath,/a/folder/of/the/machine/that/built/" + "x" * 150, *flags],
-                       check=True)
-        return path
-
-    def kit(self, limit_mib="60"):
-        self.compile("lockstep", "-Wl,--no-as-needed", "-lz")
-        self.compile("tests_gpu_one")
-        torch = self.root / "torch"
-        (torch / "lib").mkdir(parents=True, exist_ok=True)
-        (torch / "version.py").write_text("__version__ = '2.11.0+cu130'\n")
-        return subprocess.run([sys.executable, ROOT / "tools/gpu/make_kit.py", "--build", self.root / "build", "--torch", torch,
-                               "--kit", self.root / "gpu-kit", "--limit-mib", limit_mib], capture_output=True, text=True)
-
-    def test_a_kit_is_small_and_names_no_folder_of_this_machine(self):
-        result = self.kit()
-        self.assertEqual(result.returncode, 0, result.stderr)
-        kit = self.root / "gpu-kit"
-        self.assertEqual(elf.rpath(kit / "bin/lockstep"), ":".join(make_kit.RPATH))
-        self.assertEqual(subprocess.run([kit / "bin/lockstep"]).returncode, 0)
-        described = json.loads((kit / "kit.json").read_text())
-        self.assertEqual((described["torch"], described["tests"]), ("2.11.0+cu130", ["tests_gpu_one"]))
-        self.assertEqual(described["libraries"], ["libz.so.1"])
-        self.assertTrue((kit / "lib/libz.so.1").exists())
-        for file in ("tools/gpu/run.py", "benchmarks/peers/train_epochs.py"):
-            self.assertTrue((kit / file).exists(), file)
-        self.assertTrue((self.root / "gpu-kit.tar.xz").exists())
-
-    def test_a_kit_beyond_its_limit_fails_and_names_what_is_large(self):
-        result = self.kit("0.001")
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^error: .*gpu-kit\.tar\.xz is 0\.\d MiB, more than 0\.001; its largest files: \S+ ")
-
-    def test_a_build_without_programs_is_refused(self):
-        (self.root / "build").mkdir()
-        result = subprocess.run([sys.executable, ROOT / "tools/gpu/make_kit.py", "--build", self.root / "build", "--torch",
-                                 self.root], capture_output=True, text=True)
-        self.assertRegex(result.stderr, r"^error: \S+ has no programs for a kit; `make gpu-kit` builds them\n$")
-
-
-class CallCounter(Folder):
-    def test_counts_the_waits_of_all_processes_of_a_program(self):
-        (self.root / "cudart.c").write_text("""
-int cudaStreamSynchronize(void* s) { return s != 0; }
-int cudaStreamQuery(void* s) { return s == 0 ? 600 : 0; }  // the null stream has not ended
-int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }
-""")
-        (self.root / "main.c").write_text("""
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
-int cudaStreamSynchronize(void*);
-int cudaMemcpy(void*, void*, unsigned long, int);
-void* copy(void* unused) { cudaMemcpy(0, 0, 1, 1); return unused; }
-int main(void) {
-  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42;
-  int ended = cudaStreamSynchronize(&bad);
-  pthread_t loader;
-  pthread_create(&loader, 0, copy, 0);
-  pthread_join(loader, 0);
-  if (fork() == 0) { cudaStreamSynchronize(0); _exit(0); }
-  wait(0);
-  return bad || ended != 1;
-}
-""")
-        library = self.root / "libcudart.so.13"
-        subprocess.run(["gcc", "-shared", "-fPIC", self.root / "cudart.c", "-o", library], check=True)
-        subprocess.run(["gcc", self.root / "main.c", library, "-pthread", "-o", self.root / "program",
-                        f"-Wl,-rpath,{self.root}"], check=True)
-        counter = self.root / "counter.so"
-        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", ROOT / "benchmarks/cuda_call_counter.cpp", "-o", counter, "-ldl"],
-                       check=True)
-        counts = self.root / "counts"
-        counts.write_bytes(bytes(8 * len(benchmarks.CALLS)))
-        result = subprocess.run([self.root / "program"], env={"LD_PRELOAD": str(counter), "LOCKSTEP_CUDA_CALLS": str(counts)})
-        self.assertEqual(result.returncode, 0)  # the calls still reach the library
-        words = memoryview(counts.read_bytes()).cast("Q").tolist()
-        self.assertEqual(dict(zip(benchmarks.CALLS, words)),
-                         {"cudaStreamSynchronize": 2, "cudaDeviceSynchronize": 0, "cudaEventSynchronize": 0, "cudaMemcpy": 1,
-                          "on other threads": 1})
-
-
-class GpuTests(unittest.TestCase):
-    def test_what_skips_without_a_gpu_says_so_in_the_words_that_the_kit_looks_for(self):
-        """tests/gpu/CMakeLists.txt selects the files with this wording."""
-        skips = re.compile(r"cuda::is_available\(\)\)\s*\{?\s*GTEST_SKIP")
-        for file in (ROOT / "tests").rglob("*.cpp"):
-            text = file.read_text()
-            if any(text[:at.start()].endswith("!torch::") for at in skips.finditer(text)):
-                self.assertRegex(text, r'GTEST_SKIP\(\) << "needs (a|one|two|three|four) GPU', f"{file}: the kit would miss its tests")
-
 
 if __name__ == "__main__":
     unittest.main()
