@@ -37,7 +37,11 @@ train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli
 	$(PROGRAM) train mnist --strategy ddp --nproc-per-node $(RANKS) $(ARGS)
 
-# `make test test-all` runs the tests once: test-all's single run contains those of test.
+# `make test test-all` runs the tests once: test-all's single run contains those of test. Then everything is built
+# first, because two builds must not run in one folder at the same time.
+ifneq ($(filter test-all,$(MAKECMDGOALS)),)
+test: build
+endif
 test: build/$(PRESET)/build.ninja layers  ## build the program and its tests, and run them
 	cmake --build build/$(PRESET) -j $(JOBS) --target test_programs
 ifeq ($(filter test-all,$(MAKECMDGOALS)),)

@@ -56,6 +56,7 @@ void* real_function(const char* name) {
   return library != nullptr ? dlsym(library, name) : nullptr;
 }
 
+constexpr int kNotReady = 600;      // cudaErrorNotReady
 constexpr int kNotSupported = 801;  // cudaErrorNotSupported
 
 template <class... Arguments>
@@ -67,7 +68,13 @@ int pass_on(void* function, Arguments... arguments) {
 // Counts a wait for the stream or event, unless `query`, cudaStreamQuery or cudaEventQuery, says
 // that it has ended.
 void count_wait(Call call, void* query, void* awaited) {
-  if (query != nullptr && pass_on(query, awaited) == 0) return;
+  const int state = query == nullptr ? kNotReady : pass_on(query, awaited);
+  if (state == 0) return;
+  if (query != nullptr && state == kNotReady) {
+    // LibTorch would take the query's result for an error of its next kernel.
+    static void* const forget_error = real_function("cudaGetLastError");
+    pass_on(forget_error);
+  }
   count(call);
 }
 

@@ -3,9 +3,9 @@
 # Defines one GoogleTest program tests_NAME per room and tier. Its entries in ctest have one label (default: NAME).
 # An entry is a TEST or, with TORCH, a test suite, which also runs each test in a process of its own
 # (tests/support/suite_main.cpp). The entries named by LONG take long and have the label `all`, which `make test` leaves
-# to `make test-all`: name only those whose code other tests cover, too. TIMEOUT applies to each test and ends tests that hang: it is several times the
-# test's duration on a busy machine. Groups that fail on purpose leave records of their last operations in the build
-# folder.
+# to `make test-all`: name only those whose code other tests cover, too. TIMEOUT applies to each test and ends tests that
+# hang: it is several times the test's duration on a busy machine. Groups that fail on purpose leave records of their
+# last operations in the build folder.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 

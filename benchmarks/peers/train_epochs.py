@@ -244,7 +244,10 @@ def main():
         dist.barrier()
     if dist.is_initialized() or training.device.type == "cuda":
         # Workers of a DataLoader that were forked from a process with CUDA do not end when they are asked to: the
-        # DataLoader would wait 5 seconds for each. They end when their parent is gone.
+        # DataLoader would wait 5 seconds for each.
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            worker.join()
         sys.stdout.flush()
         os._exit(0)
 

@@ -133,7 +133,7 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
   }
 }
 
-// `train` does everything about which these messages are.
+// All these messages can occur in `lockstep train`.
 TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
   const ProgramResult help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"});
   ASSERT_EQ(help.exit_code, 0) << help.err;

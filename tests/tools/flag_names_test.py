@@ -45,7 +45,7 @@ class FlagNames(unittest.TestCase):
                 self.assertTrue(any(re.search(rf"(?<![\w:]){re.escape(option)}(?!\w|::| = )", text) for text in MESSAGES))
 
     def test_each_option_in_a_message_has_a_flag_or_none_exists(self):
-        named = {option for text in MESSAGES for option in re.findall(r"\b\w+Options::\w+", text)}
+        named = {option for text in MESSAGES for option in re.findall(r"\b(?:\w+Options|DataRequest|RunInfo)::\w+", text)}
         self.assertEqual(named - set(OPTIONS), WITHOUT_FLAG)
 
 

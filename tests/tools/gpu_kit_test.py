@@ -71,7 +71,9 @@ class CallCounter(Folder):
     def test_counts_the_waits_of_all_processes_of_a_program(self):
         (self.root / "cudart.c").write_text("""
 int cudaStreamSynchronize(void* s) { return s != 0; }
-int cudaStreamQuery(void* s) { return s == 0 ? 600 : 0; }  // the null stream has not ended
+int last;
+int cudaStreamQuery(void* s) { return last = s == 0 ? 600 : 0; }  // the null stream has not ended
+int cudaGetLastError(void) { int was = last; last = 0; return was; }
 int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }
 """)
         (self.root / "main.c").write_text("""
@@ -79,10 +81,11 @@ int cudaMemcpy(void* a, void* b, unsigned long c, int d) { return d + (int)c; }
 #include <sys/wait.h>
 #include <unistd.h>
 int cudaStreamSynchronize(void*);
+int cudaGetLastError(void);
 int cudaMemcpy(void*, void*, unsigned long, int);
 void* copy(void* unused) { cudaMemcpy(0, 0, 1, 1); return unused; }
 int main(void) {
-  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42;
+  int bad = cudaStreamSynchronize(0) != 0 || cudaMemcpy(0, 0, 40, 2) != 42 || cudaGetLastError() != 0;
   int ended = cudaStreamSynchronize(&bad);
   pthread_t loader;
   pthread_create(&loader, 0, copy, 0);

@@ -257,6 +257,9 @@ class WholeRun(Folder):
     def test_a_pattern_selects_benchmarks(self):
         _, found, _ = self.run_kit([GPU], "--only", "benchmarks", "--match", "^mnist$|optimizer")
         self.assertEqual([each["name"] for each in found["benchmarks"]], ["mnist", "optimizer step"], self.text)
+        status, _, _ = self.run_kit([GPU], "--only", "benchmarks", "--match", "mnits")
+        self.assertEqual(status, 1)
+        self.assertIn("--match 'mnits' matches none of the benchmarks: cifar10 bf16, ", self.text)
         status, _, _ = self.run_kit([GPU], "--match", "(")
         self.assertEqual(status, 2)
         self.assertIn("--match '(' is not a regular expression", self.text)

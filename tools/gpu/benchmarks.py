@@ -15,6 +15,7 @@ PARTS = {4 << 10: "4 KiB", 1 << 20: "1 MiB", 25 << 20: "25 MiB"}
 # What cuda_call_counter.so counts: calls of the thread that trains, and all calls of other threads.
 CALLS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "on other threads")
 NO_GPU = "torch sees no GPU"
+LEAST_GPU_SECONDS = 0.8
 NO_DALI = "DALI is not installed here, or the kit was made without it"
 
 
@@ -68,7 +69,8 @@ def figures_of_epochs(record):
     middle = lambda read: statistics.median(map(read, epochs))  # noqa: E731
     figures = {"images/s": middle(lambda epoch: epoch["images_per_second"]), "epoch, s": middle(lambda epoch: epoch["seconds"]),
                "waiting for data, s": middle(lambda epoch: epoch["phases"]["data"])}
-    gpus = [epoch["gpu"] for epoch in epochs if epoch.get("gpu")]
+    # NVML's utilisation is that of up to its last second, which must not be longer than the epoch.
+    gpus = [epoch["gpu"] for epoch in epochs if epoch.get("gpu") and epoch["seconds"] >= LEAST_GPU_SECONDS]
     for name, key, unit in (("GPU busy, %", "utilisation", 100), ("GPU memory busy, %", "memory_utilisation", 100),
                             ("GPU memory, GiB", "memory_bytes", 2**-30), ("power, W", "power_watts", 1)):
         if gpus and gpus[0].get(key) is not None:

@@ -146,12 +146,21 @@ class Progress:
         self.write()
 
 
+def chosen(kit, pattern, log):
+    """Returns the benchmarks whose names match."""
+    known = benchmarks.all_benchmarks(benchmarks.Runner(kit, log))
+    found = [each for each in known if pattern.search(each.name)]
+    if not found:
+        raise SystemExit(f"error: --match {pattern.pattern!r} matches none of the benchmarks: "
+                         f"{', '.join(each.name for each in known)}")
+    return found
+
+
 def run_all(kit, options, budget, log, progress):
     if "tests" in options.only:
         progress.add_tests(run_tests(kit, TESTS_SHARE * budget.left(), log, progress.add_tests))
     if "benchmarks" in options.only:
-        chosen = [each for each in benchmarks.all_benchmarks(benchmarks.Runner(kit, log)) if options.match.search(each.name)]
-        measure.measure_all(chosen, budget, progress.add_benchmarks)
+        measure.measure_all(chosen(kit, options.match, log), budget, progress.add_benchmarks)
 
 
 def main():

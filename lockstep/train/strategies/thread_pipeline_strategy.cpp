@@ -36,7 +36,7 @@ void require_devices_of_run(const std::vector<torch::Device>& devices, torch::De
   if (devices.front().type() == run.type()) return;
   throw ConfigError(lockstep::str("strategy pipeline: the run's device is ", run,
                                   ", but the first stage is on ", devices.front(),
-                                  "; set TrainerOptions::device to ", devices.front()));
+                                  "; set TrainerOptions::device to ", devices.front().type()));
 }
 
 class ThreadPipelineStrategy final : public StagedStrategy {
