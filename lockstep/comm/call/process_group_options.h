@@ -46,7 +46,8 @@ struct LOCKSTEP_API ProcessGroupOptions {
   std::optional<std::chrono::milliseconds> host_timeout{};
   /// Where the flight recorder of a failed group is written, as DIRECTORY/rank_N. Absent:
   /// LOCKSTEP_FLIGHT_RECORDER, else lockstep_flight_UID/JOB in the folder for temporary files,
-  /// where JOB is rank 0's time of joining and process id, and is equal on all ranks.
+  /// where JOB consists of the time at which rank 0 joined and its process id, so that all ranks
+  /// use the same folder.
   std::optional<std::filesystem::path> flight_recorder_directory{};
   /// The rank and place of this process; worker_environment() if absent. Tests that run ranks as
   /// threads set it.

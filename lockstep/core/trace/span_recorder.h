@@ -35,9 +35,10 @@ LOCKSTEP_API void start_recording(std::size_t spans_per_thread = 8192);
 /// oldest first. Scopes that are still open are left out.
 LOCKSTEP_API std::vector<Span> stop_recording(Clock::time_point from);
 
-/// While it lives, no thread records: frequent, uninteresting spans would overwrite the wanted
-/// ones. Scopes that are open are recorded if they end after the pause. The pause must belong to
-/// the thread that starts and stops the recording, and end before the recording stops.
+/// No thread records while a RecordingPause exists. Use it where many uninteresting spans would
+/// overwrite the wanted ones. Scopes that are open are recorded if they end after the pause. The
+/// pause must belong to the thread that starts and stops the recording, and end before the
+/// recording stops.
 class LOCKSTEP_API RecordingPause {
  public:
   RecordingPause() : paused_(trace_internal::is_recording.exchange(false)) {}

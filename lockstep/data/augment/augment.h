@@ -6,11 +6,11 @@
 // The list is only a description, and every engine executes the same one (augment/native.h). Names,
 // meanings and defaults are those of torchvision.transforms on PIL images; each operator's comment
 // lists the torchvision features that it lacks. Given the same choices, the native engine produces
-// the same bytes, except that up to 1% of a resized image's bytes may differ by 1 (up to 25% where
-// Pillow 13 processes the axes in another order, see augment/resample.h). Normalised numbers differ
-// by less than 1e-6. Random choices are a function of (seed, epoch, sample) and of how often the
-// sample has already occurred in the epoch, see SampleKey. The operators draw in the order of the
-// list (augment/choices.h).
+// the same bytes as torchvision, except that up to 1% of a resized image's bytes may differ by 1
+// (up to 25% where Pillow 13 processes the axes in another order, see augment/resample.h).
+// Normalised numbers differ by less than 1e-6. Random choices are a function of (seed, epoch,
+// sample) and of how often the sample has already occurred in the epoch, see SampleKey. The
+// operators draw in the order of the list (augment/choices.h).
 #pragma once
 
 #include <algorithm>
@@ -109,9 +109,9 @@ struct LOCKSTEP_API RandomVerticalFlip {
 enum class Interpolation { kNearest, kBilinear };
 
 /// Turns the image counterclockwise about its centre by `degrees`; RandomRotation{{30, 30}} always
-/// turns by 30. Pixels from outside of the image get the byte `fill`. With `expand` the image grows
-/// to hold all of the old one, so the list needs a crop or a Resize after it. Another centre, and a
-/// `fill` per channel, are not supported.
+/// turns by 30. Pixels from outside of the image get the byte `fill`. With `expand` the output is
+/// enlarged until the whole turned image fits, so the list needs a crop or a Resize after it.
+/// Another centre, and a `fill` per channel, are not supported.
 struct LOCKSTEP_API RandomRotation {
   SymmetricRange degrees{};
   Interpolation interpolation = Interpolation::kNearest;
@@ -156,10 +156,10 @@ struct LOCKSTEP_API Cutout {
 };
 
 /// With `probability`, erases a rectangle of random area and aspect ratio inside of the image. If
-/// ten attempts do not fit, nothing is erased. `value` is that of a tensor: after Normalize it is
-/// used as it is; before Normalize 0 is black and 1 is white, rounded to a byte if operators other
-/// than Normalize and erasing follow. `value` applies to all channels: a value per channel and
-/// "random" are not supported.
+/// ten attempts do not fit, nothing is erased. `value` is on the scale of a tensor: after Normalize
+/// it is used as it is; before Normalize 0 is black and 1 is white, rounded to a byte if operators
+/// other than Normalize and erasing follow. `value` applies to all channels: a value per channel
+/// and "random" are not supported.
 struct LOCKSTEP_API RandomErasing {
   double probability = 0.5;
   std::array<double, 2> scale = {0.02, 0.33};  ///< share of the area, uniform

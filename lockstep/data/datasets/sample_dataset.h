@@ -54,7 +54,7 @@ inline at::Generator generator_of(const SampleKey& key) {
   return at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{stream.next()} << 32 | low);
 }
 
-/// Joins samples to a batch of the same structure, as PyTorch's default_collate does for tensors:
+/// Joins samples into a batch of the same structure, as PyTorch's default_collate does for tensors:
 /// every tensor of the batch is the stack of the samples' tensors in a new first dimension. Members
 /// that are not tensors are copied from the first sample; if that is not enough, collate with a
 /// function of your own. Throws a ConfigError if the samples have different numbers of tensors, and
@@ -80,7 +80,7 @@ S stack_samples(const std::vector<S>& samples) {
   return batch;
 }
 
-/// Makes batches of single samples: `join` receives the samples of a batch, in its order, and
+/// Makes batches from single samples: `join` receives the samples of a batch, in its order, and
 /// returns the batch. It runs on the loader's threads, several at once.
 template <class S, std::invocable<std::vector<S>> Join>
 class CollatedDataset final

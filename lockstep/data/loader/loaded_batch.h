@@ -33,8 +33,8 @@ struct LOCKSTEP_API LoadedBatch {
     }
   }
 
-  /// Reassembles the batch; a new one if nothing was stored. Throws std::bad_any_cast if the stored
-  /// batch has another type.
+  /// Reassembles the batch, or returns a default-constructed one if nothing was stored. Throws
+  /// std::bad_any_cast if the stored batch has another type.
   template <BatchOfTensors B>
   B batch() const {
     if (!frame.has_value()) return B{};

@@ -35,7 +35,8 @@ class LOCKSTEP_API LoaderEngine {
   /// Stops, like start() with nothing to make.
   virtual void stop() = 0;
   /// Returns false after the last batch. The engine owns the tensors of `loaded`, which are valid
-  /// until the next call. Rethrows exceptions of making the batch; the epoch is then over.
+  /// until the next call. Rethrows an exception that was thrown while the batch was made; the epoch
+  /// is then over.
   virtual bool next(LoadedBatch& loaded) = 0;
 
   /// With `on`, next() returns plans on options.device in place of batches, beginning with the next

@@ -24,8 +24,8 @@ enum class LoaderEngineKind {
 
 struct LOCKSTEP_API LoaderOptions {
   std::int64_t batch_size = 1;  ///< Images per batch of this rank.
-  int threads = 0;             ///< Threads that prepare batches; 0: next() does it itself, or for a
-                               ///< GPU the thread that copies.
+  int threads = 0;             ///< Threads that prepare batches. With 0, next() prepares each batch
+                               ///< itself; for a GPU, the thread that copies does.
   int prefetch = 3;            ///< Batches prepared ahead (0 without threads).
   bool drop_last = false;      ///< Drop a last batch that is smaller than batch_size.
   bool channels_last = false;  ///< Images lie in memory as NHWC (the shape stays NCHW).
@@ -39,8 +39,8 @@ struct LOCKSTEP_API LoaderOptions {
   /// Mixes the images of each batch with each other (MixUp, CutMix): labels become probabilities.
   /// next() mixes on the device, with any engine.
   BatchMix mix{};
-  /// Processors of the loader's threads. Empty: those of the thread that makes the loader. On a
-  /// rank that a launcher has pinned, these are the rank's own.
+  /// Processors to which the loader's threads are pinned. Empty: those of the thread that makes the
+  /// loader. On a rank that a launcher has pinned, these are the rank's own.
   std::vector<int> cpus{};
 };
 

@@ -29,13 +29,13 @@ struct LOCKSTEP_API ImagesCheck {
   /// ImageReader::remark().
   std::vector<CorruptImage> odd{};
 
-  /// The indices of the other images, for subset().
+  /// The indices of all images that are not in `corrupt`, for subset().
   std::vector<std::int64_t> sound() const;
 };
 
 /// Decodes every image of `dataset` once and completely, and verifies the checksums of a pack as
-/// its options say. An image is corrupt if reading it throws a DataError; any other exception ends
-/// the check. Throws a ConfigError for invalid options.
+/// the options with which it was opened say. An image is corrupt if reading it throws a DataError;
+/// any other exception ends the check. Throws a ConfigError for invalid options.
 LOCKSTEP_API ImagesCheck check_images(const ImageDataset& dataset,
                                       const CheckImagesOptions& options = {});
 

@@ -30,10 +30,10 @@ class LOCKSTEP_API Task {
   /// Metrics with a state of their own. They are reset before each evaluation, reduced and read
   /// after it. Metrics::update() passes them a batch, or the task calls their own functions.
   virtual std::vector<MetricPtr> metrics() { return {}; }
-  /// A picture of the module's output for `samples`, some of the images that rank 0 evaluates,
-  /// unchanged in all epochs. Called on rank 0 at the end of epochs with an evaluation, without
-  /// gradients, in eval mode, and only if a listener takes pictures. Nothing if there is no
-  /// picture. It must not communicate with other ranks.
+  /// Returns a picture of the module's output for `samples`: a few of the images that rank 0
+  /// evaluates, the same in every epoch. Called on rank 0 at the end of epochs with an evaluation,
+  /// without gradients, in eval mode, and only if a listener takes pictures. Returns std::nullopt
+  /// if there is none. It must not communicate with other ranks.
   virtual std::optional<RunPicture> picture(const Batch& /*samples*/) { return std::nullopt; }
 };
 

@@ -1,7 +1,8 @@
 // The well-known schedules, as tables of compute actions only (with_messages() adds the messages).
 //
-// In every schedule, each stage takes the micro-batches in order, forwards and backwards. All
-// schedules, and one process that accumulates the same micro-batches, therefore give the same bits.
+// In every schedule, each stage runs the forward passes in the order of the micro-batches, and the
+// backward passes, too. All schedules, and one process that accumulates the same micro-batches,
+// therefore give the same bits.
 #pragma once
 
 #include <string>
