@@ -37,18 +37,17 @@ train: build/$(PRESET)/build.ninja  ## train MNIST on two processes
 	cmake --build build/$(PRESET) -j $(JOBS) --target lockstep_cli
 	$(PROGRAM) train mnist --strategy ddp --nproc-per-node $(RANKS) $(ARGS)
 
-# `make test test-all` runs the tests once: test-all's single run contains those of test. Then everything is built
+# `make test test-all` runs the tests once: test-all's single run contains those of test. Everything is then built
 # first, because two builds must not run in one folder at the same time.
 ifneq ($(filter test-all,$(MAKECMDGOALS)),)
-test: build
-endif
+test: build layers
+else
 test: build/$(PRESET)/build.ninja layers  ## build the program and its tests, and run them
 	cmake --build build/$(PRESET) -j $(JOBS) --target test_programs
-ifeq ($(filter test-all,$(MAKECMDGOALS)),)
 	$(RUN_TESTS) build/$(PRESET) -j $(TEST_JOBS) --label-exclude '^all$$'
 endif
 
-test-all: test build sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
+test-all: test sanitizers cuda  ## also sanitizers, the CUDA build, torchvision, DALI and the installed package
 	tools/bootstrap.sh clang
 	tools/bootstrap.sh oracles
 	-tools/bootstrap.sh slurm

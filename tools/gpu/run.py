@@ -157,10 +157,10 @@ def chosen(kit, pattern, log):
 
 
 def run_all(kit, options, budget, log, progress):
+    to_measure = chosen(kit, options.match, log) if "benchmarks" in options.only else []  # a misspelt name ends here
     if "tests" in options.only:
         progress.add_tests(run_tests(kit, TESTS_SHARE * budget.left(), log, progress.add_tests))
-    if "benchmarks" in options.only:
-        measure.measure_all(chosen(kit, options.match, log), budget, progress.add_benchmarks)
+    measure.measure_all(to_measure, budget, progress.add_benchmarks)
 
 
 def main():
