@@ -30,6 +30,7 @@ install(EXPORT lockstep_shared NAMESPACE lockstep:: FILE lockstepSharedTargets.c
 install(CODE "set(SOURCE_DIR [==[${PROJECT_SOURCE_DIR}]==])\nset(INCLUDE_DIR [==[${CMAKE_INSTALL_INCLUDEDIR}]==])")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 
+cmake_path(GET LOCKSTEP_TORCH_LIBRARY_DIR PARENT_PATH _torch_root)
 set(LOCKSTEP_LIBTORCH_LINK ${CMAKE_INSTALL_LIBDIR}/lockstep/libtorch)
 # A program that links the static libraries must also link the libraries that these need.
 set(LOCKSTEP_FIND_STATIC "find_dependency(Threads)\nfind_dependency(OpenSSL COMPONENTS Crypto)")
@@ -45,7 +46,6 @@ foreach(_kind Static Shared)
   install(FILES ${PROJECT_BINARY_DIR}/${_component}/lockstepConfig.cmake DESTINATION ${_package_dir}
           ${_${_component}_component})
 endforeach()
-cmake_path(GET LOCKSTEP_TORCH_LIBRARY_DIR PARENT_PATH _torch_root)
 foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
   if(EXISTS ${_torch_root}/include/${_header})
     file(STRINGS ${_torch_root}/include/${_header} _numbers REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")

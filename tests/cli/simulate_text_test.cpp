@@ -78,8 +78,10 @@ TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
           "| ranks | step ms | interval ms | efficiency | exposed ms | taken ms | stragglers ms | "
           "buckets | algorithm |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
           "| 1 | 310.00 | 269.57 to 364.71 | 100.0% |"));
-  EXPECT_THAT(text(),
-              HasSubstr("\n- Interval: nineteen in twenty of the predictions that were checked"));
+  EXPECT_THAT(
+      text(),
+      HasSubstr(
+          "\n- Interval: in checks on 2 ranks over a connection of this kind, 95% of the steps"));
   EXPECT_THAT(text(), HasSubstr("\n- Extrapolated: the network 100,1 was never measured"));
 }
 
@@ -99,10 +101,13 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
               EndsWith("\nExtrapolated: buckets on 2 ranks of 10 MB are beyond the "
                        "measured 1 kB to 2 kB: their times are extrapolated (`lockstep bench "
                        "comm --sizes` measures others).\n"));
-  EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md).\n"));
+  EXPECT_THAT(text(),
+              HasSubstr("were within it (the guide is docs/simulate.md of the sources).\n"));
   folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
-  EXPECT_THAT(text(), HasSubstr("were as near (docs/simulate.md), and 4 ms more, for which the "
-                                "threads of Gloo wait for the rank's one processor.\n"));
+  EXPECT_THAT(text(),
+              HasSubstr("were within it; it is 4 ms wider, for which the threads of Gloo wait for "
+                        "the rank's one processor (the guide is docs/simulate.md of the "
+                        "sources).\n"));
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {

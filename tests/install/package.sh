@@ -35,9 +35,9 @@ without_places() {  # without_places PREFIX
 }
 trains() { "$1" | tail -1 | grep -E 'loss 0\.[012]'; }
 
-mkdir "$work/unpacked"
-tar -xzf "$archive" -C "$work/unpacked"
-prefix=$(echo "$work"/unpacked/*)
+mkdir "$work/unpacked_torch"  # a name that must not be taken for LibTorch's
+tar -xzf "$archive" -C "$work/unpacked_torch"
+prefix=$(echo "$work"/unpacked_torch/*)
 without_places "$prefix"
 link "$prefix"
 cmake -S "$example" -B "$work/example" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_PREFIX_PATH=$prefix" >"$work/configure.log"

@@ -45,9 +45,9 @@ build_without_cmake() {  # with the flags of pkg-config
   # shellcheck disable=SC2086
   "${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
 }
-build_downloader() {
+build_downloader() {  # names no LibTorch: the installation knows the one that it was built with
   cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
-    "${arguments[@]}" >"$work/configure-downloader.log"
+    "-DCMAKE_PREFIX_PATH=$work/prefix" >"$work/configure-downloader.log"
   cmake --build "$work/downloader" -j 1
 }
 # Two at a time, because each takes one processor and up to 2 GB.

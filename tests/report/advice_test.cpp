@@ -150,8 +150,9 @@ TEST(Advice, PutsTheLargestLimitFirst) {
   EXPECT_THAT(
       report::advice_text(facts, report::advise(facts)),
       HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
-                "Shares are of a step of 10.00 ms, the mean of epochs 2 to 10 on rank 0; what only "
-                "the trace tells, of 10 steps of 10.00 ms, is scaled to it.\n"
+                "Percentages are shares of the mean step of rank 0 in epochs 2 to 10 (10.00 ms). "
+                "Values that only the trace has come from 10 steps of 10.00 ms and are scaled to "
+                "10.00 ms.\n"
                 "communication, 29%: "));
 }
 
@@ -224,10 +225,10 @@ TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
   EXPECT_THAT(limits_of(facts), ElementsAre("other programs", "compute"));
   EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.3);
   EXPECT_THAT(report::advise(facts)[0].figures,
-              HasSubstr("used 40% of the processors. A thread that could compute waited 3.00 ms of "
-                        "10.00 ms"));
+              HasSubstr("used 40% of the processors. In each step, a thread that was ready to "
+                        "compute waited 3.00 ms of 10.00 ms"));
   EXPECT_DOUBLE_EQ(report::advise(facts)[1].share, 0.65);
-  EXPECT_THAT(report::advise(facts)[1].figures, HasSubstr("65% without what stands above"));
+  EXPECT_THAT(report::advise(facts)[1].figures, HasSubstr("; without the losses above, 65%."));
   facts.processor_wait = 0.01;  // the other programs use idle processors
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.processor_wait.reset();  // the kernel does not report it

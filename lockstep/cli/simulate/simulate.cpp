@@ -36,8 +36,8 @@ void add_network_options(CLI::App& command, SimulateArguments& to) {
       .add_option(
           "--run-network", to.run_network,
           "File from bench comm --beside-computing --json, measured on the run's own network with "
-          "the run's number of ranks; with it, the prediction excludes the time by which the run's "
-          "own communication slowed its backward")
+          "the run's number of ranks; the prediction then leaves out the time that communication "
+          "added to backward in the run")
       ->type_name("FILE");
   command
       .add_option("--ranks-per-host", to.ranks_per_host,
@@ -67,7 +67,7 @@ void add_simulate_command(CLI::App& app) {
   command
       ->add_option("--ranks", arguments->ranks,
                    "Numbers of ranks, separated by commas, or A..B for the powers of two from A to "
-                   "B; the second table is about the last number")
+                   "B; the table of other settings uses the last number")
       ->capture_default_str();
   add_network_options(*command, *arguments);
   command

@@ -91,14 +91,14 @@ std::string heading(const SimulateSettings& settings) {
 // One line each for the meaning of the intervals and for each extrapolation.
 std::string notes_text(const SimulateSettings& settings, const SimulateResult& result) {
   const char* const bullet = settings.format == "markdown" ? "- " : "";
-  std::string text =
-      str(bullet,
-          "Interval: nineteen in twenty of the predictions that were checked, on 2 ranks over a "
-          "wire of this kind, were as near (docs/simulate.md)",
-          settings.network.shares_processor
-              ? ", and 4 ms more, for which the threads of Gloo wait for the rank's one processor"
-              : "",
-          ".\n");
+  std::string text = str(
+      bullet,
+      "Interval: in checks on 2 ranks over a connection of this kind, 95% of the steps were "
+      "within it",
+      settings.network.shares_processor
+          ? "; it is 4 ms wider, for which the threads of Gloo wait for the rank's one processor"
+          : "",
+      " (the guide is docs/simulate.md of the sources).\n");
   for (const std::string& note : result.extrapolations) {
     text += str(bullet, "Extrapolated: ", note, ".\n");
   }

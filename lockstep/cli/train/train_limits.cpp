@@ -58,8 +58,8 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
                    "Record what all threads of all ranks do in the last steps, in trace.json in "
                    "--out, with times on one clock; https://ui.perfetto.dev opens the file");
   add_count(command, "--trace-steps", to.trace_steps,
-            "Optimizer steps to record: the last steps with --trace (default 10), the steps from "
-            "the second with --profiler trace (default 5)");
+            "Number of optimizer steps to record: --trace records the last ones (default 10), "
+            "--profiler trace begins at the second step (default 5)");
 }
 
 // Sets `to` if the option was given; the minimum is `least`.

@@ -49,9 +49,10 @@ OptimizerOptions choose_optimizer(const std::optional<std::string>& name,
 }  // namespace
 
 void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
-  command.add_option("--optimizer", to.name,
-                     "Optimizer: " + join(optimizer_names()) +
-                         " (default: the recipe's; any other starts from PyTorch's defaults)");
+  command.add_option(
+      "--optimizer", to.name,
+      "Optimizer: " + join(optimizer_names()) +
+          " (default: the recipe's; any other optimizer starts with PyTorch's defaults)");
   command.add_option("--lr", to.lr, "Learning rate");
   command.add_option("--weight-decay", to.weight_decay,
                      "Weight decay: L2 penalty, or decoupled weight decay with adamw");

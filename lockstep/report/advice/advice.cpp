@@ -223,8 +223,8 @@ std::optional<Advice> other_programs_advice(const RunFacts& run, const Parts& pa
       .limit = "other programs",
       .share = parts.other_programs,
       .figures = str("Other programs used ", share_text(run.other_programs.value_or(0)),
-                     " of the processors. A thread that could compute waited ",
-                     part_of_step(run, parts.other_programs), " for one."),
+                     " of the processors. In each step, a thread that was ready to compute waited ",
+                     part_of_step(run, parts.other_programs), " for a processor."),
       .option =
           "End them, or leave them processors of their own: fewer ranks (--nproc-per-node) "
           "or threads (--threads)."};
@@ -243,17 +243,16 @@ std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
 
 Advice compute_advice(const RunFacts& run, const Parts& parts) {
   const bool is_rest = run.compute - parts.compute >= kNoticeable;
-  return {
-      .limit = "compute",
-      .share = parts.compute,
-      .figures = str(
-          "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
-          milliseconds_text(run.step_seconds),
-          is_rest ? str(", and ", share_text(parts.compute), " without what stands above.") : "."),
-      .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
-                                      "the processor has it, make it "
-                                      "faster."
-                                    : "More GPUs, and --precision bf16, make it faster."};
+  return {.limit = "compute",
+          .share = parts.compute,
+          .figures = str(
+              "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
+              milliseconds_text(run.step_seconds),
+              is_rest ? str("; without the losses above, ", share_text(parts.compute), ".") : "."),
+          .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
+                                          "the processor has it, make it "
+                                          "faster."
+                                        : "More GPUs, and --precision bf16, make it faster."};
 }
 
 }  // namespace
@@ -274,13 +273,14 @@ std::vector<Advice> advise(const RunFacts& facts) {
 }
 
 std::string basis_of_shares(const RunFacts& facts) {
-  std::string text = str("Shares are of a step of ", milliseconds_text(facts.step_seconds),
-                         ", the mean of ", facts.epochs, " on rank 0");
+  std::string text = str("Percentages are shares of the mean step of rank 0 in ", facts.epochs,
+                         " (", milliseconds_text(facts.step_seconds), ").");
   if (facts.trace) {
-    text += str("; what only the trace tells, of ", amount_of(facts.trace->steps, "step"), " of ",
-                milliseconds_text(facts.trace->step_seconds), ", is scaled to it");
+    text += str(" Values that only the trace has come from ", amount_of(facts.trace->steps, "step"),
+                " of ", milliseconds_text(facts.trace->step_seconds), " and are scaled to ",
+                milliseconds_text(facts.step_seconds), ".");
   }
-  return text + ".";
+  return text;
 }
 
 std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice) {
