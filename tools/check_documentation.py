@@ -5,9 +5,9 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
 
   * Every environment variable that lockstep/ and python/ read or set is in the first column of a table of
     docs/environment.md, and every LOCKSTEP_ variable there occurs in the project.
-  * Every C++ block of a guide in docs/ is part of a source that GUIDES names for it, line by line, regardless of
-    indentation, so that the code shown is code that is compiled and run. The same holds for the code in each cell of
-    a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
+  * Every C++ block of a guide in docs/ or of README.md is part of a source that GUIDES names for it, line by line,
+    regardless of spacing, so that the code shown is code that is compiled. A line "..." stands for any code. The same
+    holds for the code in each cell of a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
   * Every header that a guide, README.md or an example includes or links to is installed: it is in
     lockstep/public_headers.txt, or a header listed there includes it.
   * Everything that users choose by a name, such as a backend, is in the guide that NAMES has for it.
@@ -31,6 +31,7 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
                                 "tests/parallel/pipeline/hybrid_by_hand_test.cpp"],
           "docs/logging.md": ["tests/report/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
+          "README.md": ["tests/install/readme.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}
 # (sources, a name in them, its guide)
 NAMES = [("lockstep/cli/commands.h", r"\badd_(\w+)_command\(", "README.md"),
@@ -104,13 +105,28 @@ def shown_code(text):
             yield number, code
 
 
+def spaced(lines):
+    """The lines without indentation and with single spaces."""
+    return [" ".join(line.split()) for line in lines]
+
+
+def parts_of(code):
+    """Yields the consecutive lines of `code` between lines "..."."""
+    part = []
+    for line in [*spaced(code), "..."]:
+        if line != "...":
+            part.append(line)
+        elif part:
+            yield part
+            part = []
+
+
 def wrong_code(root):
     for guide, sources in GUIDES.items():
-        texts_of = [[line.strip() for line in (root / source).read_text(encoding="utf-8").splitlines()]
-                    for source in sources]
+        texts_of = [spaced((root / source).read_text(encoding="utf-8").splitlines()) for source in sources]
         for number, code in shown_code((root / guide).read_text(encoding="utf-8")):
-            shown = [line.strip() for line in code]
-            if not any(lines[i : i + len(shown)] == shown for lines in texts_of for i in range(len(lines))):
+            if not all(any(lines[i : i + len(part)] == part for lines in texts_of for i in range(len(lines)))
+                       for part in parts_of(code)):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 

@@ -58,6 +58,8 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Adjacent string literals, which the compiler joins; a comment, so that its quotation marks do not count.
 LITERALS = re.compile(r'//[^\n]*|(?:"(?:[^"\\\n]|\\.)*"\s*)+')
+# A row of the table of folders in a room's README.
+ROW = re.compile(r"^\| (?:`([\w/]+)/`|(no folder))", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
 ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|\b)|c10/cuda/|ATen/cuda/|"
                          r"torch/csrc/cuda/|.*ProcessGroupNCCL")
@@ -102,6 +104,21 @@ def full_folders(files):
     for folder, stems in sources.items():
         if len(stems) > MOST_SOURCES:
             yield folder, len(stems)
+
+
+def disorder(room, readme):
+    """Returns what is wrong with the table in the README of `room`: it has all folders, each above those that it includes."""
+    order = FOLDERS[room]
+    named = [folder or "." for folder, _ in ROW.findall(readme)]
+    missing = {folder.split("/")[0] for folder in order} - {folder.split("/")[0] for folder in named}
+    if missing:
+        return f"the table of folders lacks {', '.join(sorted(missing))}"
+    if wrong := [folder for folder in named if folder not in order]:
+        return f"{wrong[0]} is not a folder of tools/check_layers.py"
+    for above, below in zip(named, named[1:]):
+        if order.index(above) < order.index(below):
+            return f"{below} stands below {above}, but includes it"
+    return None
 
 
 def messages(text):
@@ -170,6 +187,11 @@ def main():
     for folder, number in full_folders(files):
         print(f"{folder}: {number} sources, of at most {MOST_SOURCES}")
         failed += 1
+    for room in FOLDERS:
+        readme = root / "lockstep" / room / "README.md"
+        if readme.is_file() and (text := disorder(room, readme.read_text(encoding="utf-8"))):
+            print(f"{readme.relative_to(root)}: {text}")
+            failed += 1
     if failed:
         raise SystemExit(f"error: {failed} layering violation{'s' if failed > 1 else ''}")
     print(f"layers: {len(files)} files in order")

@@ -12,6 +12,7 @@
 #include <lockstep/cli/image_options.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/suggestion.h>
 #include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/known_data.h>
 #include <lockstep/data/datasets/packed_images.h>
@@ -25,8 +26,7 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(choice.source, ignored);
   if (!folder && !std::filesystem::exists(choice.source, ignored)) {
-    throw ConfigError(str(command, ": there is no data set, folder or pack '", choice.source,
-                          "'; known data sets are ", join(known_data_names())));
+    throw unknown_source(command, "SOURCE", choice.source);
   }
   if (choice.split || choice.directory) {
     throw ConfigError(str(command, ": ", choice.split ? "--split" : "--data",
@@ -40,6 +40,13 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
 }
 
 }  // namespace
+
+ConfigError unknown_source(const std::string& command, const std::string& option,
+                           const std::string& source) {
+  return ConfigError(str(command, ": ", option, " must be one of ", join(known_data_names()),
+                         ", a folder of images or a pack, got '", source, "'",
+                         did_you_mean(source, known_data_names())));
+}
 
 void add_data_choice_options(CLI::App& command, DataChoice& to) {
   command

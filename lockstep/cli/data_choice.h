@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/core/error.h>
 #include <lockstep/data/datasets/dataset.h>
 
 namespace CLI {
@@ -22,6 +23,11 @@ struct DataChoice {
 
 /// SOURCE, --split, --data and --max-image-pixels. `to` must outlive the parsing.
 void add_data_choice_options(CLI::App& command, DataChoice& to);
+
+/// The error about a source that is neither a known data set nor a folder or file. `option` is its
+/// name on the command line.
+ConfigError unknown_source(const std::string& command, const std::string& option,
+                           const std::string& source);
 
 /// Finds the data set, or downloads it with a bar on standard error. ConfigError, beginning with
 /// `command`, for contradictory options and an unknown source; throws the errors of the loaders.

@@ -80,9 +80,7 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
     return load_packed_images(
         choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
   }
-  throw ConfigError(lockstep::str(command, ": ", choice.source_option, " must be one of ",
-                                  join(known_data_names()), ", a folder of images or a pack, got '",
-                                  choice.source, "'"));
+  throw unknown_source(command, choice.source_option, choice.source);
 }
 
 // Mean and deviation of ImageNet's images.

@@ -8,8 +8,10 @@
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/flag_names.h>
-#include <lockstep/cli/suggestion.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/core/suggestion.h>
 #include <lockstep/launch/failure_report.h>
 #include <lockstep/report/output.h>
 
@@ -56,6 +58,15 @@ std::string full_name(const CLI::App& command) {
   return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
 }
 
+// The message about an error that no unknown word has caused.
+std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& error) {
+  const std::vector<std::string> subcommands = subcommand_words(command);
+  if (subcommands.empty() || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+    return sentence(error.what());
+  }
+  return str(full_name(command), " needs a command (", join(subcommands), ")");
+}
+
 // CLI11 reports missing arguments before unknown ones; for users the unknown ones matter more.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = current_command(app);
@@ -65,7 +76,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   // Arguments of the program that the command starts are not checked.
   if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
     unknown = {};
-  if (unknown.empty()) return sentence(error.what()) + see;
+  if (unknown.empty()) return missing_or_wrong(command, error) + see;
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   std::string hint;
   std::string text;
@@ -150,6 +161,7 @@ void parse_and_run(CLI::App& app, int argc, const char* const* argv, std::ostrea
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err) {
   CLI::App app("Distributed training for LibTorch", "lockstep");
+  app.formatter(std::make_shared<HelpFormat>());  // also of the subcommands
   bool debug = false;
   app.add_flag("--debug", debug, "Print full details of an error, including backtraces");
   app.set_version_flag("--version", version);

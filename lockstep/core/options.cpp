@@ -6,6 +6,7 @@
 #include <string>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/suggestion.h>
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,12 @@ std::string text_of(double value) {
 }
 
 }  // namespace
+
+std::string not_one_of(std::string_view name, std::string_view value,
+                       const std::vector<std::string>& allowed) {
+  return str(name, " must be one of ", join(allowed), ", got '", value, "'",
+             did_you_mean(value, allowed));
+}
 
 void OptionCheck::at_least(std::string_view name, double value, double minimum) const {
   if (!(value >= minimum)) {
@@ -43,8 +50,7 @@ void OptionCheck::in_range(std::string_view name, double value, double minimum,
 void OptionCheck::one_of(std::string_view name, std::string_view value,
                          const std::vector<std::string>& allowed) const {
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
-    throw ConfigError(
-        str(owner_, ": ", name, " must be one of ", join(allowed), ", got '", value, "'"));
+    throw ConfigError(str(owner_, ": ", not_one_of(name, value, allowed)));
   }
 }
 

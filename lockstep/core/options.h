@@ -13,6 +13,10 @@
 
 namespace lockstep {
 
+/// "loader must be one of native, cuda, dali, got 'nativ'; did you mean 'native'?"
+std::string not_one_of(std::string_view name, std::string_view value,
+                       const std::vector<std::string>& allowed);
+
 class OptionCheck {
  public:
   /// `owner` is the class or command whose options are checked; it begins the message.

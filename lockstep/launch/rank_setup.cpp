@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <lockstep/core/cpu.h>
-#include <lockstep/core/gpu_usage.h>
 #include <lockstep/core/log.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 
 namespace lockstep::launch {
 namespace {

@@ -19,7 +19,7 @@ const Recipe& find_recipe(const std::string& name) {
     if (recipe.name == name) return recipe;
     names.push_back(recipe.name);
   }
-  throw ConfigError(lockstep::str("there is no recipe \"", name, "\"; known are: ", join(names)));
+  throw ConfigError(not_one_of("recipe", name, names));
 }
 
 Recipe chosen_recipe(const std::string& name, const RecipeChoices& choices) {

@@ -123,17 +123,18 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
     const char* text;
   };
   const Case cases[] = {
-      {{}, 2, "a subcommand is required: see lockstep data --help"},
+      {{}, 2, "lockstep data needs a command (list, get, pack, info, check, preview): see"},
       {{"pakc"}, 2, "did you mean 'pack'?"},
       {{"pack"}, 2, "SOURCE is required"},
       {{"pack", "nosuch", to},
        2,
-       "there is no data set, folder or pack 'nosuch'; known data sets are mnist"},
+       "SOURCE must be one of mnist, cifar10, cifar100, a folder of images or a pack, got "
+       "'nosuch'"},
       {{"pack", images(), to, "--on-corrupt-image", "ask"},
        2,
        "must be one of stop, skip, got 'ask'"},
       {{"pack", images(), to, "--max-image-pixels", "0"}, 2, "--max-image-pixels must be from 1"},
-      {{"check", "nosuch"}, 2, "data check: there is no data set, folder or pack 'nosuch'"},
+      {{"check", "nosuch"}, 2, "data check: SOURCE must be one of mnist, cifar10"},
       {{"check", (data / "no.pack").string()}, 1, "is no packed image file"},
       {{"check", images(), "--threads", "-1"}, 2, "data check: --threads must be from 0"},
       {{"check", images(), "--json", in_out("no/x")}, 2, "does not exist; create it first"},
@@ -176,7 +177,10 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"pack", images(), in_out("no/x.pack")}, 2, "does not exist; create it first"},
       {{"pack", (data / "empty").string(), to}, 1, "has no subfolders"},
       {{"pack", (data / "broken").string(), to}, 1, "broken/cat/a.png"},
-      {{"info", to}, 1, "x.pack: No such file"},
+      {{"info", "mnist"},
+       1,
+       "there is no file mnist; FILE is one that `lockstep data pack SOURCE OUT`"},
+      {{"info", images()}, 1, " is a folder; FILE is one that `lockstep data pack SOURCE OUT`"},
       {{"info", (data / "no.pack").string()}, 1, "is no packed image file"},
       {{"preview", "mnist", "--out", in_out("x.jpg")}, 2, "--out must end in .png, got"},
       {{"preview", "mnist", "--out", in_out("no/x.png")}, 2, "does not exist; create it first"},
@@ -195,7 +199,7 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
        2,
        "contact sheet: 30 rows of 8 cells of 1792x1792 pixels make an image of"},
       {{"preview", (data / "broken").string(), "--out", in_out("x.png")}, 1, "broken/cat/a.png"},
-      {{"get", "imagenet"}, 2, "unknown data set 'imagenet', expected one of mnist, cifar10"},
+      {{"get", "imagenet"}, 2, "data set must be one of mnist, cifar10, cifar100, got 'imagenet'"},
   };
   for (const Case& c : cases) {
     const ProgramResult result = run(c.arguments);

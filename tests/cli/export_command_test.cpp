@@ -87,7 +87,7 @@ TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
   };
   const Case cases[] = {
       {{"--opset", "16"}, "opset must be from 17 to 20, got 16"},
-      {{"--recipe", "nosuch"}, "there is no recipe \"nosuch\""},
+      {{"--recipe", "nosuch"}, "recipe must be one of mnist, cifar10"},
       {{"--batch-size", "0"}, "--batch-size must be at least 1, got 0"},
       {{"--batch-size", "2", "--dynamic-batch"}, "--dynamic-batch"},
   };

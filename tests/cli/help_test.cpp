@@ -34,12 +34,13 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
+using ::testing::Not;
 using Names = std::vector<std::string>;
 
 struct ListedOption {
   std::vector<std::string> command;
-  std::string option;
-  Names names;
+  std::string option{};
+  Names names{};
   std::vector<std::string> required{};  // what the command needs to get as far as its options
 };
 
@@ -99,7 +100,7 @@ std::string help_of(const std::string& help, const std::string& option) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream in(line);
     const std::vector<std::string> words(std::istream_iterator<std::string>(in), {});
-    if (!words.empty() && words[0].starts_with("-")) {
+    if (line.starts_with("  -")) {
       is_own = words[0] == option || words[0].starts_with(option + ",");
     }
     if (is_own) found.insert(found.end(), words.begin(), words.end());
@@ -131,6 +132,27 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
     EXPECT_THAT(result.err, HasSubstr(join(listed.names)))
         << join(listed.command, " ") << ' ' << listed.option;
   }
+}
+
+TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
+  const Names commands[] = {{"train"}, {"run"}, {"data", "pack"}, {"bench", "table"}};
+  for (const Names& command : commands) {
+    std::istringstream help(run_command({.command = command}, {"--help"}).out);
+    for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
+  }
+  const std::string help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"}).out;
+  std::size_t at = 0;
+  for (const char* heading :
+       {"\nPositionals:\n  RECIPE (required)", "\n\nOptions:\n  -h,--help",
+        "\n\nRecipe:\n  --model", "\n\nStrategy:\n  --strategy", "\n\nProcesses and devices:\n",
+        "\n\nLength of the run:\n", "\n\nEvaluation:\n", "\n\nOptimizer:\n  --optimizer",
+        "\n\nSchedules:\n", "\n\nComputation:\n  --precision", "\n\nData:\n  --data",
+        "\n\nCheckpoints:\n  --out", "\n\nLogs and reports:\n"}) {
+    const std::size_t found = help.find(heading, at);
+    ASSERT_NE(found, std::string::npos) << heading << help;
+    at = found;
+  }
+  EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
 }
 
 // All these messages can occur in `lockstep train`.

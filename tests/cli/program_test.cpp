@@ -70,7 +70,7 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "rank", "--debug"}, 1, "error: broken\nframe #0\n"},
       {{"try", "interrupt"}, 130, "error: interrupted by signal 2 (Interrupt)\n"},
       {{"try", "silent"}, 7, ""},
-      {{}, 2, "error: a subcommand is required: see lockstep --help\n"},
+      {{}, 2, "error: lockstep needs a command (try): see lockstep --help\n"},
       {{"tyr", "data"}, 2, "error: unknown command 'tyr'; did you mean 'try'?\n"},
       {{"export"}, 2, "error: unknown command 'export': see lockstep --help\n"},
       {{"--verison"},

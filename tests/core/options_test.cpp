@@ -34,6 +34,8 @@ TEST(OptionCheck, AcceptsAndRejects) {
       {[&] { check.in_range("p", nan, 0, 1); }, "Thing: p must be from 0 to 1, got nan"},
       {[&] { check.one_of("s", "a", {"a", "b"}); }, ""},
       {[&] { check.one_of("s", "c", {"a", "b"}); }, "Thing: s must be one of a, b, got 'c'"},
+      {[&] { check.one_of("s", "addam", {"adam", "sgd"}); },
+       "Thing: s must be one of adam, sgd, got 'addam'; did you mean 'adam'?"},
   };
   for (const Case& c : cases) {
     std::string message;

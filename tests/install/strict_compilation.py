@@ -5,8 +5,8 @@ Usage: strict_compilation.py COMPILER SOURCE_DIR WORK_DIR INCLUDE_DIR_OF_LIBTORC
 Each header that the ENTRANCES lead to is its own translation unit: with g++ if it needs no LibTorch, with clang++
 also if it needs no more of LibTorch than tensors. A unit with all of LibTorch takes four seconds even when LibTorch
 is precompiled, so that the other headers share one unit if they use LibTorch, and another one if they do not.
-Then come call_style.cpp (the calls that the guides show), from_pytorch.cpp (the lines of docs/from_pytorch.md), and
-with clang++ the examples, which run.sh compiles with the same warnings with g++. Nothing is optimised or linked.
+Then come call_style.cpp (the calls that the guides show), readme.cpp and from_pytorch.cpp (the lines of README.md and
+docs/from_pytorch.md), and with clang++ the examples, which run.sh compiles with the same warnings with g++. Nothing is optimised or linked.
 
 Before that, each of ENTRANCES compiled below C++20 must give a single error, and two checks read the texts. A header
 that names something in LibTorch must include a header of LibTorch, directly or through others, because the
@@ -27,6 +27,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 ALL, TYPES = "torch/torch.h", "torch/types.h"  # precompiled headers of LibTorch
 ENTRANCES = ("lockstep/lockstep.h", "lockstep/launch/launcher.h", "lockstep/train/trainer.h")
 CALL_STYLE = "tests/install/call_style.cpp"
+SHOWN = (CALL_STYLE, "tests/install/readme.cpp", "tests/install/from_pytorch.cpp")
 
 
 def includes(source, name):
@@ -128,7 +129,7 @@ def units(compiler, source):
     yield "the headers with LibTorch", compiler.unit("with LibTorch", shared[ALL]), ALL
     yield "the other headers", compiler.unit("others", shared[None]), None
     examples = sorted((source / "examples").rglob("*.cpp")) if compiler.clang else []
-    for path in [*examples, source / CALL_STYLE, source / "tests/install/from_pytorch.cpp"]:
+    for path in [*examples, *(source / name for name in SHOWN)]:
         yield path.relative_to(source).as_posix(), path, ALL
 
 

@@ -3,7 +3,9 @@ import unittest
 
 from small_tree import run_tool
 
+TABLE = "| folder | holds |\n|---|---|\n"
 GOOD = {
+    "lockstep/core/README.md": TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| no folder | n |\n",
     "lockstep/core/error.h": "#pragma once\n#include <string>\n",
     "lockstep/comm/group/group.h": "#pragma once\n#include <lockstep/core/error.h>\n",
     "lockstep/comm/backends/nccl/nccl.cpp": "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
@@ -42,6 +44,11 @@ BAD = [
     ("lockstep/data/loader/loader.cpp", 'throw ConfigError("use --loader native");\n', ":1: --loader is an option of the program"),
     ("lockstep/formats/image.cpp", 'throw DataError("raise --max-image-pixels");\n', "--max-image-pixels is an option"),
     ("lockstep/train/trainer.cpp", 'throw ConfigError("leave out --resume");\n', "--resume is an option of the program"),
+    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n", "README.md: the table of folders lacks .\n"),
+    ("lockstep/core/README.md", TABLE + "| `trace/` | t |\n| `measuring/` | m |\n| `attic/` | a |\n| no folder | n |\n",
+     "README.md: attic is not a folder"),
+    ("lockstep/core/README.md", TABLE + "| `measuring/` | m |\n| `trace/` | t |\n| no folder | n |\n",
+     "README.md: trace stands below measuring, but includes it"),
     ("lockstep/attic/old.h", "#pragma once\n#include <string>\n", "is not a room"),
 ]
 
@@ -52,7 +59,7 @@ def run(files):
 
 class CheckLayersTest(unittest.TestCase):
     def test_accepts_a_tree_in_order(self):
-        self.assertEqual(run(GOOD), (0, f"layers: {len(GOOD)} files in order\n"))
+        self.assertEqual(run(GOOD), (0, f"layers: {len(GOOD) - 1} files in order\n"))
 
     def test_rejects_each_violation(self):
         for name, content, message in BAD:

@@ -333,6 +333,12 @@ class WholeRun(Folder):
         text = run()
         self.assertIn(f"\nkit: commit {commit}; checkout: commit {commit}\n", text)
         self.assertNotIn("warning", text)
+        found = []
+        for text in ("one", "two"):
+            (tree / "tools/gpu/run.py").write_text(text)
+            found.append(gpu_kit.commit_of(tree))
+            self.assertRegex(found[-1], f"^{commit}-dirty-[0-9a-f]{{8}}$")
+        self.assertNotEqual(*found)
 
     def test_a_folder_that_lies_in_a_checkout_has_no_commit(self):
         self.assertEqual(gpu_kit.commit_of(ROOT / "tools"), "")

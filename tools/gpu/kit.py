@@ -1,6 +1,7 @@
 """Finds the kit's programs, the data and a Python with torch."""
 import functools
 import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -35,15 +36,19 @@ class KitProblem(Exception):
 
 
 def commit_of(tree):
-    """Returns the commit of the Git checkout whose top folder is `tree`, followed by -dirty if tracked files have
-    changed since; empty if there is no such checkout."""
+    """Returns the commit of the Git checkout whose top folder is `tree`, followed by -dirty and a hash of the changes
+    if tracked files have changed since; empty if there is no such checkout."""
+    def git(*words):
+        return subprocess.run(["git", "-C", tree, *words], capture_output=True)
     try:
-        top = subprocess.run(["git", "-C", tree, "rev-parse", "--show-prefix"], capture_output=True, text=True)
-        found = subprocess.run(["git", "-C", tree, "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty"],
-                               capture_output=True, text=True)
+        top = git("rev-parse", "--show-prefix")
+        if top.returncode != 0 or top.stdout.strip():
+            return ""
+        commit = git("describe", "--always", "--exclude=*", "--abbrev=12").stdout.decode().strip()
+        changes = git("diff", "HEAD", "--binary").stdout
     except OSError:
         return ""  # Git is not installed
-    return found.stdout.strip() if top.returncode == 0 and not top.stdout.strip() else ""
+    return f"{commit}-dirty-{hashlib.sha256(changes).hexdigest()[:8]}" if commit and changes else commit
 
 
 def probe(python, seconds):

@@ -25,14 +25,16 @@
 #include <lockstep/cli/bench/table_ways.h>
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/flag_names.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/recipe_names.h>
 #include <lockstep/cli/run_executable.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
@@ -239,14 +241,9 @@ void run_table(const BenchTableArguments& arguments) {
   }
 }
 
-std::string recipe_names() {
-  std::vector<std::string> names;
-  for (const recipes::Recipe& recipe : recipes::all_recipes()) names.push_back(recipe.name);
-  return join(names);
-}
-
 // Which rows the table has, and how they are timed.
 void add_row_options(CLI::App& command, BenchTableArguments& to) {
+  const HelpGroup group(command, "Rows");
   command.add_option("--ranks", to.ranks,
                      "Numbers of ranks, separated by commas (default: 1,2,4,... up to this "
                      "machine's number of processors, or of GPUs)");
@@ -283,6 +280,7 @@ void add_row_options(CLI::App& command, BenchTableArguments& to) {
 }
 
 void add_peer_options(CLI::App& command, BenchTableArguments& to) {
+  const HelpGroup group(command, "PyTorch beside it");
   command.add_flag("--with-peers", to.with_peers,
                    "Also time PyTorch programs that do the same work, in turn with Lockstep");
   command
@@ -307,6 +305,7 @@ void add_peer_options(CLI::App& command, BenchTableArguments& to) {
 // Options of `lockstep train` that all rows share.
 void add_training_options(CLI::App& command, TrainArguments& to) {
   add_recipe_options(command, to.of_recipe);
+  const HelpGroup group(command, "Each run");
   command.add_option("--data", to.data, "Folder of the data")->type_name("DIR");
   command.add_option("--accelerator", to.accelerator, "Device to compute on: auto, cpu or cuda")
       ->capture_default_str();
@@ -327,6 +326,7 @@ void add_training_options(CLI::App& command, TrainArguments& to) {
 }
 
 void add_table_output_options(CLI::App& command, BenchTableArguments& to) {
+  const HelpGroup group(command, "Output");
   command
       .add_option("--format", to.format,
                   "Format of the table: " + join(bench::bench_table_formats()))
@@ -344,9 +344,8 @@ void add_bench_table_command(CLI::App& bench) {
       "table",
       "Time epochs of a recipe for each combination of strategy, loader, batch size and ranks");
   const auto to = std::make_shared<BenchTableArguments>();
-  command->add_option("RECIPE", to->train.recipe, "What to train: " + recipe_names())
-      ->required()
-      ->type_name("RECIPE");
+  command->add_option("RECIPE", to->train.recipe, "What to train: " + join(recipe_names()))
+      ->required();
   add_row_options(*command, *to);
   add_peer_options(*command, *to);
   add_training_options(*command, to->train);

@@ -1,8 +1,10 @@
 // lockstep data info FILE.pack
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -50,7 +52,22 @@ void verify(const PackReader& pack) {
   if (damaged != 0) throw DataError(str(damaged, " of ", pack.size(), " images: ", first));
 }
 
+// DataError, which names the command that makes such a file, if `path` is none.
+void require_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    throw DataError(str("there is no file ", path,
+                        "; FILE is one that `lockstep data pack SOURCE OUT` has written"));
+  }
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw DataError(str(path,
+                        " is a folder; FILE is one that `lockstep data pack SOURCE OUT` has "
+                        "written, and `lockstep data check` reads folders"));
+  }
+}
+
 void run(const InfoArguments& arguments) {
+  require_file(arguments.file);
   const MappedFile file(arguments.file);
   const PackReader pack(file.bytes(), arguments.file);
   const PackInfo& info = pack.info();

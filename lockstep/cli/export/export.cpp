@@ -12,6 +12,7 @@
 
 #include <lockstep/cli/commands.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/recipe_names.h>
 #include <lockstep/cli/train/train_checkpoints.h>
 #include <lockstep/cli/train/weights_file.h>
 #include <lockstep/core/error.h>
@@ -135,13 +136,16 @@ void add_export_command(CLI::App& app) {
                    "(.safetensors, .pt, .pth)")
       ->required();
   command->add_option("--onnx", to->onnx, "ONNX file to write")->required()->type_name("FILE");
-  command->add_option("--recipe", to->recipe, "Recipe of the network (default: the checkpoint's)");
-  command->add_option("--model", to->model,
-                      "Network of the recipe (classify only, default: the checkpoint's)");
+  command->add_option(
+      "--recipe", to->recipe,
+      "Recipe of the network: " + join(recipe_names()) + " (default: the checkpoint's)");
+  command->add_option(
+      "--model", to->model,
+      "Network of the recipe (" + only_recipes(has_models) + ", default: the checkpoint's)");
   command
       ->add_option("--image-size", to->image_size,
-                   "Side of the images, in pixels (classify and autoencoder only, default: the "
-                   "checkpoint's)")
+                   "Side of the images, in pixels (" + only_recipes(has_image_sizes) +
+                       ", default: the checkpoint's)")
       ->transform(whole_number<std::int64_t>());
   command->add_option("--opset", to->opset, "Version of ONNX's operator set, 17 to 20")
       ->capture_default_str()

@@ -1,5 +1,4 @@
 // lockstep run PROGRAM [ARGS...]
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -7,6 +6,7 @@
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/run/run_settings.h>
 #include <lockstep/cli/run_executable.h>
@@ -106,22 +106,16 @@ void add_refused_options(CLI::App& command) {
 }
 
 // PROGRAM is not an argument to CLI11, which would parse the options after it.
-class RunHelp : public CLI::Formatter {
+class RunHelp : public HelpFormat {
  public:
   std::string make_usage(const CLI::App* /*command*/, std::string name) const override {
     return str("Usage: ", name, " [OPTIONS] PROGRAM [ARGS...]\n");
   }
   std::string make_positionals(const CLI::App* /*command*/) const override {
     return str("\nPositionals:\n",
-               row("PROGRAM", "Program to start on every rank, searched in PATH as a shell does"),
+               row("PROGRAM (required)",
+                   "Program to start on every rank, searched in PATH as a shell does"),
                row("ARGS", "Arguments of the program, passed on unchanged"));
-  }
-
- private:
-  std::string row(const std::string& name, const std::string& help) const {
-    std::string line = "  " + name;
-    line.resize(std::max(line.size() + 1, get_column_width()), ' ');
-    return line + help + "\n";
   }
 };
 

@@ -7,9 +7,11 @@
 
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/commands.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/mix_option.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/recipe_names.h>
 #include <lockstep/cli/train/interrupt_line.h>
 #include <lockstep/cli/train/train_data.h>
 #include <lockstep/cli/train/train_rank.h>
@@ -41,7 +43,8 @@ CLI::Option* add_integer(CLI::App& command, const char* name, std::optional<Inte
   return command.add_option(name, to, help)->transform(whole_number<Integer>());
 }
 
-void add_world_options(CLI::App& command, TrainArguments& to) {
+void add_strategy_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Strategy");
   command.add_option(
       "--strategy", to.strategy,
       "Strategy: " + join(strategy_names()) + " (default: ddp with several ranks, else single)");
@@ -71,6 +74,10 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
                    "and zero1 only)");
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
                      "Maximum size of a gradient bucket, in MiB (ddp and zero1 only, default 25)");
+}
+
+void add_process_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Processes and devices");
   add_integer(command, "--nproc-per-node", to.nproc_per_node,
               "Processes to start on this host (default 1)");
   command.add_option("--accelerator", to.accelerator, "Device to train on: auto, cpu or cuda")
@@ -85,6 +92,7 @@ void add_world_options(CLI::App& command, TrainArguments& to) {
 }
 
 void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
+  const HelpGroup group(command, "Schedules");
   command
       .add_option("--schedule", to.schedules,
                   "Schedule of the learning rate (" + join(learning_rate_schedule_names()) +
@@ -125,7 +133,8 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
                      "Epochs of linear warmup before the schedule begins (any schedule)");
 }
 
-void add_optimization_options(CLI::App& command, TrainArguments& to) {
+void add_computation_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Computation");
   command
       .add_option(
           "--precision", to.precision,
@@ -145,8 +154,16 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
       "Capture a training step in a CUDA graph and replay it for all later steps (GPUs "
       "only, with single or ddp)");
   command.add_flag("--no-fused-kernels", to.no_fused_kernels,
-                   "Use only LibTorch's operations (mnist only; by default, convolution, max-pool "
-                   "and ReLU run as one kernel on CPUs)");
+                   "Use only LibTorch's operations (" + only_recipes(has_fused_kernels) +
+                       "; by default, convolution, max-pool and ReLU run as one kernel on CPUs)");
+  add_integer(command, "--seed", to.seed,
+              "Seed for the initial weights, the order of the images and their augmentation")
+      ->capture_default_str();
+  add_determinism_options(command, to.limits);
+}
+
+void add_length_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Length of the run");
   add_integer(command, "--batch-size", to.batch_size,
               "Images per batch, summed over all ranks (default: the recipe's)");
   add_integer(command, "--max-epochs", to.max_epochs, "Number of epochs (default: the recipe's)");
@@ -154,14 +171,14 @@ void add_optimization_options(CLI::App& command, TrainArguments& to) {
       command, "--accumulate-grad-batches", to.accumulate_grad_batches,
       "Number of batches whose gradients accumulate before each optimizer step (default 1)");
   add_limit_options(command, to.limits);
-  add_optimizer_options(command, to.optimizer);
-  add_schedule_options(command, to.schedule);
-  add_integer(command, "--seed", to.seed,
-              "Seed for the initial weights, the order of the images and their augmentation")
-      ->capture_default_str();
 }
 
 void add_loader_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Data");
+  command
+      .add_option("--data", to.data,
+                  "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
+      ->type_name("DIR");
   command
       .add_option("--loader", to.loader,
                   "Loader that prepares the images: " + join(loader_engine_names()))
@@ -174,13 +191,10 @@ void add_loader_options(CLI::App& command, TrainArguments& to) {
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
   add_mix_option(command, to.mix, "Mix the images of a batch");
-  command
-      .add_option("--data", to.data,
-                  "Folder of the data (default: $LOCKSTEP_DATA, then the download cache)")
-      ->type_name("DIR");
 }
 
-void add_train_output_options(CLI::App& command, TrainArguments& to) {
+void add_folder_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Checkpoints");
   command
       .add_option("--out", to.out,
                   "Folder for checkpoints, traces and, without --log-dir, logs (default: none)")
@@ -189,6 +203,11 @@ void add_train_output_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--overwrite", to.overwrite,
                    "Start a new run although --out holds checkpoints, and replace them");
   add_checkpoint_options(command, to.checkpoints);
+}
+
+void add_train_report_options(CLI::App& command, TrainArguments& to) {
+  const HelpGroup group(command, "Logs and reports");
+  add_report_options(command, to.limits);
   command.add_option("--json", to.json, "Write the record of the run to this JSON file")
       ->type_name("FILE");
   command
@@ -235,12 +254,19 @@ void run(const TrainArguments& arguments) {
 void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a network, in one process or in several");
   const auto arguments = std::make_shared<TrainArguments>();
-  command->add_option("RECIPE", arguments->recipe, recipe_help())->required()->type_name("RECIPE");
+  command->add_option("RECIPE", arguments->recipe, recipe_help())->required();
   add_recipe_options(*command, arguments->of_recipe);
-  add_world_options(*command, *arguments);
-  add_optimization_options(*command, *arguments);
+  add_strategy_options(*command, *arguments);
+  add_process_options(*command, *arguments);
+  add_length_options(*command, *arguments);
+  add_evaluation_options(*command, arguments->limits);
+  add_optimizer_options(*command, arguments->optimizer);
+  add_gradient_options(*command, arguments->limits);
+  add_schedule_options(*command, arguments->schedule);
+  add_computation_options(*command, *arguments);
   add_loader_options(*command, *arguments);
-  add_train_output_options(*command, *arguments);
+  add_folder_options(*command, *arguments);
+  add_train_report_options(*command, *arguments);
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }

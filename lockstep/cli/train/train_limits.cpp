@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/train/watched_value.h>
 #include <lockstep/core/error.h>
@@ -18,48 +19,6 @@ using OptionalCount = std::optional<std::int64_t>;
 
 void add_count(CLI::App& command, const char* name, OptionalCount& to, const char* help) {
   command.add_option(name, to, help)->transform(whole_number<std::int64_t>());
-}
-
-void add_evaluation_options(CLI::App& command, LimitArguments& to) {
-  add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
-            "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
-  add_count(
-      command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
-      "Number of epochs from one evaluation to the next (default 1); the last epoch is always "
-      "evaluated");
-  add_count(command, "--val-check-interval", to.val_check_interval,
-            "Also evaluate within an epoch, whenever each rank has trained on this number of "
-            "batches (default: only at the end of an epoch)");
-  add_count(command, "--num-sanity-val-steps", to.num_sanity_val_steps,
-            "Number of batches that each rank evaluates before the first step, so that errors in "
-            "the evaluation show early (default 0)");
-  add_count(command, "--log-every-n-steps", to.log_every_n_steps,
-            "Number of steps from one report to the next (default 1); the last step of an epoch is "
-            "always reported");
-}
-
-void add_report_options(CLI::App& command, LimitArguments& to) {
-  command
-      .add_option("--model-summary", to.model_summary,
-                  "Before training, show the model's modules with their parameters and output "
-                  "shapes, to this depth: 1 for direct children only, -1 for all (default: off)")
-      ->transform(whole_number<int>());
-  add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
-            "Steps between histograms of each parameter and its gradient (--logger only, default: "
-            "no histograms)");
-  command
-      .add_option(
-          "--profiler", to.profiler,
-          "Profiler: simple (shows the time of each part of the run in a table at its end, and in "
-          "--json) or trace (also records LibTorch's operations in some steps, in "
-          "operations.json in --out)")
-      ->capture_default_str();
-  command.add_flag("--trace", to.trace,
-                   "Record what all threads of all ranks do in the last steps, in trace.json in "
-                   "--out, with times on one clock; https://ui.perfetto.dev opens the file");
-  add_count(command, "--trace-steps", to.trace_steps,
-            "Number of optimizer steps to record: --trace records the last ones (default 10), "
-            "--profiler trace begins at the second step (default 5)");
 }
 
 // Sets `to` if the option was given; the minimum is `least`.
@@ -139,6 +98,7 @@ void resolve_reports(const LimitArguments& arguments, TrainerOptions& options) {
 }  // namespace
 
 void add_limit_options(CLI::App& command, LimitArguments& to) {
+  const HelpGroup group(command, "Length of the run");
   add_count(command, "--min-epochs", to.min_epochs,
             "Minimum number of epochs, even if --max-time or --early-stopping would end the run "
             "earlier (default 0)");
@@ -159,7 +119,29 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
             "Maximum number of batches per rank and epoch");
   add_count(command, "--overfit-batches", to.overfit_batches,
             "Train on this number of batches per rank, identical in every epoch");
-  add_evaluation_options(command, to);
+}
+
+void add_evaluation_options(CLI::App& command, LimitArguments& to) {
+  const HelpGroup group(command, "Evaluation");
+  add_count(command, "--limit-test-batches,--limit-val-batches", to.limit_val_batches,
+            "Maximum number of batches per rank to evaluate on; 0 turns evaluation off");
+  add_count(
+      command, "--check-val-every-n-epoch", to.check_val_every_n_epoch,
+      "Number of epochs from one evaluation to the next (default 1); the last epoch is always "
+      "evaluated");
+  add_count(command, "--val-check-interval", to.val_check_interval,
+            "Also evaluate within an epoch, whenever each rank has trained on this number of "
+            "batches (default: only at the end of an epoch)");
+  add_count(command, "--num-sanity-val-steps", to.num_sanity_val_steps,
+            "Number of batches that each rank evaluates before the first step, so that errors in "
+            "the evaluation show early (default 0)");
+  command.add_option("--ema-decay", to.ema_decay,
+                     "Evaluate an exponential moving average of the weights with this decay, such "
+                     "as 0.999");
+}
+
+void add_gradient_options(CLI::App& command, LimitArguments& to) {
+  const HelpGroup group(command, "Optimizer");
   command.add_option("--gradient-clip-norm", to.gradient_clip_norm,
                      "Maximum norm of all gradients together; if it is larger, all gradients are "
                      "scaled down");
@@ -169,15 +151,43 @@ void add_limit_options(CLI::App& command, LimitArguments& to) {
   command.add_option("--gradient-clip-algorithm", to.gradient_clip_algorithm,
                      "What --gradient-clip-val limits: norm (of all gradients together) or value "
                      "(of each element); default norm");
-  command.add_option("--ema-decay", to.ema_decay,
-                     "Evaluate an exponential moving average of the weights with this decay, such "
-                     "as 0.999");
+}
+
+void add_determinism_options(CLI::App& command, LimitArguments& to) {
+  const HelpGroup group(command, "Computation");
   command.add_flag("--deterministic", to.deterministic,
                    "Use deterministic operations, and end the run at one that has no deterministic "
                    "implementation");
   command.add_flag("--detect-anomaly", to.detect_anomaly,
                    "End the run when a backward pass produces NaN, and name the operation (slow)");
-  add_report_options(command, to);
+}
+
+void add_report_options(CLI::App& command, LimitArguments& to) {
+  const HelpGroup group(command, "Logs and reports");
+  add_count(command, "--log-every-n-steps", to.log_every_n_steps,
+            "Number of steps from one report to the next (default 1); the last step of an epoch is "
+            "always reported");
+  command
+      .add_option("--model-summary", to.model_summary,
+                  "Before training, show the model's modules with their parameters and output "
+                  "shapes, to this depth: 1 for direct children only, -1 for all (default: off)")
+      ->transform(whole_number<int>());
+  add_count(command, "--log-histograms-every-n-steps", to.log_histograms_every_n_steps,
+            "Steps between histograms of each parameter and its gradient (--logger only, default: "
+            "no histograms)");
+  command
+      .add_option(
+          "--profiler", to.profiler,
+          "Profiler: simple (shows the time of each part of the run in a table at its end, and in "
+          "--json) or trace (also records LibTorch's operations in some steps, in "
+          "operations.json in --out)")
+      ->capture_default_str();
+  command.add_flag("--trace", to.trace,
+                   "Record what all threads of all ranks do in the last steps, in trace.json in "
+                   "--out, with times on one clock; https://ui.perfetto.dev opens the file");
+  add_count(command, "--trace-steps", to.trace_steps,
+            "Number of optimizer steps to record: --trace records the last ones (default 10), "
+            "--profiler trace begins at the second step (default 5)");
 }
 
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {

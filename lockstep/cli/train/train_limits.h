@@ -39,8 +39,12 @@ struct LimitArguments {
   std::optional<std::int64_t> trace_steps;
 };
 
-/// Adds the options to `command`, which writes them into `to`.
+/// Each adds the options of one group of --help to `command`, which writes them into `to`.
 void add_limit_options(CLI::App& command, LimitArguments& to);
+void add_evaluation_options(CLI::App& command, LimitArguments& to);
+void add_gradient_options(CLI::App& command, LimitArguments& to);
+void add_determinism_options(CLI::App& command, LimitArguments& to);
+void add_report_options(CLI::App& command, LimitArguments& to);
 
 /// Name of the trace in --out.
 inline constexpr const char* kTraceFile = "trace.json";

@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include <lockstep/cli/help_format.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
@@ -49,6 +50,7 @@ OptimizerOptions choose_optimizer(const std::optional<std::string>& name,
 }  // namespace
 
 void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
+  const HelpGroup group(command, "Optimizer");
   command.add_option(
       "--optimizer", to.name,
       "Optimizer: " + join(optimizer_names()) +

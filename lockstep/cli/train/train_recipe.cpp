@@ -4,22 +4,14 @@
 #include <vector>
 
 #include <lockstep/bench/sizes.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
+#include <lockstep/cli/recipe_names.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep::cli {
 namespace {
-
-// Names of the recipes for which `has` is true.
-template <class Predicate>
-std::string recipes_with(const Predicate& has) {
-  std::vector<std::string> names;
-  for (const recipes::Recipe& recipe : recipes::all_recipes()) {
-    if (has(recipe)) names.push_back(recipe.name);
-  }
-  return join(names);
-}
 
 // ConfigError if `recipe` does not support what `option` sets.
 template <class Predicate>
@@ -27,12 +19,18 @@ void require_of_recipe(const char* option, bool is_given, const recipes::Recipe&
                        const Predicate& has) {
   if (!is_given || has(recipe)) return;
   throw ConfigError(lockstep::str("train: ", option, " changes nothing for ", recipe.name,
-                                  "; it belongs to ", recipes_with(has), "; leave it out"));
+                                  "; it belongs to ", join(recipes_with(has), " and "),
+                                  "; leave it out"));
 }
 
-bool has_models(const recipes::Recipe& recipe) { return !recipe.models.empty(); }
-bool has_sizes(const recipes::Recipe& recipe) { return static_cast<bool>(recipe.choose); }
-bool has_folder_split(const recipes::Recipe& recipe) { return recipe.splits_folder; }
+// "224 for classify, 160 for autoencoder": the sides of images unless --image-size is given.
+std::string default_image_sizes() {
+  std::vector<std::string> sizes;
+  for (const std::string& name : recipes_with(has_image_sizes)) {
+    sizes.push_back(lockstep::str(recipes::find_recipe(name).input.height, " for ", name));
+  }
+  return join(sizes);
+}
 
 std::int64_t parse_cache(const std::string& text) {
   if (text == "none") return 0;
@@ -54,13 +52,15 @@ std::filesystem::path existing_file(const std::string& path) {
 }  // namespace
 
 void add_recipe_options(CLI::App& command, RecipeArguments& to) {
+  const HelpGroup group(command, "Recipe");
   command.add_option("--model", to.model,
-                     "Network: " + join(recipes::find_recipe("classify").models) +
-                         " (classify only, default resnet18)");
+                     "Network: " + join(recipes::find_recipe("classify").models) + " (" +
+                         only_recipes(has_models) + ", default resnet18)");
   command
-      .add_option("--image-size", to.image_size,
-                  "Side of the network's input images, in pixels (classify and autoencoder only, "
-                  "default 224 for classify, 160 for autoencoder)")
+      .add_option(
+          "--image-size", to.image_size,
+          lockstep::str("Side of the network's input images, in pixels (",
+                        only_recipes(has_image_sizes), ", default ", default_image_sizes(), ")"))
       ->transform(whole_number<std::int64_t>());
   command
       .add_option("--weights", to.weights,
@@ -68,26 +68,29 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
                   "network's parameters; if the last layer has another number of outputs in the "
                   "file, it is initialized at random")
       ->type_name("FILE");
-  command.add_option("--val-fraction", to.val_fraction,
-                     lockstep::str("Share of a folder's images held out for validation (classify "
-                                   "and autoencoder only, default ",
-                                   recipes::kValidationFraction, ")"));
+  command.add_option(
+      "--val-fraction", to.val_fraction,
+      lockstep::str("Share of a folder's images held out for validation (",
+                    only_recipes(splits_folder), ", default ", recipes::kValidationFraction, ")"));
   command
-      .add_option("--cache", to.cache,
-                  "Maximum size of the cache of decoded images, such as 2GB or 500MB, or none. The "
-                  "ranks that this program starts share one cache; ranks that another launcher "
-                  "starts have one each (classify and autoencoder with --loader native only; "
-                  "default: none for classify, and for autoencoder 1GiB but at most a quarter of "
-                  "the free memory)")
+      .add_option(
+          "--cache", to.cache,
+          "Maximum size of the cache of decoded images, such as 2GB or 500MB, or none. The "
+          "ranks that this program starts share one cache; ranks that another launcher "
+          "starts have one each (" +
+              only_recipes(splits_folder) +
+              ", with --loader native; "
+              "default: none for classify, and for autoencoder 1GiB but at most a quarter of "
+              "the free memory)")
       ->type_name("SIZE");
 }
 
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments) {
   const recipes::Recipe& recipe = recipes::find_recipe(name);
   require_of_recipe("--model", arguments.model.has_value(), recipe, has_models);
-  require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_sizes);
-  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, has_folder_split);
-  require_of_recipe("--cache", arguments.cache.has_value(), recipe, has_folder_split);
+  require_of_recipe("--image-size", arguments.image_size.has_value(), recipe, has_image_sizes);
+  require_of_recipe("--val-fraction", arguments.val_fraction.has_value(), recipe, splits_folder);
+  require_of_recipe("--cache", arguments.cache.has_value(), recipe, splits_folder);
   if (arguments.val_fraction) {
     OptionCheck("train").in_range("--val-fraction", *arguments.val_fraction, 0, 1);
   }

@@ -6,6 +6,7 @@
 
 #include <lockstep/core/environment.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
 #include <lockstep/data/files/data_file.h>
 #include <lockstep/formats/cifar.h>
 
@@ -61,8 +62,7 @@ const KnownDataset& lookup(const std::string& name) {
   for (const KnownDataset& known : known_datasets()) {
     if (name == known.name) return known;
   }
-  throw ConfigError(
-      str("unknown data set '", name, "', expected one of ", join(known_data_names())));
+  throw ConfigError(not_one_of("data set", name, known_data_names()));
 }
 
 // The files that `folder` does not hold.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 #include <lockstep/report/advice/run_facts.h>
 #include <lockstep/report/html/run_pictures.h>
 #include <lockstep/report/html/traced_steps.h>

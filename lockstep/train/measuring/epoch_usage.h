@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include <lockstep/comm/group/process_group.h>
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 #include <lockstep/train/measuring/epoch_clock.h>
 #include <lockstep/train/task/listener.h>
 

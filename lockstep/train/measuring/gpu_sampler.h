@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/core/clock.h>
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 #include <lockstep/train/measuring/background_job.h>
 
 namespace lockstep::train {

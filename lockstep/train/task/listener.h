@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <lockstep/core/export.h>
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 #include <lockstep/formats/logged_values.h>
 #include <lockstep/train/task/model_summary.h>
 

@@ -106,7 +106,10 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
     const char* error;
   };
   const Case cases[] = {
-      {{}, 2, "error: a subcommand is required: see lockstep bench --help\n"},
+      {{},
+       2,
+       "error: lockstep bench needs a command (comm, loader, step, table): see lockstep "
+       "bench --help\n"},
       {{"com"}, 2, "error: unknown command 'com'; did you mean 'comm'?\n"},
       {{"comm", "--size", "4"},
        2,

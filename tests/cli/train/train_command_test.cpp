@@ -32,7 +32,7 @@ TEST_F(TrainCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
     const char* text;
   };
   const Case cases[] = {
-      {{"nosuch"}, 2, "there is no recipe \"nosuch\"; known are: mnist, cifar10"},
+      {{"nosuch"}, 2, "recipe must be one of mnist, cifar10"},
       {{}, 2, "RECIPE is required"},
       {{"mnist", "--max-epoch", "1"}, 2, "did you mean '--max-epochs'"},
       {{"mnist", "--lr", "fast"}, 2, "--lr"},

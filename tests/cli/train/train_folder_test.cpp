@@ -293,7 +293,7 @@ TEST_F(TrainFolder, SaysInOneLineWhatIsWrong) {
        "train: --model changes nothing for autoencoder; it belongs to classify"},
       {{"mnist", "--image-size", "64"},
        2,
-       "train: --image-size changes nothing for mnist; it belongs to classify, autoencoder"},
+       "train: --image-size changes nothing for mnist; it belongs to classify and autoencoder"},
       {{"mnist", "--val-fraction", "0.5"}, 2, "train: --val-fraction changes nothing for mnist"},
       {{"classify", "--data", photos, "--val-fraction", "2"},
        2,

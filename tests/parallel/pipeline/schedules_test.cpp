@@ -99,7 +99,7 @@ TEST(PipelineSchedules, RefuseNonsense) {
     schedule_of("zbh1", 2, 4);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no schedule \"zbh1\""));
+    EXPECT_THAT(error.what(), HasSubstr("got 'zbh1'; did you mean 'zb-h1'?"));
   }
 }
 

@@ -208,8 +208,7 @@ Table schedule_of(std::string_view name, int workers, int micro_batches, int sta
   for (const NamedSchedule& each : kSchedules) {
     if (name == each.name) return each.make(workers, micro_batches, stages_per_worker);
   }
-  throw ConfigError(str("there is no schedule \"", name, "\" of a pipeline; expected one of ",
-                        join(schedule_names())));
+  throw ConfigError(not_one_of("schedule", name, schedule_names()));
 }
 
 }  // namespace lockstep::pipeline

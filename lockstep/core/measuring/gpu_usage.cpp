@@ -1,4 +1,4 @@
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 
 #include <dlfcn.h>
 

@@ -1,6 +1,6 @@
 // Runs with a stand-in for the driver's library, in the folder LOCKSTEP_MODULE_DIR. Each case runs
 // in a separate process, because the library is opened only once.
-#include <lockstep/core/gpu_usage.h>
+#include <lockstep/core/measuring/gpu_usage.h>
 
 #include <cstdint>
 #include <cstdlib>

@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::cli {
+namespace lockstep {
 
 /// The candidate closest to `word`: within two typing errors (for short words one per three
-/// letters), or containing it or contained in it. Empty if none is close. Leading dashes are
-/// ignored.
+/// letters), or containing it or contained in it. Empty if none is close. Leading dashes
+/// and the case of letters are ignored.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "; did you mean 'train'?", or "" if no candidate is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep

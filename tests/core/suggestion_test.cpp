@@ -1,8 +1,8 @@
-#include <lockstep/cli/suggestion.h>
+#include <lockstep/core/suggestion.h>
 
 #include <gtest/gtest.h>
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 TEST(Suggestion, FindsTheNearestWord) {
@@ -19,6 +19,7 @@ TEST(Suggestion, FindsTheNearestWord) {
       {"--batch", "--batch-size"},
       {"cifar", "cifar10"},
       {"mnits", "mnist"},
+      {"CIFAR10", "cifar10"},
       {"--learning-rate", ""},
       {"export", ""},
       {"x", ""},
@@ -31,4 +32,4 @@ TEST(Suggestion, FindsTheNearestWord) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli
+}  // namespace lockstep

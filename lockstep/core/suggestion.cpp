@@ -1,14 +1,19 @@
-#include <lockstep/cli/suggestion.h>
+#include <lockstep/core/suggestion.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
-std::string_view without_dashes(std::string_view word) {
-  const auto first = word.find_first_not_of('-');
-  return first == std::string_view::npos ? std::string_view() : word.substr(first);
+// The word without leading dashes, in lower case.
+std::string stem_of(std::string_view word) {
+  std::string stem(word.substr(std::min(word.find_first_not_of('-'), word.size())));
+  for (char& letter : stem) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return stem;
 }
 
 // Counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
@@ -35,12 +40,12 @@ bool contains(std::string_view text, std::string_view part) {
 }  // namespace
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string_view stem = without_dashes(word);
+  const std::string stem = stem_of(word);
   const int allowed = std::min<int>(2, static_cast<int>(stem.size()) / 3);
   std::string nearest;
   int fewest = allowed + 1;
   for (const std::string& candidate : candidates) {
-    const int errors = typing_errors(stem, without_dashes(candidate));
+    const int errors = typing_errors(stem, stem_of(candidate));
     if (errors < fewest) {
       fewest = errors;
       nearest = candidate;
@@ -48,7 +53,7 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   }
   if (!nearest.empty()) return nearest;
   for (const std::string& candidate : candidates) {
-    const std::string_view other = without_dashes(candidate);
+    const std::string other = stem_of(candidate);
     if (contains(other, stem) || contains(stem, other)) return candidate;
   }
   return "";
@@ -59,4 +64,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep
