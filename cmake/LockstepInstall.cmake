@@ -1,7 +1,7 @@
 # Defines what `cmake --install` installs: the rooms as lockstep::ROOM, lockstep::lockstep for all of them, the public
 # headers and the program. With LOCKSTEP_SHARED, lockstep::lockstep is the shared library, which takes the place of the
-# rooms. A user's project needs find_package(lockstep), with this prefix and LibTorch's in CMAKE_PREFIX_PATH. A project
-# without CMake uses pkg-config.
+# rooms. A user's project needs find_package(lockstep), with this prefix in CMAKE_PREFIX_PATH. A project without
+# CMake uses pkg-config.
 #
 # The files that differ between the two kinds are in the components `static` and `shared`. `cmake --install` leaves out the
 # kind that was not chosen, unless its component is named, as a test does.

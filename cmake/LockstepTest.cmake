@@ -67,7 +67,7 @@ function(lockstep_test name)
       gtest_discover_tests(tests_${name} ${discovery} TEST_FILTER "${long}" PROPERTIES ${properties} LABELS all)
       foreach(test ${arg_LONG})  # a name that has become wrong must not move the test into `make test`
         add_custom_command(TARGET tests_${name} POST_BUILD VERBATIM COMMAND sh -c
-          "\"$0\" --gtest_list_tests --gtest_filter=$1 | grep -q '^  ' || { echo \"$0 has no test $1, which its LONG names\"; exit 1; }"
+          "\"$0\" --gtest_list_tests \"--gtest_filter=$1\" | grep -q '^  ' || { echo \"$0 has no test $1, which its LONG names\"; exit 1; }"
           $<TARGET_FILE:tests_${name}> ${test})
       endforeach()
     endif()

@@ -121,12 +121,22 @@ def parts_of(code):
             part = []
 
 
+def has_in_order(lines, parts):
+    """Whether `lines` contains the parts, each after the one before."""
+    at = 0
+    for part in parts:
+        found = next((i for i in range(at, len(lines)) if lines[i : i + len(part)] == part), None)
+        if found is None:
+            return False
+        at = found + len(part)
+    return True
+
+
 def wrong_code(root):
     for guide, sources in GUIDES.items():
         texts_of = [spaced((root / source).read_text(encoding="utf-8").splitlines()) for source in sources]
         for number, code in shown_code((root / guide).read_text(encoding="utf-8")):
-            if not all(any(lines[i : i + len(part)] == part for lines in texts_of for i in range(len(lines)))
-                       for part in parts_of(code)):
+            if not any(has_in_order(lines, parts_of(code)) for lines in texts_of):
                 yield f"{guide}:{number}: this code is not in {' or '.join(sources)}"
 
 

@@ -5,6 +5,7 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
 
   * A room of lockstep/ includes only the rooms listed for it in ROOMS. A room's tests may include the room and
     whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
+  * The table of folders in a room's README has each folder of FOLDERS above those that it may include.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
   * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
     command that a message quotes in backticks. Errors of the others name fields, as C++ users know them, and
@@ -110,14 +111,15 @@ def disorder(room, readme):
     """Returns what is wrong with the table in the README of `room`: it has all folders, each above those that it includes."""
     order = FOLDERS[room]
     named = [folder or "." for folder, _ in ROW.findall(readme)]
+    name = lambda folder: "the row `no folder`" if folder == "." else folder  # noqa: E731
     missing = {folder.split("/")[0] for folder in order} - {folder.split("/")[0] for folder in named}
     if missing:
-        return f"the table of folders lacks {', '.join(sorted(missing))}"
+        return f"the table of folders lacks {', '.join(map(name, sorted(missing)))}"
     if wrong := [folder for folder in named if folder not in order]:
         return f"{wrong[0]} is not a folder of tools/check_layers.py"
     for above, below in zip(named, named[1:]):
         if order.index(above) < order.index(below):
-            return f"{below} stands below {above}, but includes it"
+            return f"{name(below)} stands below {name(above)}, but may include it: swap them"
     return None
 
 

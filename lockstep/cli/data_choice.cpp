@@ -25,7 +25,8 @@ namespace {
 ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& choice) {
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(choice.source, ignored);
-  if (!folder && !std::filesystem::exists(choice.source, ignored)) {
+  std::error_code error;  // with one, the file's own message is better
+  if (!folder && !std::filesystem::exists(choice.source, error) && !error) {
     throw unknown_source(command, "SOURCE", choice.source);
   }
   if (choice.split || choice.directory) {
@@ -43,9 +44,10 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
 
 ConfigError unknown_source(const std::string& command, const std::string& option,
                            const std::string& source) {
+  const bool is_path = source.find('/') != std::string::npos;
   return ConfigError(str(command, ": ", option, " must be one of ", join(known_data_names()),
-                         ", a folder of images or a pack, got '", source, "'",
-                         did_you_mean(source, known_data_names())));
+                         ", a folder of images or a pack, got '", source, "', which does not exist",
+                         is_path ? "" : did_you_mean(source, known_data_names())));
 }
 
 void add_data_choice_options(CLI::App& command, DataChoice& to) {

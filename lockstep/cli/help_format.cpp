@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kHelpColumns = 100;
 
-// `line` in parts of at most `width` characters, broken between words. Further parts are indented
-// by two more than the line.
+// `line` in parts of at most `width` characters, broken between words. Further parts of an indented
+// line are indented by two more.
 std::vector<std::string> broken(const std::string& line, std::size_t width) {
   const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
   std::vector<std::string> parts(1, std::string(indent, ' '));
@@ -59,6 +59,10 @@ std::string HelpFormat::make_help(const CLI::App* app, std::string name,
 std::string HelpFormat::make_option(const CLI::Option* option, bool is_positional) const {
   return row(make_option_name(option, is_positional) + make_option_opts(option),
              make_option_desc(option));
+}
+
+std::string HelpFormat::make_description(const CLI::App* app) const {
+  return join(broken(app->get_description(), kHelpColumns), "\n") + "\n";
 }
 
 // The type, except that of an argument, the default value and whether the option is required. Which

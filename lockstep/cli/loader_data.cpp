@@ -76,7 +76,8 @@ ImageDataset load(const std::string& command, const LoaderDataChoice& choice,
     return load_image_folder(
         choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
   }
-  if (fs::exists(choice.source, ignored)) {
+  std::error_code error;  // with one, the file's own message is better
+  if (fs::exists(choice.source, error) || error) {
     return load_packed_images(
         choice.source, {.decoding = choice.decoding, .max_image_pixels = choice.max_image_pixels});
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/recipes/recipe.h>
 
 namespace lockstep::cli {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -33,8 +34,10 @@ int typing_errors(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+constexpr std::size_t kShort = 3;  // letters
+
 bool contains(std::string_view text, std::string_view part) {
-  return part.size() >= 3 && text.find(part) != std::string_view::npos;
+  return part.size() >= kShort && text.find(part) != std::string_view::npos;
 }
 
 }  // namespace
@@ -43,11 +46,14 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   const std::string stem = stem_of(word);
   const int allowed = std::min<int>(2, static_cast<int>(stem.size()) / 3);
   std::string nearest;
-  int fewest = allowed + 1;
+  std::pair<int, bool> best = {allowed, true};  // typing errors, whether the lengths differ
   for (const std::string& candidate : candidates) {
-    const int errors = typing_errors(stem, stem_of(candidate));
-    if (errors < fewest) {
-      fewest = errors;
+    const std::string other = stem_of(candidate);
+    // A short word with another first letter is another word: "gpu" is no misspelt "cpu".
+    if (stem.size() <= kShort && !other.starts_with(stem.substr(0, 1))) continue;
+    const std::pair<int, bool> found = {typing_errors(stem, other), stem.size() != other.size()};
+    if (found < best || (nearest.empty() && found == best)) {
+      best = found;
       nearest = candidate;
     }
   }

@@ -10,6 +10,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
+#include <lockstep/core/suggestion.h>
 
 namespace lockstep::simulate {
 namespace {
@@ -155,13 +156,13 @@ Network named_network(const std::string& option, const std::string& text) {
   }
   double alpha_us = 0, gigabytes = 0;
   if (!parse_alpha_beta(text, alpha_us, gigabytes)) {
-    std::string names;
-    for (const NamedLink& link : kLinks) names += str(link.name, ", ");
+    std::vector<std::string> names;
+    for (const NamedLink& link : kLinks) names.emplace_back(link.name);
     throw ConfigError(
-        str(option, " must be ", names,
-            "ALPHA_US,GB_PER_S as in 20,2.5, or a file that `lockstep bench comm --json` "
+        str(option, " must be ", join(names),
+            ", ALPHA_US,GB_PER_S as in 20,2.5, or a file that `lockstep bench comm --json` "
             "has written, got '",
-            text, "'"));
+            text, "'", did_you_mean(text, names)));
   }
   constexpr double kMicro = 1e-6, kGiga = 1e9;
   return {.name = text,

@@ -92,7 +92,7 @@ ProgramResult run_command(const ListedOption& listed, const std::vector<std::str
   return run_to_end(words);
 }
 
-// The help of one option, in one line however CLI11 breaks it. Empty if there is none.
+// The help of one option, in one line however it is broken. Empty if there is none.
 std::string help_of(const std::string& help, const std::string& option) {
   std::istringstream lines(help);
   std::vector<std::string> found;
@@ -135,9 +135,32 @@ TEST(Help, ListsTheNamesThatARefusalLists) {
 }
 
 TEST(Help, FitsATerminalAndGroupsTheOptionsOfTraining) {
-  const Names commands[] = {{"train"}, {"run"}, {"data", "pack"}, {"bench", "table"}};
+  const Names commands[] = {{},
+                            {"train"},
+                            {"run"},
+                            {"data"},
+                            {"data", "list"},
+                            {"data", "get"},
+                            {"data", "pack"},
+                            {"data", "info"},
+                            {"data", "check"},
+                            {"data", "preview"},
+                            {"export"},
+                            {"bench"},
+                            {"bench", "comm"},
+                            {"bench", "loader"},
+                            {"bench", "step"},
+                            {"bench", "table"},
+                            {"explain"},
+                            {"explain", "pipeline"},
+                            {"doctor"},
+                            {"report"},
+                            {"simulate"}};
   for (const Names& command : commands) {
-    std::istringstream help(run_command({.command = command}, {"--help"}).out);
+    const ProgramResult result = run_command({.command = command}, {"--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.out, HasSubstr("Usage: lockstep"));
+    std::istringstream help(result.out);
     for (std::string line; std::getline(help, line);) EXPECT_LE(line.size(), 100U) << line;
   }
   const std::string help = run_to_end({LOCKSTEP_PROGRAM, "train", "--help"}).out;

@@ -110,7 +110,8 @@ TEST(RunCommand, ShowsWhereTheProgramGoes) {
   const ProgramResult result = run({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("Usage: lockstep run [OPTIONS] PROGRAM [ARGS...]\n"));
-  EXPECT_THAT(result.out, ::testing::ContainsRegex("\n  PROGRAM +Program to start on every rank"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex(
+                              "\n  PROGRAM \\(required\\) +Program to start on every rank"));
   EXPECT_THAT(result.out, HasSubstr("--nproc-per-node"));
 }
 

@@ -78,10 +78,8 @@ TEST_F(SimulateText, IsMarkdownWhereItIsAsked) {
           "| ranks | step ms | interval ms | efficiency | exposed ms | taken ms | stragglers ms | "
           "buckets | algorithm |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n"
           "| 1 | 310.00 | 269.57 to 364.71 | 100.0% |"));
-  EXPECT_THAT(
-      text(),
-      HasSubstr(
-          "\n- Interval: in checks on 2 ranks over a connection of this kind, 95% of the steps"));
+  EXPECT_THAT(text(), HasSubstr("\n- Interval: in checks on 2 ranks over a connection of this "
+                                "kind, 95% of the measured"));
   EXPECT_THAT(text(), HasSubstr("\n- Extrapolated: the network 100,1 was never measured"));
 }
 
@@ -102,12 +100,11 @@ TEST_F(SimulateText, SaysInALineEachWhatItGoesBeyond) {
                        "measured 1 kB to 2 kB: their times are extrapolated (`lockstep bench "
                        "comm --sizes` measures others).\n"));
   EXPECT_THAT(text(),
-              HasSubstr("were within it (the guide is docs/simulate.md of the sources).\n"));
-  folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
-  EXPECT_THAT(text(),
-              HasSubstr("were within it; it is 4 ms wider, for which the threads of Gloo wait for "
-                        "the rank's one processor (the guide is docs/simulate.md of the "
+              HasSubstr("were within their predicted intervals (see docs/simulate.md in the "
                         "sources).\n"));
+  folder_.write("wire.json", wire_of("gloo", 2, R"(, "processors": 1)"));
+  EXPECT_THAT(text(), HasSubstr("predicted intervals; its upper end is 4 ms later, because Gloo's "
+                                "threads may wait that long for the rank's only processor (see"));
 }
 
 TEST_F(SimulateText, HasTheFiguresAsJson) {

@@ -27,6 +27,9 @@ TEST(Suggestion, FindsTheNearestWord) {
       {"--", ""},
   };
   for (const auto& [word, expected] : cases) EXPECT_EQ(nearest_word(word, words), expected) << word;
+  EXPECT_EQ(nearest_word("gpu", {"auto", "cpu", "cuda"}), "");
+  EXPECT_EQ(nearest_word("cuad", {"auto", "cpu", "cuda"}), "cuda");
+  EXPECT_EQ(nearest_word("dpp", {"single", "dp", "ddp"}), "ddp") << "is as near, and as long";
   EXPECT_EQ(did_you_mean("trian", words), "; did you mean 'train'?");
   EXPECT_EQ(did_you_mean("export", words), "");
 }

@@ -116,7 +116,7 @@ TEST_F(DataSource, AFolderThatMissesAFileIsAnErrorWithItsName) {
   EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "mnist"}); }),
               ::testing::AllOf(HasSubstr("LOCKSTEP_DATA"), HasSubstr("does not exist")));
   EXPECT_THAT(message_of<ConfigError>([&] { find_data({.name = "imagenet"}); }),
-              HasSubstr("expected one of mnist, cifar10, cifar100"));
+              HasSubstr("data set must be one of mnist, cifar10, cifar100, got 'imagenet'"));
 }
 
 TEST_F(DataSource, SaysWhereItLookedWhenItMustNotDownload) {

@@ -45,11 +45,28 @@ build_without_cmake() {  # with the flags of pkg-config
   # shellcheck disable=SC2086
   "${CXX:-g++}" -std=c++20 "$source/examples/01_distributed_data_parallel/main.cpp" $flags -o "$work/without-cmake"
 }
-build_downloader() {  # names no LibTorch: the installation knows the one that it was built with
-  cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
+configure_downloader() {  # names no LibTorch: the installation knows the one that it was built with
+  unnamed cmake -S "$source/tests/install/downloader" -B "$work/downloader" -G Ninja \
     "-DCMAKE_PREFIX_PATH=$work/prefix" >"$work/configure-downloader.log"
-  cmake --build "$work/downloader" -j 1
 }
+unnamed() { env -u CMAKE_PREFIX_PATH -u Torch_DIR -u Torch_ROOT "$@"; }
+# A project or an environment that names a LibTorch gets that one.
+uses_the_named_libtorch() {
+  local named=$work/named/share/cmake/Torch way log=$work/configure-named.log
+  mkdir -p "$named"
+  echo 'message(FATAL_ERROR "this is the named one")' >"$named/TorchConfig.cmake"
+  for way in "-DCMAKE_PREFIX_PATH=$work/prefix;$work/named" "-DTorch_DIR=$named" "-DTorch_ROOT=$work/named" \
+    "CMAKE_PREFIX_PATH=$work/named" "Torch_DIR=$named" "Torch_ROOT=$work/named"; do
+    rm -rf "$work/named-build"
+    case $way in
+      -D*) unnamed cmake "-Dlockstep_ROOT=$work/prefix" "$way" -S "$source/tests/install/downloader" -B "$work/named-build" ;;
+      *) unnamed env "$way" cmake "-Dlockstep_ROOT=$work/prefix" -S "$source/tests/install/downloader" -B "$work/named-build" ;;
+    esac >"$log" 2>&1 || true
+    grep -q 'this is the named one' "$log" || { cat "$log"; echo "$way did not choose LibTorch"; return 1; }
+  done
+}
+configure_downloader
+uses_the_named_libtorch
 # Two at a time, because each takes one processor and up to 2 GB.
 build_without_cmake &
 without_cmake=$!
@@ -67,7 +84,7 @@ build 04_loading_data loading
 build 06_sgd_by_hand sgd
 build 08_resnet50_on_two_devices resnet50
 build 09_trainer trainer
-if [[ -f $build/lockstep_download.so ]]; then build_downloader; fi
+if [[ -f $build/lockstep_download.so ]]; then cmake --build "$work/downloader" -j 1; fi
 wait "$others"
 "$work/loading/loading_data" | grep 'are as the guide says'
 

@@ -151,8 +151,7 @@ TEST(Advice, PutsTheLargestLimitFirst) {
       report::advice_text(facts, report::advise(facts)),
       HasSubstr("mnist: ddp, 2 ranks, 10.00 ms a step of 64 images a rank\n"
                 "Percentages are shares of the mean step of rank 0 in epochs 2 to 10 (10.00 ms). "
-                "Values that only the trace has come from 10 steps of 10.00 ms and are scaled to "
-                "10.00 ms.\n"
+                "Values from the trace (10 steps of 10.00 ms) are scaled to 10.00 ms.\n"
                 "communication, 29%: "));
 }
 
@@ -228,7 +227,7 @@ TEST(Advice, NamesOtherProgramsThatTakeProcessors) {
               HasSubstr("used 40% of the processors. In each step, a thread that was ready to "
                         "compute waited 3.00 ms of 10.00 ms"));
   EXPECT_DOUBLE_EQ(report::advise(facts)[1].share, 0.65);
-  EXPECT_THAT(report::advise(facts)[1].figures, HasSubstr("; without the losses above, 65%."));
+  EXPECT_THAT(report::advise(facts)[1].figures, HasSubstr("; 65% without what other limits add."));
   facts.processor_wait = 0.01;  // the other programs use idle processors
   EXPECT_THAT(limits_of(facts), ElementsAre("compute"));
   facts.processor_wait.reset();  // the kernel does not report it

@@ -53,6 +53,7 @@ BAD = [
     ("examples/02_communication/more.cpp", "#include <lockstep/core/hidden.h>\n", "more.cpp:1: <lockstep/core/hidden.h> is not"),
     ("README.md", "`train` and `bench comm`\n```cpp\nfirst();  // one\nlast();\n```\n", "README.md:2: this code is not in"),
     ("README.md", "`train` and `bench comm`\n```cpp\nfirst();  // one\n...\nother();\n```\n", "README.md:2: this code is not in"),
+    ("README.md", "`train` and `bench comm`\n```cpp\nlast();\n...\nfirst();  // one\n```\n", "README.md:2: this code is not in"),
     ("docs/communication.md", "text\n```cpp\ngroup.barrier(1);\n```\n",
      "docs/communication.md:2: this code is not in examples"),
     ("docs/communication.md", "```cpp\ngroup.barrier();\ngroup.send(x, 1);\n```\n", "this code is not in examples"),

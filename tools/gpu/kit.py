@@ -45,7 +45,7 @@ def commit_of(tree):
         if top.returncode != 0 or top.stdout.strip():
             return ""
         commit = git("describe", "--always", "--exclude=*", "--abbrev=12").stdout.decode().strip()
-        changes = git("diff", "HEAD", "--binary").stdout
+        changes = git("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv").stdout
     except OSError:
         return ""  # Git is not installed
     return f"{commit}-dirty-{hashlib.sha256(changes).hexdigest()[:8]}" if commit and changes else commit

@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
-#include <lockstep/bench/beside_computing.h>
+#include <lockstep/bench/collectives/beside_computing.h>
 #include <lockstep/bench/collectives/calls.h>
 #include <lockstep/bench/collectives/explain.h>
 #include <lockstep/bench/collectives/rows.h>

@@ -41,7 +41,7 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       "Sizes of each call's larger buffer, separated by commas, such as "
       "4,64KiB,1MiB (default: 4 B to 256 MiB by factors of 4). Each size is rounded "
       "down to whole elements and, for collectives that divide the buffer among the "
-      "ranks, to a multiple of their number; the minimum is one element, or one per rank");
+      "ranks, to a multiple of the number of ranks; the minimum is one element, or one per rank");
   command.add_option("--dtype", to.dtype, "Element type, by PyTorch's name")->capture_default_str();
   command.add_flag("--symmetric", to.symmetric,
                    "Time only buffers in symmetric memory, which the group allocates");

@@ -10,6 +10,7 @@
 #include <lockstep/cli/bench/strategies.h>
 #include <lockstep/cli/bench/strategies_settings.h>
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/help_format.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/strings.h>
@@ -21,6 +22,7 @@ namespace lockstep::cli {
 namespace {
 
 void add_work_options(CLI::App& command, BenchStepArguments& to) {
+  const HelpGroup group(command, "Work");
   command
       .add_option("--model", to.model,
                   "Network: " + join(step_model_names()) +
@@ -50,65 +52,62 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
 }
 
 void add_rank_options(CLI::App& command, BenchStepArguments& to) {
+  const HelpGroup group(command, "Only for ddp and zero1 in one set of ranks");
   command
       .add_option("--nproc-per-node", to.nproc_per_node,
-                  "Processes to start on this host (ddp and zero1 only, default 2)")
+                  "Processes to start on this host (default 2)")
       ->transform(whole_number<int>());
   command
-      .add_option(
-          "--batch-per-rank", to.batch_per_rank,
-          "Images per rank and step (ddp and zero1 only, default: 64 for mnist, 8 for resnet18)")
+      .add_option("--batch-per-rank", to.batch_per_rank,
+                  "Images per rank and step (default: 64 for mnist, 8 for resnet18)")
       ->transform(whole_number<int>());
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
                      "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
-                     "row. whole: a single bucket, reduced after the backward (ddp and zero1 only, "
-                     "default 25)");
+                     "row. whole: a single bucket, reduced after the backward (default 25)");
   command.add_option("--parameter-memory", to.parameter_memory,
                      "Memory of the parameters: " + join(parameter_memory_names()) +
-                         ", or several separated by commas; each gets a row (ddp and zero1 only, "
-                         "default auto)");
-  command.add_flag(
-      "--set-to-none", to.set_to_none,
-      "Before each step, set gradients to undefined instead of zero (ddp and zero1 only)");
+                         ", or several separated by commas; each gets a row (default auto)");
+  command.add_flag("--set-to-none", to.set_to_none,
+                   "Before each step, set gradients to undefined instead of zero");
   command.add_flag(
       "--find-unused-parameters", to.find_unused_parameters,
-      "Time each row without and with DistributedDataParallel's option find_unused_parameters (ddp "
-      "and zero1 only)");
+      "Time each row without and with DistributedDataParallel's option find_unused_parameters");
   command.add_flag("--alone", to.alone,
                    "Run the strategies without the baselines, so that the memory shown is theirs "
-                   "alone (ddp and zero1 only)");
+                   "alone");
 }
 
 void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
+  const HelpGroup group(command, "Only with --strategy all");
   command
       .add_option("--batch", to.batch,
-                  "Images per step, summed over all processes (--strategy all only, default: 128 "
+                  "Images per step, summed over all processes (default: 128 "
                   "for mnist, 32 for the ResNets)")
       ->transform(whole_number<int>());
   command
       .add_option("--micro-batches", to.micro_batches,
-                  "Number of micro-batches into which a pipeline divides its batch (--strategy all "
-                  "only, default 8)")
+                  "Number of micro-batches into which a pipeline divides its batch (default 8)")
       ->transform(whole_number<int>());
   command.add_flag(
       "--recompute", to.recompute,
       "Activation checkpointing: keep only the inputs of pipeline stages and recompute "
-      "the activations before each backward (--strategy all only)");
+      "the activations before each backward");
   command
       .add_option("--image-size", to.image_size,
-                  "Side of the images, in pixels (--strategy all with a ResNet only, default: 32 "
+                  "Side of the images, in pixels (ResNets only, default: 32 "
                   "for resnet18, 64 for resnet50)")
       ->transform(whole_number<int>());
   command.add_option(
       "--cut", to.cut,
       "Where to cut a ResNet into stages: balance (into equal measured times) or even (into equal "
-      "numbers of blocks; two stages are cut after layer2) (--strategy all only, default balance)");
+      "numbers of blocks; two stages are cut after layer2) (default balance)");
   command.add_option("--only", to.only,
                      "Names of the rows to measure, separated by commas; ratios are shown only if "
-                     "single is among them (--strategy all only, default: all)");
+                     "single is among them (default: all)");
 }
 
 void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
+  const HelpGroup group(command, "Measurement");
   command
       .add_option(
           "--rounds", to.rounds,

@@ -280,7 +280,7 @@ void add_row_options(CLI::App& command, BenchTableArguments& to) {
 }
 
 void add_peer_options(CLI::App& command, BenchTableArguments& to) {
-  const HelpGroup group(command, "PyTorch beside it");
+  const HelpGroup group(command, "Comparison with PyTorch");
   command.add_flag("--with-peers", to.with_peers,
                    "Also time PyTorch programs that do the same work, in turn with Lockstep");
   command

@@ -52,17 +52,16 @@ void verify(const PackReader& pack) {
   if (damaged != 0) throw DataError(str(damaged, " of ", pack.size(), " images: ", first));
 }
 
-// DataError, which names the command that makes such a file, if `path` is none.
+// DataError, which names the command that makes such a file, unless `path` is a file.
 void require_file(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    throw DataError(str("there is no file ", path,
-                        "; FILE is one that `lockstep data pack SOURCE OUT` has written"));
+  const char* const written = "; FILE must be written by `lockstep data pack SOURCE OUT`";
+  std::error_code error;  // with one, the file's own message is better
+  if (std::filesystem::is_directory(path, error)) {
+    throw DataError(
+        str("'", path, "' is a folder", written, "; to check a folder, use `lockstep data check`"));
   }
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw DataError(str(path,
-                        " is a folder; FILE is one that `lockstep data pack SOURCE OUT` has "
-                        "written, and `lockstep data check` reads folders"));
+  if (!std::filesystem::exists(path, error) && !error) {
+    throw DataError(str("there is no file '", path, "'", written));
   }
 }
 

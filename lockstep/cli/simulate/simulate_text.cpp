@@ -93,12 +93,13 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
   const char* const bullet = settings.format == "markdown" ? "- " : "";
   std::string text = str(
       bullet,
-      "Interval: in checks on 2 ranks over a connection of this kind, 95% of the steps were "
-      "within it",
+      "Interval: in checks on 2 ranks over a connection of this kind, 95% of the measured steps "
+      "were within their predicted intervals",
       settings.network.shares_processor
-          ? "; it is 4 ms wider, for which the threads of Gloo wait for the rank's one processor"
+          ? "; its upper end is 4 ms later, because Gloo's threads may wait that long for the "
+            "rank's only processor"
           : "",
-      " (the guide is docs/simulate.md of the sources).\n");
+      " (see docs/simulate.md in the sources).\n");
   for (const std::string& note : result.extrapolations) {
     text += str(bullet, "Extrapolated: ", note, ".\n");
   }

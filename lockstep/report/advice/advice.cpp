@@ -209,10 +209,11 @@ std::optional<Advice> oversubscription_advice(const RunFacts& run, const Parts& 
   return Advice{
       .limit = "oversubscription",
       .share = parts.oversubscription,
-      .figures = str(amount_of(run.local_ranks, "rank"), " of a host, of ",
-                     amount_of(run.threads_per_rank, "thread"), " each, share ",
-                     amount_of(run.processors, "processor"), ": a thread that could compute waits ",
-                     part_of_step(run, parts.oversubscription), " for one."),
+      .figures =
+          str(amount_of(run.local_ranks, "rank"), " of a host, of ",
+              amount_of(run.threads_per_rank, "thread"), " each, share ",
+              amount_of(run.processors, "processor"), ": a thread that is ready to compute waits ",
+              part_of_step(run, parts.oversubscription), " for a processor."),
       .option =
           "Try fewer ranks (--nproc-per-node) or threads (--threads): no more in all than there "
           "are processors."};
@@ -243,16 +244,17 @@ std::optional<Advice> launch_advice(const RunFacts& run, const Parts& parts) {
 
 Advice compute_advice(const RunFacts& run, const Parts& parts) {
   const bool is_rest = run.compute - parts.compute >= kNoticeable;
-  return {.limit = "compute",
-          .share = parts.compute,
-          .figures = str(
-              "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
-              milliseconds_text(run.step_seconds),
-              is_rest ? str("; without the losses above, ", share_text(parts.compute), ".") : "."),
-          .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
-                                          "the processor has it, make it "
-                                          "faster."
-                                        : "More GPUs, and --precision bf16, make it faster."};
+  return {
+      .limit = "compute",
+      .share = parts.compute,
+      .figures = str(
+          "Forward, backward and optimizer take ", share_text(run.compute), " of a step of ",
+          milliseconds_text(run.step_seconds),
+          is_rest ? str("; ", share_text(parts.compute), " without what other limits add.") : "."),
+      .option = run.device == "cpu" ? "More processors or ranks, and --precision bf16 where "
+                                      "the processor has it, make it "
+                                      "faster."
+                                    : "More GPUs, and --precision bf16, make it faster."};
 }
 
 }  // namespace
@@ -276,8 +278,8 @@ std::string basis_of_shares(const RunFacts& facts) {
   std::string text = str("Percentages are shares of the mean step of rank 0 in ", facts.epochs,
                          " (", milliseconds_text(facts.step_seconds), ").");
   if (facts.trace) {
-    text += str(" Values that only the trace has come from ", amount_of(facts.trace->steps, "step"),
-                " of ", milliseconds_text(facts.trace->step_seconds), " and are scaled to ",
+    text += str(" Values from the trace (", amount_of(facts.trace->steps, "step"), " of ",
+                milliseconds_text(facts.trace->step_seconds), ") are scaled to ",
                 milliseconds_text(facts.step_seconds), ".");
   }
   return text;

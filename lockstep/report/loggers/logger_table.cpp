@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/suggestion.h>
 #include <lockstep/report/loggers/csv_logger.h>
 #include <lockstep/report/loggers/jsonl_logger.h>
 #include <lockstep/report/loggers/mlflow_logger.h>
@@ -82,8 +83,8 @@ const std::vector<std::string>& logger_names() {
 void check_loggers(const std::string& what, const std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::ranges::find(logger_names(), *name) == logger_names().end()) {
-      throw ConfigError(
-          str(what, ": expected one or more of ", join(logger_names()), "; got '", *name, "'"));
+      throw ConfigError(str(what, ": expected one or more of ", join(logger_names()), "; got '",
+                            *name, "'", did_you_mean(*name, logger_names())));
     }
     if (std::find(names.begin(), name, *name) != name) {
       throw ConfigError(str(what, " names ", *name, " twice"));

@@ -126,7 +126,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        2,
        "error: bench loader: --dataset must be one of mnist, cifar10, cifar100, a folder of images "
        "or a pack, got "
-       "'x'\n"},
+       "'x', which does not exist\n"},
       {{"loader", "--loader", "gpu"},
        2,
        "error: bench loader: --loader must be one of native, cuda, dali, got 'gpu'\n"},
@@ -144,7 +144,7 @@ TEST(BenchCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
       {{"step", "--strategy", "dpp"},
        2,
        "error: bench step: --strategy must be one of all, single, dp, ddp, zero1, pipeline, "
-       "hybrid, got 'dpp'\n"},
+       "hybrid, got 'dpp'; did you mean 'ddp'?\n"},
   };
   for (const Case& each : cases) {
     const ProgramResult result = bench(each.arguments);

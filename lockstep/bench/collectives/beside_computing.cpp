@@ -1,4 +1,4 @@
-#include <lockstep/bench/beside_computing.h>
+#include <lockstep/bench/collectives/beside_computing.h>
 
 #include <algorithm>
 #include <cmath>
