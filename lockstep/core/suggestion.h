@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// The candidate closest to `word`: within two typing errors (for short words one per three letters,
-/// and none in the first of three), or containing it or contained in it. Empty if none is close.
-/// Leading dashes and the case of letters are ignored.
+/// The candidate closest to `word`: within two typing errors (for short words one per three
+/// letters, and none in the first of three), or containing it or contained in it. Empty if none is
+/// close. Leading dashes and the case of letters are ignored.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "; did you mean 'train'?", or "" if no candidate is close.
