@@ -176,7 +176,7 @@ TEST(LoggerTable, ListsTheKnownNames) {
   };
   EXPECT_EQ(refusal({"csv", "tensorbord"}),
             "--logger: expected one or more of csv, jsonl, tensorboard, wandb, mlflow; got "
-            "'tensorbord'");
+            "'tensorbord'; did you mean 'tensorboard'?");
   EXPECT_EQ(refusal({"csv", "jsonl", "csv"}), "--logger names csv twice");
   EXPECT_EQ(refusal(logger_names()), "nothing was thrown");
 }
