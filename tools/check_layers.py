@@ -60,7 +60,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Adjacent string literals, which the compiler joins; a comment, so that its quotation marks do not count.
 LITERALS = re.compile(r'//[^\n]*|(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 # A row of the table of folders in a room's README.
-ROW = re.compile(r"^\| (?:`([\w/]+)/`|(no folder))", re.MULTILINE)
+ROW = re.compile(r"^\| (?:`([\w/]+)/`|(\(top level\)))", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
 ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|\b)|c10/cuda/|ATen/cuda/|"
                          r"torch/csrc/cuda/|.*ProcessGroupNCCL")
@@ -111,7 +111,7 @@ def disorder(room, readme):
     """Returns what is wrong with the table in the README of `room`: it has all folders, each above those that it includes."""
     order = FOLDERS[room]
     named = [folder or "." for folder, _ in ROW.findall(readme)]
-    name = lambda folder: "the row `no folder`" if folder == "." else folder  # noqa: E731
+    name = lambda folder: "the row (top level)" if folder == "." else folder  # noqa: E731
     missing = {folder.split("/")[0] for folder in order} - {folder.split("/")[0] for folder in named}
     if missing:
         return f"the table of folders lacks {', '.join(map(name, sorted(missing)))}"

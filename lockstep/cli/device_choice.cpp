@@ -3,8 +3,16 @@
 #include <numeric>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/options.h>
 
 namespace lockstep::cli {
+
+void check_accelerator(const std::string& command, const std::string& accelerator) {
+  if (accelerator == "gpu") {  // as in Lightning
+    throw ConfigError(str(command, ": write --accelerator cuda instead of gpu"));
+  }
+  OptionCheck(command).one_of("--accelerator", accelerator, {"auto", "cpu", "cuda"});
+}
 
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size) {

@@ -1,4 +1,4 @@
-// Chooses the GPU, if any, that a rank trains on.
+// Chooses the GPU, if any, that a rank trains on, as --accelerator says.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,9 @@
 #include <vector>
 
 namespace lockstep::cli {
+
+/// ConfigError, beginning with `command`, unless `accelerator` is auto, cpu or cuda.
+void check_accelerator(const std::string& command, const std::string& accelerator);
 
 /// The index of this rank's GPU; nothing for the CPU. `gpu_count` is the number visible to this
 /// process. With `accelerator` "auto", GPUs are used only if each rank of the host can have one, so

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -43,6 +44,12 @@ std::vector<std::string> subcommand_words(const CLI::App& command) {
   return words;
 }
 
+const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
+  const auto found =
+      app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
+}
+
 std::string sentence(std::string text) {
   text = text.substr(0, text.find('\n'));
   // CLI11's messages begin with a capital; Lockstep's follow "error: ". Words in capitals are
@@ -58,38 +65,94 @@ std::string full_name(const CLI::App& command) {
   return parent == nullptr ? command.get_name() : full_name(*parent) + " " + command.get_name();
 }
 
+// The command whose words include words[at]: the innermost one that is named before it.
+const CLI::App& command_of_word(const CLI::App& app, const std::vector<std::string>& words,
+                                std::size_t at) {
+  const CLI::App* command = &app;
+  for (std::size_t i = 0; i < at; ++i) {
+    if (const CLI::App* const sub = find_subcommand(*command, words[i])) command = sub;
+  }
+  return *command;
+}
+
+// The names of subcommands called `word` inside those of `command`: "data get" for get.
+std::vector<std::string> inner_commands(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  for (const std::string& outer : subcommand_words(command)) {
+    if (find_subcommand(*find_subcommand(command, outer), word))
+      names.push_back(outer + " " + word);
+  }
+  return names;
+}
+
+// CLI11's text after `prefix`, or nothing if it begins otherwise.
+std::optional<std::string> after(const std::string& text, const std::string& prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  return text.substr(prefix.size());
+}
+
 // The message about an error that no unknown word has caused.
 std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> subcommands = subcommand_words(command);
-  if (subcommands.empty() || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
-    return sentence(error.what());
+  if (!subcommands.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return str(full_name(command), " needs a command (", join(subcommands), ")");
   }
-  return str(full_name(command), " needs a command (", join(subcommands), ")");
+  const std::string text = sentence(error.what());
+  if (const auto given = after(text, "could not convert: ")) {  // "--lr = 0,1"
+    const std::size_t equals = given->find(" = ");
+    if (equals != std::string::npos) {
+      return str(given->substr(0, equals), ": must be a number, got '", given->substr(equals + 3),
+                 "'");
+    }
+  }
+  const std::string option = text.substr(0, text.find(':'));
+  if (text.ends_with(" missing") && text.starts_with("--")) return option + " needs a value";
+  if (text.find(": At Most 1 required but received ") != std::string::npos) {
+    return option + " is given more than once";
+  }
+  return text;
 }
 
-// CLI11 reports missing arguments before unknown ones; for users the unknown ones matter more.
-std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& command = current_command(app);
+// The message about words[at], which no command knows.
+std::string unknown_word(const CLI::App& app, const std::vector<std::string>& words,
+                         std::size_t at) {
+  const CLI::App& command = command_of_word(app, words, at);
   const std::string name = full_name(command);
-  const std::string see = ": see " + name + " --help";
-  std::vector<std::string> unknown = app.remaining(true);
-  // Arguments of the program that the command starts are not checked.
-  if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
-    unknown = {};
-  if (unknown.empty()) return missing_or_wrong(command, error) + see;
-  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  const std::string word = words[at].substr(0, words[at].find('='));
   std::string hint;
   std::string text;
   if (word.size() > 1 && word[0] == '-') {
+    const CLI::App& inner = current_command(app);
+    if (&inner != &command && inner.get_option_no_throw(word) != nullptr) {
+      return str(word, " is an option of ", full_name(inner), ": write it after '",
+                 inner.get_name(), "'");
+    }
     text = "unknown option '" + word + "' of " + name;
     hint = did_you_mean(word, option_words(command));
   } else if (!subcommand_words(command).empty()) {
     text = "unknown command '" + word + "'";
     hint = did_you_mean(word, subcommand_words(command));
+    if (hint.empty()) hint = did_you_mean(word, inner_commands(command, word));
   } else {
     text = "unexpected argument '" + word + "' of " + name;
   }
-  return text + (hint.empty() ? see : hint);
+  return text + (hint.empty() ? ": see " + name + " --help" : hint);
+}
+
+// CLI11 reports missing arguments before unknown ones; for users the unknown ones matter more.
+std::string usage_error(const CLI::App& app, std::vector<std::string> words,
+                        const CLI::ParseError& error) {
+  const CLI::App& command = current_command(app);
+  std::vector<std::string> unknown = app.remaining(true);
+  // Arguments of the program that the command starts are not checked.
+  if (command.get_prefix_command() && !unknown.empty() && !unknown[0].starts_with('-'))
+    unknown = {};
+  if (unknown.empty()) {
+    return missing_or_wrong(command, error) + ": see " + full_name(command) + " --help";
+  }
+  words.push_back(unknown.front());  // found if CLI11 has changed the word
+  const auto place = std::find(words.begin(), words.end(), unknown.front());
+  return unknown_word(app, words, static_cast<std::size_t>(place - words.begin()));
 }
 
 struct Failure {
@@ -112,12 +175,6 @@ bool takes_value(const CLI::App& command, const std::string& word) {
   const CLI::Option* const option = command.get_option_no_throw(word.substr(0, word.find('=')));
   return option != nullptr && option->get_items_expected_min() > 0 &&
          word.find('=') == std::string::npos;
-}
-
-const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
-  const auto found =
-      app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
-  return found.empty() ? nullptr : found.front();
 }
 
 // In `run --nproc-per-node 2 -- PROGRAM` the "--" ends Lockstep's options. CLI11 would pass what
@@ -175,7 +232,7 @@ int run_program(int argc, const char* const* argv, const std::string& version,
     parse_and_run(app, argc, argv, out, err);
     return 0;
   } catch (const CLI::ParseError& error) {
-    err << "error: " << usage_error(app, error) << std::endl;
+    err << "error: " << usage_error(app, {argv + 1, argv + argc}, error) << std::endl;
     return 2;
   } catch (const std::exception& error) {
     const Failure failure = describe(error);

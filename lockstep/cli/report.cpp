@@ -55,7 +55,7 @@ void write_report(const ReportArguments& arguments) {
   const std::string page = html::report_page(inputs, command_line());
   write_file_atomically(check_output_files(kReportCommand, "--out", out, ""), page);
   std::cout << out.string() << ": " << report::bytes_text(static_cast<double>(page.size()))
-            << ", to be opened in a browser\n";
+            << "; open it in a browser\n";
   report::flush_output(std::cout);
 }
 

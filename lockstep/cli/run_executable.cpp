@@ -39,7 +39,7 @@ const char* interpreter_of(const std::string& path) {
   const char* const interpreter = interpreter_of(path);
   throw ConfigError(str(owner, ": ", path, " cannot be executed: ",
                         interpreter != nullptr ? str("write ", interpreter, " ", path)
-                                               : "it needs the permission (chmod +x)"));
+                                               : "it lacks execute permission (chmod +x)"));
 }
 
 std::string find_in_path(const std::string& program, const std::string& owner) {

@@ -65,7 +65,7 @@ class ManifestReader {
     }
     for (const auto& [name, entry] : json_.at("files").items()) {
       if (name.empty() || name.starts_with('.') || name.find('/') != std::string::npos) {
-        fail("'", printable(name), "' is no name of a file in the folder");
+        fail("'", printable(name), "' is not the name of a file in the folder");
       }
       manifest.files[name] = {.bytes = entry.at("bytes").get<std::uint64_t>(),
                               .checksum = digits(entry.at(kManifestChecksum))};
@@ -91,7 +91,7 @@ class ManifestReader {
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
     if (error == std::errc() && stop == end && text.size() == kChecksumDigits) return value;
-    fail("'", printable(text), "' is no checksum");
+    fail("'", printable(text), "' is not a checksum");
   }
 
   const ManifestJson& json_;
@@ -111,9 +111,9 @@ ManifestJson parse_manifest_json(std::string_view text, const std::string& name)
     }
   } catch (const ManifestJson::exception& error) {
     throw CheckpointError(
-        str(name, " is damaged: it is no JSON (", printable(json_problem(error)), ")"));
+        str(name, " is damaged: it is not JSON (", printable(json_problem(error)), ")"));
   }
-  throw CheckpointError(str(name, " is damaged: it is no manifest of a checkpoint"));
+  throw CheckpointError(str(name, " is damaged: it is not a manifest of a checkpoint"));
 }
 
 }  // namespace

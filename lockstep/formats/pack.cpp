@@ -91,7 +91,8 @@ void PackReader::refuse(const std::string& what) const {
 void PackReader::parse_header() {
   if (bytes_.size() < sizeof(formats::PackHeader) ||
       std::memcmp(bytes_.data(), formats::kPackMagic.data(), formats::kPackMagic.size()) != 0) {
-    throw DataError(str(name_, ": is no packed image file, which `lockstep data pack` writes: got ",
+    throw DataError(str(name_,
+                        " is not a packed image file, which `lockstep data pack` writes: got ",
                         bytes_.size(), " bytes, expected at least ", sizeof(formats::PackHeader),
                         " that begin with ", formats::kPackMagic));
   }

@@ -115,7 +115,7 @@ class Parser {
     }
     if (length > rest) {
       fail("the safetensors header claims ", length, " bytes, the file holds ", rest,
-           " after its length (truncated, or no safetensors file)");
+           " after its length (truncated, or not a safetensors file)");
     }
     data_ = bytes_.subspan(kLengthBytes + length);
     const auto* begin = reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes;

@@ -41,13 +41,11 @@ const char* hint(int signal) {
     case SIGBUS:
       return ": memory or a mapped file vanished; is a file system full?";
     case SIGABRT:
-      return ": an exception that nobody caught, whose text stands above after what(), or a failed "
-             "assertion";
+      return ": an uncaught exception (its message is above, after what()) or a failed assertion";
     case SIGSEGV:
     case SIGFPE:
     case SIGILL:
-      return ": a crash; run that rank under a debugger, or start the program with nproc_per_node "
-             "= 1";
+      return ": a crash; run that rank under a debugger, or start a single one";
     default:
       return "";
   }

@@ -38,7 +38,7 @@ std::string name_of_cut(const ResNet& net, std::int64_t position) {
     if (left < layers[i]) return str(kLayer, i + 1, '.', left - 1);
     left -= layers[i];
   }
-  throw InternalError("ResNet: a cut behind its last block");
+  throw InternalError("ResNet: a cut after its last block");
 }
 
 // Parses `text` as a non-negative integer; -1 if it is none.

@@ -1,4 +1,4 @@
-// A convolutional auto-encoder on any folder of images, resized to squares.
+// A convolutional auto-encoder on any folder with subfolders of images, resized to squares.
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/models/autoencoder.h>
@@ -36,7 +36,9 @@ Recipe autoencoder_recipe(const RecipeChoices& choices) {
   const int side = checked_side(choices.image_size.value_or(kDefaultSide));
   const Augmentation resize_only = {Resize{side}, unit_range()};
   return {.name = "autoencoder",
-          .summary = "any folder of images, a convolutional auto-encoder (8 thousand parameters)",
+          .summary =
+              "any folder with subfolders of images, a convolutional auto-encoder (8 thousand "
+              "parameters)",
           .defaults = {.global_batch = 64,
                        .max_epochs = 10,
                        .optimizer = AdamOptions{.lr = 1e-3},

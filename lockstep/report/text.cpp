@@ -33,12 +33,12 @@ std::string pipeline_words(const RunInfo& info) {
          (info.recompute ? ", recompute" : "") + ")";
 }
 
-// "goes on from run/checkpoints/step-00000008 in epoch 1, behind step 8 of 12"
+// "resumes from run/checkpoints/step-00000008 in epoch 1, after step 8 of 12"
 std::string resumed_line(const RunInfo& info) {
-  std::string line = str("goes on from ", info.resumed_from, info.first_step > 0 ? " in" : " with",
+  std::string line = str("resumes from ", info.resumed_from, info.first_step > 0 ? " in" : " at",
                          " epoch ", info.first_epoch);
   if (info.first_step == 0) return line;
-  return line + str(", behind step ", info.first_step, " of ", info.steps_per_epoch);
+  return line + str(", after step ", info.first_step, " of ", info.steps_per_epoch);
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ std::string padded_cells(std::span<const std::string> cells, std::span<const int
 /// float32, 21,840 parameters, MNIST", where two batches make a step
 std::string run_line(const RunInfo& info);
 
-/// run_line(), of a resumed run a line that says where it goes on: "goes on from
-/// run/checkpoints/step-00000008 in epoch 1, behind step 8 of 12", and for a pipeline one that says
-/// where the model is cut: "cut behind conv1, conv2; stages 0, 1 compute their backward as a
+/// run_line(), of a resumed run a line that says where it resumes: "resumes from
+/// run/checkpoints/step-00000008 in epoch 1, after step 8 of 12", and for a pipeline one that says
+/// where the model is cut: "cut after conv1, conv2; stages 0, 1 compute their backward as a
 /// whole". Each ends with a line feed.
 std::string run_heading(const RunInfo& info);
 

@@ -221,7 +221,7 @@ void TrainingRun::warn_of_differences(const std::map<std::string, std::string>& 
   }
   const auto differences = differing(before, now);
   if (differences.empty()) return;
-  log_warning("the run goes on but does not repeat the original, which was trained with ",
+  log_warning("the run continues, but does not reproduce the original, which was trained with ",
               join(differences));
 }
 

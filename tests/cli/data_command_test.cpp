@@ -40,7 +40,7 @@ TEST_F(DataCommand, PacksAFolderAndShowsWhatItHolds) {
       run({"info", in_out("a.pack"), "--verify", "--json", in_out("i.json")});
   ASSERT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, AllOf(HasSubstr("12, pixels of 3 channels, 6 pixels high, 7 wide"),
-                               HasSubstr("2: cat, dog"), HasSubstr("checksums  right")));
+                               HasSubstr("2: cat, dog"), HasSubstr("checksums  OK")));
   const json info = read_json("i.json");
   EXPECT_EQ(info["class_names"], (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(info["height"], (std::vector<int>{6, 6}));
@@ -55,7 +55,7 @@ TEST_F(DataCommand, PacksFilesAsTheyAre) {
   ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--encoded"}).exit_code, 0);
   const ProgramResult shown = run({"info", in_out("a.pack")});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("JPEG and PNG files"), HasSubstr("10 to 21 wide"),
-                               HasSubstr("--verify checks the images")));
+                               HasSubstr("use --verify to check the images")));
   const std::string pack = read_text(out / "a.pack");
   const PackReader reader(as_bytes(pack), "a.pack");
   const std::string first = read_text(data / "images/cat/10.png");
@@ -137,7 +137,7 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
        "must be one of stop, skip, got 'ask'"},
       {{"pack", images(), to, "--max-image-pixels", "0"}, 2, "--max-image-pixels must be from 1"},
       {{"check", "nosuch"}, 2, "data check: SOURCE must be one of mnist, cifar10"},
-      {{"check", (data / "no.pack").string()}, 1, "is no packed image file"},
+      {{"check", (data / "no.pack").string()}, 1, "is not a packed image file"},
       {{"check", images(), "--threads", "-1"}, 2, "data check: --threads must be from 0"},
       {{"check", images(), "--json", in_out("no/x")}, 2, "does not exist; create it first"},
       {{"preview", images(), "--out", in_out("x.png"), "--on-corrupt-image", "ask"},
@@ -183,7 +183,7 @@ TEST_F(DataCommand, SaysInOneLineWhatIsWrong) {
       {{"info", images()},
        1,
        "' is a folder; FILE must be written by `lockstep data pack SOURCE OUT`"},
-      {{"info", (data / "no.pack").string()}, 1, "is no packed image file"},
+      {{"info", (data / "no.pack").string()}, 1, "is not a packed image file"},
       {{"preview", "mnist", "--out", in_out("x.jpg")}, 2, "--out must end in .png, got"},
       {{"preview", "mnist", "--out", in_out("no/x.png")}, 2, "does not exist; create it first"},
       {{"preview", "nosuch", "--out", in_out("x.png")},
@@ -303,10 +303,9 @@ TEST_F(DataCommand, ChecksEveryImageOfAFolder) {
                     HasSubstr("damaged  " + images() + "/dog/18.png: is a TIFF image, expected"),
                     HasSubstr("odd      " + images() + "/dog/16.png: the file lacks its end"),
                     HasSubstr("12 images, 2 damaged, 1 odd but complete, in ")));
-  EXPECT_EQ(
-      result.err,
-      "error: data check: 2 of 12 images cannot be decoded; move them away, or leave them out "
-      "with --on-corrupt-image skip\n");
+  EXPECT_EQ(result.err,
+            "error: data check: 2 of 12 images cannot be decoded; remove them, or train and pack "
+            "with --on-corrupt-image skip\n");
   const json found = read_json("check.json");
   EXPECT_EQ(found["images"], 12);
   ASSERT_EQ(found["damaged"].size(), 2U);

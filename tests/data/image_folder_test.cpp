@@ -153,7 +153,9 @@ TEST_F(ImageFolder, NamesAFolderThatCannotBeRead) {
 }
 
 TEST_F(ImageFolder, SaysWhatIsMissing) {
-  EXPECT_THAT(error(), HasSubstr("has no subfolders, of which each would be a class"));
+  EXPECT_THAT(
+      error(),
+      HasSubstr("has no subfolders; each class needs a subfolder of images, such as cat/1.jpg"));
   write("cat/a.txt", "");
   EXPECT_THAT(error(), HasSubstr("cat: holds no .jpg, .jpeg or .png file"));
   write("cat/a.png", "");

@@ -66,7 +66,8 @@ TEST(RandomSplit, RefusesWhatDoesNotCoverTheDataSet) {
   EXPECT_THAT(of_fractions({0.5, 0.4}), HasSubstr("the sum of fractions must be"));
   EXPECT_THAT(of_fractions({0.5, 0.6}), HasSubstr("the sum of fractions must be"));
   const std::vector<double> above = {0.5, 0.25, 0.25 + 0x1p-52};
-  EXPECT_THAT(of_fractions(above), HasSubstr("got 1.0000000000000002; mend them, or give lengths"));
+  EXPECT_THAT(of_fractions(above),
+              HasSubstr("got 1.0000000000000002; correct them, or give lengths"));
   EXPECT_THAT(of_fractions({1.5, -0.5}), HasSubstr("fractions[0] must be"));
   EXPECT_THAT(of_fractions({1.0, 0.0}), HasSubstr("part 1 of numbers gets 0 images"));
   EXPECT_THAT(of_fractions({}), HasSubstr("the sum of fractions"));

@@ -62,8 +62,8 @@ TEST(CheckpointManifest, SaysWhatIsWrong) {
   std::string other = text;
   other.replace(other.find("\"step\": 60"), 10, "\"step\": 61");
   EXPECT_THAT(refusal(other), HasSubstr("m.json is damaged: its checksum is "));
-  EXPECT_THAT(refusal("{}"), HasSubstr("it is no manifest of a checkpoint"));
-  EXPECT_THAT(refusal("["), HasSubstr("it is no JSON ("));
+  EXPECT_THAT(refusal("{}"), HasSubstr("it is not a manifest of a checkpoint"));
+  EXPECT_THAT(refusal("["), HasSubstr("it is not JSON ("));
   EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("nested too deeply"));
 }
 
@@ -76,7 +76,8 @@ TEST(CheckpointManifest, RefusesWhatItNeverWrites) {
   for (const char* name : {"", "../model.safetensors", "/etc/passwd", ".hidden"}) {
     manifest = example();
     manifest.files[name] = {};
-    EXPECT_THAT(refusal(serialize_manifest(manifest)), HasSubstr("is no name of a file")) << name;
+    EXPECT_THAT(refusal(serialize_manifest(manifest)), HasSubstr("is not the name of a file"))
+        << name;
   }
 }
 

@@ -150,8 +150,8 @@ TEST(Pack, SaysWhatIsWrong) {
     std::string pack;
   };
   const Case cases[] = {
-      {"is no packed image file", ""},
-      {"is no packed image file", std::string(5000, 'x')},
+      {"is not a packed image file", ""},
+      {"is not a packed image file", std::string(5000, 'x')},
       {"by its header: it was cut short", right.substr(0, right.size() - 1)},
       {"by its header: it was cut short", right + "x"},
       {"the header's checksum is wrong", flipped},

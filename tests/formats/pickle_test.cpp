@@ -134,7 +134,7 @@ TEST(Pickle, RefusesWhatIsWrong) {
       {"ctorch\n.", "(truncated)"},
       {"ctorch\n a\n.", "a name holds something else than"},
       {"c" + std::string(300, 'a') + "\nb\n.", "a name holds something else than"},
-      {"ctorch\nfloat32\n)R.", "calls torch.float32, which is no function"},
+      {"ctorch\nfloat32\n)R.", "calls torch.float32, which is not a function"},
       {"K\1)R.", "calls a whole number, expected a function"},
       {"ctorch\nSize\nK\1R.", "torch.Size gets a whole number, expected a tuple of arguments"},
       {"ctorch\nSize\n)R.", "torch.Size gets 0 arguments, expected 1"},

@@ -26,15 +26,17 @@ torch::Tensor criterion(const torch::Tensor& output, const torch::Tensor& target
 }
 void train(const torch::Tensor& images, const torch::Tensor& labels) { take(images, labels); }
 
-void in_your_program(Net net, std::int64_t size, torch::optim::Optimizer& optimizer,
-                     const torch::Tensor& x, const torch::Tensor& y) {
+void in_your_program(Net net, std::int64_t size, torch::optim::Optimizer& optimizer, int epoch,
+                     const torch::Tensor& images, const torch::Tensor& labels) {
   auto group = lockstep::init_process_group();        // under torchrun, Slurm, mpirun, or alone
   lockstep::DistributedDataParallel ddp(net, group);  // rank 0's weights go to all
   lockstep::DistributedSampler sampler(size, {.rank = group.rank(), .world_size = group.size()});
-  take(sampler);
-  auto loss = criterion(ddp.forward(x), y);
-  loss.backward();  // also averages the gradients over all ranks
-  optimizer.step();
+  for (const auto& rows : torch::tensor(sampler.indices(epoch)).split(64)) {
+    optimizer.zero_grad();
+    auto loss = criterion(ddp.forward(images.index_select(0, rows)), labels.index_select(0, rows));
+    loss.backward();  // also averages the gradients over all ranks
+    optimizer.step();
+  }
 }
 
 void several_devices(Net net, const torch::Tensor& x, const torch::Tensor& y) {

@@ -16,7 +16,7 @@ struct TracedRun {
   std::string backend;
   std::string dtype;
   std::size_t bytes = 0;                  ///< of one rank's tensor
-  std::size_t count = 0;                  ///< its elements
+  std::size_t count = 0;                  ///< number of its elements
   comm::CostModel model;                  ///< measured just before
   std::vector<double> predicted_seconds;  ///< by the model, for each rank
   std::vector<comm::Trace> traces;        ///< of each rank, on one clock
@@ -31,7 +31,7 @@ struct Arrow {
   int to = 0;
   comm::ScheduledRange range;
   std::size_t bytes = 0;
-  bool added = false;  ///< whether it was added to the receiver's data; otherwise it replaced them
+  bool added = false;  ///< whether it was added to the receiver's data; otherwise it overwrote them
 };
 
 /// Sorted by step, then sender, then receiver.
@@ -55,7 +55,7 @@ struct RankTotals {
   std::size_t messages_sent = 0;
   std::size_t bytes_sent = 0;
   std::size_t bytes_received = 0;
-  double seconds = 0;  ///< from its start to its end
+  double seconds = 0;  ///< from the rank's start to its end
   double reduce_seconds = 0;
   double predicted_seconds = 0;
 };

@@ -11,7 +11,7 @@ namespace lockstep::bench {
 struct TablePeer {
   std::string strategy{};  ///< by PyTorch's definition: "single", "dp", "ddp"
   std::string loader{};    ///< "dataloader" or "dali"
-  int workers = 0;         ///< per process's DataLoader
+  int workers = 0;         ///< of each process's DataLoader
 };
 
 /// The configuration that one row measures.
@@ -20,7 +20,7 @@ struct TableWay {
   std::string loader{};
   bool fused_kernels = true;
   /// Ranks of the strategy. Strategy dp has this number of replicas in one process instead, and
-  /// strategy single one process with the threads of that number of ranks.
+  /// `single` is one process with the threads of that many ranks.
   std::int64_t ranks = 1;
   std::int64_t batch_per_rank = 0;
   std::int64_t threads_per_rank = 1;

@@ -5,6 +5,7 @@
 
 #include <lockstep/bench/table/rows.h>
 #include <lockstep/bench/word_list.h>
+#include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/output_file.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -203,7 +204,7 @@ BenchTableSettings resolve_table(const BenchTableArguments& arguments,
   check_numbers(arguments);
   const OptionCheck check(kTableCommand);
   check.one_of("--format", arguments.format, bench::bench_table_formats());
-  check.one_of("--accelerator", arguments.train.accelerator, {"auto", "cpu", "cuda"});
+  check_accelerator(kTableCommand, arguments.train.accelerator);
   check_output_file(kTableCommand, "--json", arguments.json);
   const bool on_gpus = arguments.train.accelerator == "cuda" ||
                        (arguments.train.accelerator == "auto" && machine.gpus > 0);

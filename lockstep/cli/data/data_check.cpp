@@ -87,7 +87,7 @@ void run(const CheckArguments& arguments) {
   if (!arguments.json.empty()) write_json(arguments, dataset, result, threads, seconds);
   if (result.corrupt.empty()) return;
   throw CommandFailure(1, str(kDataCheck, ": ", counted(result.corrupt.size(), "of "), total,
-                              " images cannot be decoded; move them away, or leave them out with "
+                              " images cannot be decoded; remove them, or train and pack with "
                               "--on-corrupt-image skip"));
 }
 

@@ -88,7 +88,7 @@ void run(const InfoArguments& arguments) {
             << report::bytes_text(bytes) << ", "
             << report::bytes_text(bytes / static_cast<double>(pack.size()))
             << " an image\nchecksums  "
-            << (arguments.verify ? "right" : "of the index right; --verify checks the images")
+            << (arguments.verify ? "OK" : "of the index OK; use --verify to check the images")
             << '\n';
   if (arguments.json.empty()) return;
   const nlohmann::ordered_json json{{"name", info.name},

@@ -1,4 +1,4 @@
-// Runs a pipeline's table with stages that multiply matrices, or wait.
+// Runs a pipeline's table with stages that multiply matrices or wait.
 #pragma once
 
 #include <lockstep/cli/explain/pipeline_picture.h>
@@ -6,9 +6,9 @@
 
 namespace lockstep::cli {
 
-/// Trains `toys` by `table` on the threads of this process and returns the step with the median
-/// time. These steps alternate with steps of empty stages, which measure the ExecutorCost; a
-/// separate step measures the bytes of activations. Seeds LibTorch's generator.
+/// Trains `toys` according to `table` on the threads of this process and returns the step with the
+/// median time. The timed steps alternate with steps of empty stages, which measure the
+/// ExecutorCost; a separate step measures the bytes of activations. Seeds LibTorch's generator.
 PipelineMeasurement measure_pipeline(const pipeline::Table& table, const ToyStages& toys);
 
 }  // namespace lockstep::cli

@@ -8,8 +8,8 @@
 namespace lockstep::cli {
 
 /// Returns a self-contained SVG, legible on light and dark backgrounds. Each chart has a lane for
-/// each worker, with a box for each action, whose name is shown on hover. The worker's waiting time
-/// and memory stand next to its lane, the bubbles and the table below the charts.
+/// each worker, with a box for each action, whose name is shown on hover. Each worker's waiting
+/// time and memory are shown next to its lane; the bubbles and the table are below the charts.
 std::string pipeline_svg(const PipelinePicture& picture);
 
 }  // namespace lockstep::cli

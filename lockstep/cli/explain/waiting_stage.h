@@ -18,8 +18,8 @@ namespace lockstep::cli {
 /// Thread-safe.
 class CalibratedWait {
  public:
-  /// With a `length` of 0 there is no wait and no calibration; otherwise it is slept several times
-  /// here, on the calling thread.
+  /// With a `length` of 0 there is no wait and no calibration; otherwise the constructor calibrates
+  /// by sleeping that long, but at most 2 ms, several times on the calling thread.
   explicit CalibratedWait(std::chrono::nanoseconds length);
 
   void operator()();
@@ -37,10 +37,10 @@ class CalibratedWait {
   std::atomic<std::int64_t> waits_ = 0;
 };
 
-/// Passes its input on. The forward and the gradients of the input and of the weight, a single
-/// number, take one wait each, so that a backward takes two and can be split. The first stage takes
-/// equally long: its input needs no gradient, so both waits are in the second part of a split
-/// backward.
+/// Passes its input on. The forward, the gradient of the input, and the gradient of the weight (a
+/// single number) take one wait each, so that a backward takes two and can be split. The first
+/// stage takes equally long: its input needs no gradient, so both waits are in the second part of a
+/// split backward.
 class WaitingStageImpl : public torch::nn::Module {
  public:
   explicit WaitingStageImpl(std::shared_ptr<CalibratedWait> wait);

@@ -1,5 +1,6 @@
 #include <lockstep/cli/train/train_settings.h>
 
+#include <lockstep/cli/device_choice.h>
 #include <lockstep/cli/image_options.h>
 #include <lockstep/cli/launched_world.h>
 #include <lockstep/cli/loader_data.h>
@@ -165,7 +166,7 @@ TrainSettings resolve(const TrainArguments& arguments) {
   settings.of_recipe = resolve_recipe(arguments.recipe, arguments.of_recipe);
   settings.recipe = settings.of_recipe.recipe;
   const OptionCheck check("train");
-  check.one_of("--accelerator", arguments.accelerator, {"auto", "cpu", "cuda"});
+  check_accelerator("train", arguments.accelerator);
   check.one_of("--backend", arguments.backend, comm::backend_names());
   check.one_of("--loader", arguments.loader, loader_engine_names());
   check.in_range("--timeout", arguments.timeout_seconds, 0.1, 1e6);

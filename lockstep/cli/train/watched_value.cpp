@@ -32,8 +32,8 @@ WatchedValue parse_watched_value(const std::string& option, const std::string& t
   const bool is_loss = watched.metric == "loss" || watched.metric == "train_loss";
   if (parts.size() == 3 || is_loss) return watched;
   throw ConfigError(lockstep::str("train: ", option, " ", text,
-                                  " must say which value is the better one: ", text, ":max or ",
-                                  text, ":min"));
+                                  " must say whether larger or smaller is better: ", text,
+                                  ":max or ", text, ":min"));
 }
 
 }  // namespace lockstep::cli

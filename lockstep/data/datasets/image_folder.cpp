@@ -143,7 +143,9 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
                 static_cast<double>(kMaxImagePixelsLimit));
   const std::vector<std::string> classes = list_directory(directory).folders;
   if (classes.empty()) {
-    throw DataError(str(directory.string(), ": has no subfolders, of which each would be a class"));
+    throw DataError(
+        str(directory.string(),
+            ": has no subfolders; each class needs a subfolder of images, such as cat/1.jpg"));
   }
   std::vector<ImagesOfFolder> folders;
   for (const std::string& name : classes) {

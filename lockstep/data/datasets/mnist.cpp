@@ -71,7 +71,7 @@ void check_mnist(const std::filesystem::path& directory, Split split, const Imag
   const data::DataSize labels = data::data_file_size(directory, names.labels);
   const data::DataSize images = data::data_file_size(directory, names.images);
   if (labels.bytes <= formats::kIdxLabelsHeaderBytes) {
-    throw DataError(str(labels.path, ": holds ", labels.bytes, " bytes, which are no labels"));
+    throw DataError(str(labels.path, ": holds ", labels.bytes, " bytes, which are not labels"));
   }
   const std::uint64_t count = labels.bytes - formats::kIdxLabelsHeaderBytes;
   const std::uint64_t expected =

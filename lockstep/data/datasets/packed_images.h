@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-/// When the checksum of a record is verified. For a colour image of 160x160 that takes 5
-/// microseconds (14 GB/s), where a crop of it resized to 128x128 takes 45.
+/// When the checksum of an image is verified. Verifying a colour image of 160x160 takes 5
+/// microseconds (14 GB/s); cropping it and resizing the crop to 128x128 takes 45.
 enum class PackVerification {
-  kFirstRead,  ///< On this process's first read: finds damage of the file or in transit.
+  kFirstRead,  ///< On this process's first read: finds damage on disk or in transit.
   kEveryRead,  ///< On every read: also finds later damage in memory.
   kNever,
 };
@@ -27,12 +27,12 @@ struct LOCKSTEP_API PackedImagesOptions {
 };
 
 /// Maps a file that pack_images() or `lockstep data pack` wrote. Verifies its index, but reads no
-/// image. Pixels are used in place in the map; JPEG and PNG files are decoded like the files of an
-/// image folder. Names and labels are those of the packed data set; the shape is set if all images
-/// have one size. The file stays open.
+/// image. Pixels are read in place from the mapping; JPEG and PNG files are decoded like the files
+/// of an image folder. Names and labels are those of the packed data set; the shape is set if all
+/// images have one size. The file stays open as long as the data set exists.
 ///
 /// Throws a ConfigError if an option is out of range. Throws a DataError that names the file if it
-/// is missing, truncated or damaged. read() throws a DataError that names the record if the record
+/// is missing, truncated or damaged. read() throws a DataError that names the image if its record
 /// is damaged, or the file was truncated while in use. Still, the file must not be truncated or
 /// overwritten in place: if a page of pixels in use is cut off, the process ends with SIGBUS.
 /// Replacing the file, as pack_images() does, is safe.

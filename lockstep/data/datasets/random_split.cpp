@@ -26,7 +26,7 @@ std::vector<std::int64_t> lengths_of(std::int64_t size, const std::vector<double
     std::ostringstream exact;  // 1.0000000000000002 would print as 1
     exact << std::setprecision(std::numeric_limits<double>::max_digits10) << sum;
     throw ConfigError(lockstep::str("random_split: the sum of fractions must be 1, got ",
-                                    exact.str(), "; mend them, or give lengths"));
+                                    exact.str(), "; correct them, or give lengths"));
   }
   std::vector<std::int64_t> lengths;
   for (const double fraction : fractions) {

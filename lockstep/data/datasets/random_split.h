@@ -14,9 +14,9 @@
 
 namespace lockstep {
 
-/// Equals torch.utils.data.random_split(dataset, lengths, torch.Generator().manual_seed(seed)),
-/// index for index: disjoint parts of the given lengths, their images in random order. Throws a
-/// ConfigError unless every length is at least 1 and they sum to the size of the data set.
+/// Splits as torch.utils.data.random_split(dataset, lengths, torch.Generator().manual_seed(seed))
+/// does, index for index: disjoint parts of the given lengths, their images in random order. Throws
+/// a ConfigError unless every length is at least 1 and they sum to the size of the data set.
 LOCKSTEP_API std::vector<ImageDataset> random_split(const ImageDataset& dataset,
                                                     const std::vector<std::int64_t>& lengths,
                                                     std::uint64_t seed = 0);

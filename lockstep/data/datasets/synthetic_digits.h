@@ -11,7 +11,7 @@ namespace lockstep {
 struct LOCKSTEP_API SyntheticDigitsOptions {
   std::int64_t count = 0;  ///< Images; 0: 12,000 for training, 2,000 for testing.
   std::uint64_t seed = 0;
-  int threads = 1;  ///< Threads that draw; they do not change the result.
+  int threads = 1;  ///< Number of threads that draw; it does not affect the result.
 };
 
 /// Grey 28x28 images of the ten digits in equal shares, white on black like MNIST's.

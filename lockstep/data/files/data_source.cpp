@@ -108,8 +108,8 @@ std::string address(const KnownDataset& known, const std::string& file) {
 void require_folder(const char* what, const std::string& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
-    throw ConfigError(
-        str(what, " ", folder, " does not exist or is no folder; create it or name another one"));
+    throw ConfigError(str(what, " ", folder,
+                          " does not exist or is not a folder; create it or name another one"));
   }
 }
 

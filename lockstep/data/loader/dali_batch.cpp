@@ -86,7 +86,7 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const SampleKey> key
     plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
     if (options.encoded) {
       LOCKSTEP_CHECK(!reader_.is_decoded(), "image ", index, " of ", dataset.name(),
-                     " is no file, against its source's is_file()");
+                     " is not a file, contrary to its source's is_file()");
       add_file(reader_);
     } else {
       add_pixels(reader_, options.input_layout, plan.border());

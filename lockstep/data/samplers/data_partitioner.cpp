@@ -44,8 +44,9 @@ DataPartitioner::DataPartitioner(std::int64_t dataset_size, const std::vector<do
     const double end = std::min(images, std::floor(images * (sum + kTolerance)));
     ends_.push_back(static_cast<std::int64_t>(end));
     if (ends_.back() == begin) {
-      throw ConfigError(lockstep::str("DataPartitioner: fractions[", ends_.size() - 1, "] = ",
-                                      fraction, " of ", dataset_size, " images is no image"));
+      throw ConfigError(lockstep::str("DataPartitioner: fractions[", ends_.size() - 1,
+                                      "] = ", fraction, " of ", dataset_size,
+                                      " images is less than one image"));
     }
     begin = ends_.back();
   }

@@ -25,7 +25,7 @@ std::int64_t number_at(const std::map<std::string, std::string>& settings, const
   std::int64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end) return value;
-  throw CheckpointError(str("sampler position: ", name, " is no whole number: '", text, "'"));
+  throw CheckpointError(str("sampler position: ", name, " is not a whole number: '", text, "'"));
 }
 
 // User-defined samplers may override Sampler::share(), so its result is validated.
@@ -65,7 +65,7 @@ void check_position(const Sampler& sampler, const SamplerPosition& position) {
   }
   if (position.epoch < 0 || position.taken < 0 || position.taken > sampler.shared_size()) {
     throw CheckpointError(str("sampler position: epoch ", position.epoch, " index ", position.taken,
-                              " is no place in ", own));
+                              " is not a place in ", own));
   }
 }
 

@@ -61,7 +61,7 @@ void lower_batch_norm(RecordedOperation& op, const Operator&) {
     op.reject(
         "it normalises by the batch's own statistics; export in eval mode, with running ones");
   }
-  if (!op.known(3) || !op.known(4)) op.reject("its running statistics are no buffers");
+  if (!op.known(3) || !op.known(4)) op.reject("its running statistics are not buffers");
   if (op.fold_batch_norm() && fold_into_convolution(op)) return;
   const std::int64_t channels = op.known(3)->size(0);
   op.result("BatchNormalization",

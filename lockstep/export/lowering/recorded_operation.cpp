@@ -57,7 +57,7 @@ std::vector<Member> members_of(const Value* list, const std::function<Member(con
     return members;
   }
   const auto known = torch::jit::toIValue(list);
-  if (!known || !known->isList()) throw Unsupported("an argument is no list of numbers");
+  if (!known || !known->isList()) throw Unsupported("an argument is not a list of numbers");
   for (const c10::IValue& each : known->toListRef()) members.push_back(constant(each));
   return members;
 }
@@ -78,7 +78,7 @@ bool RecordedOperation::is_list(std::size_t i) const {
 
 std::string RecordedOperation::materialize(const Value* value) {
   const auto found = operands_.find(value);
-  if (found == operands_.end()) throw Unsupported("an argument is no tensor");
+  if (found == operands_.end()) throw Unsupported("an argument is not a tensor");
   return named(found->second);
 }
 
@@ -86,7 +86,7 @@ std::string RecordedOperation::named(Operand& operand) {
   if (operand.name.empty() && operand.constant.defined()) {
     operand.name = builder_.constant(operand.constant, operand.wish);
   }
-  if (operand.name.empty()) throw Unsupported("an argument is no tensor");
+  if (operand.name.empty()) throw Unsupported("an argument is not a tensor");
   return operand.name;
 }
 
@@ -117,7 +117,7 @@ Names RecordedOperation::tensors(std::size_t i) {
     return names;
   }
   const auto found = operands_.find(list);
-  if (found == operands_.end()) throw Unsupported("an argument is no list of tensors");
+  if (found == operands_.end()) throw Unsupported("an argument is not a list of tensors");
   for (Operand& member : found->second.members) names.push_back(named(member));
   return names;
 }

@@ -250,7 +250,7 @@ std::unordered_map<const Value*, Extents> traced_sizes(const Recording& first,
                               location_in_words(*values[i], locations), " is ", (*sizes)[d],
                               " for batch ", batch, " and ", seen[0], " for batch ",
                               probes[0].batch,
-                              ", which is no multiple of the batch; export with dynamic_batch = "
+                              ", which is not a multiple of the batch; export with dynamic_batch = "
                               "false"));
       }
       extents[d] = *line;

@@ -58,7 +58,7 @@ class LegacyReader {
 
   StorageBytes read_storages(const Pickle& keys, const CollectedTensors& collected) {
     const auto* list = std::get_if<PickleList>(&keys.value->content);
-    if (list == nullptr) fail("the keys of the storages are no list");
+    if (list == nullptr) fail("the keys of the storages are not a list");
     StorageBytes storages;
     for (const PickleRef& item : list->items) {
       const auto* key = std::get_if<std::string>(&item->content);

@@ -259,7 +259,7 @@ bool is_known_name(std::string_view name) {
 PickleNodeRef pickled_call(const std::string& function, const PickleNode& arguments,
                            const PicklePlace& place) {
   const Function* found = function_of(function);
-  if (found == nullptr) place.fail("calls ", function, ", which is no function");
+  if (found == nullptr) place.fail("calls ", function, ", which is not a function");
   return found->call(Arguments(function, arguments, place));
 }
 
@@ -272,7 +272,7 @@ PickleNodeRef pickled_storage(const PickleNode& id, const PicklePlace& place) {
   }
   PickleStorage storage;
   storage.type = storage_type(parts.get<PickleName>(1, "a type of storage").name);
-  if (storage.type.empty()) parts.fail("gets a name as argument 2 that is no type of storage");
+  if (storage.type.empty()) parts.fail("gets a name as argument 2 that is not a type of storage");
   storage.key = parts.get<std::string>(2, "a key");
   storage.location = parts.get<std::string>(3, "a device");
   storage.elements = parts.natural(4, "a number of elements from 0");

@@ -222,7 +222,7 @@ void PowerSgd::State::load(const torch::nn::Module& module, const NamedTensors& 
       parameter = parameters.find(name.substr(name.find('.') + 1));
     if (parameter == nullptr) {
       throw CheckpointError("PowerSgd: the state has '" + name +
-                            "', which is no parameter of the module");
+                            "', which is not a parameter of the module");
     }
     check_fit(name, value, *parameter, is_q);
     Remembered& entry = remembered[parameter->unsafeGetTensorImpl()];

@@ -66,16 +66,17 @@ CheckpointInfo info_of(SafetensorsMetadata metadata, const std::string& path) {
     info.settings.merge(SafetensorsMetadata{{"optimizer", "sgd"}, {"gradient_clip_norm", "none"}});
   if (info.epoch < 1 || info.epoch > kMostEpochsOrSteps || info.step < 0 ||
       info.step > kMostEpochsOrSteps) {
-    throw CheckpointError(
-        lockstep::str(path, ": epoch ", info.epoch, " step ", info.step, " is no place in a run"));
+    throw CheckpointError(lockstep::str(path, ": epoch ", info.epoch, " step ", info.step,
+                                        " is not a place in a run"));
   }
   return info;
 }
 
 void check_recipe(const CheckpointInfo& info, const std::string& recipe, const std::string& path) {
   if (!recipe.empty() && info.recipe != recipe) {
-    throw CheckpointError(lockstep::str(path, " is of recipe ", info.recipe, ", this run is of ",
-                                        recipe, "; give another CheckpointOptions::directory"));
+    throw CheckpointError(lockstep::str(path, " was written for recipe '", info.recipe,
+                                        "', not for '", recipe,
+                                        "'; give another file or CheckpointOptions::directory"));
   }
 }
 

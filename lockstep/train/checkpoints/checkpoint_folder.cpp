@@ -90,7 +90,7 @@ fs::path target_of(const fs::path& link, const std::vector<fs::path>& folders) {
     if (fs::equivalent(link, folder, error)) return folder;
   }
   log_warning(link.string(), " leads to ", fs::read_symlink(link, error).string(),
-              ", which is no checkpoint in this folder; the newest one is taken");
+              ", which is not a checkpoint in this folder; the newest one is taken");
   return {};
 }
 

@@ -16,7 +16,7 @@ enum class MetricGoal {
 
 /// "min" or "max".
 LOCKSTEP_API std::string to_string(MetricGoal goal);
-/// The inverse; ConfigError for another word.
+/// The inverse. Throws ConfigError for another word.
 LOCKSTEP_API MetricGoal parse_metric_goal(const std::string& name);
 
 /// How PlateauOptions::threshold is applied.
@@ -27,7 +27,8 @@ enum class ThresholdMode {
 
 /// torch.optim.lr_scheduler.ReduceLROnPlateau's arguments and defaults, and the value to watch.
 struct LOCKSTEP_API PlateauOptions {
-  /// A value of the evaluations ("loss", "accuracy"), or "train_loss", the mean of an epoch.
+  /// A value of the evaluations ("loss", "accuracy"), or "train_loss", the mean training loss of an
+  /// epoch.
   std::string monitor = "loss";
   MetricGoal mode = MetricGoal::kMin;
   double factor = 0.1;         ///< of the learning rate at each reduction; below 1
@@ -35,15 +36,15 @@ struct LOCKSTEP_API PlateauOptions {
   double threshold = 1e-4;     ///< minimum change that counts as an improvement
   ThresholdMode threshold_mode = ThresholdMode::kRelative;
   std::int64_t cooldown = 0;  ///< evaluations after a reduction that are not counted
-  double min_lr = 0;
-  double eps = 1e-8;  ///< smaller reductions of the learning rate are skipped
+  double min_lr = 0;          ///< lower limit of the learning rate
+  double eps = 1e-8;          ///< smaller reductions of the learning rate are skipped
 };
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const PlateauOptions& options);
 
-/// A learning rate that falls when a value no longer improves, as PyTorch's ReduceLROnPlateau.
-/// Ranks that step it with equal values agree. NaN is no improvement. Not thread-safe.
+/// A learning rate that falls when a value no longer improves, like PyTorch's ReduceLROnPlateau.
+/// Ranks that step it with equal values agree. NaN never counts as an improvement. Not thread-safe.
 class LOCKSTEP_API PlateauSchedule {
  public:
   /// `lr` is the initial learning rate.
@@ -68,7 +69,7 @@ class LOCKSTEP_API PlateauSchedule {
   std::int64_t cooldown_left_ = 0;
 };
 
-/// Ends a run whose value no longer improves, as Lightning's EarlyStopping.
+/// Ends a run whose value no longer improves, like Lightning's EarlyStopping.
 struct LOCKSTEP_API EarlyStoppingOptions {
   std::string monitor = "loss";  ///< as PlateauOptions::monitor
   MetricGoal mode = MetricGoal::kMin;
@@ -77,7 +78,7 @@ struct LOCKSTEP_API EarlyStoppingOptions {
   bool check_finite = true;   ///< a value that is not finite ends the run at once
 };
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const EarlyStoppingOptions& options);
 
 /// Decides when a run ends. Ranks that step it with equal values agree. Not thread-safe.

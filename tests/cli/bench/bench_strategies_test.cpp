@@ -389,8 +389,8 @@ TEST_F(StrategyRowsTest, SayWhereAModelIsCut) {
   const bench::StrategyRow four =
       bench::summarize(settings, rounds_of("pipeline-zbv", {10}), nullptr);
   EXPECT_THAT(bench::strategies_text(settings, {two, four}),
-              HasSubstr("\n2 stages, cut behind layer2\n  balance by time: 5 + 3 layers\n"
-                        "4 stages, cut behind layer1.1, layer2.0, layer3.0\n"
+              HasSubstr("\n2 stages, cut after layer2\n  balance by time: 5 + 3 layers\n"
+                        "4 stages, cut after layer1.1, layer2.0, layer3.0\n"
                         "  balance by time: 2 + 1 + 2 + 3 layers, 12.1 + 11.8 + 12.4 + 12.2 ms\n"
                         "  the largest stage has 1.02 times its share\n"));
   const auto json = nlohmann::json::parse(bench::to_json(settings, {two, four}));

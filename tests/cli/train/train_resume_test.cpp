@@ -74,7 +74,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   const auto resumed = nlohmann::json::parse(read_text(scratch / "r.json"));
   ASSERT_EQ(resumed["epochs"].size(), 2U);
   EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
-  EXPECT_THAT(result.out, HasSubstr("\ngoes on from " + in_scratch("run/checkpoints/step-")));
+  EXPECT_THAT(result.out, HasSubstr("\nresumes from " + in_scratch("run/checkpoints/step-")));
   EXPECT_THAT(result.out, HasSubstr(" with epoch 2\n"));
 
   auto sharded = common;

@@ -126,7 +126,7 @@ TEST(DataPartitioner, RefusesFractionsThatAreNone) {
        "fractions[0] must be greater than 0, got nan"},
       {10, {0.7, 0.2, 0.2}, "fractions must sum to at most 1, got 1.1"},
       {10, {1, 2e-9}, "fractions must sum to at most 1, got 1.000000002"},
-      {10, {0.95, 0.04}, "fractions[1] = 0.04 of 10 images is no image"},
+      {10, {0.95, 0.04}, "fractions[1] = 0.04 of 10 images is less than one image"},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(message_of<ConfigError>([&] { DataPartitioner(c.images, c.fractions); }),

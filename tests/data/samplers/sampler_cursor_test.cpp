@@ -156,9 +156,9 @@ TEST(SamplerCursor, RefusesAPositionThatIsNotOfItsSampler) {
   };
   const Case cases[] = {
       {{"Turned(2)", 0, 0}, "it is of Turned(2), this sampler is Turned(1)"},
-      {{"Turned(1)", -1, 0}, "epoch -1 index 0 is no place in Turned(1)"},
-      {{"Turned(1)", 0, -2}, "epoch 0 index -2 is no place in Turned(1)"},
-      {{"Turned(1)", 4, 11}, "epoch 4 index 11 is no place in Turned(1)"},
+      {{"Turned(1)", -1, 0}, "epoch -1 index 0 is not a place in Turned(1)"},
+      {{"Turned(1)", 0, -2}, "epoch 0 index -2 is not a place in Turned(1)"},
+      {{"Turned(1)", 4, 11}, "epoch 4 index 11 is not a place in Turned(1)"},
       {{"Turned(1)", 0, 5},
        "the 5 indices taken do not divide by the 2 ranks of Turned(1), which does not know the "
        "others' "
@@ -280,7 +280,7 @@ TEST(SamplerPosition, TravelsAsText) {
   for (const char* text : {"", "x", "1x", "1.5", "99999999999999999999"}) {
     settings["sampler_taken"] = text;
     EXPECT_EQ(message_of<CheckpointError>([&] { sampler_position(settings); }),
-              std::string("sampler position: sampler_taken is no whole number: '") + text + "'");
+              std::string("sampler position: sampler_taken is not a whole number: '") + text + "'");
   }
 }
 

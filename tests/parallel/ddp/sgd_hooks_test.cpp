@@ -372,8 +372,8 @@ TEST(CommHooksErrors, SayWhatCannotBe) {
                  std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>>{
                      {"q.p0", {20, 1}, "'q.p0' has shape [20, 1], expected [30, 1]"},
                      {"error.p0", {600}, "'error.p0' has shape [600], expected [20, 30]"},
-                     {"q.p1", {30, 1}, "'q.p1', which is no parameter of the module"},
-                     {"p0", {20, 30}, "'p0', which is no parameter of the module"}}) {
+                     {"q.p1", {30, 1}, "'q.p1', which is not a parameter of the module"},
+                     {"p0", {20, 30}, "'p0', which is not a parameter of the module"}}) {
               auto state = good;
               state.emplace_back(name, torch::zeros(shape));
               expect_error<CheckpointError>([&] { power_sgd.load_state_dict(model, state); }, text);

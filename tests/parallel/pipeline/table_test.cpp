@@ -27,7 +27,7 @@ TEST(PipelineAction, SaysWhatIsNone) {
   for (const char* name : {"", "F0", "0F", "0X1", "0F1x", "-1F0", "0F-1", "0SEND_F",
                            "0REDUCE_GRAD1", "99999999999F0", "2147483647F0", "0F2147483647"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { action_of(name); }),
-                HasSubstr("\"" + std::string(name) + "\" is no action of a pipeline"))
+                HasSubstr("\"" + std::string(name) + "\" is not an action of a pipeline"))
         << name;
   }
 }

@@ -123,7 +123,7 @@ TEST_F(Checkpoint, NamesWhatDoesNotFit) {
               HasSubstr("0.weight is missing"));
   EXPECT_THAT(message_of<CheckpointError>(
                   [&] { load_checkpoint(path, *net, optimizer.state(), "cifar10"); }),
-              HasSubstr("is of recipe mnist, this run is of cifar10; give another "
+              HasSubstr("was written for recipe 'mnist', not for 'cifar10'; give another "
                         "CheckpointOptions::directory"));
 }
 
@@ -201,7 +201,7 @@ TEST_F(Checkpoint, RefusesAPlaceThatNoRunReaches) {
                     {.recipe = "mnist", .epoch = epoch, .step = step});
     EXPECT_THAT(
         message_of<CheckpointError>([&] { load_checkpoint(path, *net, optimizer.state(), ""); }),
-        HasSubstr("is no place in a run"))
+        HasSubstr("is not a place in a run"))
         << epoch << " " << step;
   }
 }

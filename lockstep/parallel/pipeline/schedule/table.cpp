@@ -123,7 +123,7 @@ Action action_of(std::string_view text) {
   }
   throw ConfigError(
       str("\"", text,
-          "\" is no action of a pipeline; expected an action such as 2F0, 2B0, 2I0, 2W0, "
+          "\" is not an action of a pipeline; expected an action such as 2F0, 2B0, 2I0, 2W0, "
           "1SEND_F0, 2RECV_F0, 2SEND_B0, 1RECV_B0 or 2REDUCE_GRAD"));
 }
 
