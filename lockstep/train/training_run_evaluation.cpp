@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/suggestion.h>
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
@@ -17,12 +18,12 @@ constexpr const char* kPlateauOwner = "schedule plateau";
 constexpr const char* kStoppingOwner = "early stopping";
 constexpr const char* kBestOwner = "save_top_k";
 
-std::string value_names_of(const Evaluation& evaluation) {
+std::vector<std::string> value_names_of(const Evaluation& evaluation) {
   std::vector<std::string> names;
   if (evaluation.has_loss) names.emplace_back("loss");
   for (const MetricValue& value : evaluation.values) names.push_back(value.name);
   names.emplace_back(kTrainLoss);
-  return join(names);
+  return names;
 }
 
 std::map<std::string, double> values_of(const std::optional<Evaluation>& test,
@@ -43,8 +44,9 @@ std::optional<double> watched_value(const char* owner, const std::string& metric
   if (!test) return std::nullopt;
   const std::optional<double> value = test->value_of(metric);
   if (value) return value;
+  const std::vector<std::string> names = value_names_of(*test);
   throw ConfigError(lockstep::str(owner, ": the evaluation has no value '", metric, "'; it has ",
-                                  value_names_of(*test)));
+                                  join(names), did_you_mean(metric, names)));
 }
 
 }  // namespace

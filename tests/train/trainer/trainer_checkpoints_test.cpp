@@ -155,9 +155,9 @@ TEST(TrainerCheckpoints, RefuseAnUnknownMetricBeforeTheTraining) {
   run.checkpoints.monitor = "acuracy";
   CountingListener listener;
   run.listeners = {&listener};
-  EXPECT_THAT(
-      testing_support::message_of<ConfigError>([&] { train(run); }),
-      HasSubstr("save_top_k: the evaluation has no value 'acuracy'; it has loss, accuracy"));
+  EXPECT_THAT(testing_support::message_of<ConfigError>([&] { train(run); }),
+              HasSubstr("save_top_k: the evaluation has no value 'acuracy'; it has loss, accuracy, "
+                        "train_loss; did you mean 'accuracy'?"));
   EXPECT_EQ(listener.events, "b");
 }
 
