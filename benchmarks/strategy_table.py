@@ -242,7 +242,7 @@ def cut_line(figures, model):
     if not cuts:
         return ""
     peers = ", the peer's at the same block" if any("torch" in row for row in rows) else ""
-    return f" Two stages are cut behind {' or '.join(cuts)}, by the times that each round measured{peers}."
+    return f" Two stages are cut after {' or '.join(cuts)}, by the times that each round measured{peers}."
 
 
 PAGE_HEADING = [

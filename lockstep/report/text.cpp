@@ -122,7 +122,7 @@ std::string run_heading(const RunInfo& info) {
   std::string text = run_line(info) + '\n';
   if (!info.resumed_from.empty()) text += resumed_line(info) + '\n';
   if (info.cuts.empty()) return text;
-  text += "cut behind " + join(info.cuts);
+  text += "cut after " + join(info.cuts);
   if (!info.whole_backward.empty()) {
     text += info.whole_backward.size() == 1 ? "; stage " : "; stages ";
     text += join(info.whole_backward);

@@ -181,7 +181,7 @@ TEST(Pickle, RefusesWhatIsWrong) {
       {"(" + pickled_text("module") + "NNNNtQ.", "refers to something else than a storage"},
       {"(" + pickled_text("storage") + "ctorch\nfloat32\n" + pickled_text("0") +
            pickled_text("cpu") + "K\1tQ.",
-       "no type of storage"},
+       "not a type of storage"},
       {"(" + pickled_text("storage") + "ctorch\nFloatStorage\n" + pickled_text("0") +
            pickled_text("cpu") + "J\xff\xff\xff\xfftQ.",
        "gets -1 as argument 5, expected a number of elements"},

@@ -95,10 +95,10 @@ TEST(Text, SaysWhereAPipelineIsCut) {
   EXPECT_EQ(run_heading(info), run_line(info) + "\n");
   info.stages = 3;
   info.cuts = {"conv1", "conv2"};
-  EXPECT_EQ(run_heading(info), run_line(info) + "\ncut behind conv1, conv2\n");
+  EXPECT_EQ(run_heading(info), run_line(info) + "\ncut after conv1, conv2\n");
   info.whole_backward = {1};
   EXPECT_THAT(run_heading(info),
-              testing::EndsWith("\ncut behind conv1, conv2; stage 1 computes its backward as a "
+              testing::EndsWith("\ncut after conv1, conv2; stage 1 computes its backward as a "
                                 "whole\n"));
   info.whole_backward = {0, 1};
   EXPECT_THAT(run_heading(info),

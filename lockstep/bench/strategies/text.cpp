@@ -61,7 +61,7 @@ std::string refused_line(const StrategyRow& row) {
 // The cuts of the model and how they were chosen, one line per part.
 std::string cuts_text(const StageCuts& cuts) {
   constexpr std::string_view kBreak = "; ";
-  std::string text = str(cuts.stages, " stages, cut behind ", join(cuts.names), '\n');
+  std::string text = str(cuts.stages, " stages, cut after ", join(cuts.names), '\n');
   for (std::size_t at = 0; at < cuts.about.size();) {
     const std::size_t end = std::min(cuts.about.find(kBreak, at), cuts.about.size());
     text += "  " + cuts.about.substr(at, end - at) + '\n';

@@ -108,7 +108,7 @@ TEST(BenchStrategiesCommand, TrainsAResNet) {
   const auto cuts = rows.at("pipeline-interleaved")["cuts"].get<std::vector<std::string>>();
   EXPECT_EQ(cuts.size(), 3U);
   EXPECT_THAT(result.out,
-              HasSubstr("\n4 stages, cut behind " + join(cuts) + "\n  balance by time: "));
+              HasSubstr("\n4 stages, cut after " + join(cuts) + "\n  balance by time: "));
   EXPECT_THAT(result.out, HasSubstr(" ms\n  the largest stage has "));
   EXPECT_EQ(rows.at("dp-gathered")["dp_loss"], "gathered");
   EXPECT_TRUE(rows.at("dp-gathered")["ratio_to_single"].is_null());

@@ -75,7 +75,7 @@ TEST_F(TrainCommand, TrainsReportsAndResumes) {
   ASSERT_EQ(resumed["epochs"].size(), 2U);
   EXPECT_EQ(resumed["epochs"][0]["epoch"], 2);
   EXPECT_THAT(result.out, HasSubstr("\nresumes from " + in_scratch("run/checkpoints/step-")));
-  EXPECT_THAT(result.out, HasSubstr(" with epoch 2\n"));
+  EXPECT_THAT(result.out, HasSubstr(" at epoch 2\n"));
 
   auto sharded = common;
   sharded.insert(sharded.end(), {"--max-epochs", "4", "--resume", "--strategy", "zero1"});

@@ -181,7 +181,7 @@ TEST_F(TrainCommand, TrainsAPipelineOfThreads) {
   EXPECT_EQ(report["strategy"], "pipeline");
   EXPECT_EQ(report["stages"], 2);
   EXPECT_EQ(report["cuts"], nlohmann::json::array({"layer2"}));
-  EXPECT_THAT(result.out, HasSubstr("\ncut behind layer2\n"));
+  EXPECT_THAT(result.out, HasSubstr("\ncut after layer2\n"));
   EXPECT_EQ(report["micro_batches"], 2);
   EXPECT_EQ(report["schedule"], "zb-h1");
   // The checkpoint has the names of the unsplit model.
@@ -229,12 +229,12 @@ TEST_F(TrainCommand, TrainsAPipelineWhoseStagesHaveWholeBackwards) {
     return std::pair(result.out, nlohmann::json::parse(read_text(file)));
   };
   const auto [split_out, split] = run_with("zb-h1");
-  EXPECT_THAT(split_out, HasSubstr("\ncut behind conv1, conv2; stages 0, 1 compute their backward "
+  EXPECT_THAT(split_out, HasSubstr("\ncut after conv1, conv2; stages 0, 1 compute their backward "
                                    "as a whole\n"));
   EXPECT_EQ(split["cuts"], nlohmann::json::array({"conv1", "conv2"}));
   EXPECT_EQ(split["whole_backward"], nlohmann::json::array({0, 1}));
   const auto [plain_out, plain] = run_with("1f1b");
-  EXPECT_THAT(plain_out, HasSubstr("\ncut behind conv1, conv2\n"));
+  EXPECT_THAT(plain_out, HasSubstr("\ncut after conv1, conv2\n"));
   EXPECT_TRUE(plain["whole_backward"].empty());
   EXPECT_EQ(split["test"]["loss"], plain["test"]["loss"]);
   EXPECT_EQ(plain["recompute"], false);

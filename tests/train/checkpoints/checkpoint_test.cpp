@@ -123,7 +123,7 @@ TEST_F(Checkpoint, NamesWhatDoesNotFit) {
               HasSubstr("0.weight is missing"));
   EXPECT_THAT(message_of<CheckpointError>(
                   [&] { load_checkpoint(path, *net, optimizer.state(), "cifar10"); }),
-              HasSubstr("was written for recipe 'mnist', not for 'cifar10'; give another "
+              HasSubstr("was written for recipe 'mnist', not for 'cifar10'; give another file or "
                         "CheckpointOptions::directory"));
 }
 
