@@ -5,10 +5,10 @@
 //
 // LibTorch's tracer records the module's forward, and each recorded operation is lowered to ONNX
 // operators (docs/onnx_operators.md lists them). A trace cannot see a branch on data, a number that
-// was read from a tensor, or a size that was read from an input. forward() therefore runs several
-// times, with other values and other batch sizes, and differences are refused with their place in
-// the module: either the exported model computes what the module does for any batch, or the export
-// fails.
+// was read from a tensor, or a size that was read from an input. export_onnx() therefore runs
+// forward() several times, with different values and batch sizes. If the runs differ, it throws an
+// error that names the place in the module: either the exported model computes what the module does
+// for any batch, or the export fails.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +30,20 @@ namespace lockstep {
 
 struct LOCKSTEP_API OnnxExportOptions {
   int opset = 20;  ///< version of ONNX's operators, 17 to 20
-  /// The model takes batches of any size. If off, only the batch size of the examples.
+  /// Whether the model takes batches of any size. If false, it takes only the batch size of the
+  /// examples.
   bool dynamic_batch = true;
   /// The batch dimension of each input, -1 for an input without one; empty: the first dimension.
   std::vector<std::int64_t> batch_dimensions{};
-  /// Lets sizes that forward() reads from its inputs follow the batch if the runs show how, instead
-  /// of refusing them. They always do in torch::nn::MultiheadAttention, LSTM, GRU and RNN. Numbers
-  /// in arithmetic never do.
+  /// Lets sizes that forward() reads from its inputs follow the batch size if the runs show how. If
+  /// false, such sizes are refused, except in torch::nn::MultiheadAttention, LSTM, GRU and RNN,
+  /// where they always follow it. Numbers used in arithmetic never follow it.
   bool follow_batch = false;
-  /// Accepts that forward() reads values out of tensors, for example for its own checks. Otherwise
-  /// this is refused even if the runs showed no difference, because a branch that no run took is
-  /// not seen.
+  /// Allows forward() to read values out of tensors, for example for its own checks. If false, such
+  /// reads are refused even if the runs showed no difference, because a trace cannot see a branch
+  /// that no run took.
   bool allow_reads = false;
-  /// Parameters and arithmetic in float16. Inputs and outputs stay float32.
+  /// Stores the parameters and computes in float16. Inputs and outputs stay float32.
   bool half = false;
   /// Folds batch normalisation after a convolution into the convolution's weights.
   bool fold_batch_norm = true;
@@ -58,7 +59,7 @@ struct LOCKSTEP_API OnnxExport {
   std::vector<std::string> inputs{};
   std::vector<std::string> outputs{};
   std::int64_t nodes = 0;                 ///< operators in the graph
-  std::int64_t bytes = 0;                 ///< of the model, including its external data
+  std::int64_t bytes = 0;                 ///< size of the model, including its external data
   std::filesystem::path external_data{};  ///< empty if the model is one file
 };
 
@@ -67,17 +68,18 @@ using OnnxForward =
     std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& inputs)>;
 
 /// Exports what `forward` computes with `module`, whose parameters and buffers become the model's
-/// initializers under their names. For a forward() with arguments that are not tensors, which a
-/// lambda can bind. The module runs in eval mode, without gradients, on its current device. Its
-/// mode and buffers are restored, also after an exception; parameters to which forward() itself
+/// initializers under their names. Use it for a forward() with arguments that are not tensors: a
+/// lambda can bind them. The module runs in eval mode, without gradients, on its current device.
+/// Its mode and buffers are restored, also after an exception; parameters to which forward() itself
 /// writes, as Embedding with max_norm does, are not. Readers of `path` see the old file or the new
 /// one, and an interruption leaves one of them with its external data. After the export the
 /// external data of the old model is removed: a reader that opened the old model but not yet its
 /// data cannot find that data.
 ///
-/// ConfigError for options out of range, for operators without a lowering (it lists all of them
-/// with their places), and for anything that a trace cannot see. DataError if the file cannot be
-/// written. Uses the tracer of the calling thread; no other thread may use the module meanwhile.
+/// Throws ConfigError for options out of range, for operators without a lowering (it lists all of
+/// them with their places), and for anything that a trace cannot see. Throws DataError if the file
+/// cannot be written. Uses the tracer of the calling thread; no other thread may use the module
+/// meanwhile.
 LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
                                     const std::vector<torch::Tensor>& inputs,
                                     const std::filesystem::path& path,
@@ -86,7 +88,7 @@ LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward
 namespace onnx {
 
 /// Appends the defined tensors of a forward()'s result: a tensor, or a tuple, pair, vector or
-/// optional of tensors, nested at will.
+/// optional of tensors, arbitrarily nested.
 inline void append_outputs(const torch::Tensor& output, std::vector<torch::Tensor>& to) {
   if (output.defined()) to.push_back(output);
 }
@@ -137,7 +139,7 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
 
 /// Exports a module holder (made by TORCH_MODULE) or a shared pointer to a module, whose forward()
 /// takes up to six tensors: one for each of `inputs`. Returned tuples and lists become several
-/// outputs; undefined tensors are dropped. Otherwise as above.
+/// outputs; undefined tensors are dropped. Otherwise like the function above.
 template <class ModuleHolder>
   requires requires(ModuleHolder& net) { *net; }
 OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inputs,

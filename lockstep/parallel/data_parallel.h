@@ -48,17 +48,17 @@ namespace lockstep {
 /// Arguments: all tensors that have dimensions are scattered along the first one, in which they
 /// must agree. Tensors without dimensions, numbers, strings and other values are passed to every
 /// replica unchanged. Arguments and outputs can have any structure that for_each_tensor() supports,
-/// nested at will: tuples, vectors, maps, dictionaries, structs. A batch with fewer samples than
-/// devices leaves some replicas idle. Outputs are concatenated tensor by tensor along the first
-/// dimension; tensors without dimensions become a vector with one element per replica that had
-/// work. All other values in an output are taken from the first replica.
+/// arbitrarily nested: tuples, vectors, maps, dictionaries, structs. A batch with fewer samples
+/// than devices leaves some replicas idle. Outputs are concatenated tensor by tensor along the
+/// first dimension; tensors without dimensions become a vector with one element per replica that
+/// had work. All other values in an output are taken from the first replica.
 ///
-/// Replicas are kept between steps, and each forward synchronizes them with the module: parameters,
-/// even if they were moved to other memory, their requires_grad, train() and eval(). Every GPU but
-/// the first receives its parameters in one copy per dtype. Everything else in a module is copied
-/// at construction only: after a change of options, such as a dropout rate, make a new
-/// DataParallel. A replica's forward() must not modify parameters, and the module does not see what
-/// a replica's forward() assigns to members.
+/// Replicas are kept between steps, and each forward synchronizes them with the module: its
+/// parameters, even if they were moved to other memory, their requires_grad, and which of its
+/// modules are in training mode. Every GPU but the first receives its parameters in one copy per
+/// dtype. Everything else in a module is copied at construction only: after a change of options,
+/// such as a dropout rate, make a new DataParallel. A replica's forward() must not modify
+/// parameters, and the module does not see what a replica's forward() assigns to members.
 ///
 /// Buffers: every replica begins a forward with the module's values. The first replica writes into
 /// the module's own buffers, so running statistics, such as BatchNorm's, reflect only its part of
@@ -79,10 +79,10 @@ namespace lockstep {
 ///
 /// Threads: only one thread at a time may call a DataParallel. forward() and the criterion run on
 /// several threads at once, with the caller's gradient mode, inference mode, autocast settings and
-/// current streams. On CPUs each thread gets its part, at least 1, of the at::get_num_threads()
-/// found by the constructor. Random numbers come from the device's generator. Replicas on CPUs
-/// share one generator, and which replica draws which number differs from run to run. Make a
-/// DataParallel after fork(), not before.
+/// current streams. On CPUs the constructor divides its caller's at::get_num_threads() threads
+/// among the replicas, at least 1 for each. Random numbers come from the device's generator.
+/// Replicas on CPUs share one generator, and which replica draws which number differs from run to
+/// run. Make a DataParallel after fork(), not before.
 ///
 /// Failure: an exception in a replica is rethrown as an Error (a ConfigError if it was one) that
 /// begins with "replica 1 on cuda:1: ", after the other replicas have finished; the wrapper stays
@@ -93,15 +93,15 @@ class DataParallel {
   using Contained = std::remove_reference_t<decltype(*std::declval<Module&>())>;
 
  public:
-  /// Makes one replica on each of `devices`, which are GPUs of one type or CPUs and may repeat.
-  /// ConfigError for a device that does not exist, for weights that do not fit, and for a module
-  /// that is null, is not on the first device, or cannot be cloned when there are several devices.
-  /// Draws no random numbers.
+  /// Makes one replica on each of `devices`, which are all CPUs or all GPUs of one type. Only a CPU
+  /// may occur several times. Throws ConfigError for a device that does not exist, for weights that
+  /// do not fit, and for a module that is null, is not on the first device, or cannot be cloned
+  /// when there are several devices. Draws no random numbers.
   DataParallel(Module module, std::vector<torch::Device> devices,
                const DataParallelOptions& options = {})
       : module_(std::move(module)), core_(module_in(module_, kName), std::move(devices), options) {}
 
-  /// As above, with device names: {"cuda:0", "cuda:1"}.
+  /// Like the constructor above, with device names: {"cuda:0", "cuda:1"}.
   DataParallel(Module module, std::initializer_list<const char*> devices,
                const DataParallelOptions& options = {})
       : DataParallel(std::move(module), data_parallel::devices_named(devices), options) {}

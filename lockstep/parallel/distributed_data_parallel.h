@@ -44,16 +44,16 @@ struct LOCKSTEP_API DdpOptions {
   /// forward may still need them: of several forwards before one backward, only the first copies
   /// them.
   bool broadcast_buffers = true;
-  bool sync_batch_norm = false;  ///< as convert_sync_batchnorm(), in a separate group
-  /// Allows a step's loss not to depend on some parameters, possibly different ones on each rank. A
-  /// parameter that a rank does not use contributes a zero gradient there; one that no rank uses
-  /// keeps its gradient, or its lack of one. Without this option an unused parameter is a
+  bool sync_batch_norm = false;  ///< like convert_sync_batchnorm(), in a separate group
+  /// Allows a step's loss to be independent of some parameters, possibly different ones on each
+  /// rank. A parameter that a rank does not use contributes a zero gradient there; one that no rank
+  /// uses keeps its gradient, or its lack of one. Without this option, an unused parameter causes a
   /// ConfigError that names it.
   bool find_unused_parameters = false;
-  /// Promises that every backward has the graph of the first one. Parameters may then be unused, or
-  /// receive several gradients in one backward (from nested backwards, as in checkpointing),
-  /// without a search for them in every step. The first backward does not overlap communication. A
-  /// graph that changes is a ConfigError.
+  /// Promises that every backward has the same graph as the first one. Parameters may then be
+  /// unused, or receive several gradients in one backward (from nested backwards, as in
+  /// checkpointing), without a search for them in every step. The first backward does not overlap
+  /// communication. A graph that changes causes a ConfigError.
   bool static_graph = false;
   ParameterMemory parameter_memory = ParameterMemory::kAsIs;
   /// Names of parameters with sparse gradients. Those of torch::nn::Embedding and EmbeddingBag with
@@ -61,20 +61,20 @@ struct LOCKSTEP_API DdpOptions {
   std::vector<std::string> sparse_parameters = {};
 };
 
-/// The part that does not depend on the module's type. Holds the module's parameters, and a
-/// reference to the module, which must outlive the last call of before_forward(). The destructor
-/// removes the hooks and does not communicate. Not thread-safe.
+/// The part of DistributedDataParallel that does not depend on the module's type. Holds the
+/// module's parameters, and a reference to the module, which must outlive the last call of
+/// before_forward(). The destructor removes the hooks and does not communicate. Not thread-safe.
 class LOCKSTEP_API DdpCore {
  public:
-  /// Collective. ConfigError, on every rank, if the ranks' models or options differ.
+  /// Collective. Throws ConfigError, on every rank, if the ranks' models or options differ.
   DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions& options = {});
 
   /// Collective if the module has buffers. Call it before each forward. Throws ConfigError and
   /// aborts the group for a parameter that requires a gradient now but did not require one, or did
   /// not exist, at construction.
   void before_forward();
-  /// Call it after the forward has returned. Optional: it makes exact the warning about a graph
-  /// that no forward of the wrapper recorded.
+  /// Call it after the forward has returned. Optional: without it, the warning about a graph that
+  /// no forward of the wrapper recorded may be missing.
   void after_forward();
 
   /// Reduces gradients with `hook` instead of averaging them over the ranks. Call it once, on all
@@ -85,8 +85,8 @@ class LOCKSTEP_API DdpCore {
   /// rank: the gradients become those of the other ranks, to which this rank contributes zeros.
   /// No-op under no_sync().
   void step_without_backward();
-  /// Sets the rank whose buffers are copied to all ranks (initially 0). All ranks must give the
-  /// same.
+  /// Sets the rank whose buffers are copied to all ranks (initially 0). All ranks must set the same
+  /// one.
   void set_buffer_source(int rank) { buffer_source_ = rank; }
   /// Collective if the module has buffers and DdpOptions::broadcast_buffers is set.
   void broadcast_buffers();
@@ -103,7 +103,7 @@ class LOCKSTEP_API DdpCore {
   /// Collective. Writes the last steps of all ranks as a timeline, on rank 0.
   void write_trace(const std::filesystem::path& path);
   /// The last steps of this rank; see ddp_spans(). Has no buckets if parameter_memory is kShared,
-  /// because backward then reduces none.
+  /// because backward then reduces no buckets.
   std::vector<Span> spans(const std::string& group_name) const;
 
   /// While the returned guard lives, backward only accumulates gradients; the first backward after
@@ -147,7 +147,7 @@ class LOCKSTEP_API DdpCore {
 template <class Module>
 class DistributedDataParallel {
  public:
-  /// Collective. ConfigError if the module is null.
+  /// Collective. Throws ConfigError if the module is null.
   DistributedDataParallel(Module module, ProcessGroup group, const DdpOptions& options = {})
       : module_(std::move(module)), core_(module_in(module_, kName), std::move(group), options) {}
 

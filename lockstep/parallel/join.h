@@ -33,18 +33,19 @@ enum class JoinMode {
   kWeighted,
 };
 
-/// One pass over the data. All ranks use it alike, with one forward and one backward per step.
-/// Holds a reference to `ddp`, which must outlive it. Not thread-safe. Each step exchanges one
-/// number more than a step without Join.
+/// One pass over the data. All ranks use it in the same way, with one forward and one backward per
+/// step. Holds a reference to `ddp`, which must outlive it. Not thread-safe. Each step exchanges
+/// one more number than a step without Join.
 class LOCKSTEP_API Join {
  public:
-  /// ConfigError for kWeighted with DdpOptions::sync_batch_norm, whose forward needs all ranks.
+  /// Throws ConfigError for kWeighted with DdpOptions::sync_batch_norm, whose forward needs all
+  /// ranks.
   Join(DdpCore& ddp, JoinMode mode);
 
   /// Collective. `samples` is the size of this rank's next batch, or 0 if it has none. Returns
-  /// whether there is another step, on which the ranks agree. When there is none, report() says
-  /// which ranks had too few batches, rank 0 logs it as a warning, and with kWeighted all ranks get
-  /// the buffers of a rank that took part in the last step.
+  /// whether there is another step; all ranks get the same answer. When there is none, report()
+  /// says which ranks had too few batches, rank 0 logs it as a warning, and with kWeighted all
+  /// ranks get the buffers of a rank that took part in the last step.
   bool next(std::int64_t samples);
 
   /// Collective. `loss` runs the forward and returns the mean loss over the batch; it is called
@@ -63,7 +64,8 @@ class LOCKSTEP_API Join {
   /// The factor that backward() applies to this rank's loss: 1 if all ranks have equally many
   /// samples.
   double weight() const { return weight_; }
-  /// The number of steps in which each rank had a batch. Complete once next() has returned false.
+  /// The number of steps in which each rank had a batch. The numbers are complete once next() has
+  /// returned false.
   const std::vector<std::int64_t>& batches() const { return batches_; }
   /// "rank 1 had 3 batches, rank 0 had 5; ..."; empty if all ranks had equally many.
   std::string report() const;

@@ -27,16 +27,16 @@ namespace lockstep {
 /// not move a ModelParallel: to(device) would move all of its stages to one device. Where stages
 /// share a layer, parameters() lists its tensors once for each of them; give LibTorch's optimizers
 /// `distinct(model.parameters())` (lockstep/optim/distinct.h). Activations are copied on the
-/// current streams, because there is nothing that the copy could run beside. Not thread-safe.
+/// current streams, because there is no other work that a copy could overlap with. Not thread-safe.
 class LOCKSTEP_API ModelParallel : public torch::nn::Module {
  public:
-  /// Moves stage s to `devices[s]`; a device may occur several times. ConfigError if there is no
-  /// stage, if the numbers of stages and devices differ, if a device does not exist, or if stages
-  /// on different devices share a parameter or a buffer.
+  /// Moves stage s to `devices[s]`; a device may occur several times. Throws ConfigError if there
+  /// is no stage, if the numbers of stages and devices differ, if a device does not exist, or if
+  /// stages on different devices share a parameter or a buffer.
   ModelParallel(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices);
 
   /// Moves `x` to the first device and returns the output of the last stage, on the last device.
-  /// ConfigError if that output is not one tensor.
+  /// Throws ConfigError if that output is not one tensor.
   torch::Tensor forward(const torch::Tensor& x);
   /// forward() for several inputs and outputs.
   Tensors forward_all(Tensors x);

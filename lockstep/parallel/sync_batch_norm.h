@@ -3,7 +3,7 @@
 // Without it, a rank normalises with the mean and variance of its own few samples, which hurts when
 // the batch per rank is small. PyTorch's equivalent is torch.nn.SyncBatchNorm, for CUDA only. This
 // one works on any device, is exact for batches of different sizes, and replaces no module: the
-// BatchNorm objects stay in place, with their names and in checkpoints.
+// BatchNorm objects stay in place and keep their names, also in checkpoints.
 //
 //   auto synchronized = lockstep::convert_sync_batchnorm(*net, group);   // while this lives
 //
@@ -39,10 +39,10 @@ class LOCKSTEP_API SyncBatchNorm {
 
 /// Synchronises every BatchNorm1d, 2d and 3d in `module`: from now on a forward in training mode,
 /// and its backward, are collective over `group`, and all ranks must run them in the same order.
-/// Evaluation is unchanged. ConfigError for a module with neither running statistics nor weights
-/// (affine), because its calls cannot be told from those of others. A separate group
-/// (group.new_group) lets them overtake other collectives. LibTorch's own modules reject an input
-/// with just one value per channel on a rank before it gets here.
+/// Evaluation is unchanged. Throws ConfigError for a module with neither running statistics nor
+/// weights (affine), because its calls cannot be distinguished from those of others. Pass a
+/// separate group (group.new_group()) to let these collectives overtake others. LibTorch's own
+/// modules reject an input with just one value per channel on a rank before it gets here.
 [[nodiscard]] LOCKSTEP_API SyncBatchNorm convert_sync_batchnorm(torch::nn::Module& module,
                                                                 ProcessGroup group);
 
@@ -52,8 +52,8 @@ class LOCKSTEP_API SyncBatchNorm {
 /// Golub, LeVeque 1979); the running variance is the unbiased one, as in PyTorch. The gradients of
 /// weight and bias are this rank's part of the sum. A backward with create_graph can be
 /// differentiated again, any number of times (gradient penalties); it and the backward through it
-/// are collective like the first. ConfigError if all ranks together have at most one value per
-/// channel.
+/// are collective like the first. Throws ConfigError if all ranks together have at most one value
+/// per channel.
 LOCKSTEP_API torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& weight,
                                            const torch::Tensor& bias,
                                            const torch::Tensor& running_mean,

@@ -38,26 +38,26 @@ class ShardedStep;
 
 namespace lockstep {
 
-/// A parameter without a gradient is skipped, as by Optimizer. After backward() the parameters'
+/// A parameter without a gradient is skipped, as in Optimizer. After backward() the parameters'
 /// grad() is not the mean: only this optimizer has the means, on each rank for its own share; clip
 /// and scale gradients through it. To accumulate over several backward()s, run all but the last
 /// under no_sync(), and clear the gradients before the first with zero_grad() of this optimizer or
 /// of the module. A backward() that reduces gradients which were added to an already reduced
-/// result, whether stepped or not, is a ConfigError. (With kShared only gradients() and
+/// result, whether stepped or not, throws ConfigError. (With kShared, only gradients() and
 /// clip_grad_norm() reduce before step().) With kShared, a write to a parameter changes it on all
 /// ranks.
 ///
 /// Not thread-safe. Errors are the group's; after an error in step() the parameters are undefined.
 class LOCKSTEP_API ZeroRedundancyOptimizer {
  public:
-  /// Call it before the first backward; it becomes the communication hook of `core`, which must
-  /// outlive it and averages no gradients once it is gone. `module` is the one that `core` wraps
-  /// and provides the names. ConfigError for invalid options, for ParameterMemory::kAsIs, for
-  /// sparse gradients, and if `core` already has a hook.
+  /// Call it before the first backward; the optimizer becomes the communication hook of `core`.
+  /// `core` must outlive the optimizer and averages no gradients after it is destroyed. `module` is
+  /// the one that `core` wraps; it provides the names. Throws ConfigError for invalid options, for
+  /// ParameterMemory::kAsIs, for sparse gradients, and if `core` already has a hook.
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           const OptimizerOptions& options);
-  /// With options for each group of parameters; see parameter_groups.h. Also a ConfigError for a
-  /// parameter of `core` that is in no group, and if the groups keep different state (one has
+  /// With options for each group of parameters; see parameter_groups.h. Also throws ConfigError for
+  /// a parameter of `core` that is in no group, and if the groups keep different state (one has
   /// momentum or amsgrad, another does not).
   ZeroRedundancyOptimizer(DdpCore& core, const torch::nn::Module& module,
                           std::vector<ParameterGroup> groups);
@@ -69,7 +69,7 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
   /// Collective. Like step() if `found_inf` is 0 on the ranks, which must agree on it
   /// (reduce_found_inf()). If it is 1, nothing changes and no step is counted. The device decides,
   /// and the host does not wait for it: see GradScaler::step_on_device(). `found_inf` is a float
-  /// tensor of one element on the parameters' device. ConfigError with kShared.
+  /// tensor of one element on the parameters' device. Throws ConfigError with kShared.
   void step_unless(const torch::Tensor& found_inf);
   /// Clears in place: gradients are views into the reducer's buckets.
   void zero_grad();
@@ -83,13 +83,14 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
   /// place before step(). All ranks' results together contain every element once.
   Tensors gradients();
   /// Collective. The mean gradients of `parameters`, which are the same on all ranks: one flat
-  /// tensor for each parameter that lies wholly or partly in this rank's share. For norms over a
-  /// subset.
+  /// tensor for each parameter that lies wholly or partly in this rank's share. Use it for norms
+  /// over a subset of the parameters.
   Tensors gradients_of(const Tensors& parameters);
-  /// Collective. For GradScaler, which accepts this optimizer like any other.
+  /// Collective. Sets `found_inf` to its maximum over the ranks. Called by GradScaler, which
+  /// accepts this optimizer like any other.
   void reduce_found_inf(torch::Tensor& found_inf) { group_.all_reduce(found_inf, ReduceOp::kMax); }
 
-  /// Like Optimizer's.
+  /// These functions behave like those of Optimizer.
   std::size_t groups() const;
   double lr(std::size_t group = 0) const;
   void set_lr(std::size_t group, double lr);
@@ -102,8 +103,8 @@ class LOCKSTEP_API ZeroRedundancyOptimizer {
   /// of an unsharded optimizer; the other ranks get nothing.
   NamedTensors state_dict(int root = 0);
   /// Collective. Loads the state that rank `root` gives. It may come from any number of ranks and
-  /// any kind of optimizer with the same rule. CheckpointError on all ranks, with nothing changed,
-  /// if it does not fit.
+  /// any kind of optimizer with the same update rule. Throws CheckpointError on all ranks, with
+  /// nothing changed, if it does not fit.
   void load_state_dict(const NamedTensors& state, int root = 0);
 
   /// Seconds that step(), gradients() and clip_grad_norm() have waited in barriers and for gathered

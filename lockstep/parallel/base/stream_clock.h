@@ -13,7 +13,7 @@ namespace lockstep::detail {
 /// Records moments of a device's current stream and measures the time between them. Uses LibTorch's
 /// event interface, which every kind of device implements. Recording takes a few microseconds and
 /// never waits; do not record while is_capturing(). Not thread-safe, but different threads may call
-/// it one after the other. Errors are those of the device.
+/// it one after the other. Errors come from the device.
 class LOCKSTEP_API StreamClock {
  public:
   /// A moment, reached when the device has finished all work queued in the stream before it.

@@ -35,13 +35,13 @@ class LOCKSTEP_API ThreadTeam {
 
   std::size_t size() const { return names_.size(); }
 
-  /// Calls task(member) on every thread and returns when all have finished. If some of them threw,
-  /// the first of these in member order determines the exception of run(): a ConfigError for a
-  /// ConfigError, otherwise an Error, with the member's name and the first line of the text. The
-  /// team remains usable. ConfigError if a member calls it.
+  /// Calls task(member) on every thread and returns when all have finished. If any of them threw,
+  /// run() rethrows the error of the first such member, in member order: as a ConfigError if it was
+  /// one, otherwise as an Error, with the member's name and the first line of the text. The team
+  /// remains usable. Throws ConfigError if a member calls it.
   void run(const Task& task);
 
-  /// ConfigError if a member calls it, as in run().
+  /// Throws ConfigError if a member calls it, like run().
   void refuse_members() const;
 
  private:

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// The module in `holder`, a ModuleHolder or a shared_ptr. ConfigError, which begins with `owner`,
-/// if it is null.
+/// Returns the module in `holder`, a ModuleHolder or a shared_ptr. Throws a ConfigError that begins
+/// with `owner` if it is null.
 template <class Holder>
 auto& module_in(Holder& holder, const char* owner) {
   if (!holder) {
@@ -15,7 +15,7 @@ auto& module_in(Holder& holder, const char* owner) {
   return *holder;
 }
 
-/// ConfigError, which begins with `owner`, unless `now` and `wrapped` hold the same module.
+/// Throws a ConfigError that begins with `owner` unless `now` and `wrapped` hold the same module.
 template <class Holder>
 void require_same_module(const Holder& now, const Holder& wrapped, const char* owner) {
   if (now && &*now == &*wrapped) return;

@@ -8,8 +8,8 @@
 //                                            {.period = 4, .warmup_steps = 100});
 //   for (...) { ...; optimizer.step(); averager.average_parameters(); }
 //
-// As in torch.distributed.algorithms: ddp_comm_hooks.post_localSGD_hook and
-// model_averaging.averagers.
+// Like ddp_comm_hooks.post_localSGD_hook and model_averaging.averagers in
+// torch.distributed.algorithms.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ namespace lockstep {
 
 /// Averages over `group` for the first `start_local_sgd_iter` steps, then over `subgroup`; without
 /// a subgroup every rank keeps its own gradients. To resume training at step s, pass max(0,
-/// start_local_sgd_iter - s). ConfigError for a negative start.
+/// start_local_sgd_iter - s). Throws ConfigError for a negative start.
 LOCKSTEP_API CommHook post_local_sgd_hook(ProcessGroup group, std::optional<ProcessGroup> subgroup,
                                           std::int64_t start_local_sgd_iter);
 
 struct LOCKSTEP_API PeriodicModelAveragerOptions {
   std::int64_t period = 1;        ///< steps between averages
-  std::int64_t warmup_steps = 0;  ///< as start_local_sgd_iter: until then replicas are equal
+  std::int64_t warmup_steps = 0;  ///< usually start_local_sgd_iter; replicas are equal until then
   std::int64_t first_step = 0;    ///< the step at which training resumes
 };
 
@@ -39,8 +39,8 @@ struct LOCKSTEP_API PeriodicModelAveragerOptions {
 class LOCKSTEP_API PeriodicModelAverager {
  public:
   /// `parameters` are the same on all ranks, in the same order; those that require no gradient are
-  /// skipped, because training does not change them. ConfigError for a period below 1 or negative
-  /// steps.
+  /// skipped, because training does not change them. Throws ConfigError for a period below 1 or
+  /// negative steps.
   PeriodicModelAverager(ProcessGroup group, std::vector<torch::Tensor> parameters,
                         const PeriodicModelAveragerOptions& options);
 

@@ -12,7 +12,7 @@
 namespace lockstep::data_parallel {
 
 /// Sends tensors from the first device to replicas: one copy for each dtype and device, or tensor
-/// by tensor if they share the memory. The replicas keep their tensor objects; their storage
+/// by tensor if all are on the same device. The replicas keep their tensor objects; their storage
 /// becomes a part of a block owned by the broadcast. Sending therefore raises no version counter
 /// and does not invalidate a graph that has saved a tensor.
 class LOCKSTEP_API Broadcast {
@@ -26,8 +26,8 @@ class LOCKSTEP_API Broadcast {
   explicit Broadcast(std::vector<Target> targets) : targets_(std::move(targets)) {}
 
   /// Copies `originals`, which are on one device, to the tensors of all targets. Shapes, strides
-  /// and dtypes are copied too, even if they have changed since the last call. Call it without a
-  /// graph.
+  /// and dtypes are copied too, even if they have changed since the last call. Call it with
+  /// gradient recording off.
   void send(const std::vector<torch::Tensor>& originals);
 
  private:

@@ -26,8 +26,8 @@ struct LOCKSTEP_API DataParallelOptions {
 /// the replicas live as long as the core, or any result of a forward, needs them.
 class LOCKSTEP_API DataParallelCore {
  public:
-  /// ConfigError for devices that cannot hold replicas, for invalid weights, and for a module that
-  /// cannot be cloned or is on another device.
+  /// Throws ConfigError for devices that cannot hold replicas, for invalid weights, and for a
+  /// module that cannot be cloned or is on another device.
   DataParallelCore(torch::nn::Module& module, std::vector<torch::Device> devices,
                    const DataParallelOptions& options);
 
@@ -41,8 +41,8 @@ class LOCKSTEP_API DataParallelCore {
   /// Synchronizes the replicas with the module and splits `batch`, the tensors of all arguments.
   data_parallel::Step begin(const std::vector<torch::Tensor>& batch);
   torch::nn::Module& replica(std::size_t index) const { return replicas_->replica(index); }
-  /// Calls task(replica) on the threads of all replicas at once; see ThreadTeam::run(). For work in
-  /// a step other than forward and backward, such as updating a share of the parameters.
+  /// Calls task(replica) on the threads of all replicas at once; see ThreadTeam::run(). Use it for
+  /// work other than forward and backward, such as updating a share of the parameters.
   void on_threads(const std::function<void(std::size_t replica)>& task) { team_->run(task); }
 
  private:

@@ -10,12 +10,12 @@
 
 namespace lockstep::data_parallel {
 
-/// The devices with these LibTorch names: "cpu", "cuda:1". ConfigError for an unknown name.
+/// The devices with these LibTorch names: "cpu", "cuda:1". Throws ConfigError for an unknown name.
 LOCKSTEP_API std::vector<torch::Device> devices_named(std::initializer_list<const char*> names);
 
 /// `devices` with the indices that their tensors report: none for a CPU; for a GPU, a missing index
-/// becomes the current device. ConfigError unless there is at least one, all are of one type, each
-/// exists in this process, and only CPUs are repeated.
+/// becomes the current device. Throws ConfigError unless there is at least one, all are of one
+/// type, each exists in this process, and only CPUs are repeated.
 LOCKSTEP_API std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices);
 
 }  // namespace lockstep::data_parallel

@@ -1,5 +1,5 @@
-// Extracts the tensors of a value of any structure, and replaces them by others. for_each_tensor()
-// defines which structures are supported.
+// Extracts the tensors of a value of any structure, and replaces them with others.
+// for_each_tensor() defines which structures are supported.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ Flattened flattened(T& value) {
   return result;
 }
 
-/// Replaces the tensors in the value by `tensors`.
+/// Replaces the tensors in the value with `tensors`, in the order of for_each_tensor().
 template <class T>
 void replace_tensors(T& value, const std::vector<torch::Tensor>& tensors) {
   std::size_t next = 0;

@@ -1,4 +1,4 @@
-// Joins what the replicas return on the first device.
+// Joins the replicas' outputs on the first device.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,27 @@ namespace lockstep::data_parallel {
 class LOCKSTEP_API GatheredTensor {
  public:
   /// Concatenates the parts along the first dimension; parts without dimensions become a vector.
-  /// The result is undefined if all parts are. ConfigError if they differ in dtype, number of
-  /// dimensions, or a size other than the first; `number` is the index of the output, for the error
-  /// message.
+  /// The result is undefined if all parts are. Throws ConfigError if they differ in dtype, number
+  /// of dimensions, or a size other than the first; `number` is the index of the output, for the
+  /// error message.
   static GatheredTensor joined(const std::vector<torch::Tensor>& parts, torch::Device device,
                                std::size_t number);
-  /// The sum of the parts, each times its share. ConfigError unless each part is a single number.
+  /// The sum of the parts, each times its share. Throws ConfigError unless each part is a single
+  /// number.
   static GatheredTensor weighted_mean(const std::vector<torch::Tensor>& parts,
                                       std::vector<double> shares, torch::Device device);
 
   /// The joined tensor. It has no graph until attach_backward() gives it one.
   const torch::Tensor& tensor() const { return tensor_; }
-  /// Where a gradient enters the replica's graph; invalid if the part has none.
+  /// The edge through which a gradient enters the graph of a part; invalid if the part has no
+  /// graph.
   const torch::autograd::Edge& root(std::size_t part) const { return roots_[part]; }
   /// Whether any part has a graph.
   bool has_roots() const;
-  /// The gradient of a part, on the part's device.
+  /// Returns the gradient of a part, on the part's device, from the `gradient` of the joined
+  /// tensor.
   torch::Tensor gradient_of_part(const torch::Tensor& gradient, std::size_t part) const;
-  /// Releases the values, which a backward does not need.
+  /// Releases the joined tensor, whose values a backward does not need.
   void drop_tensor() { tensor_.reset(); }
 
  private:

@@ -12,8 +12,8 @@
 namespace lockstep::data_parallel {
 
 /// A module and all its descendants, in the order of Module::apply: a module before its children. A
-/// module that is registered twice is listed twice, and so are tied parameters. Modules are
-/// referenced, tensors are held.
+/// module that is registered twice is listed twice, and so are tied parameters. Refers to the
+/// modules and holds the tensors.
 struct LOCKSTEP_API ModuleParts {
   std::vector<torch::nn::Module*> modules{};
   std::vector<torch::Tensor> parameters{};  ///< the defined ones
@@ -25,7 +25,8 @@ struct LOCKSTEP_API ModuleParts {
 
 LOCKSTEP_API ModuleParts parts_of(torch::nn::Module& module);
 
-/// ConfigError unless `parts`, those of `module`, are on `device`, the first of a DataParallel.
+/// Throws ConfigError unless `parts`, the parts of `module`, are on `device`, the first device of a
+/// DataParallel.
 LOCKSTEP_API void require_place(const torch::nn::Module& module, const ModuleParts& parts,
                                 torch::Device device);
 

@@ -24,21 +24,21 @@ namespace lockstep::data_parallel {
 /// replicas may be used by different threads.
 class LOCKSTEP_API Replicas {
  public:
-  /// A replica's parameter and the one of parameters() that it represents. Each parameter of the
-  /// replica occurs once. Several may represent the same one if the module ties parameters, because
-  /// cloning unties them.
+  /// A replica's parameter, and the index in parameters() of the module's parameter that it
+  /// represents. Each parameter of the replica occurs once. If the module ties parameters, several
+  /// may represent the same one, because cloning unties them.
   struct Leaf {
     torch::Tensor tensor;
     std::size_t parameter;
   };
 
-  /// ConfigError if the module cannot be cloned or is not on devices.front(). The default CPU
-  /// generator is unchanged.
+  /// Throws ConfigError if the module cannot be cloned or is not on devices.front(). The default
+  /// CPU generator is unchanged.
   Replicas(torch::nn::Module& module, std::vector<torch::Device> devices);
 
   /// Synchronizes the replicas with the module: values, shapes and dtypes, which parameters require
   /// gradients, and which modules are training. Clones them again if the parts of the module have
-  /// changed. ConfigError if the module has left the first device.
+  /// changed. Throws ConfigError if the module has left the first device.
   void follow();
 
   std::size_t size() const { return devices_.size(); }

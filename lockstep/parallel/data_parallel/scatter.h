@@ -11,13 +11,13 @@
 
 namespace lockstep::data_parallel {
 
-/// The tensors of a batch in parts, one for each replica: rows of the first dimension. A tensor
+/// The tensors of a batch, split along the first dimension into one part for each replica. A tensor
 /// without dimensions, or an undefined one, goes to every replica. On the batch's own device a part
 /// is a view. Parts of tensors that require gradients are leaves of the replica's own graph.
 class LOCKSTEP_API Scatter {
  public:
-  /// ConfigError if no tensor has a first dimension, if the first dimensions differ, or if they are
-  /// 0.
+  /// Throws ConfigError if no tensor has a first dimension, if the first dimensions differ, or if
+  /// they are 0.
   Scatter(const std::vector<torch::Tensor>& batch, const std::vector<torch::Device>& devices,
           const std::vector<double>& weights);
 
@@ -30,6 +30,7 @@ class LOCKSTEP_API Scatter {
   const std::vector<torch::Tensor>& part(std::size_t replica) const { return parts_[replica]; }
   /// The indices in the batch of the tensors that need gradients.
   const std::vector<std::size_t>& differentiable() const { return differentiable_; }
+  /// The unsplit tensor at index `place` of the batch.
   const torch::Tensor& whole(std::size_t place) const { return batch_[place]; }
 
  private:

@@ -22,7 +22,7 @@ namespace lockstep::data_parallel {
 /// loss() that made it.
 class LOCKSTEP_API Step {
  public:
-  /// `batch` holds the tensors of all arguments. ConfigError if it cannot be split.
+  /// `batch` holds the tensors of all arguments. Throws ConfigError if it cannot be split.
   Step(const Replicas& replicas, std::shared_ptr<ThreadTeam> team,
        const std::vector<double>& weights, const std::vector<torch::Tensor>& batch);
 
@@ -38,7 +38,7 @@ class LOCKSTEP_API Step {
   void run(const std::function<void(std::size_t)>& task) const;
 
   /// The outputs of the active replicas, each tensor joined separately on the first device, with a
-  /// graph if the caller records one. ConfigError if the replicas' outputs do not match.
+  /// graph if the caller records one. Throws ConfigError if the replicas' outputs do not match.
   std::vector<torch::Tensor> gather(const std::vector<Flattened>& outputs) const;
 
   /// The mean of the active replicas' losses, weighted by their numbers of samples.

@@ -16,11 +16,12 @@ struct LOCKSTEP_API BucketCaps {
   std::size_t bytes = std::size_t{25} << 20;
 };
 
-/// Indices into `parameters` for each bucket, in the order in which the buckets are reduced.
-/// `order` lists every parameter once, in the expected order of their gradients, in which buckets
-/// are filled. A bucket holds one dtype and is closed when it has reached its cap (PyTorch's rule:
-/// Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.2); a tensor is never split. A
-/// parameter i with `alone[i]` gets a separate bucket; an empty `alone` selects none.
+/// Returns the indices into `parameters` for each bucket, in the order in which the buckets are
+/// reduced. `order` lists every parameter once, in the order in which gradients are expected;
+/// buckets are filled in this order. A bucket holds one dtype and is closed when it has reached its
+/// cap (PyTorch's rule: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.2); a tensor is
+/// never split. A parameter i with `alone[i]` gets a separate bucket; an empty `alone` selects
+/// none.
 LOCKSTEP_API std::vector<std::vector<std::size_t>> assign_buckets(
     const std::vector<torch::Tensor>& parameters, const std::vector<std::size_t>& order,
     const BucketCaps& caps, const std::vector<bool>& alone = {});

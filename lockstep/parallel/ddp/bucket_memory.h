@@ -23,16 +23,16 @@ struct LOCKSTEP_API NamedParameter {
 /// replace the storage (set_data(), torch::load(), Module::to()) move them out again.
 enum class ParameterMemory {
   kAsIs,  ///< not moved
-  /// In flat buffers with the layout of the gradients' buckets, for optimizers that step over
-  /// these.
+  /// In flat buffers with the layout of the gradients' buckets, for optimizers that update whole
+  /// buffers.
   kFlat,
-  /// Like kFlat, in one copy that all ranks share; only on one host's CPU. A write to a parameter
-  /// changes it on all ranks, as ZeroRedundancyOptimizer does.
+  /// Like kFlat, but in one copy that all ranks share; only for ranks on the CPU of one host. A
+  /// write to a parameter changes it on all ranks, which ZeroRedundancyOptimizer relies on.
   kShared,
 };
 
-/// Collective. Makes a zeroed bucket for the gradients of `members`, in that order. ConfigError for
-/// a parameter that is not on the device of the group's memory.
+/// Collective. Makes a zeroed bucket for the gradients of `members`, in that order. Throws
+/// ConfigError for a parameter that is not on the device of the group's memory.
 LOCKSTEP_API GradBucket make_bucket(const std::vector<NamedParameter>& members, ProcessGroup& group,
                                     ParameterMemory memory);
 
@@ -40,16 +40,17 @@ LOCKSTEP_API GradBucket make_bucket(const std::vector<NamedParameter>& members, 
 /// `memory`, which must not be kAsIs, in the layout of its gradients.
 LOCKSTEP_API void move_parameters(GradBucket& bucket, ProcessGroup& group, ParameterMemory memory);
 
-/// Moves parameters out of shared memory into this rank's own, with their values. Without their
-/// bucket no rule says which rank writes them, and another group of ranks would not see the same
-/// kind of memory on all of them. If this rank cannot allocate memory, they stay.
+/// Moves the bucket's parameters, with their values, out of shared memory into memory of this
+/// rank's own. Without the bucket no rule says which rank writes them, and the ranks of another
+/// group would not all see the same kind of memory. Parameters for which this rank cannot allocate
+/// memory stay in shared memory.
 LOCKSTEP_API void leave_shared_memory(GradBucket& bucket) noexcept;
 
-/// ConfigError if `memory` requires moving `parameters` and they cannot be moved.
+/// Throws ConfigError if `memory` requires moving `parameters` and they cannot be moved.
 LOCKSTEP_API void check_movable(const std::vector<NamedParameter>& parameters,
                                 ParameterMemory memory);
 
-/// Collective. ConfigError unless `group` supports this kind of memory.
+/// Collective. Throws ConfigError unless `group` supports this kind of memory.
 LOCKSTEP_API void check_parameter_memory(ProcessGroup& group, ParameterMemory memory);
 
 }  // namespace lockstep

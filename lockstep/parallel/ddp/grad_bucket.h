@@ -21,7 +21,7 @@ struct LOCKSTEP_API GradBucket {
   /// The number of rebuilds of the buckets. When it changes, a hook must drop its state for bucket
   /// `index`.
   std::uint64_t layout = 0;
-  /// All gradients of the bucket, flat, in memory of the group's allocate(). Each gradient begins
+  /// All gradients of the bucket, flat, in memory from the group's allocate(). Each gradient begins
   /// at a multiple of 64 bytes, and the number of elements is a multiple of the group's size; the
   /// padding between gradients and at the end is zero.
   torch::Tensor buffer{};
@@ -34,10 +34,10 @@ struct LOCKSTEP_API GradBucket {
 };
 
 /// Starts the communication of a bucket whose gradients are complete, and returns its handle. When
-/// the handle's wait() returns, `buffer` must hold the result: for a plain hook the mean over the
-/// ranks. Called within backward, in the order of the indices on every rank, and only for dense
-/// gradients. A hook that needs several dependent operations returns a PhasedWork. An exception in
-/// a hook ends the backward, aborts the group, and is passed on.
+/// the handle's wait() returns, `buffer` must hold the result: usually the mean over the ranks.
+/// Called within backward, in the order of the indices on every rank, and only for dense gradients.
+/// A hook that needs several dependent operations returns a PhasedWork. If a hook throws, the
+/// backward ends, the group is aborted, and the exception propagates to the caller of backward().
 using CommHook = std::function<std::shared_ptr<Work>(GradBucket& bucket)>;
 
 }  // namespace lockstep

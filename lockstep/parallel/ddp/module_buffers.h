@@ -13,8 +13,8 @@ namespace lockstep::detail {
 
 /// Moves the buffers of a module into symmetric memory, one block per dtype, so that one broadcast
 /// without copies sends them all. The module keeps its tensor objects; only their storage changes.
-/// A buffer whose storage is replaced later is moved again at the next broadcast. A buffer that
-/// changes its type, shape or device is a ConfigError, and the group is aborted.
+/// A buffer whose storage is replaced later is moved again at the next broadcast. If a buffer has
+/// changed its type, shape or device, broadcast() throws ConfigError and aborts the group.
 class LOCKSTEP_API ModuleBuffers {
  public:
   /// Collective.

@@ -32,7 +32,8 @@ class LOCKSTEP_API PhasedWork final : public Work {
 
   /// Runs all remaining phases. `timeout` applies to each phase.
   void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) override;
-  /// Makes progress on the current phase; true if the last phase has ended, or any with an error.
+  /// Makes progress on the current phase. Returns true if the last phase has ended, or if any phase
+  /// has failed.
   bool is_completed() override;
   std::exception_ptr error() const override;
 

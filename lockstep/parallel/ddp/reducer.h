@@ -2,9 +2,10 @@
 //
 // Every parameter's gradient is a view into a bucket, a flat tensor allocated by the process group,
 // so that the reduction reads and writes the gradients in place. A hook reports when a gradient has
-// been accumulated; after the last one of a bucket, its all-reduce starts. Buckets start in the
-// same order on all ranks, whatever the order in which they fill. At the end of backward the
-// reducer waits for all of them: when loss.backward() returns, the gradients are averaged.
+// been accumulated; after the last gradient of a bucket, the bucket's all-reduce starts. Buckets
+// start in the same order on all ranks, regardless of the order in which they fill. At the end of
+// backward the reducer waits for all of them: when loss.backward() returns, the gradients are
+// averaged.
 //
 // The first backward shows the order in which gradients arrive; at its end the buckets are rebuilt
 // in the order that rank 0 saw.
@@ -46,14 +47,14 @@ class LOCKSTEP_API Reducer {
   Reducer(Reducer&&) noexcept;
   Reducer& operator=(Reducer&&) noexcept;
 
-  /// Replaces averaging by `hook`. Call it on all ranks before the first backward (else
-  /// ConfigError).
+  /// Replaces averaging with `hook`. Call it on all ranks. Throws ConfigError if gradients have
+  /// been reduced or there is a hook already.
   void register_comm_hook(CommHook hook);
 
   /// Call it before the module's forward.
   void expect_backward();
-  /// Call it after the module's forward. Optional: it makes exact the warning about a graph that no
-  /// forward of the wrapper recorded.
+  /// Call it after the module's forward. Optional: without it, the reducer may fail to warn about a
+  /// graph that no forward of the wrapper recorded.
   void forward_ended();
 
   /// While false, backward accumulates into the buckets and does not communicate.
@@ -83,8 +84,8 @@ class LOCKSTEP_API Reducer {
   std::shared_ptr<State> state_;
 };
 
-/// ConfigError if a parameter has a post-accumulate-grad hook that is not a reducer's: a tensor can
-/// have only one.
+/// Throws ConfigError if a parameter has a post-accumulate-grad hook that is not a reducer's: a
+/// tensor can have only one.
 LOCKSTEP_API void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
 }  // namespace lockstep

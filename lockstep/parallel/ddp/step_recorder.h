@@ -14,10 +14,10 @@
 namespace lockstep {
 
 struct LOCKSTEP_API BucketTimes {
-  Clock::time_point ready{};  ///< its last gradient arrived
-  Clock::time_point start{};  ///< its reduction began, after those of earlier buckets
+  Clock::time_point ready{};  ///< when its last gradient arrived
+  Clock::time_point start{};  ///< when its reduction began, after those of earlier buckets
   /// When this rank noticed the completion. On a device: when the computing stream could continue
-  /// after it, which is not before the end of backward.
+  /// after it, which is never before the end of backward.
   Clock::time_point end{};
 };
 

@@ -20,9 +20,9 @@ class LOCKSTEP_API WrappedParameters {
  public:
   WrappedParameters(const torch::nn::Module& module, const std::vector<NamedParameter>& wrapped);
 
-  /// Empty if every parameter that requires a gradient is wrapped; otherwise names one that is not,
-  /// with the cause and the remedy. Called at each forward: as long as nothing was registered, it
-  /// allocates nothing per parameter and does not search.
+  /// Returns an empty string if every parameter that requires a gradient is wrapped; otherwise a
+  /// text that names one that is not, with the cause and the remedy. Called at each forward: as
+  /// long as nothing was registered, it allocates nothing per parameter and does not search.
   std::string why_not_all();
 
  private:

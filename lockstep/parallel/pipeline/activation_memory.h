@@ -53,8 +53,8 @@ class LOCKSTEP_API ActivationMemory {
   /// Forgets the previous step. No thread may be watched.
   void begin();
 
-  /// Reports all memory that its thread, the thread of `worker`, allocates and frees while it
-  /// lives. No-op if `memory` is null.
+  /// While it lives, reports all memory that the thread that made it, the thread of `worker`,
+  /// allocates and frees. No-op if `memory` is null.
   class Watch {
    public:
     Watch(ActivationMemory* memory, int worker);
@@ -70,8 +70,8 @@ class LOCKSTEP_API ActivationMemory {
     friend auto operator<=>(const Owner&, const Owner&) = default;
   };
 
-  /// Assigns to `owner` what the worker of the owner's stage allocates while the Claim lives. No-op
-  /// if `memory` is null.
+  /// While it lives, assigns to `owner` all memory that the worker of the owner's stage allocates.
+  /// No-op if `memory` is null.
   class Claim {
    public:
     Claim(ActivationMemory* memory, Owner owner);
@@ -87,7 +87,7 @@ class LOCKSTEP_API ActivationMemory {
 
   /// Assigns the memory of `tensors` to `owner`, unless it already has an owner.
   void adopt(Owner owner, const Tensors& tensors);
-  /// The memory of each tensor in `tensors` that has no other holder stops belonging to any stage.
+  /// Removes the owner of the memory of each tensor in `tensors` that nothing else holds.
   void give_away(const Tensors& tensors);
   /// Records what `stage` and its worker hold now, if it exceeds their peak.
   void note(int stage);

@@ -20,7 +20,7 @@ namespace lockstep {
 
 enum class BalanceBy {
   /// The time of a layer's forward and backward: the shortest of a few passes through the whole
-  /// net. As in training, no gradient of the sample is computed.
+  /// net. As in training, no gradient with respect to the sample is computed.
   kTime,
   /// The bytes of a layer's parameters, their gradients, and its outputs for the sample.
   kBytes,
@@ -40,14 +40,14 @@ struct LOCKSTEP_API Balance {
 /// Cuts `net` into `stages` stages so that the costliest one costs as little as possible. `sample`
 /// is an input of `net`, of the size of a micro-batch, on the module's device. Parameters,
 /// gradients, buffers and the default random generators are unchanged. Measuring by time needs
-/// memory for the activations of `sample` and for one gradient per parameter. ConfigError if there
-/// are fewer layers than stages.
+/// memory for the activations of `sample` and for one gradient per parameter. Throws ConfigError if
+/// there are fewer layers than stages.
 LOCKSTEP_API Balance balance(torch::nn::Sequential net, const torch::Tensor& sample, int stages,
                              BalanceBy by = BalanceBy::kTime);
 
-/// Cuts `net` into one Sequential for each of `sizes`, with that many layers. They share the
+/// Cuts `net` into one Sequential for each of `sizes`, with that many layers. The results share the
 /// modules of `net`, and the layers keep their names, so parameters have the same names as in
-/// `net`. ConfigError unless the sizes add up to the number of layers.
+/// `net`. Throws ConfigError unless the sizes add up to the number of layers.
 LOCKSTEP_API std::vector<torch::nn::Sequential> split(torch::nn::Sequential net,
                                                       const std::vector<int>& sizes);
 

@@ -10,8 +10,8 @@
 //     optimizer.step();
 //   }
 //
-// Does with ranks what Pipeline does with threads, using the same tables and stages. The gradients
-// are bitwise equal to Pipeline's if the default generators of all ranks have the same seed.
+// Does on ranks what Pipeline does on threads, with the same tables and stages. The gradients are
+// bitwise equal to Pipeline's if the default generators of all ranks have the same seed.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ class LOCKSTEP_API DistributedPipeline {
  public:
   /// Collective. `stages` are the stages of this rank, in their order in the model; Pipeline's
   /// constructor documents which stages each worker has. Throws ConfigError, on every rank, if the
-  /// stages do not fit together or the options differ. All ranks need the same table; therefore
-  /// each tells the others which of its stages do not split their backward. Weights shared by
-  /// stages of one rank are tied as in Pipeline. Stages of different ranks have separate tensors:
-  /// if these represent one weight, the caller must add up their gradients, as the Trainer's
-  /// strategies do. A rank that cannot use its device, or cannot move its stages there, aborts the
-  /// group on all ranks.
+  /// stages do not fit together or the options differ. All ranks need the same table, so each rank
+  /// tells the others which of its stages do not split their backward. Weights shared by stages of
+  /// one rank are tied, as in Pipeline. Stages of different ranks have separate tensors: if these
+  /// represent one weight, the caller must add up their gradients, as the Trainer's strategies do.
+  /// A rank that cannot use its device, or cannot move its stages there, aborts the group on all
+  /// ranks.
   DistributedPipeline(std::vector<pipeline::StageModule> stages, ProcessGroup group,
                       torch::Device device, const PipelineOptions& options = {});
   ~DistributedPipeline();
@@ -81,6 +81,7 @@ class LOCKSTEP_API DistributedPipeline {
   /// an empty list. `samples` has the same meaning as in step().
   Tensors forward(const Tensors& x, std::optional<std::int64_t> samples = std::nullopt);
 
+  /// Calls train(on) on the modules of this rank's stages.
   void train(bool on = true);
   void eval() { train(false); }
 

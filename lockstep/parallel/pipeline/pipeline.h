@@ -14,7 +14,7 @@
 // DistributedPipeline runs them on ranks. docs/adr/018-pipelines-cut-the-graph.md explains the
 // design.
 //
-// Gradients are accumulated as by a single process that accumulates the same micro-batches:
+// Gradients are the same as those of a single process that accumulates the same micro-batches:
 //
 //   for (i = 0; i < micro_batches; ++i) {  // n_i of the n samples
 //     (criterion(model(x_i), y_i) * (n_i / n)).backward();
@@ -84,11 +84,11 @@ class LOCKSTEP_API Pipeline {
  public:
   /// Stage s of the model is `stages[s]`. There is one worker for each of `devices`; a CPU may
   /// occur several times. The schedule determines the stages of worker w of p: stage w for gpipe,
-  /// 1f1b and zb-h1; stages w, p + w, 2p + w and so on for interleaved; w and 2p - 1 - w for zbv.
-  /// ConfigError if the numbers do not match, if a device does not exist, if stages on different
-  /// devices share a parameter or a buffer, or if stages of different workers share a batch or
-  /// instance normalisation with running statistics. Stages of different workers must not share any
-  /// other buffer that they write to.
+  /// 1f1b and zb-h1; stages w, p + w, 2p + w and so on for interleaved; stages w and 2p - 1 - w for
+  /// zbv. Throws ConfigError if the numbers do not match, if a device does not exist, if stages on
+  /// different devices share a parameter or a buffer, or if stages of different workers share a
+  /// batch or instance normalisation with running statistics. Stages of different workers must not
+  /// share any other buffer that they write to.
   Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,
            PipelineOptions options = {});
   ~Pipeline();
@@ -99,11 +99,11 @@ class LOCKSTEP_API Pipeline {
   /// Returns the loss of the batch on the last stage's device, without a graph, and accumulates the
   /// gradients into the parameters. `criterion(output, y)` runs on the last stage's worker and
   /// returns one element; a criterion that takes a list of outputs gets all of them. A batch with
-  /// fewer samples than micro-batches is split into single samples; with a user-defined table it is
-  /// a ConfigError.
+  /// fewer samples than micro-batches is split into single samples; with a user-defined table it
+  /// causes a ConfigError.
   ///
-  /// Each call, also of forward(), draws once from the CPU's default generator to seed its random
-  /// numbers: torch::manual_seed makes steps reproducible, whatever the schedule. `x` gets no
+  /// Each call of step() or forward() draws once from the CPU's default generator to seed its
+  /// random numbers, so torch::manual_seed makes steps reproducible with any schedule. `x` gets no
   /// gradient.
   template <class Criterion>
   torch::Tensor step(Criterion&& criterion, const torch::Tensor& x, const torch::Tensor& y) {
@@ -138,13 +138,14 @@ class LOCKSTEP_API Pipeline {
   /// yet; see step_times.h. Not null after a step.
   std::shared_ptr<const pipeline::StepTimes> step_times() const;
   /// Writes timeline() to a file for Perfetto or chrome://tracing, with a row for each worker.
-  /// DataError if the file cannot be written.
+  /// Throws DataError if the file cannot be written.
   void write_trace(const std::filesystem::path& path) const;
   /// For each stage, the largest number of micro-batches whose activations it held at once in the
   /// last step.
   std::vector<int> peak_activations() const;
   /// The peak bytes of activations in the last step, for each stage and each worker;
-  /// activation_memory.h says what counts. ConfigError without PipelineOptions::measure_memory.
+  /// activation_memory.h says what counts. Throws ConfigError without
+  /// PipelineOptions::measure_memory.
   ActivationBytes peak_activation_bytes() const;
 
  private:

@@ -1,4 +1,4 @@
-// How a pipeline runs, on threads of one process or on ranks.
+// Options of a pipeline, which runs on threads of one process or on ranks.
 #pragma once
 
 #include <chrono>
@@ -33,15 +33,15 @@ enum class Schedule { kGPipe, k1F1B, kInterleaved, kZbH1, kZbV };
 LOCKSTEP_API std::string_view schedule_name(Schedule schedule);
 /// The names of all schedules.
 LOCKSTEP_API const std::vector<std::string>& schedule_names();
-/// The inverse of schedule_name(); ConfigError for an unknown name.
+/// The inverse of schedule_name(). Throws ConfigError for an unknown name.
 LOCKSTEP_API Schedule schedule_named(std::string_view name);
 
 /// The number of stages of each worker: two for zbv and interleaved, one for the other schedules.
 /// (interleaved can have more; then the caller determines the number of workers.)
 LOCKSTEP_API int stages_per_worker(Schedule schedule);
 
-/// The number of workers for `stages` stages, by stages_per_worker(). ConfigError if there are too
-/// few stages, or an odd number where each worker has two.
+/// The number of workers for `stages` stages, by stages_per_worker(). Throws ConfigError if there
+/// are too few stages, or an odd number for a schedule with two per worker.
 LOCKSTEP_API int workers_for(Schedule schedule, int stages);
 
 /// How a criterion combines the losses of the samples of its batch.
@@ -61,7 +61,7 @@ struct LOCKSTEP_API PipelineOptions {
   std::optional<pipeline::Table> table{};
   /// Forwards keep only their inputs and run again before the backward. This saves memory for
   /// activations and costs one more forward per stage and micro-batch; the criterion also runs
-  /// twice. A stage that changes its inputs in place is a ConfigError.
+  /// twice. A stage that changes its inputs in place then causes a ConfigError.
   bool recompute = false;
   /// Stages whose backward stays whole even if the schedule splits backwards. Use it for stages
   /// that consist mostly of custom autograd functions, which cannot be split. Stages that declare
@@ -75,9 +75,9 @@ struct LOCKSTEP_API PipelineOptions {
   /// group's timeout applies.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Adds up a stage's gradients over the replicas of the pipeline. Called on the stage's worker as
-  /// soon as the gradients of a step are complete, while other stages still compute. ConfigError if
-  /// stages share a parameter that requires a gradient, because no single stage completes its
-  /// gradient.
+  /// soon as the gradients of a step are complete, while other stages still compute. The
+  /// constructor and step() throw ConfigError if stages share a parameter that requires a gradient,
+  /// because no single stage completes its gradient.
   ///
   /// Pipeline calls it from its workers' threads, for stages of different workers concurrently and
   /// in any order: it must be thread-safe, and collectives need a separate group for each worker.
@@ -95,9 +95,9 @@ namespace pipeline {
 LOCKSTEP_API PipelineOptions with_numbers_of_table(PipelineOptions options);
 
 /// Makes and checks the table that `options` ask for, with messages and, if requested, reductions,
-/// for `stages` stages on `workers` workers. ConfigError if these do not fit the schedule, if
-/// options are invalid, and if check() rejects a user-defined table or it has other numbers of
-/// stages or workers.
+/// for `stages` stages on `workers` workers. Throws ConfigError if these do not fit the schedule,
+/// if options are invalid, or if a user-defined table is rejected by check() or has different
+/// numbers of stages or workers.
 LOCKSTEP_API Table make_table(const PipelineOptions& options, int stages, int workers,
                               int micro_batches);
 

@@ -95,8 +95,8 @@ class LOCKSTEP_API StageModule {
  public:
   using Forward = std::function<Tensors(const Tensors& inputs)>;
 
-  /// From a holder, such as torch::nn::Sequential or one made with TORCH_MODULE, or a shared_ptr to
-  /// a module.
+  /// Makes a stage from a holder, such as torch::nn::Sequential or one made with TORCH_MODULE, or
+  /// from a shared_ptr to a module.
   template <class Module>
     requires requires(const Module& module) { detail::pointer_to(module); }
   StageModule(
@@ -106,7 +106,8 @@ class LOCKSTEP_API StageModule {
   /// Does not see the module's has_whole_backward(), which AnyModule hides; use the constructor
   /// below to specify it.
   StageModule(torch::nn::AnyModule module);  // NOLINT(google-explicit-constructor)
-  /// `module` has the parameters and buffers that `forward` uses. ConfigError if either is null.
+  /// `module` has the parameters and buffers that `forward` uses. Throws ConfigError if either is
+  /// null.
   StageModule(std::shared_ptr<torch::nn::Module> module, Forward forward,
               bool has_whole_backward = false);
 

@@ -9,10 +9,10 @@
 namespace lockstep::pipeline {
 
 struct LOCKSTEP_API TableFacts {
-  /// For each worker, the peak number of activations that it holds, where each stage and
-  /// micro-batch counts from its forward to the end of its backward.
+  /// For each worker, the peak number of activations that it holds: one for each stage and
+  /// micro-batch, from its forward to the end of its backward.
   std::vector<int> peak_activations{};
-  double bubble = 0;  ///< For unit_cost(), 0 to 1.
+  double bubble = 0;  ///< Timeline::bubble() with unit_cost(), 0 to 1
 };
 
 /// Throws a ConfigError that names the worker and the action unless

@@ -1,5 +1,5 @@
-// Computes when each action of a table begins and ends from the durations of the actions: assumed
-// ones before anything runs, or measured ones afterwards.
+// Computes, from the durations of the actions, when each action of a table begins and ends. The
+// durations are assumed, before anything runs, or measured.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +36,15 @@ using Costs = std::function<double(const Action&)>;
 LOCKSTEP_API double unit_cost(const Action& action);
 
 /// The durations of the actions of a measured step, to replay the step without its waits:
-/// replay(table, costs_of(measured)) is the best that the table allows with these durations.
-/// Messages take 0, because a receive's duration is mostly a wait, and a send can end after its
-/// receive. An action that is missing in `measured` also takes 0.
+/// replay(table, costs_of(measured)) is the shortest step that the table allows with these
+/// durations. Messages take 0, because a receive's duration is mostly a wait, and a send can end
+/// after its receive. An action that is missing in `measured` also takes 0.
 LOCKSTEP_API Costs costs_of(const Timeline& measured);
 
 /// Starts every action as soon as its worker has finished the previous ones and the actions of
 /// other workers on which it depends have ended. A receive waits for the send to end; in a table
-/// without messages a stage waits directly for its neighbour. ConfigError if workers wait for each
-/// other in a cycle; it says which worker waits for what.
+/// without messages a stage waits directly for its neighbour. Throws ConfigError if workers wait
+/// for each other in a cycle; it says which worker waits for what.
 LOCKSTEP_API Timeline replay(const Table& table, const Costs& costs = unit_cost);
 
 }  // namespace lockstep::pipeline

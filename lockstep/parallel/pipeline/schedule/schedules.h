@@ -1,8 +1,8 @@
 // The well-known schedules, as tables of compute actions only (with_messages() adds the messages).
 //
 // In every schedule, each stage runs the forward passes in the order of the micro-batches, and the
-// backward passes, too. All schedules, and one process that accumulates the same micro-batches,
-// therefore give the same bits.
+// backward passes in the same order. All schedules, and one process that accumulates the same
+// micro-batches, therefore give the same bits.
 #pragma once
 
 #include <string>
@@ -41,8 +41,8 @@ LOCKSTEP_API Table zero_bubble_v(int workers, int micro_batches);
 LOCKSTEP_API const std::vector<std::string>& schedule_names();
 
 /// Makes a schedule by its name, one of schedule_names(). `stages_per_worker` is used by
-/// interleaved only; the other schedules have a fixed number. ConfigError for another name, and for
-/// numbers below 1.
+/// interleaved only; the other schedules have a fixed number. Throws ConfigError for another name,
+/// and for numbers below 1.
 LOCKSTEP_API Table schedule_of(std::string_view name, int workers, int micro_batches,
                                int stages_per_worker = 2);
 

@@ -39,7 +39,7 @@ constexpr bool is_gradient(Kind kind) {
 constexpr bool is_weight_gradient(Kind kind) {
   return kind == Kind::kBackward || kind == Kind::kBackwardWeight;
 }
-/// Whether the action computes with a stage: F, B, I and W.
+/// Whether the action is a stage's computation: F, B, I or W.
 constexpr bool is_compute(Kind kind) {
   return kind == Kind::kForward || is_gradient(kind) || is_weight_gradient(kind);
 }
@@ -56,8 +56,9 @@ struct LOCKSTEP_API Action {
   friend auto operator<=>(const Action&, const Action&) = default;
 };
 
+/// The action as text, such as "2F0".
 LOCKSTEP_API std::string text(const Action& action);
-/// Parses an action such as "2F0". ConfigError for anything else.
+/// Parses an action such as "2F0". Throws ConfigError for anything else.
 LOCKSTEP_API Action action_of(std::string_view text);
 
 struct LOCKSTEP_API Table {
@@ -72,9 +73,9 @@ struct LOCKSTEP_API Table {
 
 /// One line per worker with its actions separated by commas, PyTorch's format for tables.
 LOCKSTEP_API std::string csv(const Table& table);
-/// Parses the format of csv(). A stage belongs to the worker whose line names it. Empty cells are
-/// skipped. An empty line is a worker without actions; empty lines at the end are ignored.
-/// ConfigError for a cell that is not an action, and for a stage that appears in two lines.
+/// Parses the format of csv(). A stage belongs to the worker in whose line it appears. Empty cells
+/// are skipped. An empty line is a worker without actions; empty lines at the end are ignored.
+/// Throws ConfigError for a cell that is not an action, and for a stage that appears in two lines.
 LOCKSTEP_API Table table_of(std::string_view csv, std::string name);
 
 /// The receive that matches `send`, a kSendForward or kSendBackward.
