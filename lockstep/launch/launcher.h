@@ -23,15 +23,15 @@ namespace lockstep {
 /// How the ranks' standard output and standard error reach the caller's.
 enum class RankOutput {
   kInherited,  ///< Ranks write directly.
-  /// With several ranks, output that does not go to a terminal is merged by whole lines. Ranks see
-  /// a pipe.
+  /// With several ranks, output that does not go to a terminal is merged by whole lines. The ranks
+  /// then write to a pipe.
   kWholeLines,
   kLabelled,  ///< All output is merged by whole lines, each prefixed with its rank: "[rank 1] ".
 };
 
 struct LOCKSTEP_API LaunchOptions {
   int nproc_per_node = 1;         ///< 1 to 1024
-  std::uint16_t master_port = 0;  ///< Port of the meeting point; 0 takes a free one (on one host).
+  std::uint16_t master_port = 0;  ///< Port of the meeting point; 0 (one host only): a free one.
   /// Time between SIGTERM (or the signal that interrupts the run) and SIGKILL for the ranks.
   Milliseconds grace{500};
 
@@ -44,18 +44,18 @@ struct LOCKSTEP_API LaunchOptions {
   /// Set if `rank_main` becomes another program by exec. Then rank 0 listens at the meeting point
   /// itself (no LOCKSTEP_LISTEN_FD), and the exit code of the run is the program's (128 + signal if
   /// a signal ended it). If the run fails, or the caller is killed, all descendants of the caller
-  /// are ended, including processes that ranks started; the caller must have no other children. To
-  /// make that work after the caller is killed, a process between the caller and the ranks is their
-  /// parent.
+  /// are ended, including processes that ranks started; the caller must have no other children. The
+  /// ranks' parent is then an extra process, a child of the caller, which does this after the
+  /// caller is killed.
   bool ranks_exec = false;
 
   RankOutput rank_output = RankOutput::kWholeLines;
 
-  /// Limit for the time from a rank's start to its call of joined_group(). If a rank exceeds it,
-  /// the run fails and names the ranks that have not joined. It is for ranks that cannot notice
-  /// their own deadlines: a rank that a signal has stopped is named two seconds after this time,
-  /// any other rank after twice this time plus five seconds. Time for which the caller itself is
-  /// stopped does not count. 0: no limit, which `ranks_exec` requires.
+  /// Limit for the time from a rank's start to its call of joined_group(); 0: no limit, which
+  /// `ranks_exec` requires. If a rank exceeds it, the run fails and names the ranks that have not
+  /// joined. The limit is for ranks that cannot notice their own deadlines: a rank that a signal
+  /// has stopped is named two seconds after this time, any other rank after twice this time plus
+  /// five seconds. Time during which the caller itself is stopped does not count.
   Milliseconds join_timeout{0};
 };
 

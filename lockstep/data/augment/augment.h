@@ -57,7 +57,7 @@ struct LOCKSTEP_API FactorRange {
   bool operator==(const FactorRange&) const = default;
 };
 
-/// Adds `pixels` pixels of the byte `fill` on every side. All sides have the same width and all
+/// Adds a border of `pixels` pixels of the byte `fill`. All sides have the same width and all
 /// channels the same byte; only padding_mode "constant" is supported.
 struct LOCKSTEP_API Pad {
   int pixels = 0;
@@ -81,13 +81,13 @@ struct LOCKSTEP_API CenterCrop {
 /// the wanted size is decoded at a reduced size.
 struct LOCKSTEP_API Resize {
   ImageSize size{};
-  /// Only the shorter side becomes size.height, and the other follows from the aspect ratio. This
-  /// is torchvision's Resize(256), in contrast to Resize((256, 256)).
+  /// If set, the shorter side becomes size.height, and the other follows from the aspect ratio.
+  /// This is torchvision's Resize(256), in contrast to Resize((256, 256)).
   bool shorter_side = false;
 };
 
-/// Cuts out a part of random area and aspect ratio, then resizes it as Resize does. After ten
-/// attempts that do not fit, takes the largest central part of a permitted ratio. Bilinear only.
+/// Cuts out a part of random area and aspect ratio, then resizes it as Resize does. If ten attempts
+/// do not fit, takes the largest central part of a permitted ratio. Bilinear only.
 struct LOCKSTEP_API RandomResizedCrop {
   ImageSize size{};
   std::array<double, 2> scale = {0.08, 1.0};  ///< share of the area, uniform
@@ -105,11 +105,12 @@ struct LOCKSTEP_API RandomVerticalFlip {
   double probability = 0.5;
 };
 
-/// The source of an output pixel: the nearest pixel, or the mean of four, weighted by distance.
+/// How an output pixel is computed: from the nearest pixel, or as the mean of four, weighted by
+/// distance.
 enum class Interpolation { kNearest, kBilinear };
 
 /// Turns the image counterclockwise about its centre by `degrees`; RandomRotation{{30, 30}} always
-/// turns by 30. Pixels from outside of the image get the byte `fill`. With `expand` the output is
+/// turns by 30. Pixels from outside the image get the byte `fill`. With `expand` the output is
 /// enlarged until the whole turned image fits, so the list needs a crop or a Resize after it.
 /// Another centre, and a `fill` per channel, are not supported.
 struct LOCKSTEP_API RandomRotation {
@@ -147,19 +148,19 @@ struct LOCKSTEP_API RandomGrayscale {
   double probability = 0.1;
 };
 
-/// Erases a square of `size` pixels whose centre is a uniformly random pixel, so part of the square
-/// may lie outside of the image (DeVries, Taylor: "Improved regularization of convolutional neural
-/// networks with Cutout", 2017). Before Normalize the square becomes black; after it 0, which is
-/// the mean colour.
+/// Erases a square of `size` pixels a side whose centre is a uniformly random pixel, so part of the
+/// square may lie outside the image (DeVries, Taylor: "Improved regularization of convolutional
+/// neural networks with Cutout", 2017). Before Normalize the square becomes black; after it, 0,
+/// which is the mean colour.
 struct LOCKSTEP_API Cutout {
   int size = 0;
 };
 
-/// With `probability`, erases a rectangle of random area and aspect ratio inside of the image. If
-/// ten attempts do not fit, nothing is erased. `value` is on the scale of a tensor: after Normalize
-/// it is used as it is; before Normalize 0 is black and 1 is white, rounded to a byte if operators
-/// other than Normalize and erasing follow. `value` applies to all channels: a value per channel
-/// and "random" are not supported.
+/// With `probability`, erases a rectangle of random area and aspect ratio inside the image. If ten
+/// attempts do not fit, nothing is erased. `value` is on the scale of a tensor: after Normalize it
+/// is used as it is; before Normalize, 0 is black and 1 is white, and it is rounded to a byte if
+/// operators other than Normalize and erasing follow. `value` applies to all channels: a value per
+/// channel and "random" are not supported.
 struct LOCKSTEP_API RandomErasing {
   double probability = 0.5;
   std::array<double, 2> scale = {0.02, 0.33};  ///< share of the area, uniform
@@ -167,8 +168,8 @@ struct LOCKSTEP_API RandomErasing {
   double value = 0;
 };
 
-/// Computes (pixel / 255 - mean) / std for each channel. Every list has exactly one; only Cutout
-/// and RandomErasing may follow it.
+/// Computes (pixel / 255 - mean) / std for each channel. Every list has exactly one Normalize; only
+/// Cutout and RandomErasing may follow it.
 struct LOCKSTEP_API Normalize {
   std::vector<double> mean{};
   std::vector<double> std{};

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-/// Each image becomes lambda * itself + (1 - lambda) * the one before it in the batch, with one
-/// lambda for the batch from Beta(alpha, alpha); the first one's partner is the last. (Zhang et
+/// Each image becomes lambda * itself + (1 - lambda) * the image before it in the batch; the first
+/// image is paired with the last. One lambda per batch is drawn from Beta(alpha, alpha). (Zhang et
 /// al.: "mixup: Beyond empirical risk minimization", 2018.)
 struct LOCKSTEP_API MixUp {
   double alpha = 1.0;
@@ -22,30 +22,30 @@ struct LOCKSTEP_API MixUp {
 
 /// In each image a rectangle shows the image before it in the batch, paired as in MixUp. The
 /// rectangle's area is 1 - lambda of the image, with lambda from Beta(alpha, alpha). Its centre is
-/// a uniformly random pixel, and the part outside of the image is cut off. (Yun et al.: "CutMix:
+/// a uniformly random pixel, and the part outside the image is cut off. (Yun et al.: "CutMix:
 /// Regularization strategy to train strong classifiers with localizable features", 2019.)
 struct LOCKSTEP_API CutMix {
   double alpha = 1.0;
 };
 
-/// Draws one of the two for each batch, equally likely: torchvision's RandomChoice([CutMix(),
-/// MixUp()]).
+/// Applies CutMix or MixUp to each batch, with equal probability: torchvision's
+/// RandomChoice([CutMix(), MixUp()]).
 struct LOCKSTEP_API RandomMix {
   CutMix cutmix{};
   MixUp mixup{};
 };
 
-/// monostate: batches stay as they are.
+/// How the images of a batch are mixed; with monostate, batches stay as they are.
 using BatchMix = std::variant<std::monostate, MixUp, CutMix, RandomMix>;
 
-/// "none", "MixUp(alpha=0.2)", "CutMix(alpha=1) or MixUp(alpha=0.2)".
+/// The mix as text: "none", "MixUp(alpha=0.2)", "CutMix(alpha=1) or MixUp(alpha=0.2)".
 LOCKSTEP_API std::string to_string(const BatchMix& mix);
 
 /// Throws a ConfigError that names the operator if alpha is not from 0.001 to 1000.
 LOCKSTEP_API void check_mix(const BatchMix& mix);
 
-/// The batch's epoch, number and rank. The choice depends only on these and the size of the images.
-/// Each rank draws its own choices.
+/// Identifies a batch. The choice for it depends only on this key, the mix and the size of the
+/// images. Each rank draws its own choices.
 struct LOCKSTEP_API BatchKey {
   std::uint64_t seed = 0;
   std::uint32_t epoch = 0;
@@ -57,15 +57,15 @@ struct LOCKSTEP_API MixChoice {
   /// The weight of an image's own label. For CutMix it is the share of the pixels that stay, after
   /// clipping the rectangle.
   double lambda = 1;
-  /// CutMix: the rectangle that shows the partner, possibly empty. MixUp: none, and all pixels are
-  /// mixed by lambda.
+  /// CutMix: the rectangle that shows the partner, possibly empty. MixUp: no rectangle, and all
+  /// pixels are mixed by lambda.
   std::optional<ImageRegion> box{};
 
   bool operator==(const MixChoice&) const = default;
 };
 
-/// Draws which of RandomMix's two applies, then lambda, then the column and the row of CutMix's
-/// centre. These random numbers are independent of any sample's augmentation.
+/// Draws which of RandomMix's two mixes applies, then lambda, then the column and the row of
+/// CutMix's centre. These random numbers are independent of any sample's augmentation.
 LOCKSTEP_API MixChoice choose(const BatchMix& mix, std::int64_t height, std::int64_t width,
                               const BatchKey& key);
 

@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-/// Immutable: the loader calls get() from any of its threads, several at once. for_each_tensor()
-/// lists the types that a batch may consist of.
+/// Implementations must be immutable: the loader calls get() from several of its threads at once.
+/// for_each_tensor() lists the types that a batch may consist of.
 template <BatchOfTensors B>
 class BatchDataset {
  public:
@@ -31,9 +31,10 @@ class BatchDataset {
   virtual std::int64_t size() const = 0;
   /// Fills `batch` with the samples at request.indices, in any shapes and dtypes. `batch` holds the
   /// result of an earlier call for the same buffer, so its memory can be reused (torch::out
-  /// variants). If the batch goes on to a GPU that memory is pinned, which saves another copy.
-  /// Random choices that come from request.key(i) are the same for any number of threads and ranks,
-  /// and after a resume. Exceptions of this function are rethrown by the loader's next().
+  /// variants). If the loader copies its batches to a GPU, that memory is pinned, which saves
+  /// another copy. Random choices that come from request.key(i) are the same for any number of
+  /// threads and ranks, and after a resume. The loader's next() rethrows exceptions of this
+  /// function.
   virtual void get(const BatchRequest& request, B& batch) const = 0;
 };
 

@@ -102,7 +102,7 @@ void for_each_item(T& map, F&& f) {
   }
 }
 
-// Calls key() of a visitor that has this function, before the tensors that belong to the key.
+// Calls f.key(key), if the visitor f has such a function, before f visits the key's tensors.
 template <class F, class Key>
 void tell_key([[maybe_unused]] F& f, [[maybe_unused]] const Key& key) {
   if constexpr (requires { f.key(key); }) f.key(key);
@@ -158,11 +158,11 @@ void for_each_member(T& value, F&& f) {
 
 }  // namespace batch_structure
 
-/// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; for a const
-/// `value` it is f(const torch::Tensor&). `value` may be a tensor; a struct of up to 12 public
+/// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; if `value` is
+/// const, f gets a const torch::Tensor&. `value` may be a tensor; a struct of up to 12 public
 /// members without base classes and constructors; a tuple, pair or array; an optional; a vector,
-/// map or other range; or any of these inside each other. Numbers, enumerations and strings are
-/// skipped. The tensors of a hash map come in the order of its keys.
+/// map or other range; or any nesting of these. Numbers, enumerations and strings are skipped. The
+/// tensors of a hash map come in the order of its keys.
 ///
 /// The compiler rejects any other type, so that no tensor is overlooked. To support a type, define
 /// `template <class F> void each_tensor(Type&, F&& f)` in its namespace.

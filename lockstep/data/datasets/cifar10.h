@@ -10,8 +10,9 @@ namespace lockstep {
 
 /// Reads data_batch_1.bin to data_batch_5.bin (kTrain: 50,000 images, in the order of the files) or
 /// test_batch.bin (kTest: 10,000 images) from `directory` or its subfolder cifar-10-batches-bin,
-/// plain (mapped, not copied) or with .gz: 3x32x32, ten classes. DataError, naming the file, when
-/// one is missing, is not exactly 10,000 records, or holds a label above 9.
+/// plain (mapped, not copied) or with .gz. Images are 3x32x32, in ten classes. Throws a DataError
+/// that names the file if one is missing, does not hold exactly 10,000 records, or holds a label
+/// above 9.
 ///
 /// If the available test images are not the official ones, train on a subset() or random_split() of
 /// the training images and evaluate on the others for an unbiased accuracy.

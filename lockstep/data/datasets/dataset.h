@@ -14,8 +14,8 @@ namespace lockstep {
 
 enum class Split { kTrain, kTest };
 
-/// The images and labels behind a data set. Immutable and thread-safe. Indices are from 0 to size()
-/// - 1 and not checked.
+/// The images and labels behind a data set. Immutable and thread-safe. Indices run from 0 to
+/// size() - 1; they are not checked.
 class LOCKSTEP_API ImageSource {
  public:
   virtual ~ImageSource() = default;
@@ -30,11 +30,10 @@ class LOCKSTEP_API ImageSource {
     static_cast<void>(index);
     return false;
   }
-  /// A hash of the names of the images in their order. It is 0 for a source whose images have no
-  /// names.
+  /// A hash of the names of the images in their order; 0 for a source whose images have no names.
   virtual std::uint64_t fingerprint() const { return 0; }
   /// Announces that an image will soon be read. A source in memory may prefetch it into the
-  /// processor's cache: in random order an image is in no cache.
+  /// processor's cache, where an image read in random order would not be.
   virtual void prefetch(std::int64_t index) const { static_cast<void>(index); }
 };
 
@@ -51,7 +50,7 @@ struct LOCKSTEP_API ImageShard {
 
 /// Images with one class each.
 ///
-/// An immutable value: copies share the source and cost a pointer. Thread-safe. Indices are not
+/// An immutable value: copies share the source and cost one pointer. Thread-safe. Indices are not
 /// checked here: the Loader checks a sampler's indices once per epoch.
 class LOCKSTEP_API ImageDataset {
  public:
@@ -61,8 +60,8 @@ class LOCKSTEP_API ImageDataset {
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::shared_ptr<const ImageSource> source,
                std::vector<std::string> class_names = {});
-  /// A data set over records in memory. Throws a ConfigError if the shape or a shard is empty, or
-  /// there are no shards.
+  /// A data set over records in memory. Throws a ConfigError as above, and also if the shape has no
+  /// height or width, there are no shards, or a shard is empty or has a null pointer.
   ImageDataset(std::string name, ImageShape shape, std::int64_t num_classes,
                std::vector<ImageShard> shards, std::vector<std::string> class_names = {});
 

@@ -28,7 +28,7 @@ struct LOCKSTEP_API ImageFolderOptions {
 /// Reads names only. Throws a ConfigError if an option is out of range. Throws a DataError if a
 /// folder cannot be read (the message names it), there is no class, a class has no image, or an
 /// image has a format that torchvision reads but this library does not (.bmp, .gif, .pgm, .ppm,
-/// .tif, .tiff, .webp): such an image would be missing unnoticed.
+/// .tif, .tiff, .webp): such an image would otherwise be left out silently.
 LOCKSTEP_API ImageDataset load_image_folder(const std::filesystem::path& directory,
                                             const ImageFolderOptions& options = {});
 

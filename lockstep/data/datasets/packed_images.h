@@ -1,4 +1,4 @@
-// Images of a packed file: mapped, not read, so that any order is served by the page cache.
+// Images of a packed file, which is mapped, not read: the page cache serves them in any order.
 //
 //   const ImageDataset train = load_packed_images("train.pack");
 #pragma once
@@ -28,14 +28,15 @@ struct LOCKSTEP_API PackedImagesOptions {
 
 /// Maps a file that pack_images() or `lockstep data pack` wrote. Verifies its index, but reads no
 /// image. Pixels are read in place from the mapping; JPEG and PNG files are decoded like the files
-/// of an image folder. Names and labels are those of the packed data set; the shape is set if all
-/// images have one size. The file stays open as long as the data set exists.
+/// of an image folder. Names and labels are those of the packed data set. Height and width of the
+/// shape are set only if all images have one size. The file stays open as long as the data set
+/// exists.
 ///
 /// Throws a ConfigError if an option is out of range. Throws a DataError that names the file if it
 /// is missing, truncated or damaged. read() throws a DataError that names the image if its record
-/// is damaged, or the file was truncated while in use. Still, the file must not be truncated or
-/// overwritten in place: if a page of pixels in use is cut off, the process ends with SIGBUS.
-/// Replacing the file, as pack_images() does, is safe.
+/// is damaged, or one that names the file if the file was truncated while in use. Still, the file
+/// must not be truncated or overwritten in place: if a page of pixels in use is cut off, the
+/// process ends with SIGBUS. Replacing the file, as pack_images() does, is safe.
 LOCKSTEP_API ImageDataset load_packed_images(const std::filesystem::path& path,
                                              const PackedImagesOptions& options = {});
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 struct LOCKSTEP_API RandomImagesOptions {
-  std::int64_t count = 0;  ///< Images; 0: 360 for training, 120 for testing.
+  std::int64_t count = 0;  ///< Number of images; 0: 360 for training, 120 for testing.
   ImageShape shape = {3, 128, 128};
   std::int64_t num_classes = 1000;
   std::uint64_t seed = 0;

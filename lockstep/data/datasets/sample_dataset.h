@@ -1,4 +1,4 @@
-// A user-defined data set that makes single samples, and the collation of samples to batches.
+// A user-defined data set that makes single samples, and the collation of samples into batches.
 //
 //   struct Review {
 //     torch::Tensor words;  // int64 [length]
@@ -31,8 +31,8 @@
 
 namespace lockstep {
 
-/// Like torch.utils.data.Dataset: maps an index to a sample. Immutable: the loader calls get() from
-/// any of its threads, several at once.
+/// Like torch.utils.data.Dataset: maps an index to a sample. Implementations must be immutable: the
+/// loader calls get() from several of its threads at once.
 template <class S>
 class SampleDataset {
  public:
@@ -42,12 +42,12 @@ class SampleDataset {
   virtual std::int64_t size() const = 0;
   /// The sample at `index`, from 0 to size() - 1. Random choices that come from `key`
   /// (key.stream(), or generator_of(key) for LibTorch operators) are the same for any number of
-  /// threads and ranks, and after a resume. They differ if a sampler draws the sample again in the
-  /// same epoch.
+  /// threads and ranks, and after a resume. If a sampler draws the sample again in the same epoch,
+  /// they differ.
   virtual S get(std::int64_t index, const SampleKey& key) const = 0;
 };
 
-/// A random generator on the CPU for operators such as torch::rand, seeded with the key.
+/// A random generator on the CPU for operators such as torch::rand, seeded from the key.
 inline at::Generator generator_of(const SampleKey& key) {
   PhiloxStream stream = key.stream();
   const std::uint64_t low = stream.next();
@@ -80,8 +80,8 @@ S stack_samples(const std::vector<S>& samples) {
   return batch;
 }
 
-/// Makes batches from single samples: `join` receives the samples of a batch, in its order, and
-/// returns the batch. It runs on the loader's threads, several at once.
+/// Makes batches from single samples: `join` receives the samples of a batch, in the batch's order,
+/// and returns the batch. It runs on the loader's threads, several calls at once.
 template <class S, std::invocable<std::vector<S>> Join>
 class CollatedDataset final
     : public BatchDataset<std::invoke_result_t<const Join&, std::vector<S>>> {

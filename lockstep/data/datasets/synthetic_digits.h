@@ -9,7 +9,7 @@
 namespace lockstep {
 
 struct LOCKSTEP_API SyntheticDigitsOptions {
-  std::int64_t count = 0;  ///< Images; 0: 12,000 for training, 2,000 for testing.
+  std::int64_t count = 0;  ///< Number of images; 0: 12,000 for training, 2,000 for testing.
   std::uint64_t seed = 0;
   int threads = 1;  ///< Number of threads that draw; it does not affect the result.
 };

@@ -16,8 +16,8 @@ namespace lockstep {
 /// both on the CPU. Nothing is copied: the data set keeps both tensors' memory alive, and a later
 /// write to them changes its contents.
 ///
-/// Throws a ConfigError that states the actual value for another type, shape, device or layout, or
-/// a label outside of 0 to num_classes - 1.
+/// Throws a ConfigError that states the actual value if a tensor has another type, shape, device or
+/// layout, or a label is outside 0 to num_classes - 1.
 LOCKSTEP_API ImageDataset image_dataset(const torch::Tensor& images, const torch::Tensor& labels,
                                         std::int64_t num_classes, std::string name = "tensors",
                                         std::vector<std::string> class_names = {});

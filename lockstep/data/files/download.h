@@ -12,17 +12,18 @@
 
 namespace lockstep {
 
-/// No server answers: no network, no such host, no server, or a firewall in between. A caller that
-/// can do without the file catches only this error. Failures after an answer (the checksum, the
-/// disk) must be reported to the user.
+/// No server answers: there is no network, no such host or no server, or a firewall is in between.
+/// A caller that can do without the file catches only this error. Failures after an answer (a wrong
+/// checksum, a full disk) must be reported to the user.
 class LOCKSTEP_API NetworkError : public DataError {
  public:
   using DataError::DataError;
 };
 
 /// Called while a file arrives, with its name, the bytes received, and the total bytes (0 while
-/// unknown). The two are equal only in one last call, after the file is verified and in its place.
-/// An exception thrown here ends the download and reaches the caller of the download.
+/// unknown). The two numbers are equal only in the last call, after the file has been verified and
+/// put in its place. An exception from this function ends the download and reaches the download's
+/// caller.
 using DownloadProgress =
     std::function<void(const std::string& file, std::uint64_t done, std::uint64_t total)>;
 
@@ -41,13 +42,14 @@ struct LOCKSTEP_API RemoteFile {
 /// complete and verified, so several processes may download it at once. The next download removes
 /// the remains of a process that was killed.
 ///
-/// Loads the module lockstep_download, which contains libcurl; throws a DataError without it.
+/// Loads the module lockstep_download, which contains libcurl; throws a DataError if that fails.
 LOCKSTEP_API void download_file(const RemoteFile& file, const std::filesystem::path& directory,
                                 const DownloadProgress& progress);
 
-/// Extracts the regular files called `names` (without folders) from the .tar.gz at `archive`, in
-/// one pass, and places each in `directory`, atomically. Throws a DataError, and places no file, if
-/// one is missing or larger than `maximum_bytes`, or the archive is damaged.
+/// Extracts the regular files with the given `names` (folders in the archive are ignored) from the
+/// .tar.gz at `archive`, in one pass, and places each in `directory`, atomically. Throws a
+/// DataError, and places no file, if one is missing or larger than `maximum_bytes`, or the archive
+/// is damaged.
 LOCKSTEP_API void unpack_files(const std::filesystem::path& archive,
                                const std::filesystem::path& directory,
                                const std::vector<std::string>& names, std::uint64_t maximum_bytes);

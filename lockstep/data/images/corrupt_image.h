@@ -11,8 +11,8 @@ namespace lockstep {
 /// The policy for an image that cannot be read.
 enum class OnCorruptImage {
   kStop,  ///< Throw a DataError that names the file.
-  /// Leave the image out and report it. A Loader's batch is smaller by one: the first ten images
-  /// are named in warnings, and all are counted. A batch without any readable image still stops the
+  /// Leave the image out, so that a Loader's batch has one image fewer. The first ten images are
+  /// named in warnings, and all are counted. A batch without any readable image still stops the
   /// run, because all ranks must do the same number of steps.
   kSkip,
 };

@@ -18,13 +18,13 @@ namespace lockstep {
 
 /// Reads one image at a time, in memory that is reused from one image to the next. Not thread-safe.
 /// A source calls show() or open(). Then an engine asks for the shape, makes its random choices,
-/// and takes a part. Only that part of a file is decoded.
+/// and takes a part. If the image is a file, only that part is decoded.
 class LOCKSTEP_API ImageReader {
  public:
   /// Whether a JPEG may be decoded at a reduced size if a Resize shrinks it strongly, see
   /// reduced().
   enum class Decoding { kExact, kScaled };
-  /// The use of remark(): log it as a warning, once per process, or ignore it.
+  /// Whether decoding logs a remark(), as a warning once per process, or leaves it to the caller.
   enum class Remarks { kLog, kKeep };
 
   explicit ImageReader(Remarks remarks = Remarks::kLog) : remarks_(remarks) {}
@@ -37,7 +37,8 @@ class LOCKSTEP_API ImageReader {
   /// damage, or it has more than `max_image_pixels` pixels.
   void open(const std::filesystem::path& path, Decoding decoding = Decoding::kExact,
             std::int64_t max_image_pixels = kMaxImagePixels);
-  /// Opens the content of such a file. The content must outlive its use; `name` is for messages.
+  /// Opens the content of such a file. The content must stay valid while this reader uses it;
+  /// `name` is used in messages.
   void open(std::span<const std::byte> file, std::string_view name,
             Decoding decoding = Decoding::kExact, std::int64_t max_image_pixels = kMaxImagePixels);
 
@@ -52,12 +53,13 @@ class LOCKSTEP_API ImageReader {
     return (view_.pixels != nullptr || !file_.empty()) &&
            std::min({shape_.channels, shape_.height, shape_.width}) > 0;
   }
-  /// Memory of this reader for a file's content. The caller fills it and passes it to open().
+  /// This reader's buffer for a file's content. The caller fills it and passes it to open().
   std::span<std::byte> memory(std::size_t bytes) {
     content_.resize(bytes);
     return content_;
   }
   const ImageShape& shape() const { return shape_; }
+  /// Whether the image was set by show(), so that its pixels need no decoding.
   bool is_decoded() const { return view_.pixels != nullptr; }
   /// The open file's content, valid as long as pixels() are; empty after show().
   std::span<const std::byte> file() const { return file_; }
@@ -75,8 +77,8 @@ class LOCKSTEP_API ImageReader {
   /// vertical subsampling (4:2:2, 4:1:1; rare) is less exact, because libjpeg repeats it.
   ReducedView reduced(const ImageRegion& part, std::int64_t height, std::int64_t width);
 
-  /// A remark of pixels() on an irregularity of the open file although its pixels are correct, as
-  /// ImageDecoder::remark(); empty after show().
+  /// Describes an irregularity that pixels() or reduced() found in the open file although its
+  /// pixels are correct, see ImageDecoder::remark(). Empty if there is none, and after show().
   std::string_view remark() const;
 
  private:

@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct LOCKSTEP_API Batch {
   torch::Tensor images{};  ///< LoaderOptions::dtype [size, channels, height, width], normalised
-  torch::Tensor labels{};  ///< int64 [size]; with a mix float32 [size, classes], see mix_labels()
+  torch::Tensor labels{};  ///< int64 [size]; if mixed, float32 [size, classes], see mix_labels()
   std::int64_t size = 0;
 };
 

@@ -1,4 +1,4 @@
-// The work of a device on a batch, separate from the loader.
+// The device's part in making a batch, separate from the loader.
 #pragma once
 
 #include <lockstep/core/export.h>
@@ -7,9 +7,9 @@
 
 namespace lockstep::detail {
 
-/// Makes the final batches while the loader's kernel is deferred (LoaderBase::defer_kernel()) and
-/// the loader returns only plans. A caller can thus record the kernel in a CUDA graph, together
-/// with its own work on the batch. Immutable; owns its inputs, such as the data set on the GPU.
+/// Makes the final batches from the plans that the loader returns while its kernel is deferred
+/// (LoaderBase::defer_kernel()). A caller can thus record the kernel in a CUDA graph, together with
+/// its own work on the batch. Immutable; owns its inputs, such as the data set on the GPU.
 class LOCKSTEP_API BatchKernel {
  public:
   virtual ~BatchKernel() = default;

@@ -1,4 +1,4 @@
-// A batch on its way from an engine to the program, independent of its type.
+// A batch on its way from an engine to the program, in a form that does not depend on its type.
 #pragma once
 
 #include <any>
@@ -14,12 +14,13 @@
 
 namespace lockstep {
 
-/// A batch split into its tensors and the rest: engines and devices need not know its type.
+/// A batch split into its tensors and the rest, so that engines and devices need not know its type.
 struct LOCKSTEP_API LoadedBatch {
   std::vector<torch::Tensor> tensors{};  ///< In the order of for_each_tensor().
   std::any frame{};                      ///< The batch without its tensors.
   std::vector<CorruptImage> skipped{};   ///< Images left out, see OnCorruptImage::kSkip.
 
+  /// Splits `batch`: moves its tensors to `tensors` and the rest to `frame`.
   template <BatchOfTensors B>
   void store(B batch) {
     tensors.clear();

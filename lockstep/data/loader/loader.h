@@ -61,15 +61,16 @@ class BatchLoader : public detail::LoaderBase {
               const LoaderOptions& options)
       : BatchLoader(std::move(dataset), std::make_shared<const S>(std::move(sampler)), options) {}
 
-  /// Returns the next batch in `batch`, or false at the end of the epoch. Without set_epoch() it
-  /// begins with epoch 0. Rethrows exceptions of the batch's preparation.
+  /// Stores the next batch in `batch` and returns true, or returns false at the end of the epoch.
+  /// Begins epoch 0 if set_epoch() was never called. Rethrows exceptions thrown while the batch was
+  /// prepared.
   bool next(B& batch) {
     const LoadedBatch* const loaded = next_loaded();
     if (loaded != nullptr) batch = loaded->batch<B>();
     return loaded != nullptr;
   }
 
-  /// `for (const B& batch : loader)`: the rest of the epoch, in a single pass.
+  /// For `for (const B& batch : loader)`: iterates over the rest of the epoch, in a single pass.
   class Iterator {
    public:
     explicit Iterator(BatchLoader* loader) : loader_(loader) { ++*this; }

@@ -25,27 +25,27 @@ class LOCKSTEP_API LoaderBase {
   /// returns an index outside of the data set.
   void set_epoch(std::int64_t epoch, std::int64_t first_step = 0);
 
-  /// Batches in every epoch.
+  /// The number of batches in each epoch.
   std::int64_t steps_per_epoch() const;
-  /// Batches that next() will still return in this epoch.
+  /// The number of batches that next() will still return in this epoch.
   std::int64_t steps_left() const;
 
   /// The position in the epoch after the batches that next() returned, for a checkpoint.
   SamplerPosition position() const;
   /// Resumes exactly at `position`, for any batch size and number of ranks of this loader. Throws
-  /// what SamplerCursor::restore() throws, and then continues as if it had not been called.
+  /// what SamplerCursor::restore() throws; the loader then continues as if it had not been called.
   void restore(const SamplerPosition& position);
 
   /// Seconds spent so far in next() and in beginning epochs: the trainer's wait for its data.
   /// Without threads that is all of the loader's work on the CPU.
   double waited_seconds() const;
-  /// Images left out of the returned batches so far, see OnCorruptImage::kSkip.
+  /// The number of images left out of the returned batches so far, see OnCorruptImage::kSkip.
   std::int64_t skipped_images() const;
 
-  /// With `on`, next() returns the input of the returned kernel in place of each batch; with `on`
-  /// false, batches again. The epoch continues at its position. Returns null and changes nothing if
-  /// no kernel makes the batches, or they are mixed (LoaderOptions::mix). Only the cuda engine has
-  /// a kernel.
+  /// With `on`, next() returns plans, which are the input of the returned kernel, instead of
+  /// batches; with `on` false, it returns batches again. The epoch continues at its position.
+  /// Returns null and changes nothing if the engine has no kernel, or batches are mixed
+  /// (LoaderOptions::mix). Only the cuda engine has a kernel.
   std::shared_ptr<const BatchKernel> defer_kernel(bool on);
 
   const Sampler& sampler() const;

@@ -1,4 +1,4 @@
-// The engine that makes the batches of a Loader: one interface for native, CUDA and DALI.
+// The engine that makes the batches of a Loader: one interface for native, CUDA and DALI engines.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct LOCKSTEP_API LoaderEpoch {
   std::int64_t batches = 0;  ///< all have batch_size samples, but the last may have fewer
 };
 
-/// Not thread-safe. The content of a batch depends only on its request.
+/// Makes the batches of an epoch, in order. Not thread-safe. The content of a batch depends only on
+/// its request.
 class LOCKSTEP_API LoaderEngine {
  public:
   virtual ~LoaderEngine() = default;
@@ -39,19 +40,20 @@ class LOCKSTEP_API LoaderEngine {
   /// is then over.
   virtual bool next(LoadedBatch& loaded) = 0;
 
-  /// With `on`, next() returns plans on options.device in place of batches, beginning with the next
+  /// With `on`, next() returns plans on options.device instead of batches, beginning with the next
   /// start(), and this function returns the kernel that makes batches of them. With `on` false,
   /// next() returns batches again. Returns null and changes nothing if the engine has no such
   /// kernel. Call it only while no batch is being made.
   virtual std::shared_ptr<const BatchKernel> defer_kernel(bool /*on*/) { return nullptr; }
 };
 
-/// Makes the batch of `request` in `buffer`, which holds the result of an earlier call. It runs on
-/// several threads at once, for different buffers.
+/// Makes the batch for `request` in `buffer`, which holds the result of an earlier call. Called
+/// from several threads at once, for different buffers.
 using MakeBatch = std::function<void(const BatchRequest& request, LoadedBatch& buffer)>;
 
-/// The Loader checks `options`. Each function throws a ConfigError that names the operator or
-/// option that the engine cannot execute, or the component that is missing on this machine.
+/// Make the engines. The Loader has already checked `options`. Each function throws a ConfigError
+/// that names the operator or option that the engine cannot execute, or the component that is
+/// missing on this machine.
 LOCKSTEP_API std::unique_ptr<LoaderEngine> make_native_engine(const ImageDataset& dataset,
                                                               const Augmentation& augmentation,
                                                               const LoaderOptions& options);

@@ -17,7 +17,7 @@ namespace lockstep {
 /// The engine that executes the list of operators.
 enum class LoaderEngineKind {
   kNative,  ///< This library's CPU engine: one pass from bytes to batch (augment/native.h).
-  kCuda,    ///< This library's GPU engine: the data set stays there, one kernel makes a batch.
+  kCuda,    ///< This library's GPU engine: holds the data set on the GPU; one kernel makes a batch.
   /// NVIDIA DALI, on CPU or GPU, after `make dali`. With 0 threads it still uses one of its own.
   kDali,
 };
@@ -32,22 +32,23 @@ struct LOCKSTEP_API LoaderOptions {
   torch::ScalarType dtype = torch::kFloat32;  ///< Images: kFloat32, kBFloat16 or kFloat16.
   std::uint64_t seed = 0;                     ///< Seed of the augmentation's random choices.
   LoaderEngineKind engine = LoaderEngineKind::kNative;
-  /// The device of the batches. For a GPU they are made in pinned memory and copied ahead of their
-  /// use, on a stream of the loader's own.
+  /// The device of the batches. For a GPU, batches are made in pinned memory and copied ahead of
+  /// their use, on a stream of the loader's own.
   torch::Device device = torch::kCPU;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   /// Mixes the images of each batch with each other (MixUp, CutMix): labels become probabilities.
   /// next() mixes on the device, with any engine.
   BatchMix mix{};
-  /// Processors to which the loader's threads are pinned. Empty: those of the thread that makes the
-  /// loader. On a rank that a launcher has pinned, these are the rank's own.
+  /// Processors to which the loader's threads are pinned. If empty, they are those of the thread
+  /// that makes the loader; on a rank that a launcher has pinned, these are the rank's own.
   std::vector<int> cpus{};
 };
 
-/// "native", "cuda", "dali".
+/// "native", "cuda" or "dali".
 LOCKSTEP_API std::string to_string(LoaderEngineKind kind);
+/// The names that parse_loader_engine() accepts.
 LOCKSTEP_API const std::vector<std::string>& loader_engine_names();
-/// Throws a ConfigError for another word.
+/// The inverse of to_string(). Throws a ConfigError for any other name.
 LOCKSTEP_API LoaderEngineKind parse_loader_engine(const std::string& name);
 
 }  // namespace lockstep

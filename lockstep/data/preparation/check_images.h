@@ -1,7 +1,7 @@
 // Checks whether every image of a data set can be decoded, before a run.
 //
-// During training only the part of a file that a random crop shows is decoded, so one epoch may
-// accept a damaged file at which another epoch stops.
+// During training only the part of a file that a random crop shows is decoded, so a damaged file
+// may pass in one epoch and stop the run in another.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,10 @@ struct LOCKSTEP_API ImagesCheck {
   std::vector<std::int64_t> sound() const;
 };
 
-/// Decodes every image of `dataset` once and completely, and verifies the checksums of a pack as
-/// the options with which it was opened say. An image is corrupt if reading it throws a DataError;
-/// any other exception ends the check. Throws a ConfigError for invalid options.
+/// Decodes every image of `dataset` once and completely. In a packed data set, checksums are
+/// verified as the options passed to load_packed_images() say. An image is corrupt if reading it
+/// throws a DataError; any other exception ends the check. Throws a ConfigError for invalid
+/// options.
 LOCKSTEP_API ImagesCheck check_images(const ImageDataset& dataset,
                                       const CheckImagesOptions& options = {});
 

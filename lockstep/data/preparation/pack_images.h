@@ -1,4 +1,4 @@
-// Makes a packed file of a data set, so that no epoch decodes or resizes again.
+// Makes a packed file from a data set, so that no epoch decodes or resizes again.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace lockstep {
 
 struct LOCKSTEP_API PackImagesOptions {
   /// Keep JPEG and PNG files as they are, for a small pack that is decoded at every read. Packing
-  /// reads only their headers; damage after the header is found when the image is decoded.
+  /// reads only their headers; damage after the header is found only when the image is decoded.
   bool keep_files = false;
   /// Resizes the images as Resize does, to the same bytes as torchvision. They are first decoded at
   /// full size.
   std::optional<Resize> resize{};
-  int threads = 0;  ///< Decoding threads beside the caller, which writes; 0: the caller does all.
+  int threads = 0;  ///< Decoding threads besides the caller, which writes; 0: the caller does all.
   /// kSkip: every image is decoded once before any is packed, and images that cannot be decoded are
   /// left out. This doubles the time. Also applies with keep_files.
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   /// Called by the caller's thread after each image, with the number of images done. An exception
   /// from it ends the packing.
   std::function<void(std::int64_t done)> progress{};
-  std::function<void(std::int64_t done)>
-      check_progress{};  ///< With kSkip: like `progress`, for the decoding before.
+  /// With kSkip: like `progress`, for the decoding pass before the packing.
+  std::function<void(std::int64_t done)> check_progress{};
 };
 
 struct LOCKSTEP_API PackedSize {
@@ -42,10 +42,10 @@ struct LOCKSTEP_API PackedSize {
 /// do not depend on the number of threads. Takes memory for a few images per thread. The file
 /// appears when it is complete; an error leaves no file behind.
 ///
-/// Throws a ConfigError if keep_files is set and the data set has no files, or a resize is set too.
-/// Throws a DataError that names the file if an image cannot be read (with kSkip: if none can), an
-/// image is larger than 1 GiB or 65,535 pixels a side, or the pack cannot be written (no space
-/// left, permission denied).
+/// Throws a ConfigError if an option is out of range, or if keep_files is set together with a
+/// resize or for a data set that does not consist of files. Throws a DataError that names the file
+/// if an image cannot be read (with kSkip: if none can), an image is larger than 1 GiB or 65,535
+/// pixels a side, or the pack cannot be written (no space left, permission denied).
 LOCKSTEP_API PackedSize pack_images(const ImageDataset& dataset, const std::filesystem::path& path,
                                     const PackImagesOptions& options = {});
 

@@ -35,6 +35,7 @@ class LOCKSTEP_API BatchSampler {
   BatchSampler(S sampler, const BatchSamplerOptions& options)
       : BatchSampler(std::make_shared<const S>(std::move(sampler)), options) {}
 
+  /// All batches of `epoch`, in order.
   std::vector<std::vector<std::int64_t>> batches(std::int64_t epoch) const;
   /// The number of batches in an epoch, which is the same in every epoch.
   std::int64_t size() const;
@@ -55,7 +56,7 @@ class LOCKSTEP_API BatchCursor {
   explicit BatchCursor(const BatchSampler& sampler)
       : cursor_(sampler.sampler()), options_(sampler.options()) {}
 
-  /// The next batch of the epoch; empty at the end of the epoch.
+  /// The next batch of the epoch; an empty one at the end of the epoch.
   std::vector<std::int64_t> next();
 
   void set_epoch(std::int64_t epoch) { cursor_.set_epoch(epoch); }

@@ -8,7 +8,8 @@
 //
 // Source: PyTorch's tutorial "Writing Distributed Applications with PyTorch". The order differs:
 // the tutorial shuffles with Python's random.Random, this class with torch.randperm, as all
-// samplers do. The tutorial loses some images to rounding; here fractions that sum to 1 cover all.
+// samplers do. The tutorial loses some images to rounding; here fractions that sum to 1 cover all
+// images.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class LOCKSTEP_API DataPartitioner {
   /// they sum to more than 1 (within 1e-9), or a partition would get no image.
   DataPartitioner(std::int64_t dataset_size, const std::vector<double>& fractions,
                   std::uint64_t seed = 0);
-  /// Makes `count` partitions whose sizes differ by at most one.
+  /// Makes `count` partitions whose sizes differ by at most one. Throws a ConfigError unless
+  /// `count` is from 1 to the size of the data set.
   static DataPartitioner equal(std::int64_t dataset_size, int count, std::uint64_t seed = 0);
 
   /// The number of partitions.

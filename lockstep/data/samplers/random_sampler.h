@@ -37,8 +37,8 @@ class LOCKSTEP_API RandomSampler : public Sampler {
   std::uint64_t seed_;
 };
 
-/// The given indices in another order each epoch. Equals torch.utils.data.SubsetRandomSampler index
-/// for index, with a generator seeded seed + epoch.
+/// The given indices, in a different order each epoch. Equals torch.utils.data.SubsetRandomSampler
+/// index for index, with a generator seeded seed + epoch.
 class LOCKSTEP_API SubsetRandomSampler : public Sampler {
  public:
   /// Throws a ConfigError if an index is negative.

@@ -1,7 +1,7 @@
 // The images that a rank sees in an epoch, and their order.
 //
-// This header has the interface and the orders without weights or subsets, which every program
-// needs. Other samplers are in random_sampler.h, weighted_sampler.h and data_partitioner.h, and
+// This header has the interface and the samplers that every program needs: those without weights or
+// subsets. Other samplers are in random_sampler.h, weighted_sampler.h and data_partitioner.h, and
 // batches of indices in batch_sampler.h. sampler_cursor.h iterates over any sampler and can resume
 // where it stopped.
 #pragma once
@@ -36,8 +36,8 @@ class LOCKSTEP_API Sampler {
   virtual std::int64_t size() const = 0;
 
   /// Describes the order as text: the sampler's kind and options, without rank and number of ranks.
-  /// A saved position is accepted only if this text is equal. The default distinguishes samplers
-  /// only by their size: override it.
+  /// A saved position is accepted only if this text is equal. Override it: the default
+  /// distinguishes samplers only by their size.
   virtual std::string describe() const;
 
   /// The number of ranks that share one order: rank r of W has its indices r, r + W, r + 2 W, ...
@@ -52,9 +52,9 @@ class LOCKSTEP_API Sampler {
   /// with rank 0. With 0 taken, the share is indices(epoch).
   ///
   /// The default cuts the share out of indices(epoch), and counts occurrences in it. It throws a
-  /// CheckpointError if `taken` is not a multiple of the number of ranks. A sampler of several
-  /// ranks that can compute its whole order overrides it: then a run may resume with any number of
-  /// ranks, and occurrences count on all of them.
+  /// CheckpointError if `taken` is not a multiple of the number of ranks. A sampler for several
+  /// ranks that can compute the whole order should override this function: then a run may resume
+  /// with any number of ranks, and occurrences are counted over all of them.
   virtual EpochShare share(std::int64_t epoch, std::int64_t taken) const;
 };
 
@@ -78,8 +78,8 @@ struct LOCKSTEP_API DistributedSamplerOptions {
   int world_size = 1;
   bool shuffle = true;
   std::uint64_t seed = 0;  ///< Must be equal on all ranks.
-  bool drop_last =
-      false;  ///< Drop the tail that does not divide by the ranks, instead of repeating.
+  /// Drop the last indices if they do not suffice for all ranks, instead of repeating others.
+  bool drop_last = false;
 };
 
 /// Equal shares for all ranks, for training. Equals torch.utils.data.DistributedSampler index for
@@ -105,10 +105,11 @@ class LOCKSTEP_API DistributedSampler : public Sampler {
   DistributedSamplerOptions options_;
 };
 
-/// Every index exactly once over all ranks, in order: rank, rank + world_size, ... For evaluation;
-/// the shares of two ranks may differ by one, so no collective may run per batch.
+/// Each index exactly once over all ranks, in order: a rank's are rank, rank + world_size, ... For
+/// evaluation; the shares of two ranks may differ by one, so no collective may run per batch.
 class LOCKSTEP_API EvaluationSampler : public Sampler {
  public:
+  /// Throws a ConfigError if the rank is not below the world size or a number is negative.
   EvaluationSampler(std::int64_t dataset_size, int rank = 0, int world_size = 1);
 
   std::vector<std::int64_t> indices(std::int64_t epoch) const override;

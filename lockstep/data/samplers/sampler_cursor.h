@@ -4,7 +4,7 @@
 //   if (resuming) cursor.restore(sampler_position(checkpoint.settings));
 //   while (const std::optional<std::int64_t> index = cursor.next()) train(*index);
 //
-// and at any time CheckpointInfo{.settings = to_settings(cursor.position())}.
+// To save the position at any time: CheckpointInfo{.settings = to_settings(cursor.position())}.
 #pragma once
 
 #include <concepts>
@@ -32,7 +32,7 @@ struct LOCKSTEP_API SamplerPosition {
   bool operator==(const SamplerPosition&) const = default;
 };
 
-/// Converts to texts by name ("sampler", "sampler_epoch", "sampler_taken"), for
+/// The position as named texts ("sampler", "sampler_epoch", "sampler_taken"), for
 /// CheckpointInfo::settings.
 LOCKSTEP_API std::map<std::string, std::string> to_settings(const SamplerPosition& position);
 /// The inverse of to_settings(). Throws a CheckpointError if an entry is missing or damaged.
@@ -45,10 +45,11 @@ LOCKSTEP_API SamplerPosition position_of(const Sampler& sampler, std::int64_t ep
 /// outside of the epoch.
 LOCKSTEP_API void check_position(const Sampler& sampler, const SamplerPosition& position);
 
-/// Begins at epoch 0 and stays at an epoch's end until set_epoch(). Not thread-safe.
+/// Iterates over one epoch at a time, from epoch 0 on, and stays at an epoch's end until
+/// set_epoch(). Not thread-safe.
 class LOCKSTEP_API SamplerCursor {
  public:
-  /// Throws a ConfigError if there is no sampler.
+  /// Throws a ConfigError if `sampler` is null.
   explicit SamplerCursor(std::shared_ptr<const Sampler> sampler);
   template <std::derived_from<Sampler> S>
   explicit SamplerCursor(S sampler)
@@ -56,7 +57,8 @@ class LOCKSTEP_API SamplerCursor {
 
   /// The next index of the epoch; none at its end.
   std::optional<std::int64_t> next();
-  /// The next `count` indices; fewer, and finally none, at the epoch's end.
+  /// The next `count` indices; fewer, and finally none, at the epoch's end. Throws a ConfigError if
+  /// `count` is not positive.
   std::vector<std::int64_t> next(std::int64_t count);
   /// Skips the next `count` indices. Throws a ConfigError if `count` is negative or larger than
   /// remaining().
@@ -73,11 +75,11 @@ class LOCKSTEP_API SamplerCursor {
   void set_epoch(std::int64_t epoch);
 
   SamplerPosition position() const;
-  /// The indices that each rank has taken at position(), rounded down after a resume with another
-  /// number of ranks.
+  /// The number of indices that each rank has taken at position(), rounded down after a resume with
+  /// another number of ranks.
   std::int64_t place() const { return taken_ / sampler_->world_size() + next_; }
   /// Moves exactly to the given position, with any number of ranks. Throws what check_position()
-  /// and Sampler::share() throw, and then does not move.
+  /// and Sampler::share() throw; the cursor then does not move.
   void restore(const SamplerPosition& position);
 
   std::int64_t epoch() const { return epoch_; }

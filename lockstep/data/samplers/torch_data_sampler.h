@@ -31,24 +31,25 @@ namespace lockstep {
 /// iterating thread; not thread-safe.
 class LOCKSTEP_API TorchDataSampler final : public torch::data::samplers::Sampler<> {
  public:
-  /// Begins with epoch 0. Throws a ConfigError if there is no sampler.
+  /// Begins with epoch 0. Throws a ConfigError if `sampler` is null.
   explicit TorchDataSampler(std::shared_ptr<const lockstep::Sampler> sampler);
   template <std::derived_from<lockstep::Sampler> S>
   explicit TorchDataSampler(S sampler)
       : TorchDataSampler(std::make_shared<const S>(std::move(sampler))) {}
 
-  /// Sets the epoch of the loader's next begin(); without a call it repeats the same epoch, as in
-  /// PyTorch. The first `first` of this rank's indices are left out that time, for a run that
-  /// resumes in mid-epoch with the same number of ranks. Throws a ConfigError if the epoch is
-  /// negative or has fewer indices.
+  /// Sets the epoch of the loader's next begin(). Without a call, the loader repeats the same
+  /// epoch, as in PyTorch. The first `first` of this rank's indices are left out that time, for a
+  /// run that resumes in mid-epoch with the same number of ranks. Throws a ConfigError if the epoch
+  /// is negative or has fewer than `first` indices.
   void set_epoch(std::int64_t epoch, std::int64_t first = 0);
   std::int64_t epoch() const;
 
-  /// Called by the loader of torch::data. Throws a ConfigError if `new_size` is not the sampler's.
+  /// Called by the loader of torch::data. Throws a ConfigError if `new_size` is not the sampler's
+  /// size.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
-  /// Saves the epoch and the position in it: load() and then reset() resume there. With worker
-  /// threads the position is ahead of the batches that the loader has returned.
+  /// Saves the epoch and the position in it; after load() and reset(), iteration resumes there.
+  /// With worker threads the position is ahead of the batches that the loader has returned.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
