@@ -1,5 +1,5 @@
-// All that a training program needs: process groups, distributed data-parallel models, pipelines of
-// stages, optimizers, data, and the parts of a training loop.
+// Everything that a training program needs: process groups, distributed data-parallel models,
+// pipelines of stages, optimizers, data, and the parts of a training loop.
 #pragma once
 
 #include <lockstep/core/cpp20.h>

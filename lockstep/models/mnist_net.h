@@ -8,7 +8,7 @@
 namespace lockstep {
 
 struct LOCKSTEP_API MnistNetOptions {
-  bool dropout = true;  ///< If off, the same network without its two dropout layers.
+  bool dropout = true;  ///< whether the network has its two dropout layers
   /// If on, convolution, max-pool and ReLU run as one kernel where conv_pool_relu() has one. If
   /// off, LibTorch's operations run one by one, as in the Python script. The results agree to
   /// float32 rounding.
@@ -17,26 +17,26 @@ struct LOCKSTEP_API MnistNetOptions {
 
 /// conv 5x5 1->10, max-pool 2, ReLU; conv 5x5 10->20, dropout of whole channels, max-pool 2, ReLU;
 /// linear 320->50, ReLU, dropout; linear 50->10, log_softmax. Parameters have the names, order and
-/// initialisation of the Python example: conv1, conv2, fc1, fc2. clone() copies it.
+/// initialisation of the Python example: conv1, conv2, fc1, fc2. clone() copies the module.
 class LOCKSTEP_API MnistNetImpl : public torch::nn::Cloneable<MnistNetImpl> {
  public:
   explicit MnistNetImpl(MnistNetOptions options = {});
 
-  /// Registers the layers with new random weights. For the constructor and for clone().
+  /// Registers the layers with new random weights. Called by the constructor and by clone().
   void reset() override;
 
-  /// `images` float [N, 1, 28, 28]; returns log-probabilities [N, 10], always float32.
+  /// `images` is float [N, 1, 28, 28]. Returns log-probabilities [N, 10], always float32.
   torch::Tensor forward(const torch::Tensor& images);
 
   /// Computes the layers `first` to `end` - 1 of conv1, conv2, fc1 and fc2, each with the
   /// operations up to the next layer. `x` is the output of the layer before `first`, or the images.
-  /// Dropout depends on `training`, not on the mode of the net. All layers, 0 to kLayers, together
-  /// are forward().
+  /// Dropout depends on `training`, not on the mode of the net. With `first` 0 and `end` kLayers,
+  /// the result is that of forward() if `training` is the net's mode.
   torch::Tensor forward_layers(torch::Tensor x, int first, int end, bool training);
   static constexpr int kLayers = 4;
 
-  /// Whether a layer among `first` to `end` - 1 is a convolution that the fused kernel may compute,
-  /// whose backward gives the gradients of input and weights at once.
+  /// Whether any of the layers `first` to `end` - 1 is a convolution that the fused kernel may
+  /// compute. The backward of that kernel computes the gradients of input and weights together.
   bool has_fused_layer(int first, int end) const;
 
  private:

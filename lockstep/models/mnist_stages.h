@@ -15,21 +15,22 @@
 
 namespace lockstep {
 
-/// Layers of an MnistNet from one cut to the next. Shares them with the net, under their names in
-/// the net, and keeps the net alive. Not thread-safe, like every module; different stages may be
-/// used at once.
+/// The layers of an MnistNet from one cut to the next. The stage shares them with the net, under
+/// their names in the net, and keeps the net alive. Not thread-safe, like every module, but
+/// different stages may be used concurrently.
 class LOCKSTEP_API MnistStageImpl : public torch::nn::Module {
  public:
-  /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). Made by mnist_stages().
+  /// The layers `first` to `end` - 1 of MnistNetImpl::forward_layers(). mnist_stages() makes the
+  /// stages.
   MnistStageImpl(const MnistNet& net, int first, int end);
 
   /// The first stage takes images like MnistNet, the last one returns log-probabilities. Dropout
   /// follows the mode of the stage, not that of the net.
   torch::Tensor forward(const torch::Tensor& x);
 
-  /// For StageModule: whether the stage has a fused convolution, which computes its backward at
-  /// once. It is true even where the kernel does not run (on GPUs, under autocast, on unsupported
-  /// processors): make the net without MnistNetOptions::fused_kernels there.
+  /// For StageModule: whether the stage has a fused convolution, whose backward cannot be split.
+  /// True even where the kernel does not run (on GPUs, under autocast, on unsupported processors);
+  /// make the net without MnistNetOptions::fused_kernels there.
   bool has_whole_backward() const { return net_->has_fused_layer(first_, end_); }
 
  private:
@@ -41,7 +42,7 @@ TORCH_MODULE(MnistStage);
 
 /// Cuts `net` into `count` stages. Every stage but the last has one layer: the two convolutions
 /// take nearly all of the time, and the first cut separates them. The results are bitwise those of
-/// the net. ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
+/// the net. Throws ConfigError unless `count` is from 1 to MnistNetImpl::kLayers.
 LOCKSTEP_API std::vector<MnistStage> mnist_stages(const MnistNet& net, int count);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // The ResNet family (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2015)
-// with torchvision's names, parameter order and initialisation: state dicts can be exchanged both
-// ways.
+// with torchvision's names, parameter order and initialisation: state dicts can be exchanged with
+// torchvision in both directions.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@ struct LOCKSTEP_API ResNetOptions {
   std::int64_t num_classes = 1000;
 };
 
-/// Not thread-safe, like every module. The same generator state gives the same weights as
-/// torchvision. clone() copies it.
+/// Not thread-safe, like every module. With equal generator states, the initial weights are those
+/// of torchvision. clone() copies the module.
 class LOCKSTEP_API ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
  public:
-  /// ConfigError unless every stage has a block and there is a class.
+  /// Throws ConfigError unless every stage has at least one block and there is at least one class.
   explicit ResNetImpl(const ResNetOptions& options = {});
 
-  /// Registers the layers with new random weights. For the constructor and for clone().
+  /// Registers the layers with new random weights. Called by the constructor and by clone().
   void reset() override;
 
-  /// `images` float [N, 3, H, W] in any memory format; returns logits [N, num_classes].
+  /// `images` is float [N, 3, H, W] in any memory format. Returns logits [N, num_classes].
   torch::Tensor forward(const torch::Tensor& images);
 
   const ResNetOptions& options() const { return options_; }
@@ -55,6 +55,7 @@ class LOCKSTEP_API ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
 };
 TORCH_MODULE(ResNet);
 
+/// The standard ResNets with 18, 34 and 50 layers.
 LOCKSTEP_API ResNet resnet18(ResNetStem stem = ResNetStem::kImageNet,
                              std::int64_t num_classes = 1000);
 LOCKSTEP_API ResNet resnet34(ResNetStem stem = ResNetStem::kImageNet,

@@ -15,13 +15,13 @@
 
 namespace lockstep {
 
-/// Layers of a ResNet from one cut to the next. Shares them with the net, under their names in the
-/// net ("layer3.1.conv1.weight"), so a checkpoint of the net fits any cut. Not thread-safe, like
-/// every module; different stages may be used at once.
+/// The layers of a ResNet from one cut to the next. The stage shares them with the net, under their
+/// names in the net ("layer3.1.conv1.weight"), so a checkpoint of the net fits any cut. Not
+/// thread-safe, like every module, but different stages may be used concurrently.
 class LOCKSTEP_API ResNetStageImpl : public torch::nn::Module {
  public:
-  /// The blocks `first` to `end` - 1 of `net`, counted over its layers. The first stage also has
-  /// the stem, the last one the classifier. Made by resnet_stages().
+  /// The blocks `first` to `end` - 1 of `net`, counted over all its layers. The first stage also
+  /// has the stem, the last one the classifier. resnet_stages() makes the stages.
   ResNetStageImpl(const ResNet& net, std::int64_t first, std::int64_t end, bool is_first,
                   bool is_last);
 
@@ -40,16 +40,18 @@ TORCH_MODULE(ResNetStage);
 
 /// Cuts `net` into one more stage than there are `cuts`. A cut is the name of the last part of a
 /// stage: a layer ("layer2") or a block ("layer3.1"). The results are bitwise those of the net.
-/// ConfigError for a name that the net does not have, and for cuts that are not in forward order.
+/// Throws ConfigError for a name that the net does not have, and for cuts that are not in forward
+/// order.
 LOCKSTEP_API std::vector<ResNetStage> resnet_stages(const ResNet& net,
                                                     const std::vector<std::string>& cuts);
 
 /// The names of all blocks of `net`, in forward order. Each but the last can be a cut.
 LOCKSTEP_API std::vector<std::string> resnet_blocks(const ResNet& net);
 
-/// The cuts of `net` into `stages` stages, for resnet_stages(). Two stages are cut after layer2, as
-/// in PyTorch's tutorial. More stages have nearly equal numbers of blocks, because blocks cost
-/// nearly the same. ConfigError for more stages than blocks, and for none.
+/// The cuts that divide `net` into `stages` stages, for resnet_stages(). For two stages the cut is
+/// after layer2, as in PyTorch's tutorial. More stages have nearly equal numbers of blocks, because
+/// blocks cost nearly the same. Throws ConfigError unless `stages` is from 1 to the number of
+/// blocks.
 LOCKSTEP_API std::vector<std::string> resnet_cuts(const ResNet& net, int stages);
 
 }  // namespace lockstep

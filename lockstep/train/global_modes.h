@@ -17,9 +17,9 @@ struct LOCKSTEP_API GlobalModeOptions {
   /// (torch.autograd.set_detect_anomaly).
   bool detect_anomaly = false;
   /// cuDNN times its algorithms for each new shape and uses the fastest
-  /// (torch.backends.cudnn.benchmark). Excludes `deterministic`.
+  /// (torch.backends.cudnn.benchmark). Cannot be combined with `deterministic`.
   bool cudnn_benchmark = false;
-  /// torch.set_float32_matmul_precision; absent: unchanged.
+  /// As torch.set_float32_matmul_precision() sets it; if absent, the precision is unchanged.
   std::optional<MatmulPrecision> matmul_precision{};
 };
 

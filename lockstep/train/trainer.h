@@ -41,7 +41,7 @@ class StepGraph;
 
 namespace lockstep {
 
-/// Names and meanings follow Lightning where it has the option.
+/// Names and meanings follow Lightning's where it has the option.
 struct LOCKSTEP_API TrainerOptions {
   // --- How long the run is ---
   std::int64_t max_epochs = 1;  ///< at most 1e9
@@ -50,13 +50,13 @@ struct LOCKSTEP_API TrainerOptions {
   /// Ends the run after this many optimizer steps in total. The schedule depends on max_epochs
   /// alone, so that a run may be stopped this way and resumed.
   std::optional<std::int64_t> max_steps{};
-  /// Ends the run, on all ranks together by rank 0's clock, with the step in which fit() has run
-  /// for this long. Rank 0 informs the others after each step; on a GPU, after every tenth step of
-  /// the run and the last step of each epoch.
+  /// Ends the run on all ranks with the step in which, by rank 0's clock, fit() has run for this
+  /// long. Rank 0 informs the others after each step; on a GPU, after every tenth step of the run
+  /// and the last step of each epoch.
   std::optional<double> max_time_seconds{};
   /// Ends the run when a value of its evaluations no longer improves. An evaluation made only
-  /// because the run stops does not count. "train_loss" is the mean over the steps of the epoch
-  /// that fit() has trained: in a run resumed within an epoch, over the rest of it.
+  /// because the run stops does not count. "train_loss" is the mean over the steps that fit() has
+  /// trained in the epoch; in a run resumed within an epoch, these are the rest of its steps.
   std::optional<EarlyStoppingOptions> early_stopping{};
   /// Quick test: trains and evaluates on this many batches of each rank and keeps nothing (no
   /// checkpoint, no early stopping). 0: off.
@@ -66,7 +66,7 @@ struct LOCKSTEP_API TrainerOptions {
   /// Maximum number of batches per rank and epoch.
   std::optional<std::int64_t> limit_train_batches{};
   /// Trains on this many batches of each rank, identical in every epoch, and evaluates on at most
-  /// as many: a model that can learn at all learns these by heart. 0: off.
+  /// as many. A model that can learn at all memorizes these. 0: off.
   std::int64_t overfit_batches = 0;
   /// Number of batches of each rank whose gradients accumulate before an optimizer step; the last
   /// step of an epoch takes the remaining ones. A step's loss is the mean of its batches' losses.
@@ -77,8 +77,8 @@ struct LOCKSTEP_API TrainerOptions {
   /// Epochs between evaluations. The last epoch of a run is always evaluated.
   std::int64_t check_val_every_n_epoch = 1;
   /// Batches of each rank between evaluations within an epoch, rounded up to a whole step. The
-  /// epoch is still evaluated at its end. ConfigError in fit() if it exceeds the batches of an
-  /// epoch, as in Lightning.
+  /// epoch is still evaluated at its end. As in Lightning, fit() throws ConfigError if this exceeds
+  /// the batches of an epoch.
   std::optional<std::int64_t> val_check_interval{};
   /// Number of batches of each rank to evaluate before the first step, which exposes errors in the
   /// evaluation before an epoch has been spent. The results are dropped. If early_stopping or the
@@ -95,8 +95,8 @@ struct LOCKSTEP_API TrainerOptions {
   std::optional<double> gradient_clip_value{};
   ScheduleOptions schedule{};
   /// Evaluates an exponential moving average of the parameters with this decay instead of the
-  /// parameters (model_ema.h). Checkpoints then hold the average, too. Takes the memory of the
-  /// parameters once more on each rank. ConfigError in fit() for a pipeline on several ranks.
+  /// parameters (model_ema.h). Checkpoints then hold the average, too. Takes as much memory again
+  /// as the parameters, on each rank. fit() throws ConfigError for a pipeline on several ranks.
   std::optional<double> ema_decay{};
   Precision precision = Precision::k32;
   GradScalerOptions grad_scaler{};  ///< for Precision::kFp16
@@ -111,7 +111,8 @@ struct LOCKSTEP_API TrainerOptions {
   /// A backward that produces NaN throws and names the operation. Slow.
   bool detect_anomaly = false;
   /// cuDNN times its algorithms for each new shape and uses the fastest one from then on; useful if
-  /// all batches have one shape. ConfigError with `deterministic`. Lightning's benchmark.
+  /// all batches have one shape. Cannot be combined with `deterministic` (ConfigError). Lightning's
+  /// benchmark.
   bool cudnn_benchmark = false;
   /// Precision of float32 matrix products during the run, such as TF32 on GPUs
   /// (matmul_precision.h). Absent: LibTorch's setting, which is kHighest unless the program has
@@ -123,10 +124,10 @@ struct LOCKSTEP_API TrainerOptions {
   /// one graph instead of hundreds of kernels. The first steps run unrecorded, and so does a step
   /// with a smaller batch or fewer batches than others. Requires strategy single or ddp, over NCCL
   /// if there are several ranks, full batches of one shape, and a task whose training_step() does
-  /// not read tensors on the host. Excludes detect_anomaly and a schedule that changes the momentum
-  /// (ConfigError). The phases of a replayed step have no times.
+  /// not read tensors on the host. Cannot be combined with detect_anomaly or a schedule that
+  /// changes the momentum (ConfigError). The phases of a replayed step have no times.
   bool cuda_graph = false;
-  /// For tests: makes the object that records and replays with cuda_graph. Default:
+  /// For tests: makes the object that records and replays steps with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.
   std::function<std::unique_ptr<detail::StepGraph>(torch::Device, const ProcessGroup&)>
       make_step_graph{};
@@ -137,7 +138,7 @@ struct LOCKSTEP_API TrainerOptions {
   /// complete is evaluated and reported as such (RunReport::already_complete).
   bool resume = false;
 
-  /// Receive the events of the run on rank 0.
+  /// Objects that receive the events of the run on rank 0.
   std::vector<ListenerHandle> listeners{};
   /// Steps of an epoch between calls of Listener::on_step(); the last step is always reported.
   std::int64_t log_every_n_steps = 1;
@@ -145,41 +146,43 @@ struct LOCKSTEP_API TrainerOptions {
   /// depth: 1 for its children, -1 for all modules (summarize.h). 0: off. Lightning's
   /// enable_model_summary.
   int model_summary_depth = 0;
-  /// Steps of the run between calls of Listener::on_histograms(), for each parameter and, except
-  /// with strategy zero1, its gradient. ConfigError in fit() for a pipeline on several ranks. 0:
-  /// off.
+  /// Steps of the run between calls of Listener::on_histograms(), which gets a histogram of each
+  /// parameter and, except with strategy zero1, of its gradient. fit() throws ConfigError for a
+  /// pipeline on several ranks. 0: off.
   std::int64_t log_histograms_every_n_steps = 0;
   ProfilerOptions profiler{};
   TraceOptions trace{};
-  /// Contents of the run's record that the caller knows: recipe, dataset, and, if it knows better
-  /// than the loader and LibTorch, loader, threads_per_rank and global_batch. The Trainer fills in
-  /// the rest.
+  /// Parts of the run's record that only the caller knows, such as recipe and dataset. It may also
+  /// set loader, threads_per_rank and global_batch, which otherwise come from the loader and
+  /// LibTorch. The Trainer fills in the rest.
   RunInfo info{};
-  /// Seconds since the user started the command; absent: since the constructor.
+  /// Returns the seconds since the user started the command. If absent, time counts from the
+  /// Trainer's construction.
   std::function<double()> command_seconds{};
 };
 
-/// Not thread-safe. An exception of fit() ends the run and aborts its group, whose other ranks get
-/// the reason. The Strategy decides how a step is computed: see strategy.h.
+/// Not thread-safe. An exception thrown by fit() ends the run and aborts its group; the other ranks
+/// receive the reason. The Strategy decides how a step is computed: see strategy.h.
 class LOCKSTEP_API Trainer {
  public:
   using LoaderFactory = std::function<std::shared_ptr<Loader>()>;
 
-  /// ConfigError for invalid options.
+  /// Throws ConfigError for invalid options.
   Trainer(TrainerOptions options, std::unique_ptr<Strategy> strategy);
 
   /// Collective. Trains `task` and evaluates it after each epoch. Each rank's loaders provide its
   /// share of the data (Strategy::data_share()); the training loaders of all ranks must have equal
   /// numbers of steps. The task's module is moved to the device, or to the strategy's devices.
-  /// Afterwards it is the trained model: on every rank, or on rank 0 with a pipeline on ranks.
+  /// Afterwards it is the trained model: on every rank, or, with a pipeline on ranks, on rank 0
+  /// only.
   RunReport fit(Task& task, Loader& train_loader, Loader& test_loader);
   /// As above, but `make_test_loader` creates the test loader before the first epoch, if the run
-  /// evaluates at all. Without the function it does not evaluate.
+  /// evaluates at all. Without the function, the run does not evaluate.
   RunReport fit(Task& task, Loader& train_loader, const LoaderFactory& make_test_loader = {});
 
   /// With ema_decay, the averaged parameters of the last fit() and its module's buffers, under the
-  /// names of state_dict(), for load_state_dict(). Otherwise empty. A copy, which takes the memory
-  /// of the model until the next fit() or the Trainer's destruction.
+  /// names of state_dict(), for load_state_dict(). Otherwise empty. This copy takes as much memory
+  /// as the model until the next fit() or the Trainer's destruction.
   const StateDict& averaged_state() const { return averaged_state_; }
 
  private:

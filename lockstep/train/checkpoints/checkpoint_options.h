@@ -16,9 +16,10 @@ struct LOCKSTEP_API CheckpointOptions {
   /// Folder of the run's checkpoints, created if missing; if empty, no checkpoints are written.
   /// Only one run at a time may write to it.
   std::filesystem::path directory{};
-  /// Symbolic link to the weights of the newest checkpoint, which gives other programs a fixed
-  /// name; none if empty. If it is a regular file and `directory` has no checkpoint, a resumed run
-  /// starts from that file, which earlier versions wrote.
+  /// Path of a symbolic link to the newest checkpoint's weights, so that other programs find them
+  /// under a fixed name; if empty, there is no link. If there is a regular file at this path, as
+  /// written by earlier versions, and `directory` has no checkpoint, a resumed run starts from that
+  /// file.
   std::filesystem::path link{};
 
   // --- When ---
@@ -30,10 +31,10 @@ struct LOCKSTEP_API CheckpointOptions {
   /// if the newest is damaged.
   std::int64_t keep_last = 2;
   /// Number of best checkpoints to keep in addition, as judged by `monitor` and `mode`; 0: none.
-  /// Evaluations within an epoch (val_check_interval) then write a checkpoint each, too.
+  /// Each evaluation within an epoch (val_check_interval) then writes a checkpoint, too.
   std::int64_t save_top_k = 0;
-  /// Value to judge by: one of the evaluations' ("loss", "accuracy"), or "train_loss", the mean of
-  /// an epoch.
+  /// Value to judge by: a value of the evaluations ("loss", "accuracy"), or "train_loss", the mean
+  /// training loss of an epoch.
   std::string monitor = "loss";
   MetricGoal mode = MetricGoal::kMin;
 
@@ -45,7 +46,7 @@ struct LOCKSTEP_API CheckpointOptions {
   bool background = false;
 };
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const CheckpointOptions& options);
 
 }  // namespace lockstep

@@ -25,24 +25,28 @@ namespace lockstep {
 /// Prefix of the averaged parameters in a training state (see save_checkpoint()).
 inline constexpr std::string_view kAverageState = "ema.";
 
-/// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay): the first update copies
-/// the parameters, each later one makes the average decay * average + (1 - decay) * parameter, in
-/// one fused operation over all floating-point parameters. Buffers are not averaged.
+/// Works like torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay): the first
+/// update copies the parameters, and each later one sets the average to decay * average + (1 -
+/// decay) * parameter, in one fused operation over all floating-point parameters. Buffers are not
+/// averaged.
 ///
-/// Holds the module's parameters, each once, and a copy of their memory. Ranks with equal
-/// parameters that update in the same steps have bitwise equal averages. Not thread-safe.
+/// Holds the module's parameters, each once, and averages that take as much memory again. Ranks
+/// with equal parameters that update in the same steps have bitwise equal averages. Not
+/// thread-safe.
 class LOCKSTEP_API ModelEma {
  public:
-  /// Construct it once the module is on its device. ConfigError unless `decay` is from 0 to 1.
+  /// Construct it once the module is on its device. Throws ConfigError unless 0 <= `decay` <= 1.
   ModelEma(const torch::nn::Module& module, double decay);
 
+  /// Adds the current parameters to the average. Call it after each optimizer step.
   void update();
   std::int64_t updates() const { return updates_; }
 
   /// The averages, for saving and loading, under the parameters' names prefixed with kAverageState.
-  /// Shares memory.
+  /// The tensors share this object's memory.
   StateDict state() const;
-  /// Sets the number of updates that a loaded state() has had; 0: the next update copies again.
+  /// Call it after loading a state(): sets the number of updates that went into that state. With 0,
+  /// the next update copies the parameters again.
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
  private:
@@ -57,9 +61,9 @@ class LOCKSTEP_API ModelEma {
   std::int64_t updates_ = 0;
 };
 
-/// While it lives, the module's parameters use the memory of the average. Nothing is copied, so
-/// that ranks that share the memory of their parameters do not disturb each other. No optimizer
-/// step or backward may run meanwhile. Does nothing for a null pointer and for an average without
+/// During its lifetime, the module's parameters use the memory of the average. Nothing is copied,
+/// so ranks that share the memory of their parameters do not disturb each other. No optimizer step
+/// or backward may run meanwhile. Does nothing for a null pointer and for an average without
 /// updates.
 class LOCKSTEP_API AveragedWeights {
  public:

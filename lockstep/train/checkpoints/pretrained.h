@@ -25,7 +25,7 @@ struct LOCKSTEP_API PretrainedWeights {
   std::string last_layer{};            ///< its name in the module: "fc"
   std::int64_t outputs = 0;            ///< of the last layer in the module; 0 if it was loaded
   std::int64_t outputs_in_file = 0;    ///< 0 if the last layer was loaded
-  std::vector<std::string> initial{};  ///< tensors that keep their previous values
+  std::vector<std::string> initial{};  ///< names of tensors that keep their previous values
 
   /// One line for the program's user; empty if every tensor was loaded.
   std::string summary() const;
@@ -38,8 +38,9 @@ struct LOCKSTEP_API PretrainedWeights {
 ///   * Batch normalisation keeps its "num_batches_tracked" if `state` has none, as in state dicts
 ///     written before PyTorch 0.4.1.
 ///
-/// `origin` begins the messages. CheckpointError names the first other tensor that is missing,
-/// unexpected or of another shape or type; the module is then unchanged.
+/// `origin` names the source of `state` in messages. Throws CheckpointError and leaves the module
+/// unchanged if any other tensor is missing, unexpected, or of another shape or type; the message
+/// names the first one.
 LOCKSTEP_API PretrainedWeights load_pretrained(torch::nn::Module& module, const StateDict& state,
                                                const std::string& origin);
 

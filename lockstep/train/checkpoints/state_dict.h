@@ -14,16 +14,17 @@ namespace lockstep {
 /// Named tensors in a fixed order.
 using StateDict = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// Parameters and buffers of `module`, detached, sharing its memory: for each submodule in the
-/// order of registration its parameters, then its buffers, then its children.
+/// The parameters and buffers of `module`, detached, sharing its memory. Each module contributes
+/// its parameters, then its buffers, then its children, in the order of registration.
 LOCKSTEP_API StateDict state_dict(const torch::nn::Module& module);
 
-/// Copies `state` into `module` by name, in any order. CheckpointError names the first tensor that
-/// is missing, unexpected or of another shape or type; the module is then unchanged.
+/// Copies `state` into `module` by name, in any order. Throws CheckpointError and leaves the module
+/// unchanged if a tensor is missing, unexpected, or of another shape or type; the message names the
+/// first one.
 LOCKSTEP_API void load_state_dict(torch::nn::Module& module, const StateDict& state);
 
-/// Copies the tensors of `from` into the tensors of `to` with equal names, by the rules of
-/// load_state_dict(). `origin` begins the error messages.
+/// Copies the tensors of `from` into those of `to` with the same names, with the rules and errors
+/// of load_state_dict(). Error messages begin with `origin`.
 LOCKSTEP_API void copy_state(const StateDict& from, const StateDict& to, const std::string& origin);
 
 }  // namespace lockstep

@@ -12,9 +12,10 @@ namespace lockstep {
 
 enum class Profiler {
   kNone,
-  kSimple,  ///< RunReport::profile has the time of each part of the run, as Lightning's "simple"
-  /// As kSimple, and also writes the operations of some steps to a file, as Lightning's "pytorch".
-  /// LibTorch's profiler reports its start and end on standard error unless KINETO_LOG_LEVEL is 6.
+  kSimple,  ///< RunReport::profile has the time of each part of the run, like Lightning's "simple"
+  /// Like kSimple, but also writes the operations of some steps to a file, like Lightning's
+  /// "pytorch". LibTorch's profiler reports its start and end on standard error unless
+  /// KINETO_LOG_LEVEL is 6.
   kTrace,
 };
 
@@ -28,12 +29,12 @@ struct LOCKSTEP_API ProfilerOptions {
   std::int64_t trace_steps = 5;
 };
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const ProfilerOptions& options);
 
 /// "none", "simple", "trace".
 LOCKSTEP_API const std::vector<std::string>& profiler_names();
-/// The profiler of that name; ConfigError for another word.
+/// The profiler with that name. Throws ConfigError for an unknown name.
 LOCKSTEP_API Profiler parse_profiler(const std::string& name);
 
 }  // namespace lockstep

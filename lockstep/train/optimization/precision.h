@@ -26,7 +26,7 @@ enum class Precision {
 /// "32", "16" or "bf16".
 LOCKSTEP_API std::string to_string(Precision precision);
 LOCKSTEP_API const std::vector<std::string>& precision_names();
-/// The inverse; ConfigError for another word.
+/// The inverse of to_string(). Throws ConfigError for an unknown name.
 LOCKSTEP_API Precision parse_precision(const std::string& name);
 
 /// Enables autocast on this thread for its lifetime; does nothing with k32.

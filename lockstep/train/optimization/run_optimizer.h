@@ -14,7 +14,7 @@
 namespace lockstep {
 
 /// Not thread-safe. All calls except lr(), set_lr() and set_momentum() may be collective: all ranks
-/// make them in one order.
+/// must make them in the same order.
 class LOCKSTEP_API RunOptimizer {
  public:
   virtual ~RunOptimizer() = default;
@@ -23,20 +23,20 @@ class LOCKSTEP_API RunOptimizer {
   virtual void zero_grad() = 0;
   /// The mean gradients that this rank scales before step(): all of them, or its shard.
   virtual Tensors gradients() = 0;
-  /// The subset of gradients() that belongs to `parameters`, some of the parameters that this
-  /// optimizer steps. All ranks with these parameters pass equal ones.
+  /// The subset of gradients() that belongs to `parameters`, a subset of the parameters that this
+  /// optimizer steps. All ranks that have these parameters must pass the same ones.
   virtual Tensors gradients_of(const Tensors& parameters) = 0;
   /// Clips by the norm of all gradients, as clip_grad_norm_() does.
   virtual void clip_grad_norm(double max_norm) = 0;
-  /// Makes all ranks skip the same steps.
+  /// Connects `scaler` to the other ranks, so that all ranks skip the same steps.
   virtual void agree_through(GradScaler& scaler) = 0;
 
-  /// As Optimizer::set_capturable(). ConfigError for an optimizer that does not support it.
+  /// Like Optimizer::set_capturable(). Throws ConfigError if the optimizer does not support it.
   virtual void set_capturable(bool on);
   /// Whether the device can decide to skip a step, using the scaler passed to agree_through(); if
   /// so, call GradScaler::step_on_device(). Called once the step's gradients are complete.
   virtual bool can_skip_on_device() { return false; }
-  /// As Optimizer::step_unless(); requires can_skip_on_device().
+  /// Like Optimizer::step_unless(). Requires can_skip_on_device().
   virtual void step_unless(const torch::Tensor& found_inf);
 
   /// Seconds that the calls above have spent waiting for other ranks and their parameters, since
@@ -51,7 +51,7 @@ class LOCKSTEP_API RunOptimizer {
   /// On rank 0, the state of all parameters in the form of Optimizer::state(); unspecified on other
   /// ranks.
   virtual NamedTensors state() = 0;
-  /// Loads the state that rank 0 passes. CheckpointError if it does not fit.
+  /// Loads the state that rank 0 passes. Throws CheckpointError if it does not fit.
   virtual void load_state(const NamedTensors& state) = 0;
 };
 
@@ -59,7 +59,7 @@ class LOCKSTEP_API RunOptimizer {
 LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
     const torch::nn::Module& module, const OptimizerOptions& options, ProcessGroup group);
 /// As above, but steps only `parameters`, which must all require a gradient, and names their state
-/// by the given names.
+/// after the given names.
 LOCKSTEP_API std::unique_ptr<RunOptimizer> make_replicated_optimizer(
     const NamedTensors& parameters, const OptimizerOptions& options, ProcessGroup group);
 

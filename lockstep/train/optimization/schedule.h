@@ -14,11 +14,11 @@ namespace lockstep {
 
 enum class ScheduleKind {
   kConstant,   ///< base rate
-  kStep,       ///< base rate times `gamma` after every `step_epochs`
-  kMultiStep,  ///< base rate times `gamma` at each of `milestones`
+  kStep,       ///< base rate, multiplied by `gamma` every `step_epochs` epochs
+  kMultiStep,  ///< base rate, multiplied by `gamma` at each of `milestones`
   kCosine,     ///< half a cosine from the base rate down to `final_fraction` of it
   kOneCycle,   ///< up to the base rate and down again
-  kPlateau,    ///< times PlateauOptions::factor when a value stops improving
+  kPlateau,    ///< base rate, multiplied by PlateauOptions::factor when a value stops improving
 };
 
 /// The curve of a one-cycle schedule.
@@ -44,7 +44,7 @@ struct LOCKSTEP_API ScheduleOptions {
   PlateauOptions plateau{};     ///< kPlateau
 };
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const ScheduleOptions& options);
 
 /// The factor applied to the base learning rate in optimizer step `step`, counted from 0 over all
@@ -52,16 +52,17 @@ LOCKSTEP_API void validate(const ScheduleOptions& options);
 /// schedule; the run may end earlier.
 ///
 /// With w = warmup steps, the factor is (step + 1) / w while step < w, as in PyTorch's LinearLR.
-/// Afterwards, with progress p = (step - w) / (total_steps - w): cosine is f + (1 - f) (1 + cos(pi
-/// p)) / 2 where f is the final fraction; step is gamma ^ floor(epoch / step_epochs); multi-step is
-/// gamma ^ (number of milestones reached), with epochs counted from the run's start. One-cycle is
-/// OneCycleLR over the total_steps - w steps. A plateau is 1: the Trainer uses PlateauSchedule's
-/// rate instead of the base rate.
+/// Afterwards, with progress p = (step - w) / (total_steps - w), it is f + (1 - f) (1 + cos(pi p))
+/// / 2 for kCosine, where f is the final fraction; gamma ^ floor(epoch / step_epochs) for kStep;
+/// and gamma ^ (number of milestones reached) for kMultiStep, with epochs counted from the run's
+/// start. For kOneCycle it follows OneCycleLR over the remaining total_steps - w steps. For
+/// kPlateau it is 1: the Trainer uses PlateauSchedule's rate instead of the base rate.
 LOCKSTEP_API double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                                          std::int64_t steps_per_epoch, std::int64_t total_steps);
 
 /// The momentum of optimizer step `step`, as OneCycleLR sets it, for Optimizer::set_momentum(). It
-/// is max_momentum during the warm-up. Nothing if the schedule leaves the momentum alone.
+/// is max_momentum during the warm-up. Returns std::nullopt if the schedule does not change the
+/// momentum.
 LOCKSTEP_API std::optional<double> scheduled_momentum(const ScheduleOptions& options,
                                                       std::int64_t step,
                                                       std::int64_t steps_per_epoch,
@@ -70,10 +71,11 @@ LOCKSTEP_API std::optional<double> scheduled_momentum(const ScheduleOptions& opt
 /// The names of the kinds: "constant", "step", "multi-step", "cosine", "one-cycle", "plateau".
 LOCKSTEP_API const std::vector<std::string>& learning_rate_schedule_names();
 
-/// The kind of that name; ConfigError for another word.
+/// The kind with that name. Throws ConfigError for an unknown name.
 LOCKSTEP_API ScheduleKind parse_schedule(const std::string& name);
 
-/// Describes the schedule of a run of `max_epochs`, for comparison: "cosine to 0 over 10 epochs".
+/// Describes the schedule of a run of `max_epochs` epochs as text, for comparison: "cosine to 0
+/// over 10 epochs".
 LOCKSTEP_API std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs);
 
 }  // namespace lockstep

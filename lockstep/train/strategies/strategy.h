@@ -30,7 +30,7 @@ namespace lockstep {
 struct LOCKSTEP_API DataShare {
   int rank = 0;
   int size = 1;        ///< number of shares
-  bool counts = true;  ///< whether this rank adds the share's samples to the sums; one per share
+  bool counts = true;  ///< whether this rank adds the share to the sums; true on one rank per share
 };
 
 /// Settings common to all steps of a run.
@@ -44,11 +44,11 @@ struct LOCKSTEP_API StepSettings {
 /// Which part of an optimizer step a batch is.
 struct LOCKSTEP_API StepPart {
   double weight = 1;    ///< factor of its loss
-  bool is_last = true;  ///< gradients are reduced with the last part and accumulate before it
+  bool is_last = true;  ///< gradients accumulate until the last part and are reduced with it
 };
 
-/// Not thread-safe. The destructor does not communicate. All ranks make identical calls in one
-/// order.
+/// Not thread-safe. The destructor does not communicate. All ranks must make the same calls in the
+/// same order.
 class LOCKSTEP_API Strategy {
  public:
   virtual ~Strategy() = default;
@@ -58,10 +58,10 @@ class LOCKSTEP_API Strategy {
   virtual ProcessGroup& group() = 0;
   /// The share of the data that this rank loads; known from construction on.
   virtual DataShare data_share() { return {.rank = group().rank(), .size = group().size()}; }
-  /// Fills in the members of RunInfo that only this strategy has.
+  /// Fills in the members of RunInfo that only this strategy knows.
   virtual void describe(RunInfo&) const {}
   /// How a rank's batch is divided for computation, which batch normalisation depends on.
-  /// Checkpoints keep the text, and a resumed run compares it.
+  /// Checkpoints store the text, and a resumed run warns if its own differs.
   virtual std::string batch_parts() const { return "whole"; }
 
   /// Aborts every group in which other ranks may wait for this one: their waits throw `reason`. The
@@ -74,14 +74,15 @@ class LOCKSTEP_API Strategy {
   /// attach() moves the module.
   virtual void place(torch::nn::Module& module, torch::Device device) { module.to(device); }
   /// Collective. Called once per run, after place() and after rank 0 has loaded its state; a
-  /// strategy may serve several runs in sequence. Afterwards all ranks hold rank 0's parameters and
-  /// buffers, as far as they need them. The task must outlive the strategy's use. ConfigError for a
-  /// task that the strategy cannot train.
+  /// strategy may serve several runs in sequence. Afterwards each rank holds those of rank 0's
+  /// parameters and buffers that it needs. The task must outlive the strategy's use of it. Throws
+  /// ConfigError for a task that the strategy cannot train.
   virtual void attach(Task& task, const StepSettings& settings) = 0;
-  /// The devices on which this process computes, possibly with repetitions; empty: only the run's
-  /// device. Known after attach().
+  /// The devices on which this process computes, possibly with repetitions. Empty if that is only
+  /// the run's device. Known after attach().
   virtual std::vector<torch::Device> devices() const { return {}; }
-  /// Seconds that the last attach() spent on giving the ranks rank 0's parameters and buffers.
+  /// Seconds that the last attach() spent on sending rank 0's parameters and buffers to the other
+  /// ranks.
   virtual double synchronization_seconds() { return 0; }
   /// Whether the strategy's threads use all processors, so that the caller computes with a single
   /// thread during the run. Known after attach().
@@ -91,27 +92,27 @@ class LOCKSTEP_API Strategy {
 
   /// Seeds the random number generators for a step, on the CPU and on `device`.
   virtual void seed(std::uint64_t seed, torch::Device device);
-  /// Why a CUDA graph cannot record step() and the optimizer's step of this strategy, as the end of
+  /// Why a CUDA graph cannot record this strategy's step() and its optimizer's step, as the end of
   /// a sentence; empty if it can. Called after attach().
   virtual std::string why_not_captured() {
     return "computes with several devices, threads or stages; use strategy ddp or single";
   }
 
-  /// Collective. Forward and backward of a batch; after the last part of a step, the gradients are
-  /// the means over all shares. Adds the seconds of forward, backward and communication to
-  /// `phases`. Returns the mean loss over this rank's batch, a tensor without dimensions and
-  /// without a graph.
+  /// Collective. Runs the forward and backward of a batch. After the last part of a step, the
+  /// gradients are the means over all shares. Adds the seconds of forward, backward and
+  /// communication to `phases`. Returns the mean loss over this rank's batch, a tensor without
+  /// dimensions and without an autograd graph.
   virtual torch::Tensor step(const Batch& batch, const StepPart& part, PhaseSeconds& phases) = 0;
-  /// If step() does not wait for its devices' timings, waits for them and separates exposed
-  /// communication from the rest of backward in `phases`, to which all step() calls since the last
-  /// settle_phases() have added.
+  /// For strategies whose step() does not wait for its devices' timings: waits for them, and
+  /// separates exposed communication from the rest of backward in `phases`. All step() calls since
+  /// the last settle_phases() must have been given the same `phases`.
   virtual void settle_phases(PhaseSeconds& /*phases*/) {}
 
-  /// Calls train(on) of the replicas or stages made from the task's module. The caller has set the
+  /// Calls train(on) on the replicas or stages made from the task's module. The caller has set the
   /// mode of the module itself.
   virtual void train(bool /*on*/) {}
-  /// Collective. Called without gradients before an evaluation. Afterwards all replicas have the
-  /// buffers of the first one.
+  /// Collective. Called before an evaluation, with gradients disabled. Afterwards all replicas have
+  /// the buffers of the first one.
   virtual void begin_evaluation() = 0;
   /// Adds the task's evaluation of a batch to `metrics`, on the ranks whose data share counts.
   /// Collective only over the ranks of one data share.
@@ -120,10 +121,10 @@ class LOCKSTEP_API Strategy {
   /// Collective. Makes the task's module on rank 0 hold the whole model, to be saved.
   virtual void gather_module() {}
 
-  /// Whether, on every rank, the task's module has all parameters up to date after each step. A
-  /// weight average needs that.
+  /// Whether the task's module holds all parameters, up to date, on every rank after each step. A
+  /// weight average requires this.
   virtual bool module_is_current() const { return true; }
-  /// Whether, on rank 0, the module's parameters also have the gradients of all ranks after each
+  /// Whether the module's parameters on rank 0 also have the gradients of all ranks after each
   /// step.
   virtual bool module_has_gradients() const { return module_is_current(); }
 
@@ -147,14 +148,14 @@ enum class DpLoss {
 
 /// "gathered" or "on-each".
 LOCKSTEP_API std::string to_string(DpLoss loss);
-/// The inverse; ConfigError for another word.
+/// The inverse of to_string(). Throws ConfigError for an unknown name.
 LOCKSTEP_API DpLoss parse_dp_loss(const std::string& name);
 
-/// Options of individual strategies; the others ignore them.
+/// Options of individual strategies. Each strategy ignores those of the others.
 struct LOCKSTEP_API StrategyOptions {
-  /// dp: devices of the replicas, GPUs of one type or CPUs, which may be repeated. The first one is
-  /// TrainerOptions::device. Empty: the run's device, or for a CPU one replica per processor, at
-  /// most 8.
+  /// dp: devices of the replicas, which are GPUs of one type or CPUs and may be repeated. The first
+  /// one must be TrainerOptions::device. Empty: the run's device, or, on a CPU, one replica per
+  /// processor, at most 8.
   std::vector<torch::Device> devices{};
   /// dp: relative share of a batch for each device, a positive number each. Empty: equal shares.
   std::vector<double> device_weights{};
@@ -187,14 +188,14 @@ struct LOCKSTEP_API StrategyOptions {
   bool measure_memory = false;
 };
 
-/// "single" trains in one process (ConfigError in a larger group). "ddp" replicates the model and
-/// averages gradients. "zero1" also shards the optimizer, with parameters in memory shared by all
-/// ranks if possible (ZeroRedundancyOptimizer). "dp" has a replica on each device of one process
-/// (DataParallel). "pipeline" has the stages of one model on threads of one process (Pipeline) or
-/// on ranks (DistributedPipeline). "hybrid" has several such pipelines on ranks, which average
-/// their gradients stage by stage while the pipelines still run, or, for stages that share a
-/// parameter, after they have ended. ConfigError for another name, and for options that do not fit.
-/// Collective if a pipeline is on ranks.
+/// Makes the strategy called `name`. "single" trains in one process (ConfigError in a larger
+/// group). "ddp" replicates the model and averages gradients. "zero1" also shards the optimizer,
+/// with parameters in memory shared by all ranks if possible (ZeroRedundancyOptimizer). "dp" has a
+/// replica on each device of one process (DataParallel). "pipeline" has the stages of one model on
+/// threads of one process (Pipeline) or on ranks (DistributedPipeline). "hybrid" has several such
+/// pipelines on ranks, which average their gradients stage by stage while the pipelines still run,
+/// or, for stages that share a parameter, after they have ended. Throws ConfigError for an unknown
+/// name, and for options that do not fit the strategy. Collective if a pipeline is on ranks.
 LOCKSTEP_API std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
                                                      const StrategyOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Events of a run while it goes on, and the record that it leaves.
+// The events of a run while it trains, and the record that it leaves.
 //
 // The Trainer calls listeners on rank 0 only, always from the training thread. An exception thrown
 // by a listener ends the run.
@@ -73,7 +73,7 @@ struct LOCKSTEP_API Evaluation {
   std::vector<MetricTable> tables{};
   std::int64_t samples = 0;
 
-  /// The loss for "loss", otherwise the value of that name; nothing if there is none.
+  /// The loss for "loss", otherwise the value with that name; std::nullopt if there is none.
   std::optional<double> value_of(const std::string& name) const {
     if (has_loss && name == "loss") return loss;
     for (const MetricValue& each : values) {
@@ -91,11 +91,11 @@ struct LOCKSTEP_API RunInfo {
   std::string strategy{};   ///< "single", "dp", "ddp", "zero1", "pipeline", "hybrid"
   std::string backend{};    ///< "none" with one process, else "shm", "gloo", "nccl"
   std::string loader{};     ///< "native", "cuda", "dali"
-  std::string precision{};  ///< "32", "bf16"
+  std::string precision{};  ///< "32", "16", "bf16"
   std::string device{};     ///< "cpu", "cuda"
   std::string dataset{};    ///< description of the training data
   /// How the images were split at random into training and validation images, as text: a resumed
-  /// run must have an equal split. Empty: no random split, or unknown.
+  /// run must have the same split. Empty: no random split, or unknown.
   std::string split{};
   bool fused_kernels = false;  ///< whether Lockstep's fused kernels replace LibTorch's
   int world_size = 1;
@@ -195,35 +195,36 @@ struct LOCKSTEP_API EpochReport {
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
   PhaseSeconds phases{};  ///< of rank 0
-  /// The part of `phases.data` until the epoch's first batch: the loader restarts with each epoch,
-  /// so that nothing hides this time.
+  /// The part of `phases.data` before the epoch's first batch. The loader restarts with each epoch,
+  /// so nothing hides this time.
   double first_batch_seconds = 0;
   /// Processor time of all threads of a rank during training, in seconds; the mean over the ranks.
   /// Includes threads that wait by spinning.
   double processor_seconds = 0;
   /// Seconds for which the training thread was ready to run but had no processor; the mean over the
-  /// ranks. Nothing if the kernel does not report it.
+  /// ranks. Absent if the kernel does not report it.
   std::optional<double> processor_wait_seconds{};
   /// Share of time, from 0 to 1, for which the processors available to a rank were busy with this
-  /// run or other programs; the mean over the ranks. Nothing if the kernel does not report it.
+  /// run or other programs; the mean over the ranks. Absent if the kernel does not report it.
   std::optional<double> busy_processors{};
-  /// On GPUs, if the driver reports it: the mean over the epoch's training and the ranks.
+  /// GPU usage, the mean over the epoch's training and the ranks. Absent on CPUs, and if the driver
+  /// does not report it.
   std::optional<GpuUsage> gpu{};
   long long rss_bytes = 0;           ///< rank 0's resident memory after the evaluation
-  std::optional<Evaluation> test{};  ///< nothing if the epoch ended without an evaluation
+  std::optional<Evaluation> test{};  ///< absent if the epoch ended without an evaluation
 };
 
 /// The whole run: what `--json` writes.
 struct LOCKSTEP_API RunReport {
   RunInfo info{};
-  /// The resumed run had nothing left to train and was only evaluated.
+  /// True if a resumed run had nothing left to train and was only evaluated.
   bool already_complete = false;
   std::vector<EpochReport> epochs{};
   std::optional<Evaluation> test{};  ///< after the last epoch
   /// Why the run ended before max_epochs and max_steps, as a sentence without its full stop; empty
   /// if it did not.
   std::string stop_reason{};
-  /// From the start of the command to the end of optimizer step 1.
+  /// From the start of the command to the end of this run's first optimizer step.
   double seconds_to_first_step = 0;
   /// Number of unreadable images on all ranks, with OnCorruptImage::kSkip.
   std::int64_t skipped_images = 0;
@@ -241,18 +242,19 @@ class LOCKSTEP_API Listener {
   /// Called after on_run_begin(), with TrainerOptions::model_summary_depth.
   virtual void on_model_summary(const ModelSummary&) {}
   virtual void on_step(const StepReport&) {}
-  /// Called after the on_step() of its step, if there is one.
+  /// Called after the on_step() of the same step, if that step is reported.
   virtual void on_histograms(const HistogramReport&) {}
   /// Not called for evaluations at the end of an epoch, which on_epoch_end() reports.
   virtual void on_evaluation(const EvaluationReport&) {}
   /// Whether on_picture() does anything. If no listener takes pictures, none are made.
   virtual bool takes_pictures() const { return false; }
-  /// Called before the on_epoch_end() of its epoch.
+  /// Called before the on_epoch_end() of the same epoch.
   virtual void on_picture(const PictureReport&) {}
   virtual void on_epoch_end(const EpochReport&) {}
   virtual void on_run_end(const RunReport&) {}
-  /// The run has failed on rank 0: Trainer::fit() throws `error` next. May be called before
-  /// on_run_begin(). Called after on_run_end() only if another listener's on_run_end() threw.
+  /// Called when the run has failed on rank 0, before Trainer::fit() throws `error`. May be called
+  /// before on_run_begin(). Called after on_run_end() only if another listener's on_run_end()
+  /// threw.
   virtual void on_exception(const std::exception& /*error*/) noexcept {}
 };
 

@@ -26,15 +26,16 @@ class LOCKSTEP_API Metric {
   /// The metric's name in messages; equal on all ranks.
   virtual const std::string& name() const = 0;
 
-  /// Resets the state to that of no samples.
+  /// Resets the state to that before the first sample.
   virtual void reset() = 0;
-  /// Adds a batch to the state. Called without gradients. It must not read a value from a GPU, so
-  /// that the GPU stays busy. ConfigError for tensors that the metric does not support.
+  /// Adds a batch to the state. Called without gradients. It must not read a value from a GPU,
+  /// because that waits for the GPU and leaves it without work. Throws ConfigError for tensors that
+  /// the metric does not support.
   virtual void update(const torch::Tensor& output, const torch::Tensor& target) = 0;
 
-  /// The state, sharing its memory: tensors whose sums over the ranks are the state of all samples.
-  /// From reset() on, their number, shapes and types are equal on all ranks; devices may differ.
-  /// Sums in float64 and int64 lose nothing.
+  /// The state as tensors that share its memory and whose sums over the ranks are the state of all
+  /// samples. From reset() on, their number, shapes and types must be equal on all ranks; devices
+  /// may differ. Sums in float64 and int64 lose no precision.
   virtual std::vector<torch::Tensor> state() const = 0;
 
   /// The metric's values for the current state. A value without samples is NaN.

@@ -1,5 +1,5 @@
-// The sums of an evaluation: sums over samples, which give exact means over all ranks, and metrics
-// with a state of their own.
+// Collects the results of an evaluation: sums over samples, which give exact means over all ranks,
+// and metrics with a state of their own.
 //
 //   void evaluation_step(const Batch& batch, Metrics& metrics) override {
 //     const torch::Tensor output = net_->forward(batch.images);
@@ -23,22 +23,23 @@
 namespace lockstep {
 
 /// Adds up named values, weighted by samples, in float64. A value type; not thread-safe. Tensors on
-/// a GPU are added up there, so that adding does not wait for it. All ranks that add anything add
-/// equal names, with equal order of first use; a rank may also add nothing at all.
+/// a GPU are added up there, so adding does not wait for it. All ranks that add anything must add
+/// the same names, in the same order of first use; a rank may also add nothing at all.
 class LOCKSTEP_API Metrics {
  public:
   Metrics() = default;
-  /// Resets `metrics`, shares them, and reduces them with its own sums.
+  /// Resets `metrics` and shares them with the caller. all_reduce() reduces them together with the
+  /// sums.
   explicit Metrics(std::vector<MetricPtr> metrics);
 
   /// Adds a mean over `samples` samples, as a number or a tensor of one element. "loss" becomes
-  /// Evaluation::loss, every other name one of its values. ConfigError for an empty name, a name
-  /// with a line feed, and a negative number of samples.
+  /// Evaluation::loss, every other name one of its values. Throws ConfigError for an empty name, a
+  /// name with a line feed, or a negative number of samples.
   void add(std::string_view name, double mean, std::int64_t samples,
            MetricUnit unit = MetricUnit::kNumber);
   void add(std::string_view name, const torch::Tensor& mean, std::int64_t samples,
            MetricUnit unit = MetricUnit::kNumber);
-  /// As add(), but for a sum over the samples.
+  /// Like add(), but takes a sum over the samples instead of their mean.
   void add_sum(std::string_view name, double sum, std::int64_t samples,
                MetricUnit unit = MetricUnit::kNumber);
   void add_sum(std::string_view name, const torch::Tensor& sum, std::int64_t samples,
@@ -52,13 +53,13 @@ class LOCKSTEP_API Metrics {
   void update(const torch::Tensor& output, const torch::Tensor& target);
 
   /// Collective. Reduces the sums and the metrics' states over all ranks. `device` is one that the
-  /// group can send from. ConfigError on all ranks if two ranks have added different names or a
-  /// different order of names, or have different metrics.
+  /// group can send from. Throws ConfigError on all ranks if two ranks have added different names,
+  /// have added them in a different order, or have different metrics.
   void all_reduce(ProcessGroup& group, torch::Device device);
 
   /// The means over the samples so far, and the values and tables of the metrics.
-  /// Evaluation::samples is the largest number of samples of a sum. ConfigError if two values have
-  /// one name.
+  /// Evaluation::samples is the largest number of samples of any sum. Throws ConfigError if two
+  /// values or tables have the same name.
   Evaluation mean() const;
 
  private:

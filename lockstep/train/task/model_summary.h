@@ -20,8 +20,8 @@ struct LOCKSTEP_API ModuleSummary {
   int depth = 0;               ///< 0 for the model itself
   std::int64_t trainable = 0;  ///< scalars of parameters that require a gradient
   std::int64_t frozen = 0;     ///< scalars of the other parameters
-  /// Output shape of the last call in the forward. Empty if unknown: LibTorch's modules have no
-  /// hooks (summarize.h lists the known shapes).
+  /// Output shape of the module's last call in the forward. Empty if unknown: LibTorch's modules
+  /// have no hooks that could report it (summarize.h lists the known shapes).
   OutputShape output_shape{};
 };
 

@@ -16,7 +16,7 @@ enum class MetricGoal {
 
 /// "min" or "max".
 LOCKSTEP_API std::string to_string(MetricGoal goal);
-/// The inverse. Throws ConfigError for another word.
+/// The inverse of to_string(). Throws ConfigError for an unknown name.
 LOCKSTEP_API MetricGoal parse_metric_goal(const std::string& name);
 
 /// How PlateauOptions::threshold is applied.
@@ -31,7 +31,7 @@ struct LOCKSTEP_API PlateauOptions {
   /// epoch.
   std::string monitor = "loss";
   MetricGoal mode = MetricGoal::kMin;
-  double factor = 0.1;         ///< of the learning rate at each reduction; below 1
+  double factor = 0.1;         ///< multiplies the learning rate at each reduction; below 1
   std::int64_t patience = 10;  ///< evaluations without improvement that are tolerated
   double threshold = 1e-4;     ///< minimum change that counts as an improvement
   ThresholdMode threshold_mode = ThresholdMode::kRelative;
@@ -44,7 +44,8 @@ struct LOCKSTEP_API PlateauOptions {
 LOCKSTEP_API void validate(const PlateauOptions& options);
 
 /// A learning rate that falls when a value no longer improves, like PyTorch's ReduceLROnPlateau.
-/// Ranks that step it with equal values agree. NaN never counts as an improvement. Not thread-safe.
+/// Ranks that call step() with equal values have equal rates. NaN never counts as an improvement.
+/// Not thread-safe.
 class LOCKSTEP_API PlateauSchedule {
  public:
   /// `lr` is the initial learning rate.
@@ -81,7 +82,7 @@ struct LOCKSTEP_API EarlyStoppingOptions {
 /// Throws ConfigError for invalid options.
 LOCKSTEP_API void validate(const EarlyStoppingOptions& options);
 
-/// Decides when a run ends. Ranks that step it with equal values agree. Not thread-safe.
+/// Decides when a run ends. Ranks that call step() with equal values decide alike. Not thread-safe.
 class LOCKSTEP_API EarlyStopping {
  public:
   explicit EarlyStopping(const EarlyStoppingOptions& options);
@@ -92,7 +93,7 @@ class LOCKSTEP_API EarlyStopping {
   /// Why the run ends, as a sentence without its full stop.
   std::string reason() const;
 
-  /// As PlateauSchedule::state().
+  /// Like PlateauSchedule::state() and restore().
   std::string state() const;
   void restore(const std::string& state);
 

@@ -23,11 +23,11 @@
 
 namespace lockstep {
 
-/// The share of samples whose class is among the `k` highest outputs. Outputs are [N, classes],
-/// targets [N] whole numbers.
+/// The share of samples whose class is among the `k` highest outputs. Outputs are [N, classes];
+/// targets are whole numbers [N].
 class LOCKSTEP_API TopKAccuracy final : public Metric {
  public:
-  /// ConfigError unless `k` is at least 1. An empty name becomes "top5_accuracy" for k = 5.
+  /// Throws ConfigError unless `k` is at least 1. An empty name becomes "top5_accuracy" for k = 5.
   explicit TopKAccuracy(std::int64_t k, std::string name = "");
   const std::string& name() const override { return name_; }
   void reset() override;
@@ -42,13 +42,13 @@ class LOCKSTEP_API TopKAccuracy final : public Metric {
   torch::Tensor samples_;  // int64, on the CPU
 };
 
-/// Counts samples by their class and the class with the highest output. Outputs are [N, classes],
-/// targets [N] whole numbers below `num_classes`. Gives the table `name`, with true classes in rows
-/// and predicted classes in columns, and the value `name`_accuracy.
+/// Counts samples by true class and predicted class, the one with the highest output. Outputs are
+/// [N, classes]; targets are whole numbers [N] below `num_classes`. Reports the table `name`, with
+/// true classes in rows and predicted classes in columns, and the value `name`_accuracy.
 class LOCKSTEP_API ConfusionMatrix final : public Metric {
  public:
-  /// ConfigError unless `num_classes` is at least 1 and `class_names` is empty or has one per
-  /// class.
+  /// Throws ConfigError unless `num_classes` is at least 1 and `class_names` is empty or has one
+  /// name per class.
   explicit ConfusionMatrix(std::int64_t num_classes, std::vector<std::string> class_names = {},
                            std::string name = "confusion");
   const std::string& name() const override { return name_; }
@@ -93,8 +93,8 @@ class LOCKSTEP_API MeanSquaredError : public Metric {
 /// over all images together; infinite if the error is zero.
 class LOCKSTEP_API Psnr final : public MeanSquaredError {
  public:
-  /// `data_range` is the largest possible difference between two values. ConfigError unless
-  /// positive.
+  /// `data_range` is the largest possible difference between two values. Throws ConfigError unless
+  /// it is positive.
   explicit Psnr(double data_range = 1.0, std::string name = "psnr");
   std::vector<MetricValue> values() const override;
 

@@ -32,7 +32,7 @@ class LOCKSTEP_API SumMetric final : public Metric {
   /// Computes the metric's value from the sums over all samples of all ranks.
   using Value = std::function<double(const std::vector<double>& sums)>;
 
-  /// ConfigError for an empty function, and unless `num_sums` is at least 1.
+  /// Throws ConfigError if a function is empty or `num_sums` is below 1.
   SumMetric(std::string name, std::int64_t num_sums, BatchSums batch_sums, Value value,
             MetricUnit unit = MetricUnit::kNumber);
   const std::string& name() const override { return name_; }

@@ -1,7 +1,8 @@
 // Makes the summary of a module.
 //
-//   const auto summary = lockstep::summarize(*net, /*max_depth=*/2, [&] { return net->forward(x);
-//   }); std::cout << lockstep::table_text(summary);   // report/model_summary_table.h
+//   const auto summary =
+//       lockstep::summarize(*net, /*max_depth=*/2, [&] { return net->forward(x); });
+//   std::cout << lockstep::table_text(summary);   // report/model_summary_table.h
 #pragma once
 
 #include <functional>
@@ -17,7 +18,7 @@ namespace lockstep {
 /// accessible.
 using SummaryForward = std::function<torch::Tensor()>;
 
-/// Summarizes the module and its parts down to `max_depth`: 1 for its children, -1 for all, as
+/// Summarizes the module and its parts down to `max_depth`: 1 for its children, -1 for all, like
 /// Lightning's ModelSummary. Without `forward` no output shapes are known. Otherwise `forward` is
 /// called, at most twice, in eval mode and without gradients; the modules' modes are restored.
 /// Known output shapes are those of
@@ -28,7 +29,7 @@ using SummaryForward = std::function<torch::Tensor()>;
 ///     by kernels of other kinds are not seen;
 ///   - the model, if `forward` returns its output.
 /// Not thread-safe: nothing else may use the module meanwhile. Throws the errors of `forward`.
-/// ConfigError for a depth below -1.
+/// Throws ConfigError for a depth below -1.
 LOCKSTEP_API ModelSummary summarize(torch::nn::Module& module, int max_depth = 1,
                                     const SummaryForward& forward = {});
 

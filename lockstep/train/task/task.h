@@ -1,4 +1,4 @@
-// The object of training: a module, and how it treats a batch.
+// What a Trainer trains: a module, and what it does with a batch.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,9 @@ class LOCKSTEP_API Task {
   /// Adds the results of the batch: metrics.add("loss", mean_loss, batch.size) and any others.
   /// Called without gradients, in eval mode.
   virtual void evaluation_step(const Batch& batch, Metrics& metrics) = 0;
-  /// Metrics with a state of their own. They are reset before each evaluation, reduced and read
-  /// after it. Metrics::update() passes them a batch, or the task calls their own functions.
+  /// Metrics with a state of their own. The Trainer resets them before each evaluation, and reduces
+  /// and reads them after it. The task passes them each batch with Metrics::update(), or by calling
+  /// their own functions.
   virtual std::vector<MetricPtr> metrics() { return {}; }
   /// Returns a picture of the module's output for `samples`: a few of the images that rank 0
   /// evaluates, the same in every epoch. Called on rank 0 at the end of epochs with an evaluation,
@@ -41,7 +42,7 @@ class LOCKSTEP_API Task {
 /// parts of the module need an OutputTask: they call its functions instead of training_step() and
 /// evaluation_step().
 ///
-/// The const functions are called from several threads at once, with different modules.
+/// The const functions may be called from several threads at once, with different modules.
 class LOCKSTEP_API OutputTask : public Task {
  public:
   /// The output of `module`, which is the task's own or a copy of it, for a batch's images.
@@ -56,8 +57,8 @@ class LOCKSTEP_API OutputTask : public Task {
   virtual void evaluate(const torch::Tensor& output, const torch::Tensor& labels,
                         Metrics& metrics) const = 0;
 
-  /// The module as `count` stages that share its submodules, in the order of the forward.
-  /// ConfigError if the module cannot be divided, or not into this many stages.
+  /// The module as `count` stages that share its submodules, in forward order. Throws ConfigError
+  /// if the module cannot be divided, or not into this many stages.
   virtual std::vector<pipeline::StageModule> stages(int count) const;
 
   torch::Tensor training_step(const Batch& batch) override;
@@ -77,8 +78,8 @@ class LOCKSTEP_API ClassificationTask : public OutputTask {
   /// Divides the task's module into stages.
   using Cut = std::function<std::vector<pipeline::StageModule>(int stages)>;
 
-  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module. Without `cut` the
-  /// task has no stages.
+  /// `net` is a module holder (made by TORCH_MODULE); the task shares its module. Without `cut`,
+  /// the task cannot be divided into stages.
   template <class ModuleHolder>
   ClassificationTask(ModuleHolder net, ClassificationLoss loss, Cut cut = {})
       : module_(net.ptr()),
@@ -98,7 +99,8 @@ class LOCKSTEP_API ClassificationTask : public OutputTask {
                 Metrics& metrics) const override;
   std::vector<pipeline::StageModule> stages(int count) const override;
 
-  /// Also evaluates `metric`. Call it before Trainer::fit(), with equal metrics on all ranks.
+  /// Adds `metric` to the evaluations. Call it before Trainer::fit(), with the same metrics on all
+  /// ranks.
   void add_metric(MetricPtr metric) { metrics_.push_back(std::move(metric)); }
   std::vector<MetricPtr> metrics() override { return metrics_; }
 
