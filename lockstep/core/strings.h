@@ -41,7 +41,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
 }
 
-/// Two lower-case hexadecimal digits for each byte of `bytes`, which are any characters.
+/// Two lower-case hexadecimal digits for each element of `bytes`, a range of one-byte values.
 template <class Bytes>
 std::string hex_text(const Bytes& bytes) {
   constexpr char kDigits[] = "0123456789abcdef";

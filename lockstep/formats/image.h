@@ -49,28 +49,28 @@ struct LOCKSTEP_API ImageDecoderOptions {
   bool tolerate_damage = false;
 };
 
-/// The type according to the first bytes, not the name. Throws a DataError that begins with `name`
-/// if it is neither JPEG nor PNG; the message names other formats that it recognises (GIF, WebP,
-/// BMP, TIFF, AVIF, HEIF).
+/// Returns the type according to the first bytes, not the file name. Throws a DataError that begins
+/// with `name` if it is neither JPEG nor PNG; the message names other formats that it recognises
+/// (GIF, WebP, BMP, TIFF, AVIF, HEIF).
 LOCKSTEP_API ImageType image_type(std::span<const std::byte> bytes, std::string_view name);
 
 /// The region of a whole image.
 inline ImageRegion whole(const ImageHeader& header) { return {0, 0, header.height, header.width}; }
 
-/// The number of bytes of `region` as RGB.
+/// The size of `region` as RGB, in bytes.
 inline std::size_t rgb_bytes(const ImageRegion& region) {
   return std::size_t{3} * static_cast<std::size_t>(region.width) *
          static_cast<std::size_t>(region.height);
 }
 
-/// Throws an InternalError unless `region` is not empty and lies in width * height, and `pixels`
-/// has exactly the size of its RGB.
+/// Throws an InternalError unless `region` is not empty and lies in an image of width * height
+/// pixels, and `pixels` has exactly the size of its RGB.
 LOCKSTEP_API void check_region(const ImageRegion& region, std::int64_t width, std::int64_t height,
                                std::span<const std::uint8_t> pixels);
 
-/// Throws a DataError that begins with `name` if an image of `header` exceeds `options`, or has
-/// more than `maximum_pixels_per_byte` pixels for each of the file's `file_bytes` bytes: such a
-/// header is wrong, and no memory should be allocated for it.
+/// Throws a DataError that begins with `name` if the image that `header` describes exceeds
+/// `options`, or has more than `maximum_pixels_per_byte` pixels for each of the file's `file_bytes`
+/// bytes: such a header is wrong, and no memory should be allocated for it.
 LOCKSTEP_API void check_image_size(const ImageHeader& header, const ImageDecoderOptions& options,
                                    std::size_t file_bytes, std::int64_t maximum_pixels_per_byte,
                                    std::string_view name);

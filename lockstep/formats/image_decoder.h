@@ -1,4 +1,4 @@
-// Decodes JPEG and PNG, whichever a file is.
+// Decodes an image file that may be a JPEG or a PNG.
 #pragma once
 
 #include <cstddef>

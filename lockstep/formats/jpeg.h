@@ -1,8 +1,9 @@
 // JPEG by libjpeg-turbo: any region of an image, at full size or reduced by eighths, as RGB.
 //
-// Pixels at full size equal PIL's and torchvision's bit for bit: the accurate integer transform and
-// smooth upsampling of chroma. CMYK and YCCK are converted as PIL does (Adobe's inverted values).
-// Arithmetic coding is supported; lossless and 12-bit JPEG, and images of two channels, are not.
+// Pixels at full size equal PIL's and torchvision's bit for bit, because the decoder uses the
+// accurate integer transform and smooth upsampling of chroma. CMYK and YCCK are converted as PIL
+// does (Adobe's inverted values). Arithmetic coding is supported; lossless and 12-bit JPEG, and
+// images of two channels, are not.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,7 @@ class LOCKSTEP_API JpegDecoder {
   std::unique_ptr<State> state_;
 };
 
-/// The length of a side of `pixels` pixels at the scale eighths/8: rounded up.
+/// The length of a side of `pixels` pixels at the scale eighths/8, rounded up.
 LOCKSTEP_API std::int64_t jpeg_side(std::int64_t pixels, int eighths);
 
 /// The smallest of the scales 1/8, 2/8, 4/8 and 8/8 at which `region` (of the image at full size)
@@ -66,15 +67,16 @@ LOCKSTEP_API std::int64_t jpeg_side(std::int64_t pixels, int eighths);
 /// are not offered: libjpeg-turbo has no SIMD code for them, so they save little or nothing.
 ///
 /// A reduced pixel is approximately the mean of the pixels it replaces: on photographs of 150x150
-/// (TrashNet) it differs from the mean of the full decode by 0.42 of 255 in the mean at 4/8, 0.40
-/// at 2/8 and 0.23 at 1/8. Resizing from it is therefore not bit-equal to torchvision, which
+/// (TrashNet) it differs from the mean of the full decode by 0.42 of 255 on average at 4/8, 0.40 at
+/// 2/8 and 0.23 at 1/8. Resizing a reduced image is therefore not bit-equal to torchvision, which
 /// resizes the full decode. The error depends on how many reduced pixels remain, see
 /// ImageReader::reduced().
 LOCKSTEP_API int jpeg_eighths(const ImageRegion& region, std::int64_t width, std::int64_t height);
 
-/// The smallest region at the scale eighths/8 that covers `region` at full size. Pixel i there is
-/// pixels [i * 8/eighths, (i + 1) * 8/eighths) of the full size. `region` rarely begins at the edge
-/// of a reduced pixel: it begins (region.left * eighths % 8) / 8 of a pixel after that edge.
+/// The smallest region at the scale eighths/8 that covers `region` at full size. Pixel i at that
+/// scale covers pixels [i * 8/eighths, (i + 1) * 8/eighths) at full size. `region` rarely begins at
+/// the edge of a reduced pixel: it begins (region.left * eighths % 8) / 8 of a pixel after that
+/// edge.
 LOCKSTEP_API ImageRegion jpeg_region(const ImageRegion& region, int eighths);
 
 }  // namespace lockstep::detail

@@ -23,7 +23,8 @@ struct LOCKSTEP_API LogMoment {
 /// The current time, at an optimizer step.
 LOCKSTEP_API LogMoment moment_at(std::int64_t step);
 
-/// "train/loss" and its value, which need not be finite. The name must outlive only the call.
+/// A name, such as "train/loss", and its value, which need not be finite. The name need only be
+/// valid during the call that receives it.
 struct LOCKSTEP_API NamedValue {
   std::string_view name{};
   double value = 0;
@@ -35,8 +36,8 @@ struct LOCKSTEP_API HyperParameter {
   std::variant<bool, std::int64_t, double, std::string> value{};
 };
 
-/// counts[i] is the number of values between edges[i] and edges[i + 1]. `edges` has one number more
-/// than `counts` and ascends.
+/// counts[i] is the number of values between edges[i] and edges[i + 1]. `edges` ascends and has one
+/// more element than `counts`.
 struct LOCKSTEP_API Histogram {
   std::vector<double> edges{};
   std::vector<double> counts{};
@@ -50,16 +51,17 @@ struct LOCKSTEP_API Histogram {
 LOCKSTEP_API Histogram make_histogram(std::span<const float> values, int bins = 64);
 LOCKSTEP_API Histogram make_histogram(std::span<const double> values, int bins = 64);
 
-/// height * width pixels, RGB, row by row. The pixels must outlive only the call.
+/// An image of height * width pixels, RGB, row by row. The pixels need only be valid during the
+/// call.
 struct LOCKSTEP_API LoggedImage {
   std::span<const std::uint8_t> rgb{};
   int width = 0;
   int height = 0;
 };
 
-/// Rows of numbers, such as a confusion matrix. The spans must be valid only during the call.
+/// Rows of numbers, such as a confusion matrix. The spans need only be valid during the call.
 struct LOCKSTEP_API LoggedTable {
-  std::span<const std::string> labels{};        ///< of rows and columns alike; may be fewer
+  std::span<const std::string> labels{};        ///< for rows and columns; may be fewer
   std::span<const std::vector<double>> rows{};  ///< may differ in length
 
   /// The heading of row `i` and column `i`: its label, or its number if it has no label.
@@ -81,10 +83,10 @@ LOCKSTEP_API void append_number(std::string& to, double value, const NumberWords
 LOCKSTEP_API void append_numbers(std::string& to, std::span<const double> numbers,
                                  const NumberWords& words);
 
-/// Appends `seconds` with three decimals and a decimal point, in every locale of the program.
+/// Appends `seconds` with three decimals and a decimal point, whatever the program's locale.
 LOCKSTEP_API void append_seconds(std::string& to, double seconds);
 
-/// JSON has no literals for numbers that are not finite.
+/// JSON has no literals for numbers that are not finite, so null replaces them.
 inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 
 /// The value of `parameter` as JSON.
@@ -99,7 +101,7 @@ LOCKSTEP_API std::string json_string(std::string_view text);
 /// the file.
 LOCKSTEP_API std::string_view as_utf8(std::string_view text, std::string& replaced);
 
-/// Whether `letter` is one of the 62 letters and digits of ASCII, in every locale of the program.
+/// Whether `letter` is one of the 62 letters and digits of ASCII, whatever the program's locale.
 constexpr bool is_ascii_alphanumeric(char letter) {
   return (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
          (letter >= 'a' && letter <= 'z');

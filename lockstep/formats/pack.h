@@ -45,7 +45,8 @@ struct LOCKSTEP_API PackRecord {
   std::int64_t width = 0;
 };
 
-/// The largest record. As RGB, it exceeds the largest image that a decoder accepts.
+/// The largest record, in bytes. The largest image that a decoder accepts by default is smaller,
+/// even as RGB.
 inline constexpr std::int64_t kMaximumPackRecordBytes = std::int64_t{1} << 30;
 /// The longest side of an image in a pack.
 inline constexpr std::int64_t kMaximumPackSide = 65'535;
@@ -55,9 +56,9 @@ inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 /// A view of the bytes of a pack. Immutable and thread-safe. Copies are cheap except for the names.
 class LOCKSTEP_API PackReader {
  public:
-  /// Verifies header and table, checksums included, and that every record lies in the file and has
-  /// plausible values. Reads no data. Throws a DataError that begins with `name` and states the
-  /// problem. `bytes` must outlive the reader and its records.
+  /// Verifies the header and the table, including their checksums, and that every record lies in
+  /// the file and has plausible values. Reads no image data. Throws a DataError that begins with
+  /// `name` and states the problem. `bytes` must outlive the reader and its records.
   PackReader(std::span<const std::byte> bytes, std::string name);
 
   const PackInfo& info() const { return info_; }

@@ -5,10 +5,10 @@
 //   for (const auto& [key, value] : std::get<PickleDict>(pickle.value->content).items) ...
 //
 // A pickle is a program for a stack machine that may call any Python function. This reader knows
-// the opcodes of protocol 2 that build plain values, and a list of names of tensor types and of
-// functions whose effect it reproduces itself. It is the list of torch.load with weights_only=True,
-// without the names that a file of weights does not need (sparse and quantized tensors, ...). All
-// other names are rejected, and the message states the name.
+// only the opcodes of protocol 2 that build plain values, and a fixed list of names: those of
+// tensor types, and of functions whose effect it reproduces itself. The list is that of torch.load
+// with weights_only=True, without the names that a file of weights does not need (sparse and
+// quantized tensors, ...). Any other name is rejected with a message that states it.
 //
 // Format: Python's Lib/pickletools.py; names: torch/_utils.py and torch/_weights_only_unpickler.py.
 #pragma once
@@ -47,8 +47,9 @@ struct LOCKSTEP_API PickleList {
   std::vector<PickleRef> items{};
 };
 
-/// A dict, or a collections.OrderedDict or Counter. Items have their order in Python. The texts and
-/// whole numbers among the keys are distinct. Attributes of an OrderedDict are left out.
+/// A dict, a collections.OrderedDict or a collections.Counter. Items have their order in Python.
+/// The texts and whole numbers among the keys are distinct. Attributes of an OrderedDict are left
+/// out.
 struct LOCKSTEP_API PickleDict {
   std::vector<std::pair<PickleRef, PickleRef>> items{};
 
@@ -66,7 +67,7 @@ struct LOCKSTEP_API PickleStorage {
   std::string type{};         ///< "FloatStorage", ..., or "UntypedStorage"
   std::string key{};          ///< names the memory
   std::string location{};     ///< where the memory was when it was saved: "cpu", "cuda:0"
-  std::int64_t elements = 0;  ///< elements of the type; for UntypedStorage bytes. Not negative
+  std::int64_t elements = 0;  ///< of `type`, or bytes for UntypedStorage; not negative
 };
 
 /// A tensor or parameter over a storage. Shape and strides have the same length, at most 64, and
@@ -95,11 +96,12 @@ inline constexpr int kMaximumPickleDepth = 100;
 /// The largest permitted number of values in a pickle. Each takes about 200 bytes of memory.
 inline constexpr std::size_t kMaximumPickleValues = 2'000'000;
 
-/// The value of the pickle at the beginning of `bytes`. Throws a CheckpointError that begins with
-/// `name` and the position of the byte if the pickle is damaged, has unknown parts, exceeds the
-/// limits above, or has a value that contains itself. Also throws it if writing out all shared
-/// parts would take more than 16 times the pickle's bytes; this bounds the time to walk over the
-/// value of a small malicious file. Texts are UTF-8. Memory is proportional to the bytes.
+/// Returns the value of the pickle at the beginning of `bytes`. Throws a CheckpointError that
+/// begins with `name` and the position of the byte if the pickle is damaged, has unknown parts,
+/// exceeds the limits above, or has a value that contains itself. Also throws it if the pickle
+/// would have more than 16 values per byte once all shared parts were written out; this bounds the
+/// time to walk over the value of a small malicious file. Texts are UTF-8. Memory is proportional
+/// to the bytes.
 LOCKSTEP_API Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
 // PNG by libpng: any region of an image of any kind, as RGB.
 //
 // Supports grey, palette, colour and alpha of 1 to 16 bits, interlaced or not. Alpha and
-// transparent colours are dropped without blending, 16 bits are truncated to their high byte. Gamma
-// and colour profiles are neither read nor applied. Pixels equal those of PIL's convert("RGB"),
-// except for 16-bit grey without alpha: there PIL clips at 255, which makes nearly everything
-// white, while this decoder keeps the picture.
+// transparent colours are dropped without blending, and 16 bits are truncated to their high byte.
+// Gamma and colour profiles are neither read nor applied. Pixels equal those of PIL's
+// convert("RGB"), except for 16-bit grey without alpha: there PIL clips at 255, which makes nearly
+// everything white, while this decoder keeps the picture.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace lockstep::detail {
 
-/// Decodes one image after the other, as JpegDecoder does.
+/// Decodes one image after the other, like JpegDecoder.
 ///
 /// Cost: rows from the top to the region's end are unpacked; an interlaced image is decoded
 /// completely, into memory that is kept for the next image. Not thread-safe: use one decoder per
@@ -46,9 +46,9 @@ class LOCKSTEP_API PngDecoder {
   /// inside of the image, `pixels` has the wrong size, or no image is open.
   void decode(const ImageRegion& region, std::span<std::uint8_t> pixels);
 
-  /// One line, beginning with the name, about an irregularity that the last decode() found although
-  /// every pixel is correct; empty if it found none. Only a region that includes the last row can
-  /// find it. Valid until the next open() or decode().
+  /// A line that begins with the name and describes an irregularity that the last decode() found,
+  /// although every pixel is correct. Empty if it found none. Only decoding a region that includes
+  /// the last row can find it. Valid until the next open() or decode().
   std::string_view remark() const;
 
  private:
@@ -57,7 +57,7 @@ class LOCKSTEP_API PngDecoder {
 };
 
 /// Encodes width * height pixels of RGB, row by row, as the content of a PNG file. Throws an
-/// InternalError if `pixels` has another size.
+/// InternalError if `pixels` has the wrong size.
 LOCKSTEP_API std::string encode_png(std::span<const std::uint8_t> pixels, int width, int height);
 
 }  // namespace lockstep::detail

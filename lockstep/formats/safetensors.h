@@ -1,17 +1,20 @@
 // safetensors: named tensors in one file that carries no code.
 //
-// Source: https://github.com/huggingface/safetensors. u64 little-endian length of the header, a
-// JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}},
-// the bytes of the tensors without holes. Little-endian, row-major.
+// Format (https://github.com/huggingface/safetensors), little-endian: the length of the header as a
+// u64, the header as JSON
 //
-// Files that we write carry checksums in "__metadata__", which other readers treat as plain text:
+//   {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}}
+//
+// and the bytes of the tensors, row-major and without holes.
+//
+// Files that Lockstep writes carry checksums in "__metadata__", which other readers treat as text:
 //
 //   "lockstep.xxh3_64:NAME"  of the bytes of tensor NAME
-//   "lockstep.xxh3_64"       of the header: of its JSON without this entry, with sorted keys,
-//                            without blanks, and with only those characters escaped that must be
+//   "lockstep.xxh3_64"       of the header's JSON without this entry, with sorted keys, without
+//                            blanks, and with only those characters escaped that must be
 //
-// as 16 hexadecimal digits of XXH3 (checksum.h). The checksums stay valid if another program reads
-// such a file and writes the same tensors and metadata again.
+// Each is written as the 16 hexadecimal digits of XXH3 (checksum.h). The checksums stay valid if
+// another program reads such a file and writes the same tensors and metadata again.
 #pragma once
 
 #include <cstddef>
@@ -53,14 +56,14 @@ LOCKSTEP_API std::size_t safetensors_element_bytes(std::string_view dtype);
 /// shape; or if a checksum does not match. A file with checksums is read completely.
 LOCKSTEP_API Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
-/// The file's content, with checksums. Throws a CheckpointError if a view's bytes contradict its
-/// type and shape, a tensor is called "__metadata__", a key of `metadata` is one of the above, or
-/// the header becomes larger than readers allow. Tensors are ordered by descending element size,
-/// then name, as in the reference implementation, so that all are aligned.
+/// Returns the file's content, with checksums. Throws a CheckpointError if a view's bytes
+/// contradict its type and shape, a tensor is called "__metadata__", a key of `metadata` is that of
+/// a checksum, or the header becomes larger than readers allow. Tensors are ordered by descending
+/// element size, then name, as in the reference implementation, so that all are aligned.
 LOCKSTEP_API std::string serialize_safetensors(const TensorViews& tensors,
                                                const SafetensorsMetadata& metadata = {});
 
-/// The content of serialize_safetensors() in pieces, without a copy of the tensors.
+/// The result of serialize_safetensors() in pieces, without a copy of the tensors.
 struct LOCKSTEP_API SafetensorsPieces {
   std::string head{};                              ///< the length of the header and the header
   std::vector<std::span<const std::byte>> data{};  ///< the views' bytes, in file order
@@ -68,8 +71,8 @@ struct LOCKSTEP_API SafetensorsPieces {
 LOCKSTEP_API SafetensorsPieces safetensors_pieces(const TensorViews& tensors,
                                                   const SafetensorsMetadata& metadata = {});
 
-/// Writes serialize_safetensors() atomically: readers see the old file or the new one. Throws a
-/// DataError if the file cannot be written.
+/// Writes the result of serialize_safetensors() atomically: readers see the old file or the new
+/// one. Throws a DataError if the file cannot be written.
 LOCKSTEP_API void write_safetensors(const std::filesystem::path& path, const TensorViews& tensors,
                                     const SafetensorsMetadata& metadata = {});
 

@@ -7,9 +7,8 @@
 //
 // Format: torch/serialization.py of PyTorch 2.13. A zip archive of stored entries: NAME/data.pkl, a
 // pickle (pickle.h) that refers to storages by their keys; NAME/data/KEY, the bytes of each
-// storage; NAME/version, NAME/byteorder, and others that do not affect the content. In the older
-// format, before PyTorch 1.6, the pickle and the storages follow each other in the file; it can
-// also be read.
+// storage; NAME/version, NAME/byteorder, and others that do not affect the content. Files from
+// before PyTorch 1.6, in which the pickle and the storages follow each other, can also be read.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +41,9 @@ struct LOCKSTEP_API TorchTensor {
 using TorchTensors = std::vector<std::pair<std::string, TorchTensor>>;
 
 /// A tensor may have more elements than its storage, because an expanded dimension has stride 0.
-/// The limit is on the additional bytes of all such tensors of a file when written out, as by
-/// contiguous(): kExpandedBytesOfAnyFile plus kExpandedBytesPerByte for each byte of their
-/// storages. Without it, a file of a few bytes could request any amount of memory.
+/// When written out, as by contiguous(), all such tensors of a file together may take at most
+/// kExpandedBytesOfAnyFile additional bytes, plus kExpandedBytesPerByte for each byte of their
+/// storages. Without this limit, a file of a few bytes could request any amount of memory.
 inline constexpr std::uint64_t kExpandedBytesOfAnyFile = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kExpandedBytesPerByte = 64;
 
@@ -63,22 +62,23 @@ struct LOCKSTEP_API TorchFile {
 /// Whether `bytes` begins like a file of torch.save.
 LOCKSTEP_API bool is_torch_file(std::span<const std::byte> bytes);
 
-/// The content of `bytes`, as views that live as long as `bytes`. Throws a CheckpointError that
-/// begins with `name` if the file is truncated or damaged; if its pickle names anything that does
-/// not belong to weights (pickle.h); if a tensor reaches beyond its storage, is complex, quantized
-/// or sparse, or has the name of another one; if tensors repeat their elements more often than the
-/// limits above allow; or for big-endian files and TorchScript archives. Memory is proportional to
-/// the size of the pickle, without the tensors.
+/// Returns the content of `bytes`, as views that live as long as `bytes`. Throws a CheckpointError
+/// that begins with `name` if the file is truncated or damaged, is big-endian or is a TorchScript
+/// archive; if its pickle names anything that does not belong to weights (pickle.h); if a tensor
+/// reaches beyond its storage, is complex, quantized or sparse, or has the name of another one; or
+/// if tensors repeat their elements more often than the limits above allow. Memory is proportional
+/// to the size of the pickle, without the tensors.
 LOCKSTEP_API TorchFile parse_torch_file(std::span<const std::byte> bytes, std::string_view name);
 
-/// The content of a file that torch.load reads as an OrderedDict of `tensors`, in their order. Each
-/// storage is written once and completely. Throws a CheckpointError if two tensors have one name or
-/// view the same storage as different types, a name is not UTF-8, or a tensor violates the
-/// conditions of TorchTensor or exceeds the limits above.
+/// Returns the content of a file that torch.load reads as an OrderedDict of `tensors`, in their
+/// order. Each storage is written once and completely. Throws a CheckpointError if two tensors have
+/// the same name or view the same storage as different types, a name is not UTF-8, or a tensor
+/// violates the conditions of TorchTensor or exceeds the limits above.
 LOCKSTEP_API std::string serialize_torch_file(const TorchTensors& tensors);
 
-/// Writes such a file to `path` atomically, without a copy in memory: readers see the old file or
-/// the new one. Throws a DataError if the file cannot be written.
+/// Like serialize_torch_file(), but writes the content to `path` atomically, without a copy in
+/// memory: readers see the old file or the new one. Throws a DataError if the file cannot be
+/// written.
 LOCKSTEP_API void write_torch_file(const std::filesystem::path& path, const TorchTensors& tensors);
 
 }  // namespace lockstep

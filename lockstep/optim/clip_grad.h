@@ -13,11 +13,11 @@ namespace lockstep {
 /// Scales the gradients of `parameters` so that their total norm is at most `max_norm`, and returns
 /// the norm before scaling. Call it between backward and step: under DistributedDataParallel all
 /// ranks get the same norm. `norm_type` is p of the p-norm; infinity selects the largest magnitude.
-/// If the norm is not finite, `error_if_nonfinite` throws an Error and changes nothing; otherwise
-/// the gradients are scaled by that norm all the same. Coalesces sparse gradients. The norm has the
-/// widest type of the gradients, and at least float32: PyTorch's is infinite if all are float16 and
-/// it exceeds 65,504. A tensor that occurs several times, like a tied weight in C++'s
-/// Module::parameters(), counts once, here and in the two functions below.
+/// If the norm is not finite and `error_if_nonfinite` is true, throws an Error and scales nothing;
+/// if it is false, scales the gradients by that norm all the same. Coalesces sparse gradients. The
+/// norm has the widest type among the gradients, and at least float32, whereas PyTorch's norm of
+/// float16 gradients is infinite above 65,504. A tensor that occurs several times, like a tied
+/// weight in C++'s Module::parameters(), counts once, here and in the functions below.
 LOCKSTEP_API torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
                                            double norm_type = 2, bool error_if_nonfinite = false);
 
@@ -30,8 +30,8 @@ LOCKSTEP_API torch::Tensor get_total_norm(const Tensors& tensors, double norm_ty
 LOCKSTEP_API void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
                                         const torch::Tensor& total_norm);
 
-/// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. ConfigError,
-/// with nothing changed, unless `clip_value` is positive, and for a sparse gradient.
+/// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. Throws
+/// ConfigError, with nothing changed, if `clip_value` is not positive or a gradient is sparse.
 LOCKSTEP_API void clip_grad_value_(const Tensors& parameters, double clip_value);
 /// As above, for dense gradients that are not in .grad.
 LOCKSTEP_API void clip_grads_by_value_(const Tensors& gradients, double clip_value);

@@ -32,7 +32,8 @@ class LOCKSTEP_API DeviceCounts {
   bool fit(const std::vector<bool>& takes_part) const { return takes_part == takes_part_; }
   const std::vector<Count>& counts() const { return counts_; }
 
-  /// Counts a step of all members. Does not wait for the device.
+  /// Counts a step of all members, unless `found_inf` is defined and not 0. Does not wait for the
+  /// device.
   void advance(const torch::Tensor& found_inf);
   /// Writes the counts to `steps`, by parameter. Waits for the device.
   void fetch(std::int64_t* steps) const;

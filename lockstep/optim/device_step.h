@@ -11,7 +11,7 @@ namespace lockstep::detail {
 /// can therefore replay the launches of one step for all later ones, and the host never waits. All
 /// tensors have one element and are on the parameters' device.
 struct LOCKSTEP_API DeviceStep {
-  /// See lr_type().
+  /// The learning rate, of the type lr_type().
   torch::Tensor lr{};
   /// Number of this step, from 1: float32. Undefined if the rule does not count steps.
   torch::Tensor number{};

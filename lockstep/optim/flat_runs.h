@@ -26,7 +26,7 @@ using Addresses = std::vector<const void*>;
 LOCKSTEP_API Addresses addresses_of(const Tensors& parameters);
 
 /// Finds the runs by address. Memory between two parameters, or after the last one, is included
-/// only if it is less than 64 bytes of zeros within one storage on the CPU, for the parameters and
+/// only if it is less than 64 bytes of zeros within one storage on the CPU, and if this also holds
 /// for the gradients. Shares and holds the memory of both. Not thread-safe.
 class LOCKSTEP_API FlatRuns {
  public:
@@ -48,11 +48,11 @@ class LOCKSTEP_API FlatRuns {
   static torch::Tensor part(const torch::Tensor& flat, const torch::Tensor& run,
                             const torch::Tensor& parameter);
 
-  /// Less than 64 bytes next to a tensor of a run that belong to none of its tensors.
+  /// Less than 64 bytes after a tensor of a run that belong to none of the run's tensors.
   struct Padding {
     const std::byte* begin;
     std::size_t bytes;
-    std::uint64_t value_bits;  ///< of 8 bytes, all that are no sign
+    std::uint64_t value_bits;  ///< mask of 8 bytes: all bits but the elements' sign bits
     bool is_zero() const;
   };
 

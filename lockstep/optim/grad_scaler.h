@@ -4,8 +4,8 @@
 //   for (...) {
 //     optimizer.zero_grad();
 //     scaler.scale(loss).backward();
-//     scaler.unscale_(optimizer);   // only where they are looked at, as for clipping
-//     scaler.step(optimizer);                   // skipped when a gradient is not finite
+//     scaler.unscale_(optimizer);   // only to use the gradients before step(), as for clipping
+//     scaler.step(optimizer);       // skipped when a gradient is not finite
 //     scaler.update();
 //   }
 //
@@ -44,7 +44,7 @@ class LOCKSTEP_API GradScaler {
  public:
   using FoundInfReduction = std::function<void(torch::Tensor& found_inf)>;
 
-  /// ConfigError for invalid options. `device` is that of the gradients.
+  /// Throws ConfigError for invalid options. `device` is that of the gradients.
   explicit GradScaler(const GradScalerOptions& options = {}, torch::Device device = torch::kCPU);
 
   /// The scaled loss, on which to call backward(); it may be on another device than the scale.
@@ -53,8 +53,8 @@ class LOCKSTEP_API GradScaler {
   }
 
   /// Divides the gradients by the scale, in place, and checks them for non-finite values. A tensor
-  /// that occurs several times is divided once. Gradients may be on several devices. Call it once
-  /// per step: ConfigError for a second call before update(), and for float16 gradients.
+  /// that occurs several times is divided once. Gradients may be on several devices. Throws
+  /// ConfigError if called twice without an update() in between, and for float16 gradients.
   void unscale_(const Tensors& gradients);
   template <class Optimizer>
     requires requires(Optimizer& optimizer) { optimizer.gradients(); }
@@ -62,8 +62,8 @@ class LOCKSTEP_API GradScaler {
     unscale_(optimizer.gradients(), agreement_of(optimizer));
   }
 
-  /// Calls `optimizer_step()` unless a gradient is not finite, after unscale_(gradients) if that
-  /// has not been called. Returns whether the step was performed. Waits for the device.
+  /// Calls unscale_(gradients) if that has not been done, then `optimizer_step()` unless a gradient
+  /// is not finite. Returns whether the step was performed. Waits for the device.
   bool step(const Tensors& gradients, const std::function<void()>& optimizer_step);
   template <class Optimizer>
   bool step(Optimizer& optimizer) {
@@ -80,12 +80,13 @@ class LOCKSTEP_API GradScaler {
     optimizer.step_unless(found_inf_);
   }
 
-  /// Sets the scale of the next step. ConfigError without a preceding unscale_() or step().
+  /// Sets the scale of the next step. Throws ConfigError without a preceding unscale_() or step().
   void update();
 
   /// Sets a function that each unscale_() calls with a float tensor of one element, above 0 if this
-  /// rank found a non-finite value. The function must replace it by the maximum over the ranks that
-  /// share the optimizer, and may communicate. It replaces the optimizer's own reduction.
+  /// rank found a non-finite value. The function must replace the element with the maximum over the
+  /// ranks that share the optimizer, and may communicate. It replaces the optimizer's own
+  /// reduction.
   void reduce_found_inf_with(FoundInfReduction reduction) { reduction_ = std::move(reduction); }
 
   double get_scale() const { return scale_.item<double>(); }

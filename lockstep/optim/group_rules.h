@@ -11,28 +11,28 @@
 
 namespace lockstep::detail {
 
-/// Returns `groups` with each parameter once, under its first name. ConfigError if there is no
-/// group, the options are of different optimizers, a parameter is in two groups, or two parameters
-/// have the same name.
+/// Returns `groups` with each parameter once, under its first name. Throws ConfigError if there is
+/// no group, the options are of different optimizers, a parameter is in two groups, or two
+/// parameters have the same name.
 LOCKSTEP_API std::vector<ParameterGroup> checked_groups(std::vector<ParameterGroup> groups);
 
 /// The update rules of the groups and their learning rates. Not thread-safe.
 class LOCKSTEP_API GroupRules {
  public:
-  /// ConfigError for invalid options.
+  /// Throws ConfigError for invalid options.
   explicit GroupRules(const std::vector<ParameterGroup>& groups);
 
   std::size_t size() const { return rules_.size(); }
   UpdateRule& operator[](std::size_t group) const { return *rules_[group]; }
 
-  /// ConfigError if there is no such group.
+  /// lr() and set_lr() throw ConfigError if there is no such group.
   double lr(std::size_t group) const;
   void set_lr(std::size_t group, double lr);
   void set_lr_of_all(double lr);
   /// Sets each learning rate to `factor` times the one in its options.
   void scale_lr(double factor);
 
-  /// ConfigError if there is no such group.
+  /// Throws ConfigError if there is no such group.
   double momentum(std::size_t group) const;
   void set_momentum_of_all(double momentum);
 

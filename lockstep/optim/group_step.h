@@ -21,19 +21,20 @@ namespace lockstep::detail {
 class LOCKSTEP_API GroupStep {
  public:
   /// `rule` belongs to the group's options and must outlive this object. The group has each
-  /// parameter once. ConfigError for a parameter with holes in its memory.
+  /// parameter once. Throws ConfigError if a parameter's memory has holes or overlaps.
   GroupStep(const ParameterGroup& group, UpdateRule& rule);
 
-  /// ConfigError for a sparse gradient that the options do not allow.
+  /// Throws ConfigError for a sparse gradient that the options do not allow.
   void require_steppable() const;
-  /// Call require_steppable() first. `found_inf` is DeviceStep::found_inf: only while capturable.
+  /// Call require_steppable() first. `found_inf` (see DeviceStep) may be given only while
+  /// capturable.
   void step(const torch::Tensor& found_inf = {});
   void zero_grad();
-  /// As Optimizer::set_capturable().
+  /// See Optimizer::set_capturable().
   void set_capturable(bool on);
   /// Copies the rule's learning rate to the device, while capturable.
   void write_lr();
-  /// As Optimizer::state().
+  /// See Optimizer::state().
   NamedTensors state() const;
 
   const Tensors& parameters() const { return parameters_; }
@@ -70,8 +71,8 @@ class LOCKSTEP_API GroupStep {
   std::optional<DeviceCounts> counts_;  // while capturable, from the first step on
   bool captured_ = false;               // a graph refers to lr_ and counts_
 
-  // Where parameters and gradients were in the last step: runs are made only if these stay the
-  // same.
+  // Where parameters and gradients were in the last step: runs are made only if the addresses stay
+  // the same.
   Addresses addresses_;
   bool looked_ = false;
   std::optional<FlatRuns> runs_;

@@ -29,20 +29,20 @@ namespace lockstep {
 ///
 /// Holds the trainable parameters, each once, but not the module. A parameter without a gradient is
 /// skipped and its step count does not change. Sparse gradients are allowed only for SGD without
-/// momentum and weight decay. Make the optimizer after moving the module to its device. Parameters
+/// momentum or weight decay. Make the optimizer after moving the module to its device. Parameters
 /// in memory that ranks share (DistributedDataParallel's kShared) need ZeroRedundancyOptimizer:
 /// with this class every rank would step them, which is not detected. Not thread-safe.
 class LOCKSTEP_API Optimizer {
  public:
-  /// ConfigError for invalid options and for a parameter with holes in its memory.
+  /// Throws ConfigError for invalid options and if a parameter's memory has holes or overlaps.
   Optimizer(const torch::nn::Module& module, const OptimizerOptions& options);
   Optimizer(const NamedTensors& parameters, const OptimizerOptions& options);
-  /// Groups with separate options, such as different learning rates or no weight decay: see
-  /// parameter_groups.h. ConfigError unless all are options of one optimizer, and for a parameter
-  /// in two groups. A parameter in no group is not stepped.
+  /// Takes groups with separate options, such as different learning rates or no weight decay: see
+  /// parameter_groups.h. Throws ConfigError unless all are options of one optimizer, and for a
+  /// parameter in two groups. A parameter in no group is not stepped.
   explicit Optimizer(std::vector<ParameterGroup> groups);
 
-  /// ConfigError, with nothing changed, for a sparse gradient that the options do not allow.
+  /// Throws ConfigError, with nothing changed, for a sparse gradient that the options do not allow.
   void step();
 
   /// While on, step() keeps learning rates and step counts on the device, like torch.optim with
@@ -50,29 +50,31 @@ class LOCKSTEP_API Optimizer {
   /// replays. The results are those of ordinary steps, on a CPU bit for bit. set_momentum() affects
   /// only later launches. All parameters of a group must be on one device, and gradients dense.
   /// After a step has been recorded (CaptureScope), the same parameters must have gradients in
-  /// every step (ConfigError). state() waits for the device. Load state before this call.
+  /// every step; otherwise step() throws ConfigError. state() waits for the device. Load state
+  /// before this call.
   void set_capturable(bool on);
   bool is_capturable() const { return capturable_; }
   /// Like step() if `found_inf` is 0. If it is 1, nothing changes and no step is counted. The
   /// device decides, and the host does not wait for it. `found_inf` is a float tensor of one
-  /// element on the parameters' device, as in GradScaler. ConfigError unless capturable.
+  /// element on the parameters' device, as in GradScaler. Throws ConfigError unless capturable.
   void step_unless(const torch::Tensor& found_inf);
 
   /// Zeroes the gradients in place, because they may be views into a reducer's buckets.
   void zero_grad();
 
   std::size_t groups() const { return rules_.size(); }
-  /// ConfigError if there is no such group.
+  /// lr() and set_lr() throw ConfigError if there is no such group.
   double lr(std::size_t group = 0) const { return rules_.lr(group); }
   void set_lr(std::size_t group, double lr);
   void set_lr(double lr);
-  /// Sets each group's learning rate to `factor` times the one in its options: for schedules.
+  /// Sets each group's learning rate to `factor` times the one in its options, as schedules do.
   void scale_lr(double factor);
 
-  /// SGD's momentum, or the beta1 of Adam and AdamW. ConfigError if there is no such group.
+  /// SGD's momentum, or the beta1 of Adam and AdamW. Throws ConfigError if there is no such group.
   double momentum(std::size_t group = 0) const { return rules_.momentum(group); }
-  /// Sets the momentum of all groups, as a one-cycle schedule does. ConfigError for a value that is
-  /// invalid in the options, and for an SGD made without momentum, which has no buffer for it.
+  /// Sets the momentum of all groups, as a one-cycle schedule does. Throws ConfigError for a value
+  /// that is invalid in the options, and for an SGD made without momentum, which has no buffer for
+  /// it.
   void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
 
   const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"

@@ -40,11 +40,12 @@ using OptimizerOptions = std::variant<SgdOptions, AdamOptions, AdamWOptions>;
 /// "sgd", "adam", "adamw".
 LOCKSTEP_API const std::vector<std::string>& optimizer_names();
 
-/// PyTorch's defaults of the optimizer of this name; ConfigError for another name.
+/// Returns the options of the optimizer `name` with PyTorch's defaults. Throws ConfigError for an
+/// unknown name.
 LOCKSTEP_API OptimizerOptions default_optimizer(const std::string& name);
 
-/// Whether a schedule can change the momentum, which for Adam and AdamW is beta1. False for a
-/// momentum of 0, for which an optimizer keeps no state.
+/// Whether a schedule can change the momentum, which for Adam and AdamW is beta1. False if SGD's
+/// momentum is 0, because the optimizer then keeps no buffer for it.
 LOCKSTEP_API bool has_momentum(const OptimizerOptions& options);
 
 /// Text that keeps all bits of `value`: equal bits give equal texts.

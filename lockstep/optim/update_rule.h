@@ -33,8 +33,8 @@ class LOCKSTEP_API UpdateRule {
   /// the same shape, strides and dtype, and are dense in memory. `step` counts from 1.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, std::int64_t step) = 0;
-  /// As above, with the same result, but the values are read on the device: for launches that a
-  /// CUDA graph replays. momentum() and weight decay remain those of the launch. All parameters
+  /// As above, with the same result, but reads the values on the device, so that a CUDA graph can
+  /// replay the launches. momentum() and weight decay remain those of the launch. All parameters
   /// must be on one device. On a CPU the result is bitwise that of the step above.
   virtual void update(const Tensors& parameters, const Tensors& gradients,
                       const std::vector<Tensors>& states, const DeviceStep& step) = 0;
@@ -50,16 +50,17 @@ class LOCKSTEP_API UpdateRule {
 
   /// SGD's momentum, or the beta1 of Adam and AdamW; a one-cycle schedule changes it.
   virtual double momentum() const = 0;
-  /// ConfigError for a value that is invalid in the options, and for an SGD made without momentum,
-  /// which has no buffer for it.
+  /// Throws ConfigError for a value that is invalid in the options, and for an SGD made without
+  /// momentum, which has no buffer for it.
   virtual void set_momentum(double momentum) = 0;
 };
 
-/// Whether a step leaves zeros with gradients of zero alone, such as the padding of a flat bucket.
-/// False for Adam with eps = 0, which divides zero by zero. Finds out by one step.
+/// Whether a step leaves zero parameters with zero gradients unchanged, such as the padding of a
+/// flat bucket. False for Adam with eps = 0, which divides zero by zero. Finds out by performing a
+/// step.
 LOCKSTEP_API bool keeps_zeros(UpdateRule& rule);
 
-/// ConfigError for invalid options.
+/// Throws ConfigError for invalid options.
 LOCKSTEP_API std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
 }  // namespace lockstep::detail

@@ -20,15 +20,15 @@ struct LOCKSTEP_API RunOrigin {
   int processors = 0;     ///< available to the local ranks together
 };
 
-/// Writes `run.json` in a folder: the output of to_json() (json_report.h) and "state" ("running",
-/// "complete" or "failed"), "error" of a failed run, "started" (UTC, as in "2026-11-25T13:00:00Z"),
-/// "host", "processor" (its model), "usable_processors" (their number), "local_ranks", "versions"
-/// and "command". The file is replaced atomically when the run begins, after each epoch and at its
-/// end, so that a killed run leaves its results so far. A resumed run keeps the earlier epochs of
-/// the file. A new run removes the trace.json of an earlier one.
+/// Writes `run.json` in a folder: the output of to_json() (json_report.h) and, in addition, "state"
+/// ("running", "complete" or "failed"), "error" (if the run failed), "started" (UTC, as in
+/// "2026-11-25T13:00:00Z"), "host", "processor" (its model), "usable_processors" (their number),
+/// "local_ranks", "versions" and "command". The file is replaced atomically when the run begins,
+/// after each epoch and at its end, so that a killed run leaves its results so far. A resumed run
+/// keeps the earlier epochs of the file. A new run removes the trace.json of an earlier one.
 class LOCKSTEP_API RunRecord : public Listener {
  public:
-  /// `goes_on`: whether the run resumes one of this folder.
+  /// `goes_on`: whether the run resumes one that was recorded in `folder`.
   RunRecord(const std::filesystem::path& folder, RunOrigin origin, bool goes_on);
 
   void on_run_begin(const RunInfo& info) override;

@@ -14,18 +14,19 @@ struct LOCKSTEP_API Terminal {
   bool interactive = false;  ///< whether a line can be redrawn
   bool color = false;
   bool unicode = false;
-  /// Called for every drawing, because windows are resized.
+  /// The current width. Called for every drawing, because windows are resized.
   std::function<int()> columns = [] { return 80; };
 };
 
-/// The terminal behind a descriptor. Not interactive if it is a file or a pipe, or if TERM is
-/// "dumb". No colour if NO_COLOR is set; Unicode if the locale's variables say UTF-8.
+/// The terminal behind a descriptor. Not interactive if it is a file or a pipe, or if TERM is unset
+/// or "dumb". No colour if it is not interactive or NO_COLOR is set; Unicode if the locale's
+/// variables say UTF-8.
 LOCKSTEP_API Terminal detect_terminal(int fd);
 
 /// A bar of `width` columns, filled to `fraction` (0 to 1).
 LOCKSTEP_API std::string draw_bar(double fraction, int width, const Terminal& terminal);
 
-/// The columns of a useful bar, and the minimum time between redraws of a line.
+/// The widest and the narrowest useful bar, in columns, and the minimum time between redraws.
 inline constexpr int kWidestBar = 40;
 inline constexpr int kNarrowestBar = 8;
 inline constexpr Milliseconds kBetweenDrawings{100};

@@ -1,4 +1,4 @@
-// The all-reduce algorithms by name.
+// The names of the all-reduce algorithms.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// kAuto and kNative leave the choice to the backend. The others use only point-to-point messages.
-/// They run on every backend but NCCL, which throws ConfigError. See docs/algorithms.md.
+/// How an all_reduce works. All but kAuto and kNative use only point-to-point messages. They run on
+/// every backend but NCCL, which throws ConfigError. See docs/algorithms.md.
 enum class Algorithm : std::uint8_t {
   kAuto,             ///< the fastest in measurements on this backend at this size
   kNative,           ///< the backend's own algorithm
@@ -22,9 +22,12 @@ enum class Algorithm : std::uint8_t {
   kTree,             ///< up and down a binary tree
 };
 
-/// "auto", "native", "reduce-broadcast", "all-to-all", "ring", "halving-doubling", "tree".
+/// Returns "auto", "native", "reduce-broadcast", "all-to-all", "ring", "halving-doubling" or
+/// "tree".
 LOCKSTEP_API const char* algorithm_name(Algorithm algorithm);
+/// Returns the algorithm of this name; empty if there is none.
 LOCKSTEP_API std::optional<Algorithm> algorithm_from_name(const std::string& name);
+/// Every algorithm, in the order of the enumeration.
 LOCKSTEP_API const std::vector<Algorithm>& all_algorithms();
 /// The names of all_algorithms().
 LOCKSTEP_API std::vector<std::string> algorithm_names();

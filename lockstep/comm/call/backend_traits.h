@@ -1,12 +1,12 @@
-// What a transport can do and how, for code that chooses between ways to use it.
+// The capabilities of a transport, for code that chooses how to use it.
 #pragma once
 
 #include <lockstep/core/export.h>
 
 namespace lockstep {
 
-/// The defaults are those of a transport that works in host memory and has threads of its own. What
-/// depends on a call or on a group's device is a function of Backend or ProcessGroup.
+/// The defaults describe a transport that works in host memory and has its own threads. Properties
+/// that depend on a call or on a group's device are functions of Backend or ProcessGroup.
 struct LOCKSTEP_API BackendTraits {
   enum class Memory {
     kAny,     ///< a group of one: any device
@@ -15,12 +15,12 @@ struct LOCKSTEP_API BackendTraits {
   };
   Memory memory = Memory::kHost;
 
-  /// Operations have ended when their call returns.
+  /// Operations have completed when the call that starts them returns.
   bool completes_at_once = false;
   /// Operations make progress even while no thread of this rank is inside a call of a group.
   bool progresses_alone = true;
-  /// Messages do not wait for messages of this rank to or from other ranks. Without this, neither
-  /// the algorithms over messages nor pipelines can use the transport.
+  /// A message does not wait for this rank's messages to or from other ranks. If false, neither the
+  /// point-to-point algorithms nor pipelines can use the transport.
   bool messages_overlap = true;
   /// A message takes thousands of times as long as in shared memory, whatever its size.
   bool slow_messages = false;
@@ -29,7 +29,7 @@ struct LOCKSTEP_API BackendTraits {
   bool widens_halves = false;
   /// Memory from allocate() is communicated without a copy.
   bool uses_own_memory = true;
-  /// A group over this transport can be split, which is faster than to connect new groups.
+  /// A group over this transport can be split, which is faster than connecting a new group.
   bool splits = false;
 };
 

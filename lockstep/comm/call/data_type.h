@@ -1,5 +1,5 @@
-// The element types that ranks exchange. Does not depend on LibTorch, so that engines can be tested
-// without it.
+// The element types that ranks exchange. This header does not depend on LibTorch, so that engines
+// can be tested without it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ enum class DataType : std::uint8_t {
   kByte,  ///< any other type, moved byte by byte; cannot be reduced
 };
 
-LOCKSTEP_API std::size_t element_size(DataType type);
+LOCKSTEP_API std::size_t element_size(DataType type);    ///< in bytes
 LOCKSTEP_API const char* data_type_name(DataType type);  ///< PyTorch's name, such as "float32"
 LOCKSTEP_API bool is_floating_point(DataType type);
 

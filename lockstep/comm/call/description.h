@@ -27,10 +27,11 @@ enum class CallKind : std::uint8_t {
   kRecv,
 };
 
-/// "all_reduce", "send", ...: the name of the call in this API and in PyTorch's.
+/// Returns the name of the call in this API and in PyTorch's: "all_reduce", "send", ...
 LOCKSTEP_API const char* call_name(CallKind kind);
 
-/// Shape of a tensor, for messages and for comparison. Sizes that do not fit are left out.
+/// The shape of a tensor, for messages and for comparison. Sizes beyond the first kPlaces are left
+/// out.
 struct LOCKSTEP_API Shape {
   static constexpr std::size_t kPlaces = 6;
   std::uint8_t dimensions = 0;
@@ -48,15 +49,15 @@ struct LOCKSTEP_API CallDescription {
   /// Value of `root` for an all_to_all with pieces of different sizes.
   static constexpr std::int32_t kWithSplits = -2;
 
-  std::int32_t root = -1;  ///< of rooted collectives; the peer for kSend and kRecv (-1: any source)
+  std::int32_t root = -1;   ///< the root, or for kSend and kRecv the peer (-1: any source)
   std::uint64_t count = 0;  ///< elements of one rank's piece: its input, or its output in a scatter
   Shape shape;              ///< of that piece
-  Algorithm algorithm = Algorithm::kNative;  ///< set once chosen, if over point-to-point
+  Algorithm algorithm = Algorithm::kNative;  ///< set once chosen; kNative if not point-to-point
   bool operator==(const CallDescription&) const = default;
 };
 
-/// "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]", "barrier", "send[int64, 10, to rank
-/// 3]", "all_reduce[float32, 4, by ring]".
+/// Describes a call in one line: "all_reduce[float32, 4]", "broadcast[float32, 2x3, root 1]",
+/// "barrier", "send[int64, 10, to rank 3]", "all_reduce[float32, 4, by ring]".
 LOCKSTEP_API std::string describe(const CallDescription& call);
 
 /// A hash (FNV-1a, 32 bits) of a text that describes a call. Equal in every process that runs the

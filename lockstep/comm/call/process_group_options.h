@@ -17,9 +17,9 @@ struct LOCKSTEP_API ProcessGroupOptions {
   /// "auto" selects NCCL if every rank's `device` is a GPU of its own, shared memory if all ranks
   /// are proven to be on one host, "hierarchical" for several hosts if at least one has several
   /// ranks, and otherwise Gloo. "hierarchical" is shared memory inside each host and Gloo between
-  /// the hosts, whatever the ranks' devices are. The other values are "shm", "gloo" and "nccl".
-  /// A group of one is "single" unless "nccl" is requested, which then runs its kernels on that one
-  /// GPU.
+  /// the hosts, whatever the ranks' devices are. The other values are "shm", "gloo" and "nccl". A
+  /// group of one is "single", or "nccl" if that is requested; it then runs NCCL's kernels on its
+  /// one GPU.
   std::string backend = "auto";
   /// Deadline of the rendezvous and of every wait without its own timeout.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
@@ -28,7 +28,7 @@ struct LOCKSTEP_API ProcessGroupOptions {
   /// memory, so several ranks may share one GPU.
   torch::Device device = torch::kCPU;
   /// Ranks with equal ids are assumed to be on one host; whether they can share memory is tested.
-  /// Absent: LOCKSTEP_HOST_ID, else the boot id of the kernel with the process and network
+  /// Absent: LOCKSTEP_HOST_ID, else the kernel's boot id combined with the process and network
   /// namespaces.
   std::optional<std::string> host_id{};
   /// Run NCCL's kernels in high-priority streams, so that a reduction does not queue behind the

@@ -43,7 +43,7 @@ inline constexpr ReduceOp ReduceOp::kBitwiseAnd{Kind::kBitwiseAnd};
 inline constexpr ReduceOp ReduceOp::kBitwiseOr{Kind::kBitwiseOr};
 inline constexpr ReduceOp ReduceOp::kBitwiseXor{Kind::kBitwiseXor};
 
-/// "sum", "average", "product", "min", "max", "bitwise and", ..., "premultiplied sum".
+/// Returns "sum", "average", "product", "min", "max", "bitwise and", ... or "premultiplied sum".
 LOCKSTEP_API const char* reduce_op_name(ReduceOp::Kind kind);
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 //
 // Names, arguments and meaning follow torch.distributed. Every collective must be called by all
 // ranks of the group in the same order with the same shapes and types. If ranks disagree, an error
-// lists each rank's call. It is thrown over shared memory by the ranks that wait for each other's
-// data, over Gloo by the watchdog, and with LOCKSTEP_DEBUG=detail on every backend before any data
+// lists each rank's call. Over shared memory, the ranks that wait for each other's data throw it;
+// over Gloo, the watchdog does. With LOCKSTEP_DEBUG=detail, every backend throws it before any data
 // is sent. docs/communication.md describes which mismatches are detected, and when. Tensors may be
 // views, strided or empty; outputs are written in place.
 #pragma once
@@ -46,10 +46,10 @@ struct LOCKSTEP_API P2POp {
 
 /// A value handle whose copies share one group. The group is released when the last copy is
 /// destroyed and the last operation has ended or been dropped; an algorithm over point-to-point
-/// always runs to its end. The destructor does not communicate. Safe to use from several threads of
-/// a rank if the order of the calls is the same on all ranks. Wrong arguments throw ConfigError
-/// with the rank, the operation, and the actual and expected values; Work describes later failures.
-/// Ranks, roots and peers are ranks of this group.
+/// messages always runs to completion. The destructor does not communicate. Several threads of a
+/// rank may use a group if the order of the calls is the same on all ranks. Wrong arguments throw a
+/// ConfigError with the rank, the operation, and the actual and expected values; Work describes
+/// later failures. Ranks, roots and peers are ranks of this group.
 class LOCKSTEP_API ProcessGroup {
  public:
   int rank() const;
@@ -93,8 +93,8 @@ class LOCKSTEP_API ProcessGroup {
   void barrier();
   WorkPtr async_barrier();
 
-  /// A barrier that throws TimeoutError at its deadline on the ranks that arrived and names the
-  /// missing ranks. Costs a few round trips to rank 0's store.
+  /// A barrier that names the missing ranks: at its deadline, the ranks that arrived throw a
+  /// TimeoutError that lists them. Costs a few round trips to rank 0's store.
   void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
   // --- Collectives: one piece for each rank ------------------------------------------------------
@@ -128,9 +128,9 @@ class LOCKSTEP_API ProcessGroup {
   /// outputs[r] becomes rank r's inputs[rank()]. Sizes may differ from pair to pair.
   void all_to_all(Tensors outputs, Tensors inputs);
   WorkPtr async_all_to_all(Tensors outputs, Tensors inputs);
-  /// Like all_to_all(), but with one tensor each, split along dimension 0: this rank sends
-  /// input_splits[r] rows of `input` to rank r and receives output_splits[r] rows of `output` from
-  /// it. Empty splits mean equal splits.
+  /// Like all_to_all(), but with one tensor for all outputs and one for all inputs, each split
+  /// along dimension 0: this rank sends input_splits[r] rows of `input` to rank r and receives
+  /// output_splits[r] rows of `output` from it. Empty splits mean equal splits.
   void all_to_all_single(const torch::Tensor& output, const torch::Tensor& input,
                          std::vector<std::int64_t> output_splits = {},
                          std::vector<std::int64_t> input_splits = {});
@@ -140,7 +140,8 @@ class LOCKSTEP_API ProcessGroup {
 
   // --- Many tensors in one operation -------------------------------------------------------------
 
-  /// Tensors of any shapes and of several element types; one collective per type.
+  /// Like all_reduce() and broadcast(), for tensors of any shapes and element types, with one
+  /// collective per element type.
   void all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
   WorkPtr async_all_reduce_coalesced(Tensors tensors, ReduceOp op = ReduceOp::kSum);
   void broadcast_coalesced(Tensors tensors, int root = 0);
@@ -148,8 +149,9 @@ class LOCKSTEP_API ProcessGroup {
 
   // --- Objects: bytes of any length --------------------------------------------------------------
 
+  /// Returns the objects of all ranks, in rank order.
   std::vector<std::string> all_gather_object(const std::string& object);
-  /// The objects of all ranks on the root, an empty result elsewhere.
+  /// Returns the objects of all ranks on the root, and an empty vector on the other ranks.
   std::vector<std::string> gather_object(const std::string& object, int root = 0);
   /// Returns the root's object; the argument is ignored on the other ranks.
   std::string broadcast_object(const std::string& object, int root = 0);
@@ -162,29 +164,31 @@ class LOCKSTEP_API ProcessGroup {
   /// sides pass tensors of the same size and type. NCCL ignores tags.
   void send(const torch::Tensor& tensor, int destination, int tag = 0);
   WorkPtr isend(const torch::Tensor& tensor, int destination, int tag = 0);
-  /// Returns the sender's rank. Without `source`, receives from any rank. "nccl" and "hierarchical"
-  /// do not support that (ConfigError); new_group(ranks, "gloo") makes a group that does.
+  /// Returns the sender's rank. Without `source`, receives from any rank; "nccl" and "hierarchical"
+  /// do not support this and throw a ConfigError, but new_group(ranks, "gloo") makes a group that
+  /// does.
   int recv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
   WorkPtr irecv(const torch::Tensor& tensor, std::optional<int> source = std::nullopt, int tag = 0);
-  /// Starts all messages together. Their order may differ between ranks: none waits for another.
+  /// Starts all messages together. Their order may differ between ranks, because none waits for
+  /// another.
   std::vector<WorkPtr> batch_isend_irecv(const std::vector<P2POp>& operations);
 
   // --- Memory and groups -------------------------------------------------------------------------
 
-  /// Collective. Returns a zeroed tensor on the group's device. Collectives on it and on views of
-  /// it copy nothing if it is symmetric memory: on the CPU of a single host it is shared between
-  /// the ranks, and over NCCL it is registered with NCCL if possible. Otherwise it is plain memory,
-  /// including on a GPU whose group works in host memory. All ranks must use it at the same offset.
-  /// The tensor may outlive the group. After a failure of the group its contents are undefined on
-  /// every rank: a peer may have written a part of its results, or still be writing. Throws
-  /// ConfigError, after which the group is still usable, if no tensor can have the shape or there
-  /// is not enough memory; ranks that share the memory throw together.
+  /// Collective. Returns a zeroed tensor on the group's device. If it is symmetric memory,
+  /// collectives on it and on views of it make no copies: on the CPU of a single host it is shared
+  /// between the ranks, and over NCCL it is registered with NCCL if possible. Otherwise it is plain
+  /// memory, including on a GPU whose group works in host memory. All ranks must use it at the same
+  /// offset. The tensor may outlive the group. After a failure of the group its contents are
+  /// undefined on every rank: a peer may have written a part of its results, or still be writing.
+  /// Throws a ConfigError if no tensor can have the shape or there is not enough memory; the group
+  /// remains usable, and ranks that share the memory throw together.
   torch::Tensor allocate(at::IntArrayRef shape, torch::ScalarType dtype);
 
   /// Views of the same place in each rank's memory. If `tensor` lies in memory that this rank got
   /// from this group's allocate(), returns one tensor per rank with the shape and strides of
-  /// `tensor`, which can be read and written like any other (on rank 1 the second is `tensor`
-  /// itself). Empty for other memory, and if the ranks do not share memory ("gloo", "nccl",
+  /// `tensor`, which can be read and written like any other; the one at index rank() is `tensor`
+  /// itself. Returns none for other memory, or if the ranks do not share memory ("gloo", "nccl",
   /// "hierarchical"). In a group of one, returns `tensor` itself. Local: only collectives, such as
   /// barrier(), ensure that a peer has finished writing. The views hold the memory and may outlive
   /// the group, but collectives on views of peers' memory make copies.
@@ -194,13 +198,13 @@ class LOCKSTEP_API ProcessGroup {
   /// in a group of one.
   bool shares_memory() const;
 
-  /// Collective over this group. Makes a group of the given ranks of this group, in that order;
-  /// empty on ranks that are not in the list. All ranks pass the same list. `backend` as in
-  /// ProcessGroupOptions; by default the backend requested for this group.
+  /// Collective over this group. Makes a group of the given ranks of this group, in that order. All
+  /// ranks pass the same list; ranks that are not in it get an empty result. `backend` is that of
+  /// ProcessGroupOptions, by default the backend requested for this group.
   std::optional<ProcessGroup> new_group(const std::vector<int>& ranks,
                                         const std::optional<std::string>& backend = std::nullopt);
   /// Collective over this group. Makes one group per color, with its ranks ordered by (key, rank)
-  /// as in MPI_Comm_split; empty if color is negative.
+  /// as in MPI_Comm_split. A rank with a negative color gets an empty result.
   std::optional<ProcessGroup> split(int color, int key = 0);
 
   /// Local. Returns this rank's calls that have ended since `from`: in this group, in the first
@@ -219,10 +223,10 @@ class LOCKSTEP_API ProcessGroup {
 };
 
 /// Collective. Joins the ranks that the environment names, once per process; without a launcher,
-/// makes a group of one. Throws ConfigError for an invalid environment or option. CommError and
-/// TimeoutError name the ranks that are missing or inconsistent. With several ranks SIGPIPE is
-/// ignored from here on, unless the program handles it: a peer's death must cause an error, not
-/// kill this process.
+/// makes a group of one. Throws ConfigError for an invalid environment or option, and CommError or
+/// TimeoutError that names the ranks that are missing or inconsistent. If there are several ranks,
+/// the process ignores SIGPIPE from here on unless the program handles it: a peer's death must
+/// cause an error, not kill this process.
 LOCKSTEP_API ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// Whether this build contains the NCCL backend.

@@ -3,9 +3,9 @@
 // Supported, in this order: torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*; Lockstep's own launcher writes the same), Open MPI's
 // (OMPI_COMM_WORLD_*), PMI's (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS) and Slurm's
-// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ... of a step with several tasks; a batch script or a
-// shell in an allocation was not started by srun and counts as having no launcher). MASTER_ADDR and
-// MASTER_PORT, if set, take precedence over values derived from a scheduler.
+// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...). Slurm's are used only in a step with several
+// tasks: a batch script or a shell in an allocation was not started by srun, so it has no launcher.
+// MASTER_ADDR and MASTER_PORT, if set, take precedence over values derived from a scheduler.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ struct LOCKSTEP_API WorkerEnvironment {
   /// (TORCHELASTIC_USE_AGENT_STORE).
   bool agent_store = false;
   int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: separates the keys of different attempts
-  /// A listening socket, already bound to the meeting point, that rank 0 inherited
-  /// (LOCKSTEP_LISTEN_FD), so that no other program can take the port in between.
+  /// A listening socket, already bound to the meeting point, that rank 0 inherited from its
+  /// launcher (LOCKSTEP_LISTEN_FD), so that no other program can take the port before rank 0
+  /// listens on it.
   std::optional<int> listen_fd{};
   std::string source{};  ///< "torchrun", "lockstep", "Slurm", "Open MPI", "PMI": for messages
 };

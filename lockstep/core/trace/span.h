@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// The category of a value at one moment, such as the length of a queue. Its span ends where it
-/// begins, and has the value as a whole number in arguments["value"].
+/// The category of spans that record a value at one moment, such as the length of a queue. Such a
+/// span ends where it begins and has the value, a whole number, in arguments["value"].
 inline constexpr const char* kValueCategory = "value";
 
 /// The category of a message between two ranks. The sender's span has the name kSendName. Both
@@ -46,8 +46,8 @@ struct LOCKSTEP_API RankTrace {
   std::vector<Span> spans{};
 };
 
-/// Converts `trace` to text for the rank that writes the file, and back. Throws a DataError if
-/// to_text() did not make the text.
+/// Converts `trace` to text for the rank that writes the file, and back. rank_trace_from() throws a
+/// DataError if `text` was not made by to_text().
 LOCKSTEP_API std::string to_text(const RankTrace& trace);
 LOCKSTEP_API RankTrace rank_trace_from(const std::string& text);
 

@@ -1,12 +1,12 @@
 // Records the activity of this process's threads on request.
 //
 //   start_recording();
-//   { const SpanScope scope("load", "data", batch); ... }   // on any thread, in any room
+//   { const SpanScope scope("load", "data", batch); ... }   // on any thread
 //   std::vector<Span> spans = stop_recording(Clock::time_point::min());
 //
-// A scope costs one load of an atomic while nothing is recorded, else two reads of the clock and an
-// uncontended lock. Each thread has its own ring, which bounds the memory; new spans overwrite the
-// oldest.
+// While nothing is recorded, a scope costs one load of an atomic; during a recording, two reads of
+// the clock and an uncontended lock. Each thread has its own ring, which bounds the memory; new
+// spans overwrite the oldest.
 #pragma once
 
 #include <atomic>
@@ -31,14 +31,14 @@ inline bool is_recording() { return trace_internal::is_recording.load(std::memor
 /// this file.
 LOCKSTEP_API void start_recording(std::size_t spans_per_thread = 8192);
 
-/// Ends the recording. Returns the spans that end after `from`, with one track per thread, the
-/// oldest first. Scopes that are still open are left out.
+/// Ends the recording. Returns the spans that end after `from`, thread by thread, each thread's
+/// oldest span first. Each thread has its own track. Scopes that are still open are left out.
 LOCKSTEP_API std::vector<Span> stop_recording(Clock::time_point from);
 
-/// No thread records while a RecordingPause exists. Use it where many uninteresting spans would
-/// overwrite the wanted ones. Scopes that are open are recorded if they end after the pause. The
-/// pause must belong to the thread that starts and stops the recording, and end before the
-/// recording stops.
+/// While a RecordingPause exists, no thread records. Use it where many uninteresting spans would
+/// overwrite the wanted ones. Scopes that are open when it begins are recorded if they end after
+/// the pause. The pause must belong to the thread that starts and stops the recording, and end
+/// before the recording stops.
 class LOCKSTEP_API RecordingPause {
  public:
   RecordingPause() : paused_(trace_internal::is_recording.exchange(false)) {}
@@ -52,7 +52,8 @@ class LOCKSTEP_API RecordingPause {
   const bool paused_;
 };
 
-/// Names the track of the calling thread; other threads are "thread 1", "thread 2", ...
+/// Names the track of the calling thread. If the thread has already recorded a span, the name takes
+/// effect in the next recording. Threads without a name are "thread 1", "thread 2", ...
 LOCKSTEP_API void name_thread_track(const std::string& name);
 
 /// Records a span of the calling thread, during a recording. `name` and `category` must live as

@@ -22,18 +22,18 @@ struct LOCKSTEP_API HttpAnswer {
   std::string text{};  ///< at most the first 64 KiB
 };
 
-/// A persistent connection to servers, through the module lockstep_http, which links libcurl. For
-/// one thread at a time.
+/// A persistent connection to servers, through the module lockstep_http, which links libcurl. Use
+/// it from one thread at a time.
 class LOCKSTEP_API HttpClient {
  public:
-  /// ConfigError if the module cannot be loaded, with the places searched.
+  /// Throws a ConfigError that lists the places searched if the module cannot be loaded.
   explicit HttpClient(HttpCredentials credentials = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Sends `body` with POST, or without a body sends a GET. CommError if no complete answer arrives
-  /// within `timeout`, or, within about a second, once `cancelled` is set.
+  /// post() sends `body` with POST; get() sends a GET. Both throw CommError if no complete answer
+  /// arrives within `timeout`, or, within about a second, once `cancelled` is set.
   HttpAnswer post(const std::string& url, const std::string& body,
                   std::chrono::milliseconds timeout, const std::atomic<bool>& cancelled);
   HttpAnswer get(const std::string& url, std::chrono::milliseconds timeout,
@@ -49,7 +49,7 @@ class LOCKSTEP_API HttpClient {
   void* client_ = nullptr;
 };
 
-/// `text` percent-encoded for the query of a URL.
+/// Returns `text` percent-encoded for the query of a URL.
 LOCKSTEP_API std::string percent_encoded(const std::string& text);
 
 }  // namespace lockstep

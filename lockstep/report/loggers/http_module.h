@@ -29,10 +29,10 @@ struct lockstep_http_answer_v1 {
   size_t capacity;  ///< bytes of `text`
 };
 
-/// A client, which keeps its connection between requests; null if libcurl cannot be initialised.
-/// For one thread at a time.
+/// Makes a client, which keeps its connection between requests; null if libcurl cannot be
+/// initialised. Use a client from one thread at a time.
 typedef void* (*lockstep_http_open_v1)();
-/// Returns 0 if the server answered, whatever its status; otherwise 1, with a text in `error`.
+/// Returns 0 if the server answered, whatever its status; otherwise 1, with a message in `error`.
 typedef int (*lockstep_http_send_v1)(void* client, const lockstep_http_request_v1* request,
                                      lockstep_http_answer_v1* answer, char* error,
                                      size_t error_bytes);

@@ -20,14 +20,14 @@ namespace lockstep {
 /// Receives the values that a run logs. Values are doubles; steps count optimizer steps from 1 over
 /// all epochs and must not decrease from call to call. Names are paths like "train/loss".
 ///
-/// For one thread at a time. Values are readable by others once the call returns, even if the
-/// process is then killed, with two exceptions documented by the loggers concerned: a row that
-/// waits for its last values, and values sent over a network. A call costs a few microseconds and
-/// waits for no peer.
+/// Use a logger from one thread at a time. Once a call returns, other programs can read its values,
+/// even if the process is then killed, with two exceptions documented by the loggers concerned: a
+/// row that waits for its last values, and values sent over a network. A call costs a few
+/// microseconds and waits for no peer.
 ///
-/// DataError if a file cannot be written. After that nothing may be logged, and finish() may throw
-/// again; values already written stay readable. The destructor closes files without waiting for
-/// other processes; without finish() the run counts as aborted if the format supports that.
+/// Throws DataError if a file cannot be written. After that nothing may be logged, and finish() may
+/// throw again; values already written stay readable. The destructor closes files without waiting
+/// for other processes; without finish() the run counts as aborted if the format supports that.
 class LOCKSTEP_API Logger {
  public:
   virtual ~Logger() = default;
@@ -51,7 +51,7 @@ class LOCKSTEP_API Logger {
   virtual void log_table(const LogMoment&, std::string_view /*name*/, const LoggedTable&) {}
   /// Writes data that is written only occasionally; called at the end of an epoch.
   virtual void flush() {}
-  /// Ends the run; nothing may be logged after it.
+  /// Ends the run as complete or failed; nothing may be logged afterwards.
   virtual void finish(bool /*success*/) {}
 };
 

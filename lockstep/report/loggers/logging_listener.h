@@ -14,21 +14,21 @@ namespace lockstep {
 
 /// Gives every logger the run's hyper-parameters, then
 ///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
-///   train/momentum                                      with it, where the schedule moves it
+///   train/momentum                                      with these, if the schedule changes it
 ///   parameters/NAME, gradients/NAME                     histograms, to loggers that take them, as
 ///                                                       TrainerOptions'
 ///                                                       log_histograms_every_n_steps says
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
-///   test/loss and test/NAME of every other metric       where it was evaluated, also in mid-epoch
+///   test/loss and test/NAME of every other metric       at each evaluation, also in mid-epoch
 ///   test/NAME of every table, such as a confusion       with these, to loggers that take tables
 ///   matrix
 ///   images/NAME of Task::picture()                      at the end of an epoch, to loggers that
 ///                                                       take images
 ///   memory/peak_rss_bytes, run/seconds_total,           at the end
 ///   run/seconds_to_first_step
-/// Steps are counted over the whole run: a resumed run continues the count. For one thread at a
-/// time; an error of a logger ends the run.
+/// Steps are counted over the whole run: a resumed run continues the count. Use it from one thread
+/// at a time. An error of a logger ends the run.
 class LOCKSTEP_API LoggingListener final : public Listener {
  public:
   /// `more` are hyper-parameters that the Trainer does not report, such as the optimizer's.

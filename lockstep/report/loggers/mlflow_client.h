@@ -21,8 +21,8 @@ struct LOCKSTEP_API MlflowServer {
   HttpCredentials credentials{};
 };
 
-/// ConfigError, beginning with `what`, unless `uri` begins with http:// or https://. MLflow's other
-/// kinds of address are folders and databases, which only its own client can write.
+/// Throws a ConfigError that begins with `what` unless `uri` begins with http:// or https://.
+/// MLflow's other kinds of address are folders and databases, which only its own client can write.
 LOCKSTEP_API void check_mlflow_uri(const std::string& what, const std::string& uri);
 
 struct LOCKSTEP_API MlflowMetric {
@@ -39,14 +39,14 @@ struct LOCKSTEP_API MlflowParameter {
 
 /// A text of the run; only the last one for each key is kept.
 struct LOCKSTEP_API MlflowTag {
-  static constexpr std::size_t kMostBytes = 5000;  ///< of the value, accepted by every server
+  static constexpr std::size_t kMostBytes = 5000;  ///< of a value that every server accepts
 
   std::string key{};
   std::string value{};
 };
 
-/// The contents of one request: at most 1000 metrics, 100 parameters and 100 tags, and at most 1000
-/// entries in total.
+/// The contents of one request. Servers accept at most 1000 metrics, 100 parameters and 100 tags,
+/// and at most 1000 entries in total.
 struct LOCKSTEP_API MlflowBatch {
   static constexpr std::size_t kMostMetrics = 900;
   static constexpr std::size_t kMostParameters = 100;
@@ -71,13 +71,14 @@ LOCKSTEP_API std::string update_run_json(bool success, std::int64_t end_time_ms,
                                          const std::string& run_id);
 
 /// A run on a server. The first call of send() or end_run() creates it, and its experiment if
-/// necessary; after a failure the next call retries. For one thread at a time.
+/// necessary; after a failure the next call retries. Use it from one thread at a time.
 ///
-/// CommError if no answer came within `timeout` or the server is temporarily unable to answer (408,
-/// 429, 5xx): retry. DataError, with the server's message, if it refuses: do not retry.
+/// send() and end_run() throw CommError if no answer came within `timeout` or the server is
+/// temporarily unable to answer (408, 429, 5xx): retry. They throw DataError, with the server's
+/// message, if it refuses: do not retry.
 class LOCKSTEP_API MlflowClient {
  public:
-  /// ConfigError if the address is invalid or the HTTP module is missing.
+  /// Throws ConfigError if the address is invalid or the HTTP module is missing.
   MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms);
 
   void send(const MlflowBatch& batch, std::chrono::milliseconds timeout,

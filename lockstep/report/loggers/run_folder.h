@@ -22,7 +22,7 @@ LOCKSTEP_API RunName new_run_name();
 LOCKSTEP_API std::filesystem::path run_folder(const std::filesystem::path& directory,
                                               const std::string& prefix, const RunName& name);
 
-/// Creates `folder` and its parents if missing. DataError, naming it, on failure.
+/// Creates `folder` and its parents if missing. Throws a DataError that names it on failure.
 LOCKSTEP_API void make_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep
