@@ -14,7 +14,8 @@ class Arrivals {
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
-  /// Makes joined_group() report for this rank. Called in a process that has just become the rank.
+  /// Makes joined_group() record this rank's arrival. Called in a process that has just become the
+  /// rank.
   void become(int local_rank);
   bool has_come(int local_rank) const;
 

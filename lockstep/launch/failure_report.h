@@ -12,7 +12,7 @@ namespace lockstep::launch {
 struct FailureReport {
   Clock::time_point when;  ///< All processes of a host share the steady clock.
   int exit_code = 1;
-  /// A CommError, which often only follows from another rank's failure.
+  /// Whether it is a CommError, which is often only a consequence of another rank's failure.
   bool communication = false;
   std::string text;  ///< first_line() and the rest of what(), truncated to fit
 };
@@ -23,7 +23,7 @@ FailureReport describe_failure(std::exception_ptr error);
 /// Writes at most a pipe's capacity, so it never blocks on a pipe that is not being read yet.
 void send_report(int fd, const FailureReport& report);
 
-/// Reads a report without blocking. Nothing if the rank sent none or died while sending.
+/// Reads a report without blocking. Returns nullopt if the rank sent none or died while sending.
 std::optional<FailureReport> receive_report(int fd);
 
 }  // namespace lockstep::launch

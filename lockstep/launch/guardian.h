@@ -16,10 +16,10 @@ namespace lockstep::launch {
 /// `supervise` gets the launcher's pid, forks the ranks and supervises them.
 ///
 /// The guardian is in a process group of its own, so a signal to the launcher's group does not
-/// reach it directly; signals that reach `inbox` here are passed on to the copy of `inbox` there.
-/// If the launcher is killed, the guardian gets SIGTERM, and its parent is no longer the launcher.
-/// If the guardian is killed, the launcher adopts the orphans, kills all its descendants except the
-/// relay, and returns a failure.
+/// reach it directly; signals that reach `inbox` in this process are passed on to the guardian's
+/// copy of `inbox`. If the launcher is killed, the guardian gets SIGTERM, and its parent is no
+/// longer the launcher. If the guardian is killed, the launcher adopts the orphans, kills all its
+/// descendants except the relay, and returns a failure.
 ///
 /// Rethrows exceptions of `supervise` as Error or ConfigError. Throws an Error if the system
 /// refuses another process.

@@ -18,7 +18,7 @@ class LineMerger {
   /// A longer line is passed on in pieces.
   static constexpr std::size_t kLongestLine = 1 << 20;
 
-  /// One label per writer, which begins each of its lines; empty for none.
+  /// One label per writer, put at the beginning of each of its lines; an empty label adds nothing.
   explicit LineMerger(std::vector<std::string> labels);
 
   /// Adds text of `writer`; returns the text that can be passed on.
@@ -32,7 +32,7 @@ class LineMerger {
   const std::vector<std::string> labels_;
   std::vector<std::string> pending_;
   std::optional<std::size_t>
-      within_line_of_;  ///< The rank whose unfinished line was passed on last.
+      within_line_of_;  ///< The writer whose unfinished line was passed on last.
 };
 
 }  // namespace lockstep::launch

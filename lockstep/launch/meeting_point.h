@@ -8,11 +8,11 @@
 namespace lockstep::launch {
 
 /// Reserves the port of the meeting point before the ranks exist, so that no other program takes
-/// it. Ranks that stay this program inherit the listening socket. Another program must listen
-/// itself: PyTorch's does, and programs started by a shell or Python lose inherited descriptors.
-/// For such ranks the port is only bound. The kernel then does not give it to other programs, while
-/// SO_REUSEADDR lets rank 0 listen there. With several hosts the user names the port, and nothing
-/// is reserved.
+/// it. Ranks that keep running this program inherit the listening socket. Ranks that execute
+/// another program must listen themselves: PyTorch does, and programs started by a shell or Python
+/// lose inherited descriptors. For such ranks the port is only bound. The kernel then does not give
+/// it to other programs, while SO_REUSEADDR lets rank 0 listen there. With several hosts the user
+/// names the port, and nothing is reserved.
 class MeetingPoint {
  public:
   /// Throws a ConfigError if the address is not this host's, or the port is in use.

@@ -14,10 +14,10 @@ namespace lockstep::launch {
 /// to the caller's, according to RankOutput. If nothing has to be merged there is no such process,
 /// and the ranks write directly.
 ///
-/// It is a process because it may block: if the output is not read, ranks wait as they would
-/// without it, while the launcher continues to supervise them. If the reader has gone away, ranks
-/// get SIGPIPE. The relay ends after the last writer, so a rank's last output arrives however the
-/// rank ended.
+/// It is a process of its own because it may block: if the output is not read, ranks wait as they
+/// would without it, while the launcher continues to supervise them. If the reader has gone away,
+/// ranks get SIGPIPE. The relay ends after the last writer, so a rank's last output arrives however
+/// the rank ended.
 ///
 /// Not thread-safe. Create it in a single-threaded process, after the SignalInbox: the relay
 /// ignores signals that ask the job to end.
@@ -32,9 +32,9 @@ class OutputRelay {
   void connect(int local_rank);
   /// In the launcher, after all ranks have been forked: only the ranks keep their pipes.
   void close_pipes();
-  /// After all ranks have ended: waits at most `timeout` until their output is passed on. If the
-  /// output is not read, or a background process of a rank still writes, the relay continues on its
-  /// own. Call it once.
+  /// After all ranks have ended: waits at most `timeout` until their output has been passed on. If
+  /// the output is not read, or a background process of a rank still writes, the relay continues on
+  /// its own. Call it once.
   void drain(Milliseconds timeout);
 
   /// The relay's pid; -1 if there is none.

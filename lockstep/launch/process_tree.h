@@ -10,8 +10,8 @@ namespace lockstep::launch {
 /// All running descendants of this process (zombies do not count). Empty if there is no /proc.
 std::vector<pid_t> running_descendants();
 
-/// Whether a signal (SIGSTOP, SIGTSTP) has stopped the process, and none has continued it. False if
-/// there is no /proc.
+/// Whether a signal (SIGSTOP, SIGTSTP) has stopped the process and SIGCONT has not continued it
+/// since. False if there is no /proc.
 bool is_stopped(pid_t process);
 
 /// While it lives, a descendant whose parent ends becomes this process's child instead of init's,

@@ -18,8 +18,8 @@ struct ReceivedSignal {
 };
 
 /// Collects SIGCHLD and the signals that ask a program to end (SIGINT, SIGTERM, SIGHUP). A signal
-/// that the program ignores, as under nohup, stays ignored. There may be one inbox at a time, in a
-/// single-threaded process.
+/// that the program ignores, as under nohup, stays ignored. Only one inbox may exist at a time, and
+/// only in a single-threaded process.
 class SignalInbox {
  public:
   SignalInbox();
@@ -27,7 +27,8 @@ class SignalInbox {
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;
 
-  /// Waits for a signal, at most `timeout` (negative: forever). Nothing if the time ran out.
+  /// Waits for a signal, at most `timeout` (negative: forever). Returns nullopt if the time ran
+  /// out.
   std::optional<ReceivedSignal> next(Milliseconds timeout);
 
   /// Forwards a signal that one inbox received to the inbox of another process, as if it had

@@ -77,7 +77,7 @@ class Supervisor {
   LaunchResult result() const;
 
   std::vector<RankProcess>& ranks_;
-  static constexpr std::chrono::hours kLongest{24 * 36525};  // limit for a sum in nanoseconds
+  static constexpr std::chrono::hours kLongest{24 * 36525};  // 100 years; sums in nanoseconds fit
 
   const Arrivals& arrivals_;
   SignalInbox& inbox_;

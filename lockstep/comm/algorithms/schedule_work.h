@@ -16,8 +16,8 @@
 
 namespace lockstep::comm {
 
-/// Starts an in-place all-reduce by one of the algorithms over point-to-point. All ranks of the
-/// backend's group must call it with the same algorithm, `operation`, size, type and `op`.
+/// Starts an in-place all-reduce by one of the algorithms over point-to-point messages. All ranks
+/// of the backend's group must call it with the same algorithm, `operation`, size, type and `op`.
 /// `operation` is a number that grows with every such call on the group. `flat` is one-dimensional
 /// and contiguous, and `op` is defined for its type (why_not_reducible).
 ///
@@ -29,9 +29,8 @@ namespace lockstep::comm {
 /// fails, the Work fails with the same type of error. In a wait without a timeout, each transfer
 /// has the group's timeout.
 ///
-/// `trace`, or else this thread's TraceScope, is written until the Work has ended. `trace` may be
-/// null.
-/// null.
+/// Events are recorded in `trace` or, if it is null, in this thread's TraceScope, if any. The trace
+/// is written until the Work has ended.
 std::shared_ptr<Work> start_all_reduce(Algorithm algorithm, std::shared_ptr<Backend> backend,
                                        std::shared_ptr<Progress> progress, int rank, int size,
                                        std::uint64_t operation, torch::Tensor flat, ReduceOp op,

@@ -1,4 +1,4 @@
-// Records the events of an all-reduce over point-to-point on one rank.
+// Records the events of an all-reduce over point-to-point messages on one rank.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Trace {
 std::string to_text(const Trace& trace);
 Trace trace_from_text(const std::string& text);
 
-/// While it exists, the all-reduces over point-to-point that this thread starts are recorded in
-/// `trace`, which must outlive them. Records one all-reduce at a time.
+/// While it exists, the all-reduces over point-to-point messages that this thread starts are
+/// recorded in `trace`, which must outlive them. Records one all-reduce at a time.
 class TraceScope {
  public:
   explicit TraceScope(Trace& trace);

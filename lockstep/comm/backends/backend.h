@@ -47,7 +47,7 @@ class Backend {
     return kDefaults;
   }
 
-  /// Whether operations are queued on the device's stream, or are complete once started. Such
+  /// Whether every operation is queued on the device's stream, or is complete once started. Such
   /// operations need no thread of this rank to make progress, and a CUDA graph can record them. If
   /// an operation may continue after wait(), its Work is StreamOrdered.
   virtual bool runs_on_stream() const { return false; }
@@ -70,9 +70,9 @@ class Backend {
   /// then faster.
   virtual bool gathers_to_reduce(detail::DataType /*type*/, ReduceOp /*op*/) const { return false; }
 
-  /// Point-to-point; tensors are one-dimensional and contiguous. Messages between two ranks with
-  /// the same tag arrive in the order in which they were sent. An empty `source` means any rank.
-  /// Both sides must pass the same size.
+  /// Start a point-to-point message. Tensors are one-dimensional and contiguous. Messages between
+  /// two ranks with the same tag arrive in the order in which they were sent. An empty `source`
+  /// means any rank. Both sides must pass the same size.
   virtual std::shared_ptr<Work> send(torch::Tensor tensor, int destination, MessageTag tag) = 0;
   virtual std::shared_ptr<Work> recv(torch::Tensor tensor, std::optional<int> source,
                                      MessageTag tag) = 0;

@@ -28,8 +28,8 @@ struct Collective {
   CallDescription description;
   torch::Tensor input;
   torch::Tensor output;
-  /// For an uneven all_to_all: elements sent to, and received from, each rank. If both are empty, n
-  /// each.
+  /// For an uneven all_to_all: elements sent to, and received from, each rank. If both are empty,
+  /// every count is n.
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
   Algorithm algorithm = Algorithm::kAuto;  ///< used by all_reduce only

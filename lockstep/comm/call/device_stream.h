@@ -17,8 +17,8 @@ c10::Event mark_stream(torch::Device device);
 void let_stream_wait(const c10::Event& event);
 
 /// Tells the allocator that the current stream of the tensor's device uses its memory, so that the
-/// memory is not given to others before the stream has finished with it, even if the tensor is
-/// freed at once. A no-op for a tensor of the host.
+/// memory is not reused before the stream has finished with it, even if the tensor is freed at
+/// once. A no-op for a tensor on the host.
 void record_current_stream(const torch::Tensor& tensor);
 
 }  // namespace lockstep::comm

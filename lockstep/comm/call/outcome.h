@@ -7,9 +7,9 @@
 
 namespace lockstep::comm {
 
-/// Only the first end counts. One thread at a time may call end(). The others may call the const
-/// functions meanwhile, which take no lock; a thread that sees the end sees what was written before
-/// it.
+/// Only the first end counts. One thread at a time may call end(). Meanwhile, other threads may
+/// call the const functions, which take no lock. A thread that sees the end also sees everything
+/// that was written before it.
 class Outcome {
  public:
   /// Ends the operation, successfully if `error` is null. Returns false if it had already ended.

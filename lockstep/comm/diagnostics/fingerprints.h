@@ -4,8 +4,8 @@
 // With fingerprints, all ranks throw at the first difference, with the same message: "rank 1 called
 // all_reduce[float32, 4] as number 17, rank 0 called broadcast[float32, 4, root 0]". Each
 // collective then costs a few extra round trips to the store. The shared memory backend compares
-// calls in any mode at no cost, except those of operations that it carries out as messages between
-// two ranks; in detail mode, fingerprints are compared in addition.
+// calls in any mode at no cost, except calls that it carries out as messages between two ranks; in
+// detail mode, fingerprints are compared in addition.
 #pragma once
 
 #include <chrono>

@@ -97,8 +97,8 @@ class FlightRecorder {
   const std::size_t capacity_;
   std::unique_ptr<Slot[]> slots_;
   std::atomic<Id> next_{0};
-  const flight::Moment first_;   ///< on the recorder's clock and on the clock of traces
-  const std::int64_t first_ns_;  ///< the same moment on the wall clock
+  const flight::Moment first_;   ///< the creation, on the recorder's clock and on that of traces
+  const std::int64_t first_ns_;  ///< the creation, on the wall clock
   mutable std::mutex groups_mutex_;
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;
   std::uint64_t next_group_ = 0;

@@ -2,9 +2,9 @@
 // in, and whether a rank ended the group. It also ends a group whose ranks wait for each other
 // because they called different collectives.
 //
-// Every rank has one thread that, four times a second, writes its status into the store and reads
-// the status of the others, over a connection of its own. Waits use the thread's findings and never
-// query the store themselves, because a store on a stopped host does not answer.
+// Every rank has one thread that looks at the store four times a second: over a connection of its
+// own, it writes its status and reads the status of the others. Waits use the thread's findings and
+// never query the store themselves, because a store on a stopped host does not answer.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct WatchdogOptions {
   std::chrono::milliseconds beat{250};
   /// The members' ranks in the first group, used in messages. Empty: this is the first group.
   std::vector<int> world_ranks{};
-  /// The rank of this group that serves the store; if the store is gone, so is this rank. -1: none.
+  /// The rank of this group that serves the store: if the store is gone, so is that rank. -1: none.
   int store_rank = 0;
   /// Whether the connection to a peer is closed; distinguishes a dead process from a stopped one.
   /// Called on the watchdog's thread for a peer that is silent or has left.
@@ -34,8 +34,8 @@ struct WatchdogOptions {
   /// How long a peer may be silent before its host is probed. If the host does not answer, the peer
   /// is dead or unreachable, and the group ends. Zero: no host is probed.
   std::chrono::milliseconds host_timeout{0};
-  /// For peers without a connection whose state could be queried: how long such a peer may be
-  /// silent before it counts as dead and the group ends. Zero: silence alone ends nothing.
+  /// How long a peer may be silent before it counts as dead and the group ends, for groups without
+  /// connections whose state can be queried. Zero: silence alone ends nothing.
   std::chrono::milliseconds silence_limit{0};
   /// This host's address, at which peers check that the host answers. If empty, peers cannot check.
   std::string own_address{};
@@ -45,7 +45,7 @@ struct WatchdogOptions {
   /// Deletes this rank's keys. Called on the watchdog's thread when this rank leaves and the store
   /// is alive.
   std::function<void()> farewell{};
-  /// Called on the watchdog's thread after each time it has read the store.
+  /// Called on the watchdog's thread each time after it has read the store.
   std::function<void()> looked{};
 };
 
@@ -55,20 +55,21 @@ class Watchdog {
   using Ticket = std::uint64_t;
 
   /// `store` holds only this group's keys. After its first look the watchdog clones the store, so
-  /// that blocking calls of others do not delay its status. A store that cannot be cloned is used
-  /// directly. (Cloning at once would cost tens of milliseconds, longer than many groups live.)
+  /// that blocking calls by other users of the store do not delay its status. A store that cannot
+  /// be cloned is used directly. (Cloning at once would cost tens of milliseconds, longer than many
+  /// groups live.)
   Watchdog(c10::intrusive_ptr<c10d::Store> store, int rank, int size, WatchdogOptions options);
   /// Calls leave() if it has not been called.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Tells the peers that this rank leaves, and joins the thread. If the thread is waiting for a
-  /// store that does not answer, it is not joined and ends when the store answers. Afterwards no
+  /// Tells the peers that this rank is leaving, and joins the thread. If the thread is waiting for
+  /// a store that does not answer, it is not joined and ends when the store answers. Afterwards no
   /// function of the options is called. Only one thread may call leave().
   void leave();
 
-  /// Records a call of this rank for its status. Only collectives have a `number`.
+  /// Records a call by this rank for its status. Only collectives have a `number`.
   Ticket started(const CallDescription& call, std::optional<std::uint64_t> number);
   void completed(Ticket ticket);
   /// Records a collective that completed as soon as it was called.
@@ -93,9 +94,9 @@ class Watchdog {
   std::string departed(std::uint64_t number) const;
   /// Like departed(), for a message to or from `peer`, if that rank has been gone for a second.
   std::string left(int peer) const;
-  /// Like departed(), for the rank that serves the store, when it has no connection whose state
-  /// could be queried. Reports that the store has been gone, or has not answered, for `limit`; an
-  /// operation that needs that rank will not end. Empty otherwise.
+  /// Like departed(), for the rank that serves the store, in groups without connections whose state
+  /// can be queried. Not empty once the store has been gone, or has not answered, for `limit`: an
+  /// operation that needs that rank will then never end.
   std::string lost_store(std::chrono::milliseconds limit) const;
   /// Makes the watchdog look at the store immediately, and more frequently for a moment.
   void hurry();
@@ -107,7 +108,7 @@ class Watchdog {
   std::string missing(std::optional<std::uint64_t> number) const;
   /// "rank 1 is in barrier (operation 3), rank 2 last completed ... and has been silent for 4.2 s".
   std::string whereabouts() const;
-  /// The number by which error messages name `rank`.
+  /// The number that error messages use for `rank`.
   int world_rank(int rank) const;
 
   class State;

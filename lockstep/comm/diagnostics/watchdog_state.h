@@ -78,7 +78,7 @@ struct Peer {
   Clock::time_point seen = Clock::now();  ///< when its beat last changed
   int silent_looks = 0;
   Clock::time_point asked{};  ///< when its host was last probed
-  /// Set when its connection is closed and it has left or the store is gone.
+  /// Set once its connection is closed and, in addition, it has left or the store is gone.
   std::optional<Clock::time_point> gone_since;
 };
 

@@ -10,13 +10,13 @@
 namespace lockstep::comm {
 
 /// Collective. Makes a group of the `size` ranks that call it with the same store. The caller
-/// serves the store, and no other group may use it (a c10d::PrefixStore of it is enough). Intended
-/// for bindings: PyTorch brings its own store. May be called many times in a process; while a
-/// thread waits for one of these groups, the others make progress, too. options.environment
+/// serves the store, and no other group may use it (a c10d::PrefixStore over it is enough).
+/// Intended for bindings: PyTorch brings its own store. May be called many times in a process;
+/// while a thread waits for one of these groups, the others make progress, too. options.environment
 /// provides only the rank in the first group, for messages and the flight recorder (default:
 /// `rank`), and the attempt number of an elastic job, which separates its keys from those of
 /// earlier attempts in the same store. The caller controls which processes can reach the store, so
-/// a missing LOCKSTEP_SECRET is no error here. Throws the errors of init_process_group.
+/// a missing LOCKSTEP_SECRET is not an error here. Throws the errors of init_process_group.
 ProcessGroup join_store(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                         const ProcessGroupOptions& options);
 

@@ -1,4 +1,4 @@
-// Copies between a device's memory and pinned host memory that do not block the calling thread.
+// Copies between a device's memory and pinned host memory, without blocking the calling thread.
 // Nothing here is specific to CUDA: everything works on any device type that LibTorch supports.
 #pragma once
 
@@ -29,7 +29,7 @@ c10::Event start_copies_to_host(const TensorPairs& copies);
 /// copies.
 bool is_captured(torch::Device device);
 
-/// The device to which copy_results() will copy from pinned host memory. Empty if it will not.
+/// The device to which copy_results() will copy from pinned host memory. Empty if there is none.
 std::optional<torch::Device> device_of_results(const TensorPairs& copies);
 
 /// Fills each pair's first tensor from its second. Copies to a device are queued in its current

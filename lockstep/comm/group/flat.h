@@ -19,10 +19,10 @@ torch::Tensor flat_alias(const torch::Tensor& tensor);
 /// that of a transposed view, is specific to this rank.
 bool is_memory_format(const torch::Tensor& tensor);
 
-/// Whether the tensors are contiguous and adjacent in one memory, in the given order.
+/// Whether the tensors are contiguous and adjacent in one block of memory, in the given order.
 bool are_consecutive(const std::vector<torch::Tensor>& tensors);
 
-/// One one-dimensional tensor that covers all the adjacent tensors.
+/// A single one-dimensional tensor that covers all the adjacent tensors.
 torch::Tensor flat_alias(const std::vector<torch::Tensor>& consecutive);
 
 /// The sizes of a tensor, in memory order if it is not contiguous. For a type that can only be

@@ -48,16 +48,16 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   std::vector<std::string> tell(const std::string& topic, const std::string& text,
                                 std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  /// The checks that this group makes on the host before each call, as the end of a sentence; empty
-  /// if there are none.
+  /// If this group makes a check on the host before each call: the end of a sentence about code
+  /// that cannot make it, "cannot ...; leave out ...". Empty if there is no such check.
   std::string checks_on_host() const;
 
-  /// Counts the calls of new_group and split.
+  /// Returns the number of calls of new_group and split so far, and counts one more.
   std::uint64_t next_child();
   /// A group that new_group or split makes.
   struct Child {
     std::string name;
-    std::vector<int> members;           ///< ranks of this group that include this one
+    std::vector<int> members;           ///< ranks in this group, including this rank
     int color = 0;                      ///< distinguishes groups that are made at the same time
     std::optional<std::string> wanted;  ///< the requested backend
     bool splits = false;                ///< splits(wanted)

@@ -1,4 +1,5 @@
-// The Work that ProcessGroup returns: a backend's Work plus the steps left for its end.
+// The Work that ProcessGroup returns: a backend's Work plus the steps that remain once it has
+// ended.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,8 @@ namespace lockstep::comm {
 /// device are queued in the current stream of the thread that finds the operation complete, and the
 /// streams of all threads that call wait(), or is_completed() with success, wait for them. Copies
 /// from the host to a device also wait for the work that the constructing thread's stream held at
-/// construction. While a graph captures streams of that device, wait() for them throws ConfigError
-/// and is_completed() returns false. Safe to use from several threads.
+/// construction. While a graph captures streams of that device, wait() for an operation with such
+/// copies throws ConfigError and is_completed() returns false. Safe to use from several threads.
 class GroupWork final : public Work {
  public:
   /// `runs_on_stream` is the backend's runs_on_stream(). If it is true, a StreamOrdered Work

@@ -1,5 +1,5 @@
-// Turns the tensors of a call into what a backend takes: checked and flat, together with the copies
-// left for the end of the operation.
+// Checks the tensors of a call and turns them into the flat tensors that a backend takes, together
+// with the copies to make before and after the operation.
 //
 // Tensors that a backend can use in place are not copied. A call that keeps the shape of its one
 // tensor (all_reduce, broadcast, reduce) takes a contiguous or channels_last tensor as flat memory.
@@ -39,7 +39,8 @@ struct PrepareOptions {
   int rank = 0;
   int size = 1;
   int world_rank = 0;  ///< for error messages
-  /// kHost accepts tensors on a GPU or of `device`'s type, kDevice those on `device`.
+  /// kHost accepts tensors on the CPU, on a GPU, or on a device of `device`'s type; kDevice accepts
+  /// only tensors on `device`.
   Memory memory = Memory::kHost;
   torch::Device device = torch::kCPU;
 };

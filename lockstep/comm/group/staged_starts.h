@@ -43,15 +43,16 @@ class StagedStarts final : public Progressing, public std::enable_shared_from_th
   /// Whether all calls have started, so that the next one may bypass the queue.
   bool empty() const { return waiting_.load(std::memory_order_acquire) == 0; }
 
-  /// Queues the copies, and the call behind all earlier calls.
+  /// Queues the copies on the device, and the call after all earlier calls.
   std::shared_ptr<Work> push(Call call);
 
-  /// Starts all calls, waiting for their data until `limit` at most and only until `check` throws.
-  /// Drops the calls that could not be started. No function of any call is called afterwards.
+  /// Starts all calls. Waits for their data for at most `limit`, and stops waiting when `check`
+  /// throws. Drops the calls that could not be started. No function of any call is called
+  /// afterwards.
   void finish(std::chrono::milliseconds limit, const std::function<void()>& check) noexcept;
 
-  /// Starts the calls whose data has arrived. While a graph captures their device, its state must
-  /// not be queried.
+  /// Starts the calls whose data has arrived. Starts none while a graph is being captured on their
+  /// device, because the device must not be queried then.
   bool advance() noexcept override;
   bool needs_a_hand() override { return !empty(); }
   std::chrono::nanoseconds longest_sleep() override;

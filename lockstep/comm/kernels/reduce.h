@@ -21,7 +21,7 @@ std::string why_not_reducible(detail::DataType type, ReduceOp op);
 /// minima are equal (the two zeros), the first is kept. A source may also be a destination (at the
 /// same address; partial overlap is not allowed); no alignment is needed. Uses the widest SIMD of
 /// the processor; results are bit-identical to the scalar loop, except for the bits of a NaN.
-/// Throws InternalError without sources, or if why_not_reducible() gives a reason.
+/// Throws InternalError if there are no sources, or if why_not_reducible() gives a reason.
 void reduce(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
             std::size_t count, detail::DataType type, ReduceOp op);
 

@@ -1,6 +1,6 @@
-// LibTorch's store prints the errors that it throws to standard error, with a backtrace, for
-// example when rank 0 and its store are gone. A library does not print, so this store suppresses
-// the output: the exception carries the error.
+// When LibTorch's store throws an error, for example because rank 0 and its store are gone, it also
+// prints the error and a backtrace to standard error. A library should not print, so this store
+// suppresses the output: the exception carries the error.
 #pragma once
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>

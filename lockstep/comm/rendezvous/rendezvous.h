@@ -18,12 +18,12 @@ struct Meeting {
 
 /// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR only,
 /// unless the launcher already serves one; the others connect. Then every rank reports and waits
-/// for all others. Throws TimeoutError that names the missing ranks; CommError that names a rank
-/// that appears twice, expects another world size, or does not know the others' secret (secret.h);
-/// and ConfigError if other machines could reach a store served by rank 0 and there is no secret.
-/// After a failure rank 0 still holds environment.listen_fd, so another attempt may follow if rank
-/// 0 serves the store. After success it has closed the descriptor. `host_timeout` is that of
-/// ProcessGroupOptions.
+/// for all others. Throws TimeoutError, which names the missing ranks; CommError, which names a
+/// rank that appears twice, expects another world size, or does not know the others' secret
+/// (secret.h); and ConfigError if other machines could reach a store served by rank 0 and there is
+/// no secret. After a failure rank 0 still holds environment.listen_fd, so another attempt may
+/// follow if rank 0 serves the store. After success it has closed the descriptor. `host_timeout` is
+/// that of ProcessGroupOptions.
 Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
                    std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
 
@@ -35,7 +35,7 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile = {});
 
-/// A view of `store` with the keys of this attempt of an elastic job. It separates them from the
+/// A view of `store` for this attempt of an elastic job. It separates the attempt's keys from the
 /// keys of other attempts, which stay in a launcher's store, and from other users of the store.
 c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
                                                  int restart_count);

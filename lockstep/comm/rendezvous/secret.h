@@ -23,10 +23,11 @@
 
 namespace lockstep::comm {
 
-/// LOCKSTEP_SECRET. Throws ConfigError if it has fewer than 16 characters and could be guessed.
+/// The value of LOCKSTEP_SECRET, if set. Throws ConfigError if it has fewer than 16 characters,
+/// because it could then be guessed.
 std::optional<std::string> job_secret();
 
-/// A rank's first message: a fresh random number, or that it has no secret.
+/// A rank's first message: a fresh random number, or a marker that it has no secret.
 std::string secret_greeting(const std::optional<std::string>& secret);
 
 /// Collective. `greetings` are those of all ranks, in rank order; errors name the ranks as

@@ -11,8 +11,9 @@ namespace lockstep::comm {
 
 /// Names are replaced by their HMAC-SHA256. Contents are encrypted together with their names
 /// (sealing.h), so every change is noticed, and equal contents of one name stay equal, which
-/// compareSet needs. Counters (add) have hidden names but unencrypted values. Throws CommError if a
-/// content was not written with the key. Safe to use from several threads if `store` is.
+/// compareSet needs. Counters (add) have hidden names but unencrypted values. Throws CommError if
+/// the content that it reads was not written with the key. Safe to use from several threads if
+/// `store` is.
 class SecretStore final : public ForwardingStore<> {
  public:
   /// `key`: 32 bytes.

@@ -25,15 +25,16 @@ class TextExchange {
 
   /// Collective. Returns the texts that all ranks passed under `topic`, in rank order; each topic
   /// can be used once. Rank 0, which may serve the store, returns after all ranks have read the
-  /// texts, and leaves none of them in the store. TimeoutError names the missing ranks and the
-  /// `topic`; CommError is thrown if a rank refused. `check`, if given, is called during waits and
-  /// may throw. `timeout` defaults to the constructor's. If a store served by rank 0 does not
-  /// answer, TimeoutError follows soon after the timeout, and the store cannot be used any more.
+  /// texts, and leaves none of them in the store. Throws TimeoutError, which names the missing
+  /// ranks and the `topic`, and CommError if a rank refused. `check`, if given, is called during
+  /// waits and may throw. `timeout` defaults to the constructor's. If a store served by rank 0 does
+  /// not answer, TimeoutError is thrown soon after the timeout, and the store can no longer be
+  /// used.
   std::vector<std::string> exchange(
       const std::string& topic, const std::string& text, const Check& check = {},
       std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  /// The `check` of exchange() calls that pass none.
+  /// Sets the `check` of exchange() calls that pass none.
   void meanwhile(Check check) { meanwhile_ = std::move(check); }
   const Check& meanwhile() const { return meanwhile_; }
 

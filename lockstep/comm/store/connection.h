@@ -18,10 +18,10 @@ struct ConnectionOptions {
   std::string who = "this process";  ///< begins error messages: "rank 1"
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
-  /// Deadline of connecting as a whole, and of each answer afterwards.
+  /// Time limit for connecting as a whole, and for each answer afterwards.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// How long the store's host may stay silent until the store counts as gone (ETIMEDOUT). A host
-  /// answers even for a stopped process. Zero: only `timeout` applies.
+  /// How long the store's host may stay silent before the store counts as gone (ETIMEDOUT). A
+  /// host's kernel answers even for a stopped process. Zero: only `timeout` applies.
   std::chrono::milliseconds host_timeout{0};
   /// Called repeatedly while connecting.
   std::function<void()> meanwhile{};
@@ -43,7 +43,7 @@ class AnswerLimit {
   const Deadline* const outer_;
 };
 
-/// Safe to use from several threads. Queries run one at a time, and the time limit of an answer
+/// Safe to use from several threads. Queries run one at a time, and the time limit for an answer
 /// starts when the previous query has ended. Throws TimeoutError if the store does not answer and
 /// std::system_error if it has closed the connection; afterwards the connection is unusable, and
 /// every call throws the same error. After any other exception, such as std::bad_alloc, the

@@ -12,7 +12,7 @@ namespace lockstep::comm {
 /// The IPv4 or IPv6 address of a host name, as text. Throws CommError if it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
-/// Whether a host name or numeric address names this machine without a lookup.
+/// Whether `host` is "localhost" or a numeric loopback address. Looks up no name.
 bool is_loopback(const std::string& host);
 
 /// 127.0.0.1, or ::1 on a host that has no other loopback address.
@@ -21,11 +21,12 @@ std::string own_loopback();
 /// The address that listens on every interface of the machine.
 inline constexpr const char* kAnyAddress = "0.0.0.0";
 
-/// The address on which rank 0 should listen so that others reach it as `host`, normally the
-/// address that the name resolves to. If peers are on other hosts and the name resolves to a
-/// loopback address here (Debian's /etc/hosts maps the machine's own name to 127.0.1.1), the
-/// address of this machine's only other interface. If that is ambiguous, or the address does not
-/// belong to this machine (a translated or virtual one), kAnyAddress, with a warning in the log.
+/// Returns the address on which rank 0 should listen so that others reach it as `host`. Normally
+/// this is the address that the name resolves to. If peers are on other hosts but the name resolves
+/// to a loopback address here (Debian's /etc/hosts maps the machine's own name to 127.0.1.1), it is
+/// this machine's only other IPv4 address. If there is not exactly one, or if the name resolves to
+/// an address that does not belong to this machine (a translated or virtual one), it is
+/// kAnyAddress, and a warning is logged.
 std::string meeting_address(const std::string& host, bool several_hosts);
 
 /// Whether meeting_address() is not loopback, so that other machines and their users can reach the
@@ -64,14 +65,14 @@ int connect_to_listener(const std::string& host, std::uint16_t port,
 /// zero.
 void give_up_silent_host(int fd, std::chrono::milliseconds timeout);
 
-/// The part of give_up_silent_host() that covers data in flight; zero: no limit. The kernel also
-/// counts data as in flight if the process at the other end has no buffer space for it, although
-/// its host answers.
+/// The part of give_up_silent_host() that applies to data in flight. Zero: no limit. The kernel
+/// also counts data as in flight if the process at the other end has no buffer space for it,
+/// although its host answers.
 void limit_unacknowledged(int fd, std::chrono::milliseconds timeout);
 
-/// Whether the host answers a connection: a listener accepts it, or the kernel refuses it. False if
-/// there is no answer before `timeout` or no route to the host. True if this process is unable to
-/// try.
+/// Whether the host answers a connection attempt: a listener accepts it, or the kernel refuses it.
+/// False if there is no answer before `timeout` or no route to the host. True if this process is
+/// unable to try.
 bool is_reached(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::comm

@@ -15,6 +15,7 @@
 
 namespace lockstep::tcp_store {
 
+/// The comments list the fields of each query, if any, and then its answer.
 enum class Query : std::uint8_t {
   kValidate,    ///< magic number; no answer
   kSet,         ///< key, value; no answer

@@ -28,13 +28,14 @@ inline void futex_wait(Word& word, std::uint32_t expected, std::chrono::nanoseco
           nullptr, 0);
 }
 
-/// Sleeps while each of `words` has its `expected` value, at most `timeout`. May wake spuriously.
-/// Watches only the first 128 words. If it cannot watch all words (there are more, or the kernel is
-/// older than 5.16 or forbids it), it sleeps only briefly.
 struct ExpectedWord {
   Word* word;
   std::uint32_t expected;
 };
+
+/// Sleeps while each of `words` has its `expected` value, at most `timeout`. May wake spuriously.
+/// Watches only the first 128 words. If it cannot watch all words (there are more, or the kernel is
+/// older than 5.16 or forbids it), it sleeps only briefly.
 inline void futex_wait_any(std::span<const ExpectedWord> words, std::chrono::nanoseconds timeout) {
   constexpr std::size_t kMost = 128;
   constexpr std::uint32_t kSize32 = 2;  // FUTEX2_SIZE_U32, shared between processes

@@ -1,4 +1,4 @@
-// The waiting strategy of a rank until a peer has done its part: spin, yield, sleep.
+// How a rank waits until a peer has done its part: it spins, then yields, then sleeps.
 #pragma once
 
 #include <chrono>

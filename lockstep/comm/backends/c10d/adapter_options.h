@@ -1,4 +1,4 @@
-// What the adapters of PyTorch's libraries are given when a group is made.
+// The options that the adapters of PyTorch's libraries get when a group is made.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace lockstep::c10d_adapter {
 struct AdapterOptions {
   std::chrono::milliseconds timeout{0};
   torch::Device device = torch::kCPU;  ///< holds the tensors
-  std::vector<int> world_ranks{};      ///< the members, for messages; empty for the first group
+  std::vector<int> world_ranks{};      ///< as in WatchdogOptions
   int store_rank = 0;                  ///< the rank that serves the store; -1: none of this group
   /// Called when this rank leaves the group while the store is alive. Deletes this rank's keys.
   std::function<void()> forget_keys{};

@@ -24,8 +24,8 @@ namespace lockstep::c10d_adapter {
 
 using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 
-/// How long to look for the reason of a failed operation. A dead peer is known after three
-/// heartbeats, the death of the rank that serves the store after one second.
+/// How long to look for the reason of a failed operation. A peer's death is known after three
+/// missed heartbeats, that of the rank that serves the store after one second.
 inline constexpr std::chrono::milliseconds kInquiry{1500};
 /// How long to wait for a peer's abort reason.
 inline constexpr std::chrono::milliseconds kNews{300};
@@ -34,13 +34,13 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 /// One call, for messages and for the watchdog.
 struct Call {
   CallDescription description;
-  std::optional<std::uint64_t> number;  ///< of the collective that it is or belongs to
-  bool part_of_schedule = false;        ///< the schedule itself reports to the watchdog
+  std::optional<std::uint64_t> number;  ///< of the collective that the call is or belongs to
+  bool part_of_schedule = false;        ///< if so, the schedule itself reports to the watchdog
   std::string text() const { return comm::describe_numbered(description, number); }
 };
 
-/// Derived classes know how their library ends a group, in abort() and when this rank leaves. Safe
-/// to use from several threads.
+/// Derived classes define how their library ends a group: in abort(), and when this rank leaves.
+/// Safe to use from several threads.
 class Context {
  public:
   virtual ~Context() = default;
@@ -104,7 +104,7 @@ class Context {
   virtual void hold(const WorkHandle& /*work*/) {}
   /// Ends all waits of this rank in the library. Called when the group has ended.
   virtual void interrupt() = 0;
-  /// What the library's text about a failure adds to a reason that is known; may be empty.
+  /// The part of the library's error text that is worth adding to a known reason; may be empty.
   virtual std::string addition(const std::string& text) const = 0;
 };
 

@@ -3,7 +3,8 @@
 // Gloo and NCCL have no 16-bit integers, and their min and max do not propagate NaN. Gloo rounds
 // 16-bit floating-point values after every addition. NCCL has no bitwise operations. Bools are
 // reduced as bytes, by the equivalent operation. An average over Gloo is a sum that is divided
-// afterwards. The values of every pre-multiplied sum are multiplied here first.
+// afterwards. For a pre-multiplied sum, the values are always multiplied here before they are
+// added.
 #pragma once
 
 #include <functional>
@@ -39,7 +40,8 @@ struct LibraryReduction {
 LibraryReduction prepare(const LibraryReductions& library, const CallDescription& call,
                          torch::Tensor tensor, bool in_place, int size);
 
-/// Reduces the `size` pieces that `pieces`, [size n], holds one after the other, in their order.
+/// Reduces, in their order, the `size` pieces of n elements that `pieces` holds one after the
+/// other.
 void combine(torch::Tensor destination, const torch::Tensor& pieces, int size,
              const CallDescription& call);
 

@@ -13,8 +13,8 @@
 
 namespace lockstep::gloo {
 
-/// Base of both kinds of operations. Determines whether an operation has ended, and why it failed.
-/// Safe to use from several threads: while one waits, another may advance the operation.
+/// The base class of both kinds of operations. Determines whether an operation has ended, and why
+/// it failed. Safe to use from several threads: while one waits, another may advance the operation.
 class OperationWork : public Work {
  public:
   OperationWork(std::shared_ptr<GlooContext> context, WorkHandle handle, Call call);

@@ -1,13 +1,13 @@
 // Chooses Gloo's tag for a message, so that a receive matches only a message of its size.
 //
-// If a message is longer than the receiver's memory, Gloo ends the process, on a thread of its own
-// where the error cannot be caught. Therefore the size is part of the tag: a receive of another
-// size does not match, and both sides wait until their deadlines. A tag has 31 bits, too few for
-// every size. A size of more than 8 significant bits is padded to a larger one that has at most 8,
-// and the true size is sent behind the message.
+// If a message is longer than the receiver's memory, Gloo throws on a thread of its own, where the
+// error cannot be caught, and the process ends. Therefore the size is part of the tag: a receive of
+// another size does not match, and both sides wait until their deadlines. A tag has 31 bits, too
+// few for every size. A size of more than 8 significant bits is padded to a larger one that has at
+// most 8, and the true size is sent after the message.
 //
-// The tags of collectives hold a fingerprint of the call. Ranks with different calls wait for each
-// other, and the watchdog, which knows every rank's call, reports the mismatch.
+// The tags of collectives hold a fingerprint of the call. Ranks that make different calls therefore
+// wait for each other until the watchdog, which knows every rank's call, reports the mismatch.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace lockstep::gloo {
 
 struct MessageSlot {
   int tag = 0;
-  std::uint64_t bytes = 0;  ///< bytes to send; more than the message's if `padded`
+  std::uint64_t bytes = 0;  ///< bytes to send; more than the message has if `padded`
   bool padded = false;      ///< the last 8 bytes hold the message's size
 };
 
@@ -34,8 +34,8 @@ inline constexpr int kFingerprintBits = 17;
 inline constexpr int kMantissaBits = 8;
 inline constexpr int kPaddedBit = 1 << 13;
 
-/// Encodes a size like a floating-point number. Distinct for all sizes of at most 8 significant
-/// bits.
+/// Encodes a size like a floating-point number. All sizes of at most 8 significant bits have
+/// distinct codes.
 constexpr int size_code(std::uint64_t bytes) {
   const int width = std::bit_width(bytes);
   if (width <= kMantissaBits) return static_cast<int>(bytes);

@@ -11,7 +11,8 @@
 
 namespace lockstep::gloo {
 
-/// As many threads as there are jobs at once; each is used again. Safe to use from several threads.
+/// Starts a thread only if no existing one is idle, so there are as many as there were jobs at
+/// once. Safe to use from several threads.
 class Waiters {
  public:
   Waiters() = default;

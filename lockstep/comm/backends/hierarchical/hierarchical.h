@@ -27,7 +27,8 @@ struct Parts {
   std::vector<RankLocation> locations;  ///< the locations of all ranks
   /// The group of this host's ranks, numbered by local rank; a group of one if this rank is alone.
   std::shared_ptr<comm::Backend> local;
-  /// The group of the leaders, numbered by host; null on other ranks, and if there is one host.
+  /// The group of the leaders, numbered by host; null on other ranks, and if there is only one
+  /// host.
   std::shared_ptr<comm::Backend> leaders;
   /// The group of all ranks over the network, for messages between hosts and operations without
   /// stages. With Gloo, its watchdog detects ranks that died or stopped on another host.

@@ -1,9 +1,9 @@
-// Determines how operations end when only streams of a device wait for them.
+// Determines the outcome of operations that only a device's streams wait for.
 //
-// Their callers continue and do not wait for them. A thread of its own queries the device for one
-// operation after the other, since they end in the order in which they were started. The watchdog's
-// thread does not do this, because a query can block on a lock of the driver, and a rank whose
-// watchdog blocks looks dead to its peers.
+// The callers of these operations continue without waiting. A dedicated thread queries the device
+// about one operation after the other, since they end in the order in which they were started. The
+// watchdog's thread does not do this, because a query can block on a lock of the driver, and a rank
+// whose watchdog blocks looks dead to its peers.
 #pragma once
 
 #include <chrono>

@@ -53,7 +53,7 @@ std::shared_ptr<comm::Backend> connect(
     std::chrono::milliseconds host_timeout = std::chrono::seconds(10),
     const Communicator& communicator = {});
 
-/// Collective over the ranks of `parent`, a group over NCCL. Takes part in a split for a rank that
+/// Collective over the ranks of `parent`, a group over NCCL. Takes part in a split when this rank
 /// is in none of the new groups.
 void leave_split(comm::Backend& parent, torch::Device device);
 

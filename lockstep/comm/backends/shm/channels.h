@@ -81,8 +81,8 @@ class Channels {
   };
   struct Incoming {
     std::uint32_t read = 0;
-    std::shared_ptr<Transfer> transfer;  // destination of the message under way, unless
-    bool into_stray = false;             // it goes to the last stray
+    std::shared_ptr<Transfer> transfer;  // the receive whose message is under way
+    bool into_stray = false;             // the message under way goes to the last stray
     std::deque<Stray> strays;
   };
 

@@ -37,7 +37,7 @@ struct Chunk {
   const std::byte* input = nullptr;  ///< this chunk of the first piece that this rank contributes
   std::byte* output = nullptr;       ///< this chunk of the first piece that this rank receives
   std::size_t bytes = 0;             ///< size of the chunk within one piece
-  std::size_t stride = 0;            ///< bytes of a whole piece, from one rank's piece to the next
+  std::size_t stride = 0;            ///< bytes of a whole piece: the distance to the next rank's
   std::optional<SymmetricPlace> place;  ///< place of `input` on all ranks; absent if staged
   bool small = false;                   ///< every rank combines everything, which saves one stage
   bool streamed = false;                ///< staged with streaming stores (this rank's own choice)

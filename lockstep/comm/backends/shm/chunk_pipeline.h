@@ -55,7 +55,8 @@ class ChunkPipeline {
   /// Tries each stage once. Returns whether a chunk moved.
   bool advance();
 
-  /// The condition that blocks the oldest chunk: a rank, its word, and the word's last value.
+  /// What blocks the oldest chunk: a rank, the word that it has yet to change, and the word's last
+  /// value.
   struct Blocker {
     int rank = -1;
     Word* word = nullptr;
@@ -105,7 +106,7 @@ class ChunkPipeline {
   std::uint32_t arrived_ = 0;
   std::uint32_t worked_ = 0;
   std::uint32_t released_ = 0;
-  std::uint32_t all_released_ = 0;  // a lower bound of the chunks that all ranks have released
+  std::uint32_t all_released_ = 0;  // a lower bound on the chunks that all ranks released
 };
 
 }  // namespace lockstep::shm

@@ -8,9 +8,9 @@
 //   released   chunks whose result this rank has taken; their staging slots may be reused.
 //
 // A rank may work on chunk k once all ranks have arrived at k, and may take the result once all
-// ranks have worked on k. This is the whole protocol: it needs no locks, each word has one writer,
-// and the ring of arrivals limits how many chunks are in flight. The counters wrap around, so they
-// are compared by signed difference.
+// ranks have worked on k. This is the whole protocol: it needs no locks, each counter has one
+// writer, and the ring of arrivals limits how many chunks are in flight. The counters wrap around,
+// so they are compared by signed difference.
 //
 // A small collective moves only a few cache lines between each pair of ranks, and a very small one
 // moves a single line: an Arrival holds the counter, the fingerprint of the rank's calls and the
@@ -32,7 +32,7 @@ namespace lockstep::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr int kMaxRanks = 256;  ///< the largest group on one host
-/// The largest number of chunks that a rank may be ahead of the slowest rank's `released`.
+/// The largest number of chunks by which a rank may be ahead of the slowest rank's `released`.
 inline constexpr std::uint32_t kRing = 16;
 /// Staging slots per rank. While a chunk is copied out of one slot, the next ones are filled.
 inline constexpr std::uint32_t kSlots = 4;
@@ -45,14 +45,14 @@ inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
 struct ChunkDescription {
   CallDescription call;
   std::uint64_t number = 0;  ///< number of the call among the group's collectives
-  /// In bytes: the offset of a staged chunk in its piece, or of an in-place piece in its segment.
+  /// The offset in bytes of a staged chunk in its piece, or of an in-place piece in its segment.
   std::uint64_t offset = 0;
   std::uint32_t segment = 0;  ///< id of the symmetric memory used in place; 0 if staged
-  bool at_own_piece = false;  ///< an all_gather whose input is this rank's piece of the output
+  bool at_own_piece = false;  ///< whether an all_gather's input is this rank's piece of its output
   bool operator==(const ChunkDescription&) const = default;
 };
 
-/// A hash: different descriptions collide with probability 2^-64.
+/// A 64-bit hash. Two different descriptions collide with probability 2^-64.
 std::uint64_t fingerprint(const ChunkDescription& chunk);
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value);
 

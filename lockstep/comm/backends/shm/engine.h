@@ -45,8 +45,8 @@ class Engine : public comm::Progressing, public std::enable_shared_from_this<Eng
   int rank() const { return state_.rank; }
   int size() const { return state_.size; }
 
-  /// Maps the pages of this rank's incoming rings, so that the first messages need not. Call it
-  /// when all ranks have attached: the constructor allocates the pages of the outgoing rings.
+  /// Maps the pages of this rank's incoming rings, so that the first messages do not have to. Call
+  /// it when all ranks have attached: the constructor allocates the pages of the outgoing rings.
   void map_incoming() const;
 
   /// From this call on, waits detect the death of a peer. `pids[r]` is the process of rank r.
@@ -54,8 +54,8 @@ class Engine : public comm::Progressing, public std::enable_shared_from_this<Eng
 
   /// Starts a collective. `input` and `output` have the layout described at Collective
   /// (comm/call/collective.h), and are null if the rank has no input or output. For broadcast,
-  /// reduce and all_reduce both are the same memory. The engine accesses them, and holds their
-  /// owner `keep_alive`, until the call is complete.
+  /// reduce and all_reduce, both point to the same memory. The engine accesses them, and holds
+  /// their owner `keep_alive`, until the call is complete.
   Ticket post(const CallDescription& call, std::uint64_t number, const std::byte* input,
               std::byte* output, std::shared_ptr<const void> keep_alive = nullptr);
 
@@ -82,9 +82,9 @@ class Engine : public comm::Progressing, public std::enable_shared_from_this<Eng
     waiter_.wait({.transfer = &transfer}, timeout);
   }
 
-  /// Collective. Allocates zeroed, page-aligned symmetric memory. Each rank frees its own when its
-  /// last owner releases it. If the host does not have enough memory, throws ConfigError on all
-  /// ranks; the group remains usable.
+  /// Collective. Allocates zeroed, page-aligned symmetric memory. Each rank releases its mapping
+  /// when the last owner on that rank releases the memory. If the host does not have enough memory,
+  /// throws ConfigError on all ranks; the group remains usable.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, std::chrono::milliseconds timeout);
 
   /// The place of [data, data + bytes) in symmetric memory; nullopt for any other memory, including

@@ -22,7 +22,7 @@ struct EngineOptions {
   /// Bytes of one staging slot. Small enough that a chunk is still in the cache when it is
   /// combined.
   std::size_t slot_bytes = std::size_t{256} << 10;
-  /// Up to this size, in bytes, every rank combines the whole chunk, which takes one round of
+  /// Chunks of at most this many bytes are combined whole by every rank, which takes one round of
   /// waiting instead of two.
   std::size_t small_bytes = std::size_t{8} << 10;
   /// Symmetric memory is used in place from this size on, in bytes. Below it, the additional round

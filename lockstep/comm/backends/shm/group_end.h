@@ -27,8 +27,8 @@ class GroupEnd {
   /// Aborts the group for all ranks and wakes them; the first reason wins. `late`: they throw
   /// TimeoutError instead of CommError.
   void abort(const std::string& reason, bool late = false);
-  /// Makes throw_if_aborted() throw on this rank. Call it with the engine's lock, so that no thread
-  /// is moving data afterwards.
+  /// Makes throw_if_aborted() throw on this rank. Call it while holding the engine's lock, so that
+  /// no thread is moving data afterwards.
   void stop() { stopped_ = true; }
   /// stop(), abort(), and throws the reason.
   [[noreturn]] void fail(const std::string& reason, bool late = false);

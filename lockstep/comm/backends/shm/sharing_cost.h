@@ -3,8 +3,8 @@
 // The cost is about 30 ns if the two processors share a cache and several times that if they do
 // not. It can change while a virtual machine runs, because its processors may be moved. If the cost
 // is high, data for peers is better written with streaming stores and read from memory, where
-// prefetching hides the latency, than transferred line by line between caches. Streaming measured
-// 3 to 4 times as fast where the cost is high, and half as fast where it is low.
+// prefetching hides the latency, than transferred line by line between caches. In measurements,
+// streaming was 3 to 4 times as fast where the cost is high, and half as fast where it is low.
 #pragma once
 
 #include <algorithm>
