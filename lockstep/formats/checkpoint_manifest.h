@@ -13,7 +13,7 @@
 //   }
 //
 // The last entry is the checksum (checksum.h) of the text without this entry. The first checkpoint
-// of a run has no parent, and neither have checkpoints of earlier versions.
+// of a run has no parent, and neither do checkpoints written by earlier versions.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +25,26 @@
 
 namespace lockstep::formats {
 
-/// A checksum as 16 hexadecimal digits, the form in files and messages.
+/// A checksum as 16 hexadecimal digits, the form used in files and messages.
 std::string checksum_digits(std::uint64_t checksum);
 
 struct ManifestFile {
   std::uint64_t bytes = 0;
-  std::uint64_t checksum = 0;  ///< XXH3 of 64 bits (checksum.h)
+  std::uint64_t checksum = 0;  ///< 64-bit XXH3 (checksum.h)
 };
 
 struct CheckpointManifest {
   std::int64_t epoch = 1;  ///< the epoch to resume in, from 1
   std::int64_t step = 0;   ///< optimizer steps done in all epochs
-  /// Numbers the checkpoints that were written into the parent folder, from 1. The newest one has
-  /// the largest number.
+  /// The number of this checkpoint among all that were written into the same parent folder, from 1.
+  /// The newest one has the largest number.
   std::int64_t sequence = 1;
   std::int64_t first_sequence = 1;  ///< the sequence of the run's first checkpoint
-  /// The sequence of the checkpoint that the run wrote before this one, or from which it resumed
-  /// since then. Checkpoints between the two no longer belong to the run. 0: not known.
+  /// The sequence of the checkpoint that the run wrote before this one or, if it has resumed since
+  /// then, of the one from which it resumed. Checkpoints between the two no longer belong to the
+  /// run. 0: none, or not known.
   std::int64_t parent = 0;
-  /// Results of the evaluation before the checkpoint, by name. Finite numbers.
+  /// Results of the evaluation before the checkpoint, by name. All are finite.
   std::map<std::string, double> metrics{};
   std::map<std::string, ManifestFile> files{};  ///< by their names in the folder
 };
@@ -51,7 +52,7 @@ struct CheckpointManifest {
 /// The text of the file.
 std::string serialize_manifest(const CheckpointManifest& manifest);
 
-/// An intact manifest of a format that this version does not know.
+/// The manifest is intact, but this version does not know its format.
 class UnknownManifestError : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;
@@ -59,7 +60,8 @@ class UnknownManifestError : public CheckpointError {
 
 /// The inverse of serialize_manifest(). Throws a CheckpointError that begins with `name` for every
 /// text that serialize_manifest() does not write, even if only one bit differs. Throws an
-/// UnknownManifestError if another version wrote the text. Names of files contain no folder.
+/// UnknownManifestError if another version wrote the text. The file names in the result contain no
+/// folder.
 CheckpointManifest parse_manifest(std::string_view text, const std::string& name);
 
 }  // namespace lockstep::formats

@@ -1,4 +1,4 @@
-// XXH3 of 64 bits: detects damage, at the speed of memory. No protection against forgery.
+// 64-bit XXH3. It detects damage at the speed of memory, but does not protect against forgery.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// CRC-32C, the checksum of TensorBoard's event files: detects damage, no protection against
-// forgery.
+// CRC-32C, the checksum of TensorBoard's event files. It detects damage, but does not protect
+// against forgery.
 #pragma once
 
 #include <cstdint>

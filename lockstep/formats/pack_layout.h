@@ -41,9 +41,10 @@ struct PackEntry {
 };
 static_assert(sizeof(PackEntry) == 32);
 
-/// A cache line: no two records share one.
+/// Records begin at multiples of a cache line, so that no two records share one.
 inline constexpr std::uint64_t kPackRecordAlignment = 64;
-/// A page: data can be advised and dropped separately from the index.
+/// The data begins at a multiple of a page, so that it can be advised (madvise) and dropped
+/// separately from the index.
 inline constexpr std::uint64_t kPackDataAlignment = 4096;
 
 constexpr std::uint64_t pack_aligned(std::uint64_t offset, std::uint64_t alignment) {

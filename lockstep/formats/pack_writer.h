@@ -15,8 +15,8 @@
 
 namespace lockstep::formats {
 
-/// The file appears at its path in finish(); if finish() is not reached, no file is left. Takes
-/// some megabytes of memory, for any number of records. Not thread-safe.
+/// The file appears at its path in finish(); if finish() is not reached, no file is left. Takes a
+/// few megabytes of memory, whatever the number of records. Not thread-safe.
 ///
 ///   PackWriter writer("images.pack", {.kind = PackKind::kPixels, .name = "x", ...}, 1000);
 ///   for (...) writer.add({pixels, label, height, width});
@@ -24,15 +24,16 @@ namespace lockstep::formats {
 class PackWriter {
  public:
   /// Prepares a pack of exactly `records` records. `info` describes the pack to readers. Its height
-  /// and width are ignored: they are set to the size of the images if all have the same. Throws a
-  /// ConfigError for an invalid number, and a DataError if the file cannot be created.
+  /// and width are ignored: the file gets the size that all images share, or 0 if their sizes
+  /// differ. Throws a ConfigError for an invalid number, and a DataError if the file cannot be
+  /// created.
   PackWriter(const std::filesystem::path& path, const PackInfo& info, std::int64_t records);
 
   /// Appends a record. Throws a DataError if the disk is full, and an InternalError for a record
-  /// that a reader would reject, or one too many.
+  /// that a reader would reject or that exceeds the number of records.
   void add(const PackRecord& record);
 
-  /// Throws a DataError if the file cannot be completed, and an InternalError if records are
+  /// Completes the file. Throws a DataError if that fails, and an InternalError if records are
   /// missing.
   void finish();
 

@@ -1,4 +1,4 @@
-// Makes text of a file safe for a message.
+// Makes text from a file safe for a message.
 #pragma once
 
 #include <string>

@@ -3,7 +3,7 @@
 // The file is a sequence of records as TensorFlow writes them: length (8 bytes, little-endian), its
 // masked CRC-32C, the event, the event's masked CRC-32C. An event is a protobuf message whose
 // fields are those of tensorboard/compat/proto/event.proto and summary.proto, and of the hparams
-// plugin's plugin_data.proto. The first event is "brain.Event:2".
+// plugin's plugin_data.proto. The first event holds the file version, "brain.Event:2".
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,12 @@
 
 namespace lockstep::formats {
 
-/// `event` framed as a record of the file.
+/// Frames `event` as a record of the file.
 std::string tensorboard_record(std::string_view event);
 
-/// A file that TensorBoard finds in `folder`. Every call writes one record, which readers see
-/// immediately. Values are stored as floats, as TensorBoard stores them. Not thread-safe. Throws a
-/// DataError if the disk is full or fails.
+/// An event file in a folder that TensorBoard reads. Every call writes one record, which readers
+/// see immediately. Values are stored as float32, the type that TensorBoard uses. Not thread-safe.
+/// Throws a DataError if the disk is full or fails.
 ///
 ///   TensorBoardFile file("runs/mnist");
 ///   const NamedValue values[] = {{"train/loss", 0.25}};
@@ -41,7 +41,7 @@ class TensorBoardFile {
                  int height);
   /// `text` is Markdown, which may have tables.
   void add_text(const LogMoment& moment, std::string_view name, std::string_view text);
-  /// Adds a row for this file to the tab HPARAMS, in the group `run`, with these parameters.
+  /// Adds a row for this file to the HPARAMS tab, in the group `run`, with these parameters.
   /// TensorBoard adds the last values of all scalars, unless a file specifies which ones to show.
   void begin_session(double time, std::string_view run, std::span<const HyperParameter> parameters);
   void end_session(double time, bool success);

@@ -1,10 +1,10 @@
 // run-ID.wandb, the file that an offline run of Weights & Biases leaves for `wandb sync`.
 //
 // It is a log in LevelDB's format: a header of 7 bytes (":W&B", 0xBEE1, version 0), then blocks of
-// 32 KiB, the first of which includes the header. A record is cut into pieces that do not cross a
-// block; each has the CRC-32 of its type and payload (4 bytes), its length (2), and its type (1:
-// the whole record, 2 to 4: its first, a middle and its last piece). The payload is a protobuf
-// message Record of wandb/proto/wandb_internal.proto.
+// 32 KiB, the first of which includes the header. A record is cut into pieces that do not cross the
+// end of a block. Each piece has a header: the CRC-32 of its type and payload (4 bytes), the length
+// of its payload (2), and its type (1: the whole record, 2 to 4: its first, a middle and its last
+// piece). A record's payload is a protobuf message Record of wandb/proto/wandb_internal.proto.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace lockstep::formats {
 
-/// `record` framed for a file that has `offset` bytes before it.
+/// Frames `record` for a file that has `offset` bytes before it.
 std::string wandb_frame(std::string_view record, std::uint64_t offset);
 
 struct WandbRun {
@@ -30,7 +30,7 @@ struct WandbRun {
   double start_time = 0;  ///< seconds since 1970
 };
 
-/// A value that is not a single number, in the JSON that wandb's own client writes.
+/// A value that is not a single number, as JSON in the form that wandb's own client writes.
 struct WandbValue {
   std::string name{};
   std::string json{};
@@ -50,9 +50,9 @@ class WandbFile {
   /// to row: the server joins rows of the same step and refuses earlier ones.
   void add_history(const LogMoment& moment, std::span<const NamedValue> numbers,
                    std::span<const WandbValue> values = {});
-  /// Values for the table of runs; replaces earlier values of the same names.
+  /// Sets values in the table of runs. They replace earlier values of the same names.
   void add_summary(std::span<const NamedValue> numbers, std::span<const WandbValue> values = {});
-  /// Registers a file of the folder files/ beside this one for upload.
+  /// Registers a file for upload. It lies in the folder files/ beside this file.
   void add_file(std::string_view path_in_files);
   void end_run(int exit_code, double time);
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::data {
 
-/// Output position x shows source position origin + step * x when that lies in [low, high), else
-/// the padding. Pads, crops and flips compose in this form, at no cost to the pixels.
+/// Output position x shows source position origin + step * x if that lies in [low, high), else the
+/// padding. Pads, crops and flips compose in this form without touching any pixels.
 struct Axis {
   std::int64_t size;
   std::int64_t origin = 0;
@@ -20,7 +20,7 @@ struct Axis {
     origin -= step * before;
     size += before + after;
   }
-  /// Pads an axis that is too short as CenterCrop does: evenly, with the odd pixel after the image.
+  /// Pads an axis shorter than `least` like CenterCrop: evenly, with the odd pixel after the image.
   void pad_to(std::int64_t least) {
     const std::int64_t missing = std::max<std::int64_t>(least - size, 0);
     pad(missing / 2, (missing + 1) / 2);
@@ -59,7 +59,7 @@ struct Axis {
     const std::int64_t begin = std::clamp<std::int64_t>(first, 0, size);
     return {begin, std::clamp(last, begin, size)};
   }
-  /// Whether every output position shows the source, in its order.
+  /// Whether every output position shows the source, in the source's order.
   bool is_window() const {
     return step == 1 && visible() == std::pair<std::int64_t, std::int64_t>{0, size};
   }

@@ -15,13 +15,13 @@ struct RowWindow {
   const std::int32_t* weights;
 };
 
-/// output row k = the weighted sum of the input's rows in windows[k], rounded; each row has
+/// Sets output row k to the weighted sum of the input's rows in windows[k], rounded. Each row has
 /// `length` bytes.
 void combine_rows(const std::uint8_t* input, std::int64_t input_stride, std::int64_t length,
                   std::span<const RowWindow> windows, std::uint8_t* output,
                   std::int64_t output_stride);
 
-/// output[x * output_stride + y] = input[y * input_stride + x] for y < rows, x < columns.
+/// Sets output[x * output_stride + y] = input[y * input_stride + x] for y < rows, x < columns.
 void transpose_bytes(const std::uint8_t* input, std::int64_t input_stride, std::int64_t rows,
                      std::int64_t columns, std::uint8_t* output, std::int64_t output_stride);
 

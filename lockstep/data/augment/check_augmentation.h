@@ -1,5 +1,5 @@
-// Checks whether a list of operators can be executed, on all images and on each one, and computes
-// the output sizes.
+// Checks whether a list of operators can be executed, for a whole data set and for each image, and
+// computes the output sizes.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace lockstep::data {
 /// invalid: see AugmentationPlan.
 ImageShape check_augmentation(const Augmentation& operators, const ImageShape& input);
 
-/// Throws the ConfigError of check_augmentation() if the crop is larger than an image.
+/// Throws the ConfigError of check_augmentation() if the crop is larger than an image of this size.
 void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width);
 
-/// Throws a DataError if image number `sample` does not have the shape that its data set declares,
-/// for which the memory was allocated.
+/// Throws a DataError if image number `sample` does not have the shape that its data set declares:
+/// memory was allocated for the declared shape.
 void check_declared(const ImageShape& image, const ImageShape& declared, std::uint64_t sample);
 
-/// Throws a DataError if `operation` ("resizing") would make an image larger than any list needs:
-/// 65,536 pixels a side and 256 MiB. A short image with a long side may become huge. Call it before
-/// allocating the memory.
+/// Throws a DataError if `operation` (such as "resizing") would make an image larger than any list
+/// needs: 65,536 pixels a side and 256 MiB. Resizing can make a long, narrow image huge. Call this
+/// before allocating the memory.
 void check_made(const char* operation, const ImageShape& from, const ImageShape& made);
 
 }  // namespace lockstep::data

@@ -53,12 +53,13 @@ struct ColorSteps {
 /// the properties that change, brightness first. The steps hold only these properties.
 ColorSteps choose(const ColorJitter& jitter, PhiloxStream& random);
 
-/// Where torchvision's center_crop cuts an image of at least that size: the middle, halves to even.
+/// The region that torchvision's center_crop cuts out of an image of at least `size`: the middle,
+/// with half pixels rounded to even.
 ImageRegion center_region(ImageSize size, std::int64_t height, std::int64_t width);
-/// Whether the operator changes its property: the range holds more than the neutral value.
+/// Whether ColorJitter changes a property: its range holds more than the neutral value.
 inline bool changes(const FactorRange& range) { return range != FactorRange(); }
 inline bool changes(const SymmetricRange& range) { return range != SymmetricRange(); }
-/// The size after a Resize. Like torchvision, truncates the longer side.
+/// The size after a Resize. Like torchvision, rounds the longer side down.
 ImageSize resized(const Resize& resize, std::int64_t height, std::int64_t width);
 
 }  // namespace lockstep::data

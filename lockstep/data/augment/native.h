@@ -1,12 +1,12 @@
-// The native CPU engine of augmentation: it executes the whole list in one pass from bytes to
-// normalised numbers.
+// The native CPU engine of augmentation. It executes the whole list of operators in one pass from
+// bytes to normalised numbers.
 //
 //   const AugmentationPlan plan(operators, dataset.shape(), {.layout = Layout::kPlanar});
 //   plan.apply(dataset.image(i), {.seed = 0, .epoch = 3, .sample = i}, output);
 //
 // Padding, cropping and flipping only determine the source of an output pixel, so they compose into
-// one map per axis and cost nothing: without Resize there is no intermediate image. Resize makes
-// one, of its output's size, in thread-local memory.
+// one map per axis and cost nothing. An operator that resizes, rotates or changes colours makes an
+// intermediate image, of its output's size, in thread-local memory.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ class AugmentationPlan {
  public:
   /// `input` is the shape of all images; a height and width of 0 mean that each image has its own
   /// size. Throws a ConfigError that names the operator if the list cannot be executed: it has no
-  /// Normalize or geometry follows it, a crop is larger than its input, the output would not have
-  /// one size, a mean or deviation is missing for a channel or not finite and positive, or a number
-  /// is out of range.
+  /// Normalize, geometry follows Normalize, a crop is larger than its input, the outputs would
+  /// differ in size, a channel lacks a finite mean or a finite positive deviation, or a number is
+  /// out of range.
   AugmentationPlan(const Augmentation& operators, ImageShape input,
                    const AugmentationPlanOptions& options = {});
 
@@ -46,8 +46,8 @@ class AugmentationPlan {
   /// have the declared shape, or an intermediate image is larger than 65,536 pixels a side or 2^28
   /// bytes.
   void apply(const ImageView& image, const SampleKey& key, void* output) const;
-  /// As above, for a reader's image. Decodes only the part that the list needs; for a Resize
-  /// possibly at a reduced size (see ImageReader::reduced()). Also throws what the reader throws.
+  /// As above, for a reader's image. Decodes only the part that the list needs, and may decode at a
+  /// reduced size for a Resize (see ImageReader::reduced()). Also throws what the reader throws.
   void apply(ImageReader& image, const SampleKey& key, void* output) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace lockstep::data {
 
-/// "RandomCrop", as in a list.
+/// The name of the operator's type, such as "RandomCrop".
 inline std::string operator_name(const Operator& op) {
   constexpr const char* kNames[] = {"Pad",
                                     "RandomCrop",

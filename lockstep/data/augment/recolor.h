@@ -27,14 +27,15 @@ ColorPlanes copy_planes(const ImageView& source, std::vector<std::uint8_t>& memo
 /// Image.blend.
 std::uint8_t blend(std::uint8_t from, std::uint8_t to, float factor);
 
-/// Every byte becomes blend(from, byte, factor): brightness from 0, contrast from the mean.
+/// Every byte becomes blend(from, byte, factor). This adjusts the brightness if `from` is 0, and
+/// the contrast if it is the mean.
 void blend_planes(const ColorPlanes& planes, std::uint8_t from, float factor);
 
-/// The sum of the grey of all pixels: 0.299 red + 0.587 green + 0.114 blue in fixed point of 16
-/// bits, rounded. With one channel, grey is the byte itself. Requires one or three channels.
+/// The sum of the grey values of all pixels: 0.299 red + 0.587 green + 0.114 blue in 16-bit fixed
+/// point, rounded. With one channel, grey is the byte itself. Requires one or three channels.
 std::int64_t sum_grays(const ColorPlanes& planes);
 
-/// Replaces the first plane by the grey of each pixel. Requires one or three channels.
+/// Replaces the first plane by the grey value of each pixel. Requires one or three channels.
 void make_gray(const ColorPlanes& planes);
 
 /// Every byte becomes blend(grey of the pixel, byte, factor). Requires three channels.

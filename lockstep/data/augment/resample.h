@@ -15,14 +15,14 @@ namespace lockstep::data {
 /// rows are resized to the output width and rounded to bytes, then the columns to the output
 /// height. Each new pixel is the mean of the old pixels under a triangle around its centre. The
 /// triangle is twice as wide as a new pixel when shrinking, and twice as wide as an old pixel when
-/// growing; its weights are in fixed point of 22 bits. (Pillow 13 begins with the columns where the
+/// growing; its weights are in 22-bit fixed point. (Pillow 13 begins with the columns where the
 /// height shrinks much more than the width; the results then differ by 1 in some bytes.)
 ///
-/// For an image that was decoded at a reduced size, the same triangle over pixels of the full size
-/// is applied to a curve through the reduced pixels. The curve is a parabola in each reduced pixel:
-/// its mean is the pixel's value, and its slope and curvature follow from the neighbours. The
-/// result therefore begins and ends exactly at the part's edges, although the grid of reduced
-/// pixels does not.
+/// For an image that was decoded at a reduced size, the same triangle, measured in pixels of the
+/// full size, is applied to a curve through the reduced pixels. The curve is a parabola in each
+/// reduced pixel: its mean is the pixel's value, and its slope and curvature follow from the
+/// neighbours. The result therefore begins and ends exactly at the edges of the wanted part,
+/// although the grid of reduced pixels does not.
 /// Source: Colella, Woodward, "The Piecewise Parabolic Method", J. Comput. Phys. 54, 1984.
 class Resampler {
  public:
@@ -47,7 +47,7 @@ class Resampler {
     std::int64_t to = 0;
     std::vector<RowWindow> windows;
     std::vector<std::int32_t> weights;
-    std::vector<double> full;    // weights of the current window, over pixels of the full size
+    std::vector<double> full;    // weights of the current window, over full-size pixels
     std::vector<double> folded;  // the same weights, over reduced pixels
 
     void prepare(const Extent& from, std::int64_t to);
@@ -58,7 +58,7 @@ class Resampler {
   Windows columns_;
   Windows rows_;
   std::vector<std::uint8_t> upright_;  // the source, transposed: [x][channel][y]
-  std::vector<std::uint8_t> widened_;  // the same, resized to the output width
+  std::vector<std::uint8_t> widened_;  // upright_, resized to the output width
   std::vector<std::uint8_t> wide_;     // planar, resized to the output width
   std::vector<std::uint8_t> resized_;  // planar
 };

@@ -19,14 +19,14 @@ struct Rotation {
 };
 
 /// A counterclockwise rotation by `degrees`, from 0 to below 360. With `expand` its height and
-/// width hold the whole image.
+/// width are large enough for the whole rotated image.
 Rotation make_rotation(double degrees, std::int64_t height, std::int64_t width, bool expand);
 
 /// Rotates images in memory that is reused from one image to the next. Not thread-safe.
 class Rotator {
  public:
   /// Writes a planar image of rotation.height x rotation.width. Pixels without a source show
-  /// `fill`. Coordinates are in fixed point of 16 bits for kNearest, and in float64 for kBilinear,
+  /// `fill`. Coordinates are in 16-bit fixed point for kNearest, and in float64 for kBilinear,
   /// whose result is rounded towards 0. `output` must not be the source's memory.
   void rotate(const ImageView& source, const Rotation& rotation, Interpolation interpolation,
               std::uint8_t fill, std::uint8_t* output);

@@ -1,4 +1,4 @@
-// Rotation with bilinear interpolation, of pixels that are stored so that one load gets two.
+// Rotation with bilinear interpolation. Pixels are stored in pairs, so that one load gets two.
 #pragma once
 
 #include <cstdint>

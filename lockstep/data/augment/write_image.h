@@ -1,4 +1,4 @@
-// The single pass over the pixels of the native augmentation: reads bytes from any positions in any
+// The native augmentation's single pass over the pixels: reads bytes from any positions in any
 // order and writes normalised numbers to the batch.
 #pragma once
 
@@ -25,23 +25,23 @@ struct ChannelScale {
   float bias = 0;
 };
 
-/// Rows [top, top + height) and columns [left, left + width) of the output have one value.
+/// An area of one value: rows [top, top + height) and columns [left, left + width) of the output.
 struct Erasure {
   std::int64_t top = 0;
   std::int64_t left = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   float value = 0;
-  bool is_byte = false;  ///< `value` is 0 to 255 and scaled like a pixel; else an output value
+  bool is_byte = false;  ///< `value` is 0 to 255, scaled like a pixel; else an output value
 };
 
 struct ImageWrite {
   ImageView source;
   Axis rows;
   Axis columns;
-  std::uint8_t fill = 0;  ///< The byte of the padding.
+  std::uint8_t fill = 0;  ///< The padding's value.
   std::span<const ChannelScale> channels;
-  std::span<const Erasure> erasures;  ///< In order; each lies inside of the output.
+  std::span<const Erasure> erasures;  ///< In order; each lies inside the output.
   Layout layout = Layout::kPlanar;
   PixelType type = PixelType::kFloat32;
   void* output = nullptr;  ///< channels x rows.size x columns.size numbers

@@ -1,4 +1,4 @@
-// The strokes of the ten digits, in several ways to write each.
+// The strokes of the ten digits, with several ways to write each.
 #pragma once
 
 #include <span>
@@ -13,8 +13,7 @@ struct Point {
 };
 
 /// The points of a pen stroke, in a square from (0, 0), top left, to (1, 1), bottom right. A stroke
-/// whose first and last point are equal is closed. At least two points, at most
-/// kMaximumStrokePoints.
+/// whose first and last points are equal is closed. It has from two to kMaximumStrokePoints points.
 using Stroke = std::vector<Point>;
 using Skeleton = std::vector<Stroke>;
 

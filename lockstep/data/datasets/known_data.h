@@ -9,8 +9,8 @@
 namespace lockstep::data {
 
 /// Loads a part of the data set `name`, one of known_data_names(), from the folder that find_data()
-/// returned, as load_mnist(), load_cifar10() or load_cifar100() does. ConfigError for any other
-/// name.
+/// returned, as load_mnist(), load_cifar10() or load_cifar100() does. Throws a ConfigError for any
+/// other name.
 ImageDataset load_known_data(const std::string& name, const std::filesystem::path& directory,
                              Split split);
 

@@ -27,19 +27,19 @@ struct DataSize {
 std::optional<std::filesystem::path> find_data_file(const std::filesystem::path& directory,
                                                     const std::string& name);
 
-/// Returns `directory`, or its `subfolder`, into which the publisher's archive unpacks, if that
-/// exists and `name` is not in `directory` itself.
+/// Returns `directory`/`subfolder`, into which the publisher's archive unpacks, if that folder
+/// exists and `name` is not in `directory` itself. Otherwise returns `directory`.
 std::filesystem::path folder_with(const std::filesystem::path& directory, const char* subfolder,
                                   const std::string& name);
 
-/// Reads the file that find_data_file() finds. Throws a DataError if it finds nothing (the message
-/// names the file), the file cannot be read, or its unpacked size exceeds `maximum_bytes`.
+/// Reads the file that find_data_file() finds. Throws a DataError if there is no such file (the
+/// message names it), it cannot be read, or its unpacked size exceeds `maximum_bytes`.
 DataFile open_data_file(const std::filesystem::path& directory, const std::string& name,
                         std::size_t maximum_bytes);
 
 /// The size of the unpacked content of the file that find_data_file() finds. For a .gz it is the
 /// size that the file states; nothing is unpacked. Throws a DataError if there is no such file, it
-/// cannot be read or is not a gzip file.
+/// cannot be read, or a .gz is not a gzip file.
 DataSize data_file_size(const std::filesystem::path& directory, const std::string& name);
 
 }  // namespace lockstep::data

@@ -14,15 +14,15 @@ extern "C" {
 typedef int (*lockstep_progress_v1)(void* user, uint64_t done, uint64_t total);
 
 /// Downloads `url` into `path`, which is created, and verifies the MD5 sum. Returns 0 on success, 2
-/// if no server answered, and 1 on another failure. A failure writes a text to `error` (of
+/// if no server answered, and 1 on any other failure. A failure writes a message to `error` (of
 /// `error_size` bytes) and leaves no file at `path`.
 typedef int (*lockstep_download_v2)(const char* url, const char* path, const char* md5,
                                     uint64_t maximum_bytes, lockstep_progress_v1 progress,
                                     void* user, char* error, size_t error_size);
 
 /// Extracts `count` regular files from the .tar.gz `archive`: the file whose name without folders
-/// is names[i] goes to paths[i]. Returns 0, or 1 as above; after a failure some of the files may
-/// remain.
+/// is names[i] goes to paths[i]. Returns 0 on success. A failure returns 1, writes a message as
+/// above, and may leave some of the files.
 typedef int (*lockstep_unpack_v2)(const char* archive, size_t count, const char* const* names,
                                   const char* const* paths, uint64_t maximum_bytes, char* error,
                                   size_t error_size);

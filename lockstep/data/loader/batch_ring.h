@@ -1,12 +1,12 @@
-// Fills a ring of buffers ahead of their consumer, on threads, in order.
+// Fills a ring of buffers on threads, ahead of the consumer, which receives the batches in order.
 //
 //   BatchRing ring(fill, {.threads = 2, .slots = 4});
 //   ring.start(0, steps);
 //   while (auto slot = ring.next()) use(*slot);   // batches 0, 1, 2, ...
 //
 // The ring knows nothing of images: `fill(slot, batch)` writes batch number `batch` into buffer
-// number `slot`. The content of a batch must depend only on its number; then neither the number of
-// threads nor their timing changes what the consumer sees.
+// number `slot`. The content of a batch must depend only on its number, so that neither the number
+// of threads nor their timing changes what the consumer sees.
 #pragma once
 
 #include <condition_variable>
@@ -22,16 +22,16 @@ namespace lockstep::data {
 
 struct BatchRingOptions {
   int threads = 0;  ///< Threads that fill; 0: next() fills the slot itself.
-  int slots = 2;    ///< One slot in use, the others filled ahead. With threads, at least 2.
+  int slots = 2;    ///< One is in use, the others are filled ahead. At least 2 with threads.
   /// The threads' processors; empty: those of the thread that constructs the ring.
   std::vector<int> cpus{};
 };
 
-/// A single thread must call start(), next() and stop(). `fill` runs on the ring's threads, several
+/// Only one thread may call start(), next() and stop(). `fill` runs on the ring's threads, several
 /// at once for different slots.
 ///
 /// While a trace is recorded, each next() of a ring with threads records the number of batches that
-/// were ready ("ready batches"): a consumer that often finds none waits for the fillers.
+/// were ready ("ready batches"). If it is often 0, the consumer is waiting for the fillers.
 ///
 /// Every wait ends: the consumer's when its batch is filled or has failed, a filler's when a slot
 /// is free or the ring stops. The destructor waits only for running calls of `fill`.
@@ -49,13 +49,13 @@ class BatchRing {
   /// it returns, no fill of the old sequence is running.
   void start(std::int64_t first, std::int64_t end);
 
-  /// Returns the slot of the next batch; nothing after the last one, or before start(). The slot
-  /// that the previous call returned may be overwritten from now on. An exception of `fill` for
-  /// this batch is rethrown here, after all batches before it were delivered; the sequence is then
-  /// over.
+  /// Returns the slot of the next batch, or nothing after the last one or before start(). From this
+  /// call on, the slot that the previous call returned may be overwritten. If `fill` threw an
+  /// exception for this batch, rethrows it and ends the sequence; all batches before it have been
+  /// delivered.
   std::optional<int> next();
 
-  /// Ends the sequence, like start() with nothing to fill.
+  /// Ends the sequence, like start() with no batches.
   void stop() { start(0, 0); }
 
  private:

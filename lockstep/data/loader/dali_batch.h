@@ -1,4 +1,4 @@
-// The inputs of DALI for one batch.
+// DALI's inputs for one batch.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ DaliPlanOptions dali_input_of(const ImageDataset& dataset);
 /// Pixels that already have the layout for DALI are not copied.
 class DaliBatch {
  public:
-  /// Reads the image of each key and makes its random choices. Throws any error of reading an
-  /// image.
+  /// Reads the image of each key and makes its random choices. Throws what reading an image or
+  /// DaliPlan::choose() throws.
   void fill(const ImageDataset& dataset, std::span<const SampleKey> keys, const DaliPlan& plan,
             const DaliPlanOptions& options);
 
@@ -37,7 +37,7 @@ class DaliBatch {
   void add_pixels(ImageReader& reader, Layout layout, const Pad& border);
 
   ImageReader reader_;
-  std::vector<std::byte> copies_;  // files, and pixels that are padded or not dense
+  std::vector<std::byte> copies_;  // files, and pixels that had to be decoded, padded or packed
   std::vector<const void*> pointers_;
   std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: the image is elsewhere
   std::vector<std::int64_t> shapes_;

@@ -1,4 +1,4 @@
-// The work on a host's batches on the device, ahead of the trainer.
+// Turns batches in host memory into batches on the device, ahead of the trainer.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace lockstep::data {
 
-/// Makes a device batch of `host` in `buffer`, on the current stream. The previous content of the
-/// buffer is no longer in use; `memory` belongs to the buffer and can be reused.
+/// Turns the batch `host` into a device batch in `buffer`, on the current stream. The previous
+/// content of the buffer is no longer in use; `memory` belongs to the buffer and can be reused.
 using DeviceWork = std::function<void(const LoadedBatch& host, LoadedBatch& buffer,
                                       std::vector<torch::Tensor>& memory)>;
 
-/// Runs `work` for each of `host`'s batches while the trainer works on the batch before, on a
-/// thread of its own (on options.cpus) and a stream of its own of options.device. A CPU has no
-/// streams, so there only the thread is used.
+/// Runs `work` for each of `host`'s batches while the trainer works on the batch before it. The
+/// work has its own thread (on options.cpus) and its own stream of options.device. A CPU has no
+/// streams; there, only the thread is used.
 std::unique_ptr<detail::LoaderEngine> work_on_device(std::unique_ptr<detail::LoaderEngine> host,
                                                      const LoaderOptions& options, DeviceWork work);
 

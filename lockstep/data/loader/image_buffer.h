@@ -11,7 +11,8 @@
 
 namespace lockstep::data {
 
-/// batch_size images of `shape` and labels, in host memory; pinned if they are copied to a GPU.
+/// options.batch_size images of `shape` and their labels, in host memory. The memory is pinned if
+/// options.device is not a CPU.
 Batch make_image_buffer(const LoaderOptions& options, const ImageShape& shape);
 
 /// The strides of a batch of such images, in the layout of the options.
@@ -20,7 +21,7 @@ std::vector<std::int64_t> image_strides(const LoaderOptions& options, const Imag
 /// The first `count` images of a buffer.
 Batch first_images(const Batch& buffer, std::int64_t count);
 
-/// Throws a ConfigError for a dtype that no engine writes.
+/// The PixelType that equals `dtype`. Throws a ConfigError for a dtype that no engine writes.
 PixelType pixel_type(torch::ScalarType dtype);
 
 }  // namespace lockstep::data

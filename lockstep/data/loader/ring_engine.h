@@ -9,7 +9,7 @@
 
 namespace lockstep::data {
 
-/// The request of the epoch's batch number `batch`; the last one ends with the epoch.
+/// The request for batch number `batch` of the epoch. The last batch of an epoch may be smaller.
 BatchRequest request_of(const detail::LoaderEpoch& epoch, std::int64_t batch,
                         std::int64_t batch_size, std::uint64_t seed);
 
@@ -17,8 +17,8 @@ BatchRequest request_of(const detail::LoaderEpoch& epoch, std::int64_t batch,
 /// that is prepared ahead, and one for the batch that the trainer holds.
 class RingEngine final : public detail::LoaderEngine {
  public:
-  /// Makes the batch in buffer number `slot`, which holds the result of the last call for that
-  /// slot. Runs on several threads at once, for different slots.
+  /// Makes the batch in `buffer`, which belongs to `slot` and still holds the result of the last
+  /// call for that slot. Runs on several threads at once, for different slots.
   using Fill = std::function<void(int slot, const BatchRequest& request, LoadedBatch& buffer)>;
 
   RingEngine(const LoaderOptions& options, Fill fill);

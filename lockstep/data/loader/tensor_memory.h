@@ -12,7 +12,7 @@ torch::Tensor reuse(torch::Tensor& memory, torch::IntArrayRef sizes, torch::IntA
 
 /// Copies `from` into `memory`, with from's layout and the device and pinning of `options`. On a
 /// GPU the copy is complete once the current stream has reached this point. Undefined tensors stay
-/// undefined. The copy of a tensor that is not strided (sparse, say) has new memory.
+/// undefined. The copy of a tensor that is not strided (for example, sparse) has new memory.
 torch::Tensor copy_reusing(torch::Tensor& memory, const torch::Tensor& from,
                            const torch::TensorOptions& options);
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::data {
 
-/// Throws a ConfigError that begins with `owner` if the rank is not below the world size or the
-/// size is negative.
+/// Throws a ConfigError that begins with `owner` if `rank` is not from 0 to `world_size` - 1, or
+/// `dataset_size` is negative.
 void check_place(const char* owner, std::int64_t dataset_size, int rank, int world_size);
 
 /// A short hash of long options for describe(): FNV-1a, 64 bits.

@@ -24,16 +24,16 @@ struct CollectedTensors {
 };
 
 /// Collects the tensors and storages of `pickle`, which must outlive the result. Throws a
-/// CheckpointError that begins with `name` if two tensors get one name, a storage has two
-/// descriptions, or names are longer than the pickle justifies.
+/// CheckpointError that begins with `name` if two tensors get one name, two descriptions of a
+/// storage differ, or all names together are longer than 64 times the pickle.
 CollectedTensors collect_tensors(const Pickle& pickle, std::string_view name);
 
 /// Bytes of one element of `storage`; 0 for types that Lockstep does not read.
 std::size_t element_bytes(const PickleStorage& storage);
 
-/// The tensors with their memory. Throws a CheckpointError if a type is not supported, a storage
-/// lacks bytes or their number differs from its description, or a tensor reaches beyond its
-/// storage.
+/// Returns the tensors as views into `bytes`. Throws a CheckpointError if a type is not supported,
+/// a storage lacks bytes or their number differs from its description, a tensor reaches beyond its
+/// storage, or tensors that repeat their elements exceed the limits of torch_file.h.
 TorchTensors tensors_over(const CollectedTensors& collected, const StorageBytes& bytes,
                           std::string_view name);
 

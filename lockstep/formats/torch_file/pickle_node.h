@@ -12,17 +12,17 @@
 
 namespace lockstep::torch_file {
 
-/// The keys of a dictionary so far. The texts refer to its key nodes.
+/// The keys of a dictionary that have been read so far. `texts` are views into its key nodes.
 struct PickleKeys {
   std::set<std::string_view> texts{};
   std::set<std::int64_t> numbers{};
 };
 
 struct PickleNode : PickleValue {
-  std::uint64_t weight = 1;  ///< number of values in it, with itself and with repetitions
+  std::uint64_t weight = 1;  ///< number of values in it, including itself and repetitions
   int depth = 0;             ///< nesting depth of the containers in it
-  /// The value is part of another value. A container must not change from then on: this prevents
-  /// cycles, and keeps weight and depth correct.
+  /// Whether the value is part of another value. A container that is must not change any more: this
+  /// prevents cycles, and keeps weight and depth correct.
   bool is_part = false;
   bool is_ordered_dict = false;
   std::unique_ptr<PickleKeys> keys{};
@@ -30,7 +30,7 @@ struct PickleNode : PickleValue {
 
 using PickleNodeRef = std::shared_ptr<PickleNode>;
 
-/// The pickle and the position in it, for error messages.
+/// A pickle's name and a position in it, for error messages.
 struct PicklePlace {
   std::string_view name{};
   std::size_t byte = 0;

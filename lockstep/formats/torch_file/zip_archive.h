@@ -23,7 +23,7 @@ struct ZipEntry {
   std::string name{};
   std::span<const std::byte> content{};
   std::uint32_t crc = 0;  ///< CRC-32 of the content according to the directory; not verified
-  /// Whether the compression method is any other than 0 ("stored").
+  /// Whether the compression method is not 0 ("stored").
   bool is_compressed = false;
 };
 
@@ -35,8 +35,8 @@ std::uint32_t crc_32(std::span<const std::byte> bytes);
 
 /// Returns the entries of the archive `bytes`, in the order of its directory, as views into
 /// `bytes`. Throws a CheckpointError, whose message begins with `name`, if the archive does not end
-/// with its directory, has several parts or comments, or if entries are encrypted, overlap, share a
-/// name, or have headers that contradict the directory.
+/// with its directory, has several parts, or has comments, or if entries are encrypted, overlap,
+/// share a name, or have headers that contradict the directory.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> bytes, std::string_view name);
 
 /// Writes an archive piece by piece through `write`, which must append each piece to the file.

@@ -13,7 +13,7 @@ inline constexpr std::uint32_t kEndSignature = 0x06054b50;
 inline constexpr std::uint32_t kEnd64Signature = 0x06064b50;
 inline constexpr std::uint32_t kLocator64Signature = 0x07064b50;
 
-// Sizes without names and extra fields.
+// Sizes of the records, without names and extra fields.
 inline constexpr std::size_t kLocalBytes = 30;
 inline constexpr std::size_t kDirectoryBytes = 46;
 inline constexpr std::size_t kEndBytes = 22;
@@ -21,7 +21,7 @@ inline constexpr std::size_t kEnd64Bytes = 56;
 inline constexpr std::size_t kLocator64Bytes = 20;
 
 inline constexpr std::uint16_t kZip64Field = 1;  ///< the extra field of 64-bit sizes and offsets
-inline constexpr std::uint64_t kIn64Bits = 0xffffffff;  ///< marks a number that is in that field
+inline constexpr std::uint64_t kIn64Bits = 0xffffffff;  ///< marks a number in the zip64 field
 inline constexpr std::uint64_t kCountIn64Bits = 0xffff;
 
 inline constexpr std::uint16_t kFlagDescriptor = 1U << 3;  ///< sizes follow the content

@@ -1,9 +1,10 @@
-// The work of the cuda engine's kernel for one number of a batch, as a function that compiles for
+// What the cuda engine's kernel computes for one number of a batch, as a function that compiles for
 // CPU and GPU.
 //
 // For one image, the list of operators is a map from output pixels to source pixels, with padding
-// around and erased areas on top. The CPU computes that map from the random choices, and the kernel
-// looks every pixel up. A batch therefore costs one read of its bytes and one write of its numbers.
+// around them and erased areas on top. The CPU computes that map from the random choices, and the
+// kernel looks up every pixel in it. A batch therefore costs one read of its bytes and one write of
+// its numbers.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct GatherImage {
   GatherErasure erased[kMostErasures];
 };
 
-/// The values that all images of a data set and a list share.
+/// The values that are the same for all images, given a data set and a list of operators.
 struct GatherShape {
   std::int32_t channels;
   std::int32_t source_height;
@@ -53,7 +54,7 @@ struct GatherShape {
   std::int32_t height;
   std::int32_t width;
   std::int32_t channels_last;
-  float fill;  ///< the byte of the padding
+  float fill;  ///< the padding's value, 0 to 255
   float scale[kMostChannels];
   float bias[kMostChannels];
 };
@@ -69,7 +70,8 @@ struct GatherLaunch {
   void* output = nullptr;
   GatherType type = GatherType::kFloat32;
 };
-// Rounds each operation: a GPU would fuse them, and differ from the CPU in the last bit.
+// Rounds after each operation. A GPU would otherwise fuse the two, and its result would differ from
+// the CPU's in the last bit.
 LOCKSTEP_HOST_DEVICE inline float scaled(float byte, float scale, float bias) {
 #if defined(__CUDA_ARCH__)
   return __fadd_rn(__fmul_rn(byte, scale), bias);
@@ -78,7 +80,7 @@ LOCKSTEP_HOST_DEVICE inline float scaled(float byte, float scale, float bias) {
 #endif
 }
 
-/// Number `c` of pixel (y, x) of one output image. `source` holds the data set's images, CHW.
+/// Channel `c` of pixel (y, x) of one output image. `source` holds the data set's images, CHW.
 LOCKSTEP_HOST_DEVICE inline float gathered(const GatherShape& shape, const GatherImage& image,
                                            const std::uint8_t* source, int c, int y, int x) {
   for (int i = image.erasures - 1; i >= 0; --i) {  // the last one lies on top
@@ -97,7 +99,7 @@ LOCKSTEP_HOST_DEVICE inline float gathered(const GatherShape& shape, const Gathe
   return scaled(byte, shape.scale[c], shape.bias[c]);
 }
 
-/// The position of number `c` of pixel (y, x) of image `n` in the batch.
+/// The position in the batch of channel `c` of pixel (y, x) of image `n`.
 LOCKSTEP_HOST_DEVICE inline std::int64_t gather_place(const GatherShape& shape, std::int64_t n,
                                                       int c, int y, int x) {
   if (shape.channels_last) {

@@ -13,8 +13,9 @@ namespace lockstep::data {
 /// A compiled list. Immutable and thread-safe.
 class GatherPlan {
  public:
-  /// Throws a ConfigError as AugmentationPlan does. Also throws one that names an operator that
-  /// needs more than one pixel of the source (Resize, colours, rotation) or moves an erased area.
+  /// Throws a ConfigError as AugmentationPlan does. Also throws one that names an operator if that
+  /// operator needs more than one pixel of the source (Resize, colours, rotation), moves an erased
+  /// area, pads with a second value, or erases one area more than kMostErasures.
   GatherPlan(const Augmentation& operators, const ImageShape& input, bool channels_last);
 
   /// Makes the same random choices as the native engine.

@@ -2,8 +2,8 @@
 // C++ type, exception or allocator crosses it.
 //
 // The module exists because DALI's libraries take 310 MB and half a second to load, and come in a
-// wheel that most builds do not have. The module does not know our operators: it builds, feeds and
-// runs a chain of DALI operators.
+// wheel that most builds do not have. The module does not know Lockstep's operators: it builds,
+// feeds and runs a chain of DALI operators.
 #pragma once
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ struct lockstep_dali_input {
   const char* name;
   lockstep_dali_type type;
   int32_t dimensions;
-  const char* layout;  ///< As in "CHW", or null.
+  const char* layout;  ///< Such as "CHW"; null: none.
 };
 
 enum lockstep_dali_kind {
@@ -33,7 +33,7 @@ enum lockstep_dali_kind {
   kLockstepDaliInteger,
   kLockstepDaliText,
   kLockstepDaliNumbers,
-  kLockstepDaliFed  ///< From the input whose name is `text`.
+  kLockstepDaliFed  ///< The values come from the input whose name is `text`.
 };
 
 /// An argument of an operator; `kind` selects the member that holds its value.
@@ -65,10 +65,11 @@ struct lockstep_dali_graph {
   int32_t gpu;       ///< Index of the GPU; -1: CPU only.
 };
 
-/// A batch of one input. The module reads the memory until the batch has been popped.
+/// A batch of one input: either `data` or `samples` is set, and the other is null. The module reads
+/// the memory until the batch has been popped.
 struct lockstep_dali_feed {
-  const void* data;            ///< All samples, each of the shape `shapes`, contiguous; or
-  const void* const* samples;  ///< a pointer to each sample, with its own shape in `shapes`.
+  const void* data;            ///< All samples, contiguous; `shapes` is the shape of each.
+  const void* const* samples;  ///< A pointer to each sample; `shapes` holds a shape for each.
   const int64_t* shapes;
 };
 
@@ -80,11 +81,11 @@ struct lockstep_dali_output {
   void* handle;  ///< For release().
 };
 
-/// All functions return 0 on success, or 1 with a text in `error` (of `error_size` bytes). Not
-/// thread-safe.
+/// Each function that returns an int returns 0 on success, or 1 with a message in `error` (of
+/// `error_size` bytes). Not thread-safe.
 struct lockstep_dali_functions_v1 {
   int (*create)(const lockstep_dali_graph* graph, void** pipeline, char* error, size_t error_size);
-  /// Starts a batch of `count` samples, with a feed for each input.
+  /// Starts a batch of `count` samples. `feeds` has one element for each input.
   int (*run)(void* pipeline, int64_t count, const lockstep_dali_feed* feeds, char* error,
              size_t error_size);
   /// Waits for the oldest batch that was started. After a failure only destroy() may be called.

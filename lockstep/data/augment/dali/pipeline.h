@@ -42,14 +42,14 @@ class DaliOutput {
   lockstep_dali_output output_{};
 };
 
-/// The images of a batch, not copied: files, or pixels in the plan's layout.
+/// Views of the images of a batch: files, or pixels in the plan's layout.
 struct DaliImages {
   std::span<const void* const> data;
   std::span<const std::int64_t>
-      shapes;  ///< for each input: its bytes; or its channels and sizes, in order.
+      shapes;  ///< For each file, its bytes; for pixels, three sizes in the order of the layout.
 };
 
-/// Makes batches by a DaliPlan. Does not copy its inputs. Not thread-safe.
+/// Makes batches according to a DaliPlan. Does not copy its inputs. Not thread-safe.
 class DaliPipeline {
  public:
   /// Throws a ConfigError if the module or DALI is missing, or DALI rejects the plan.
@@ -62,8 +62,8 @@ class DaliPipeline {
   /// Starts a batch. `images` and `numbers` must stay valid until pop() has returned the batch.
   /// Throws a DataError if DALI rejects it.
   void run(const DaliImages& images, const DaliNumbers& numbers);
-  /// Waits for the oldest batch that was started. Throws a DataError with DALI's text if the batch
-  /// failed; after that the pipeline cannot be used any more.
+  /// Waits for the oldest batch that was started. Throws a DataError with DALI's message if the
+  /// batch failed; the pipeline cannot be used after that.
   DaliOutput pop();
 
  private:

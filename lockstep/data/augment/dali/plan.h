@@ -1,8 +1,9 @@
-// A list of operators as a chain of DALI operators, and the numbers that differ between images.
+// Compiles a list of operators to a chain of DALI operators and to the numbers that differ between
+// images.
 //
-// DALI makes the same batch as the native engine because the random choices are ours
-// (augment/choices.h): DALI's operators take them as arguments, one set per image. Nothing here
-// needs DALI.
+// DALI makes the same batch as the native engine because Lockstep makes the random choices
+// (augment/choices.h) and passes them to DALI's operators as arguments, one set per image. Nothing
+// here needs DALI.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,11 @@ namespace lockstep::data {
 struct DaliPlanOptions {
   Layout layout = Layout::kPlanar;       ///< The output's layout.
   PixelType type = PixelType::kFloat32;  ///< The output's type; DALI has no bfloat16.
-  bool encoded = false;                  ///< The inputs are files, which DALI decodes; else pixels,
-  Layout input_layout = Layout::kPlanar;  ///< in this layout.
+  bool encoded = false;  ///< Whether the inputs are files, which DALI decodes; else pixels.
+  Layout input_layout = Layout::kPlanar;  ///< The layout of inputs that are pixels.
 };
 
-/// An argument that is fed: `count` numbers per image, integers or floats.
+/// An argument whose values are fed with each batch: `count` integers or floats per image.
 struct DaliInput {
   std::string name;
   bool is_integer = false;
@@ -42,7 +43,7 @@ struct DaliOperator {
   std::vector<std::pair<std::string, DaliValue>> arguments;
 };
 
-/// A number that is fed.
+/// One of the numbers that are fed: an integer or a float.
 struct DaliNumber {
   DaliNumber() = default;
   DaliNumber(std::int32_t integer_) : integer(integer_) {}  // NOLINT: meant to convert
@@ -62,23 +63,24 @@ using DaliNumbers = std::vector<std::vector<DaliNumber>>;
 /// decoding.
 class DaliPlan {
  public:
-  /// Throws a ConfigError as AugmentationPlan does, or one that names the operator that DALI cannot
-  /// execute.
+  /// Throws a ConfigError as AugmentationPlan does, for the output type bfloat16, and for an
+  /// operator that DALI cannot execute, which the message names.
   DaliPlan(const Augmentation& operators, const ImageShape& input, const DaliPlanOptions& options);
 
   const ImageShape& output_shape() const { return output_; }
-  /// A Pad that is the first operator on pixels. The caller applies it when feeding them: copying
-  /// the pixels costs less than a DALI operator. 0 pixels: there is no such Pad.
+  /// The Pad at the start of the list, if the inputs are pixels. The caller applies it when feeding
+  /// the pixels: copying them costs less than a DALI operator. If there is no such Pad, its size is
+  /// 0 pixels.
   const Pad& border() const { return border_; }
   const std::vector<DaliInput>& inputs() const { return inputs_; }
   const std::vector<DaliOperator>& operators() const { return operators_; }
 
-  /// Resizes `numbers` for `images` images.
+  /// Resizes `numbers` to hold the numbers of `images` images.
   void resize(DaliNumbers& numbers, std::int64_t images) const;
-  /// Makes the choices for the image at `place` in the batch; they are the choices of
-  /// AugmentationPlan. `image` is the shape without the border. Throws a ConfigError if the image
-  /// is too small for a crop, and a DataError if it does not have the declared shape or the list
-  /// makes it too large (check_made).
+  /// Makes the same choices as AugmentationPlan, for the image at `place` in the batch. `image` is
+  /// its shape without the border. Throws a ConfigError if the image is too small for a crop, and a
+  /// DataError if it does not have the declared shape or the list makes it too large (see
+  /// check_made()).
   void choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
               DaliNumbers& numbers) const;
 
@@ -90,7 +92,7 @@ class DaliPlan {
     std::vector<Operator> operators;  // Pad, crops, flips; possibly a resizing operator at the end
     int start = -1;                   // rows, columns
     int shape = -1;                   // rows, columns
-    int position_y = -1;              // of the start in the range of possible starts, 0 to 1
+    int position_y = -1;              // the start's place in the range of possible ones, 0 to 1
     int position_x = -1;
     int mirror = -1;
     int vertical = -1;

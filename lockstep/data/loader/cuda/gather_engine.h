@@ -1,5 +1,5 @@
-// The cuda engine without its kernel: keeps the data set on the device, and makes the maps of each
-// batch.
+// The cuda engine without its kernel: keeps the data set on the device, and makes the maps (see
+// gather.h) of each batch.
 #pragma once
 
 #include <functional>
