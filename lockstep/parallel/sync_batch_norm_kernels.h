@@ -18,13 +18,13 @@ struct Statistics {
 /// Whether the kernels handle `input`: on every device but the CPU.
 inline bool are_for(const torch::Tensor& input) { return !input.is_cpu(); }
 
-/// Returns `tensor` densely in a layout for which the kernels are fast: channels last or
+/// Returns `tensor` as a dense tensor in a layout for which the kernels are fast: channels last or
 /// contiguous.
 torch::Tensor laid_out(const torch::Tensor& tensor);
 
 /// Collective. `input` [N, C, ...] comes from laid_out(). Updates the running statistics, which may
 /// be undefined. The host waits only on a rank with at most one value per channel, to check whether
-/// all ranks together have more (ConfigError if not).
+/// all ranks together have more; if not, it throws ConfigError.
 Statistics gather(const torch::Tensor& input, const torch::Tensor& running_mean,
                   const torch::Tensor& running_var, double momentum, double eps,
                   ProcessGroup& group);

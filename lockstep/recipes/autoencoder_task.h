@@ -17,8 +17,8 @@ namespace lockstep::recipes {
 class AutoencoderTask final : public OutputTask {
  public:
   /// Shares the module of `net`. `normalize` is the transform that made the images from bytes. It
-  /// is used for pictures and for the range of the noise ratio, which requires one deviation for
-  /// all channels.
+  /// is used for pictures and for the value range in the noise ratio, which requires the same
+  /// standard deviation for all channels.
   AutoencoderTask(Autoencoder net, Normalize normalize);
 
   torch::nn::Module& module() override { return *net_; }

@@ -13,27 +13,27 @@ namespace lockstep::recipes {
 /// A recipe's requirements for the folder.
 struct FolderSplitOptions {
   std::string recipe{};  ///< the prefix of messages
-  /// Images are cached as after a Resize to this size (CacheImagesOptions::size).
+  /// Images are cached as a Resize to this size makes them (CacheImagesOptions::size).
   std::optional<ImageSize> cached_size{};
   /// Memory for the cache if RecipeDataOptions::cache_bytes is absent; 0: no cache.
   std::int64_t default_cache_bytes = 0;
 };
 
-/// Loads the images of RecipeDataOptions::directory, which has a folder for each class. If it has a
-/// folder train and one of val, valid, validation and test instead, train has the training images
-/// and the first of these the validation images. Otherwise the images are split at random with
-/// random_split() and RecipeDataOptions::seed, equally on all ranks. Both parts share one cache.
-/// Messages report how many images each part has, which folder is ignored, and when the caches need
-/// more memory than the host has left.
+/// Loads the images of RecipeDataOptions::directory, which has a folder for each class. If it
+/// instead has a folder train and at least one of val, valid, validation and test, then train holds
+/// the training images, and the first of the others that exists holds the validation images.
+/// Otherwise the images are split at random with random_split() and RecipeDataOptions::seed,
+/// identically on all ranks. Both parts share one cache. Messages report how many images each part
+/// has, which folder is ignored, and when the caches need more memory than the host has left.
 ///
-/// ConfigError without a directory, for a fraction that leaves one part without images, for a
-/// fraction if the folder has its own split, and for a folder train that has folders but no other
-/// part beside it. DataError as in load_image_folder(), and if train and val have different
-/// classes.
+/// Throws ConfigError without a directory, for a fraction that leaves one part without images, for
+/// a fraction if the folder has its own split, and for a folder train that has folders of its own
+/// but none of the others beside it. Throws DataError like load_image_folder(), and if train and
+/// val have different classes.
 RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplitOptions& wanted);
 
 /// Loads the images of `directory`/train and `directory`/val, which must have the same classes.
-/// ConfigError, which begins with `recipe`, if there are no such folders.
+/// Throws ConfigError, whose text begins with `recipe`, if there are no such folders.
 RecipeData load_train_and_val(const RecipeDataOptions& options, const std::string& recipe);
 
 }  // namespace lockstep::recipes

@@ -31,7 +31,7 @@ struct RecipeDefaults {
 };
 
 struct RecipeDataOptions {
-  std::optional<std::string> directory{};  ///< --data: search here and nowhere else
+  std::optional<std::string> directory{};  ///< --data: the only place to search
   bool may_download = true;                ///< false: behave as if there were no network
   /// Image files with more pixels are refused when read (Recipe::reads_image_folder only).
   std::int64_t max_image_pixels = kMaxImagePixels;
@@ -42,8 +42,8 @@ struct RecipeDataOptions {
   /// Share of validation images, above 0 and below 1; absent: kValidationFraction, or the folder's
   /// own split (Recipe::splits_folder only).
   std::optional<double> validation_fraction{};
-  /// Memory for decoded images (cache_images()) in bytes, of this process and those that it forks;
-  /// 0: none; absent: the recipe's default (Recipe::splits_folder only).
+  /// Memory in bytes for decoded images (cache_images()), shared by this process and those that it
+  /// forks; 0: no cache; absent: the recipe's default (Recipe::splits_folder only).
   std::optional<std::int64_t> cache_bytes{};
   /// Number of processes on this host that each load the data and share the host's memory.
   int local_processes = 1;
@@ -59,12 +59,13 @@ struct RecipeData {
   /// Identifies the names of the images and their split into training and validation images: equal
   /// fingerprints mean equal names and split. Empty: not available.
   std::string fingerprint{};
-  bool is_split_at_random = false;  ///< rather than by the folder itself
+  bool is_split_at_random = false;  ///< otherwise the folder has its own split
   double seconds_to_open = 0;       ///< time taken to find, list and open the data
 };
 
 struct TaskOptions {
-  /// Off: the network computes with LibTorch's operations alone, without Lockstep's own kernels.
+  /// Whether the network may use Lockstep's own kernels. Otherwise it computes with LibTorch's
+  /// operations alone.
   bool fused_kernels = true;
   /// Number of classes in the data that the task will train on.
   std::int64_t num_classes = 0;
@@ -77,10 +78,10 @@ inline constexpr const char* kImageSizeChoice = "image_size";
 /// Share of a folder's images used for validation, unless specified otherwise.
 inline constexpr double kValidationFraction = 0.2;
 
-/// The model that a recipe trains, and its image size; absent: the recipe's default.
+/// The model that a recipe trains, and its image size. An absent value means the recipe's default.
 struct RecipeChoices {
   std::optional<std::string> model{};
-  std::optional<std::int64_t> image_size{};  ///< pixels of a side of the model's images
+  std::optional<std::int64_t> image_size{};  ///< side of the model's images in pixels
 };
 
 /// Immutable. load_data() does not start LibTorch threads, so a launcher may call it before it
@@ -106,8 +107,9 @@ struct Recipe {
   std::function<std::unique_ptr<Task>(const TaskOptions& options)> make_task{};
   /// Names for RecipeChoices::model; empty: the recipe has one model.
   std::vector<std::string> models{};
-  /// Returns the recipe for other choices. Empty: there is one model of one size. ConfigError for a
-  /// model that is not among `models`, and for a size that the model does not support.
+  /// Returns the recipe for other choices. Empty if the recipe has one model of one size. Throws
+  /// ConfigError for a model that is not among `models`, and for a size that the model does not
+  /// support.
   std::function<Recipe(const RecipeChoices& choices)> choose{};
   /// The choices with which this recipe was made, as text by name, for checkpoints and reports:
   /// {"image_size", "160"}.
@@ -116,16 +118,17 @@ struct Recipe {
 
 const std::vector<Recipe>& all_recipes();
 
-/// The recipe `name`. ConfigError for an unknown name; it lists the known ones.
+/// Returns the recipe `name`. Throws ConfigError, listing the known names, for an unknown one.
 const Recipe& find_recipe(const std::string& name);
 
-/// Recipe `name` for `choices`. ConfigError also for choices that the recipe does not offer.
+/// Returns the recipe `name` with `choices`. Throws ConfigError for an unknown name and for choices
+/// that the recipe does not offer.
 Recipe chosen_recipe(const std::string& name, const RecipeChoices& choices);
 
-/// Parses choices stored in Recipe::choices. ConfigError for an invalid text.
+/// Parses choices stored in Recipe::choices. Throws ConfigError for invalid text.
 RecipeChoices choices_from(const std::map<std::string, std::string>& texts);
 
-/// ConfigError, which names the recipe, unless its model can be cut into this many stages.
+/// Throws ConfigError, naming the recipe, unless its model can be cut into this many stages.
 void require_stages(const Recipe& recipe, int stages);
 
 Recipe mnist_recipe();

@@ -8,7 +8,7 @@
 
 namespace lockstep::recipes {
 
-/// A task that trains `net` with cross-entropy. Its stages are cut as by resnet_cuts().
+/// A task that trains `net` with cross-entropy. Its stages end where resnet_cuts() cuts the model.
 std::unique_ptr<Task> make_resnet_task(const ResNet& net);
 
 }  // namespace lockstep::recipes

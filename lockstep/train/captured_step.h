@@ -1,4 +1,4 @@
-// // Records one step of a run and replays it for all later steps. Internal to the room.
+// Records one step of a run and replays it for all later steps. Internal to lockstep/train.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace lockstep::train {
 
 /// The batches of full steps, which all have one shape, are copied to the memory from which the
 /// recorded step reads them. The first steps run unrecorded and prepare what is created lazily: the
-/// order of the buckets, the optimizer's flat tensors, the libraries' memory. For one thread.
+/// order of the buckets, the optimizer's flat tensors, the libraries' memory. Use it on one thread
+/// only.
 class CapturedStep {
  public:
   /// Steps that run before one is recorded. The first step fixes the order of the reducer's buckets
@@ -27,20 +28,20 @@ class CapturedStep {
   /// Computes a step of these batches and returns the loss of each, tensors of one element.
   using Compute = std::function<std::vector<torch::Tensor>(const std::vector<Batch>& batches)>;
 
-  /// A full step has `parts` batches of `batch_size` samples, which are to be on `device`.
+  /// A full step has `parts` batches of `batch_size` samples, which load() copies to `device`.
   CapturedStep(std::unique_ptr<detail::StepGraph> graph, std::int64_t parts,
                std::int64_t batch_size, torch::Device device, Compute compute);
 
-  /// Whether `batch` is a full batch, which load() accepts. ConfigError for a full batch whose
-  /// shape or type differs from those before.
+  /// Whether `batch` is a full batch, which load() accepts. Throws ConfigError for a full batch
+  /// whose shape or type differs from that of earlier batches.
   bool takes(const Batch& batch) const;
   /// Copies `batch` to its place in the next step, and returns the copy.
   const Batch& load(std::int64_t part, const Batch& batch);
 
-  /// Whether run() will replay the recorded step, or has to record it first.
+  /// Whether run() will replay the recorded step, recording it first if necessary.
   bool replays() const { return steps_ >= kWarmUpSteps; }
   /// Runs a step on the loaded batches and returns the loss of each; the next run() overwrites the
-  /// losses. ConfigError if the step cannot be recorded.
+  /// losses. Throws ConfigError if the step cannot be recorded.
   const std::vector<torch::Tensor>& run();
 
  private:

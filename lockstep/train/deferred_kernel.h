@@ -1,4 +1,4 @@
-// Runs a loader's kernel in the caller's step. Internal to the room.
+// Runs a loader's kernel in the caller's step. Internal to lockstep/train.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Work of a device that is recorded once and replayed many times. Internal to the room.
+// Device work that is recorded once and replayed many times. Internal to lockstep/train.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace lockstep::detail {
 
-/// For one thread. A replay repeats the recorded device work on the current contents of the same
-/// memory. Host decisions and results stay as they were during the recording.
+/// Use it on one thread only. A replay repeats the recorded device work on the current contents of
+/// the same memory. Host decisions and results stay as they were during the recording.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
@@ -26,8 +26,8 @@ class StepGraph {
   virtual void replay() = 0;
 };
 
-/// A CUDA graph for steps on `device` that communicate over `group`. ConfigError for a device that
-/// is not a GPU, a group whose operations cannot be recorded, and a build without CUDA.
+/// A CUDA graph for steps on `device` that communicate over `group`. Throws ConfigError for a
+/// device that is not a GPU, a group whose operations cannot be recorded, and a build without CUDA.
 std::unique_ptr<StepGraph> make_step_graph(torch::Device device, const ProcessGroup& group);
 
 /// The build-dependent part of make_step_graph().

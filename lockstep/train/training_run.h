@@ -1,4 +1,5 @@
-// One call of Trainer::fit(): its state from the first step to the report. Internal to the room.
+// One call of Trainer::fit(): its state from the first step to the report. Internal to
+// lockstep/train.
 #pragma once
 
 #include <functional>
@@ -48,7 +49,7 @@ class TrainingRun {
     std::int64_t total = 0;
   };
 
-  // A value watched by an option, and the option's name in messages.
+  // A metric that an option watches, and the option's name in messages.
   struct WatchedName {
     const char* owner = "";
     std::string metric{};
@@ -148,7 +149,7 @@ class TrainingRun {
   std::int64_t steps_per_epoch() const;
   std::int64_t steps_left() const;      // steps left in the epoch
   std::int64_t schedule_steps() const;  // of all epochs
-  std::int64_t total_steps() const;     // as schedule_steps(), but limited by max_steps
+  std::int64_t total_steps() const;     // like schedule_steps(), but limited by max_steps
   std::int64_t test_batches() const;    // maximum number in an evaluation
   double command_seconds() const;
   // Calls event(listener) for each listener, on rank 0.

@@ -9,9 +9,9 @@
 
 namespace lockstep::parallel {
 
-/// ConfigError, whose text begins with `prefix`, if a parameter or buffer of stage `number` is not
-/// on `device`. Call it after all stages have been moved to their devices: moving a later stage
-/// moves the tensors that it shares with an earlier one.
+/// Throws ConfigError, whose text begins with `prefix`, if a parameter or buffer of stage `number`
+/// is not on `device`. Call it after all stages have been moved to their devices: moving a later
+/// stage moves the tensors that it shares with an earlier one.
 void require_on_device(const torch::nn::Module& stage, std::size_t number, torch::Device device,
                        const std::string& prefix);
 

@@ -8,10 +8,11 @@
 
 namespace lockstep::parallel {
 
-/// A span for each call; it names the group's collective, or its message, to match it with the
-/// other ranks. Concurrent calls are on separate tracks: "calls", "calls 2", ... `calls` must be
-/// ordered by start time. Calls inside one of the spans `shown` that names a collective are
-/// omitted: a bucket's reduction is more informative than the call that it makes.
+/// Returns a span for each call. Each span identifies its group's collective or message, so that it
+/// can be matched with the spans of other ranks. Concurrent calls are on separate tracks: "calls",
+/// "calls 2", ... `calls` must be ordered by start time. Calls inside one of the spans `shown` that
+/// names a collective are omitted: a bucket's reduction is more informative than the call that it
+/// makes.
 std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
                                  const std::vector<Span>& shown);
 

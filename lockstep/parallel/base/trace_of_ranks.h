@@ -15,9 +15,9 @@ ClockOffset measure_clock_offset(ProcessGroup& group);
 
 /// Collective over `group`. Stops the recording in this process (stop_recording()), and writes what
 /// all ranks have done since `from` with write_trace_of_ranks(): the recorded spans, the spans
-/// `more`, and the collectives and messages of `group`, the first group and all groups made from it
-/// (ProcessGroup::recorded_calls(), spans_of_calls()). Throws DataError if write_trace_of_ranks()
-/// does.
+/// `more`, and the collectives and messages of `group`, of the first group and of all groups made
+/// from the first (ProcessGroup::recorded_calls(), spans_of_calls()). Throws DataError like
+/// write_trace_of_ranks().
 void write_recording(const std::filesystem::path& path, Clock::time_point from,
                      const std::vector<Span>& more, ProcessGroup& group);
 

@@ -11,16 +11,17 @@
 
 namespace lockstep::parallel {
 
-/// A dense gradient as a matrix, in the order of its memory. For a convolution in channels_last the
+/// A dense gradient viewed as a matrix, in memory order. For a convolution in channels_last the
 /// columns are permuted compared to PyTorch's, which does not affect a low-rank product.
 torch::Tensor as_matrix(const torch::Tensor& gradient);
 
-/// Orthonormalises the columns of each matrix in [count, rows, columns], from the left; leading
-/// columns span the same spaces. See PowerSgdOptions::orthogonalization_epsilon.
+/// Orthonormalises the columns of each matrix in [count, rows, columns], from left to right: the
+/// first k columns span the same space as before, for every k. See
+/// PowerSgdOptions::orthogonalization_epsilon.
 void orthogonalize(const torch::Tensor& matrices, double epsilon);
 
-/// The memory of a bucket's factors, and the computations between its messages. Independent of
-/// ranks.
+/// Holds the memory of a bucket's factors and performs the computations between its messages. Does
+/// not communicate.
 class PowerSgdBucket {
  public:
   /// Matrices of one shape that are multiplied together.
@@ -42,14 +43,14 @@ class PowerSgdBucket {
   /// Adds the errors; computes P = M Q; copies the uncompressed tensors.
   void begin(const std::vector<torch::Tensor>& gradients);
   torch::Tensor first_message;  ///< P and the uncompressed tensors; becomes the mean
-  /// Returns false if P in the first message is not finite: then gradients become NaN and errors
-  /// zero. On a device it always returns true, to avoid waiting.
+  /// Returns false if P in the first message is not finite; the compressed gradients then become
+  /// NaN and the errors zero. On a device it always returns true, to avoid waiting.
   [[nodiscard]] bool compute_q(const std::vector<torch::Tensor>& gradients);
   torch::Tensor second_message;  ///< Q; becomes the mean
-  /// Gradients become P Q^T, errors the remainder. If the second message is not finite, gradients
-  /// and errors are set as in compute_q(), and Q becomes unknown. Both messages, and so both
-  /// decisions, are the same on all ranks. On a device either message has this effect, through
-  /// arithmetic, but Q is restored to its value before the step.
+  /// Sets the gradients to P Q^T and the errors to the remainder. If the second message is not
+  /// finite, sets gradients and errors as compute_q() does, and Q becomes unknown. Both messages,
+  /// and so both decisions, are the same on all ranks. On a device this function handles both
+  /// messages, with arithmetic instead of branches, and restores Q to its value before the step.
   void finish(const std::vector<torch::Tensor>& gradients);
 
   std::uint64_t layout() const { return layout_; }
@@ -57,7 +58,7 @@ class PowerSgdBucket {
   std::int64_t elements_before_compression() const { return before_; }
   std::int64_t elements_after_compression() const { return after_; }
 
-  bool q_is_known = false;  ///< otherwise it must be filled with random numbers
+  bool q_is_known = false;  ///< if not, Q must be filled with random numbers
 
  private:
   void begin_anew(const std::vector<torch::Tensor>& gradients);
@@ -74,7 +75,7 @@ class PowerSgdBucket {
   std::int64_t before_ = 0, after_ = 0;
   // On a device, while a step is in progress:
   torch::Tensor former_q_;   // the second message before the step
-  torch::Tensor is_finite_;  // whether both messages are, a bool
+  torch::Tensor is_finite_;  // a bool: whether both messages are finite
 };
 
 }  // namespace lockstep::parallel

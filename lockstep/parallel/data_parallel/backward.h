@@ -24,7 +24,7 @@ struct StepGraph {
     bool is_scattered = false;  ///< the replicas' gradients are rows of the gradient, not summands
     std::vector<std::int64_t> row_sizes = {};  ///< if scattered, the sizes without the first
   };
-  /// A leaf of a replica's graph, and the index of the target of which it is a part or a copy.
+  /// A leaf of a replica's graph, and the index of the target that it is a part or a copy of.
   struct Leaf {
     torch::autograd::Edge edge;
     std::size_t target;
@@ -44,10 +44,10 @@ struct StepGraph {
 /// the batch's gradients on to the caller's graph. On GPUs autograd's own threads, one for each
 /// device, do this.
 ///
-/// Only the tensors keep the graphs alive, which are freed with the last tensor or by a backward
-/// that does not retain them. LibTorch throws its usual error for a second backward after that. A
-/// backward with create_graph is a ConfigError, because the replicas' graphs are not part of the
-/// caller's graph.
+/// Only these tensors keep the graphs alive: the graphs are freed with the last tensor or by a
+/// backward that does not retain them. LibTorch throws its usual error for a second backward after
+/// that. A backward with create_graph throws ConfigError, because the replicas' graphs are not part
+/// of the caller's graph.
 void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
                      std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices);
 

@@ -9,10 +9,10 @@
 
 namespace lockstep::parallel {
 
-/// Collective. A `problem` on any rank is a ConfigError on every rank, which names the first such
+/// Collective. If any rank has a `problem`, throws ConfigError on every rank, naming the first such
 /// rank. Otherwise compares `options`, lines "option NAME VALUE", and the names, shapes, strides
-/// and dtypes of all parameters and buffers over the ranks of `group`. ConfigError, on every rank,
-/// names the first difference and shows both sides of it.
+/// and dtypes of all parameters and buffers over the ranks of `group`. If they differ, throws
+/// ConfigError on every rank, naming the first difference and showing both sides of it.
 void verify_agreement(const torch::nn::Module& module, const std::string& options,
                       const std::string& problem, ProcessGroup& group);
 

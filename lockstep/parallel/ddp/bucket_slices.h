@@ -35,13 +35,14 @@ struct SliceRun {
 
 /// The parts of `slice` that belong to parameters with a gradient, in as few runs as possible,
 /// nearly always a single one. `steps` and `groups` have an entry for each parameter of the bucket.
-/// With `with_padding`, the zero padding behind a parameter is included.
+/// With `with_padding`, the zero padding after each parameter is included.
 std::vector<SliceRun> runs_with_gradients(const GradBucket& bucket, ElementRange slice,
                                           const std::vector<std::int64_t>& steps,
                                           const std::vector<std::size_t>& groups,
                                           bool with_padding);
 
-/// The address of parameter `i`, unless it has been given other memory.
+/// The address of parameter `i` in the bucket: the parameter is there unless it has been given
+/// other memory.
 const void* place_of(const GradBucket& bucket, std::size_t i);
 
 }  // namespace lockstep::parallel

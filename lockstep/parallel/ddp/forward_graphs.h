@@ -8,9 +8,9 @@
 namespace lockstep::parallel {
 
 /// Remembers which nodes the latest forwards recorded, by the sequence numbers that autograd
-/// assigns on each thread. It thus detects a backward over a graph that no forward recorded, even
-/// after two forwards, as for a GAN's discriminator, or in a second backward after retain_graph.
-/// Not thread-safe.
+/// assigns on each thread. It thus distinguishes a backward over a graph that no forward recorded
+/// from the second backward after two forwards, as for a GAN's discriminator, and from a second
+/// backward after retain_graph. Not thread-safe.
 class ForwardGraphs {
  public:
   /// Marks the beginning or end, on this thread, of a forward that records a graph. A forward

@@ -80,7 +80,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
     std::size_t missing = 0;  ///< members that are not ready in this backward
   };
 
-  // A hook before a node of the enclosing graph; from there it tracks the outer backward.
+  // A hook that runs before a node of the enclosing graph; from there it tracks the outer backward.
   class OuterHook;
 
   // --- Buckets and hooks

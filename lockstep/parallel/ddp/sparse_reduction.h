@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel {
 
-/// The gradient of a rank that has none, with the shape of `parameter`.
+/// An empty sparse gradient with the shape of `parameter`, for a rank that has no gradient.
 torch::Tensor empty_sparse(const torch::Tensor& parameter);
 
 /// Starts averaging `gradient` (sparse COO; each rank has its own indices, possibly none). When the

@@ -10,9 +10,9 @@
 namespace lockstep::parallel {
 
 /// Whether the backward running on this thread will reach each of `parameters`. Call it from within
-/// that backward. Autograd has counted the nodes of its graph beforehand, so this costs one lookup
-/// per parameter without a search, and holds for any subset of the module's outputs in the loss. A
-/// nested backward (checkpointing) has a separate graph, which is not seen.
+/// that backward. Autograd has already counted the nodes of the graph, so this costs one lookup per
+/// parameter and no search, and it is right even if the loss uses only some of the module's
+/// outputs. A nested backward (checkpointing) has a separate graph, which is not seen.
 std::vector<bool> parameters_in_graph(const std::vector<torch::Tensor>& parameters);
 
 /// The union of the ranks' used sets, for up to `count` parameters.

@@ -37,11 +37,11 @@ NodePtr make_node(Arguments&&... arguments) {
   return node;
 }
 
-/// A handle to a node that keeps the gradient that arrives at it. Copies share the node; a
+/// A handle to a node that stores the gradient arriving at it. Copies share the node; a
 /// default-constructed sink has no node.
 ///
 /// A leaf's own AccumulateGrad would not do: it copies a gradient whose strides differ from the
-/// leaf's, and the previous stage would then run other kernels than a single process.
+/// leaf's, and the previous stage would then run kernels other than those of a single process.
 class GradientSink {
  public:
   GradientSink() = default;

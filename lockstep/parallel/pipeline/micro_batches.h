@@ -14,7 +14,7 @@ using Tensors = std::vector<torch::Tensor>;
 std::vector<std::int64_t> part_sizes(std::int64_t samples, int parts);
 
 /// Cuts `tensor` along dimension 0 into views of these sizes. An undefined tensor yields undefined
-/// ones. ConfigError, which calls the tensor `name`, unless the sizes add up to dimension 0.
+/// ones. Throws ConfigError, calling the tensor `name`, unless the sizes add up to dimension 0.
 Tensors split_batch(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
                     const char* name);
 

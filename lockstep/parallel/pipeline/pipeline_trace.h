@@ -13,7 +13,7 @@ namespace lockstep::pipeline {
 /// The actions of `timeline`, in seconds since `began`, as spans with a row for each worker.
 std::vector<Span> trace_spans(const Timeline& timeline, Clock::time_point began = {});
 
-/// Writes `timeline`, in seconds, in Chrome's trace format. DataError if the file cannot be
+/// Writes `timeline`, in seconds, in Chrome's trace format. Throws DataError if the file cannot be
 /// written.
 void write_trace(const std::filesystem::path& path, const Timeline& timeline);
 

@@ -25,8 +25,8 @@ namespace lockstep::pipeline {
 ///
 /// The group itself carries the messages, except over NCCL: then a Gloo group of the same ranks
 /// carries them, through host memory. The reason is that an NCCL send may wait for its receive and
-/// for all earlier messages of its rank, and that meanwhile it blocks operations that wait for the
-/// whole GPU, such as loading a kernel or freeing memory. A table that check() accepts is free of
+/// for all earlier messages of its rank, and meanwhile blocks operations that wait for the whole
+/// GPU, such as loading a kernel or freeing memory. A table that check() accepts is free of
 /// deadlocks only if sends do not wait.
 ///
 /// Sends are asynchronous. Over shared memory, the sender writes a message into the ring buffer of
@@ -42,8 +42,8 @@ class RankChannel final : public MessageChannel {
  public:
   /// Collective over `group`. Received tensors are placed on `device`.
   RankChannel(ProcessGroup group, torch::Device device);
-  /// Likewise, with an explicit `backend`: a separate group over it carries the messages, or
-  /// `group` itself if `backend` is empty.
+  /// As above, with an explicit `backend`: a separate group over that backend carries the messages,
+  /// or `group` itself if `backend` is empty.
   RankChannel(ProcessGroup group, torch::Device device, const std::optional<std::string>& backend);
   ~RankChannel() override;
   RankChannel(const RankChannel&) = delete;

@@ -34,7 +34,8 @@ struct StepPlan {
 /// may be undefined tensors, which have no gradient.
 ///
 /// A module must draw random numbers in all micro-batches of a step or in none: the stage detects
-/// in the first one whether it must take turns with other stages that draw (see random_scope.h).
+/// in the first micro-batch whether it must take turns with other stages that draw (see
+/// random_scope.h).
 ///
 /// With recomputation (Chen et al., arXiv 1604.06174) a forward keeps only its inputs and runs
 /// again when the backward begins, with the same random numbers. Running statistics are updated
@@ -45,20 +46,19 @@ class Stage {
   /// `tied` may be null.
   Stage(int index, StageModule module, torch::Device device, bool recompute, TiedParameters* tied);
 
-  /// From now on counts in `memory`, which must outlive the stage, what the stage holds in
-  /// training. `received` says that the inputs come from another rank, so they count as this
-  /// stage's.
+  /// Makes the stage count what it holds in training in `memory`, which must outlive the stage.
+  /// `received` says that the inputs come from another rank and therefore count as this stage's.
   void count_memory(ActivationMemory& memory, bool received = false) {
     memory_ = &memory;
     counts_received_ = received;
   }
 
-  /// Begins a step, and drops what a previous failed step has left. Only the last stage has a
+  /// Begins a step and drops what a failed previous step left behind. Only the last stage has a
   /// `loss`, and only in training.
   void begin(const StepPlan& plan, LossOfOutputs loss = nullptr);
 
   /// Takes the outputs of the previous stage and returns its own, both without graphs. With a loss
-  /// function it returns the loss. ConfigError for a loss that has several elements or no graph.
+  /// function it returns the loss. Throws ConfigError if the loss has several elements or no graph.
   /// Forwards must be called in the order of the micro-batches.
   StageMessage forward(int micro_batch, StageMessage inputs);
 
@@ -73,8 +73,8 @@ class Stage {
 
   int index() const { return index_; }
   torch::nn::Module& module() const { return module_.module(); }
-  /// The largest number of micro-batches that were between their forward and the end of their
-  /// backward at once, in the last training step.
+  /// The largest number of micro-batches that were in flight at once (between their forward and the
+  /// end of their backward) in the last training step.
   int peak_activations() const { return peak_activations_; }
 
  private:
@@ -110,9 +110,9 @@ class Stage {
   int peak_activations_ = 0;
 };
 
-/// ConfigError if the calling thread is in the forward of a stage. That forward may have exclusive
-/// use of the random generators until it ends, and the stages of a pipeline called there would wait
-/// for them.
+/// Throws ConfigError if the calling thread is running a stage's forward. That forward may have
+/// exclusive use of the random generators until it ends, and the stages of a pipeline called there
+/// would wait for them.
 void refuse_pipelines_inside_stages();
 
 }  // namespace lockstep::pipeline

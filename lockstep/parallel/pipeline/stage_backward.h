@@ -1,25 +1,26 @@
-// The backward of one micro-batch through one stage, whole or in two parts, with autograd's engine.
+// Runs the backward of one micro-batch through one stage, whole or in two parts, on autograd's
+// engine.
 //
-// PyTorch's names for the three are stage_backward, stage_backward_input and stage_backward_weight.
-// The two parts are those of the zero-bubble schedules (Qi et al., arXiv 2401.10241): I computes
-// the gradients of the stage's inputs, for which the previous stage waits; W later computes those
-// of its weights.
+// In PyTorch the whole backward and its two parts are called stage_backward, stage_backward_input
+// and stage_backward_weight. The parts are those of the zero-bubble schedules (Qi et al., arXiv
+// 2401.10241): I computes the gradients of the stage's inputs, which the previous stage waits for,
+// and W later computes the gradients of the stage's weights.
 //
 // The nodes of the stage's graph that lead to its inputs run in I, the others in W. A node at the
 // border, such as a linear layer's, leads to both and runs twice: in I the engine asks it for the
-// gradient of its input, in W for that of its weight. For this, I keeps the gradients that flow
-// into the node and then removes the node's edges to the inputs from the graph. W is thus one
-// execution of the engine over all borders, no layer's matrix products or convolutions are computed
-// twice (normalisations compute their sums in both parts), and everything that only I needed is
-// released when I ends. The tensors that a border node saved stay until W, even those that only I
-// needed: LibTorch releases a node's tensors together.
+// gradient of its input, and in W for that of its weight. To make this possible, I keeps the
+// gradients that flow into the node and then removes the node's edges to the inputs from the graph.
+// W is thus one execution of the engine over all border nodes. No layer's matrix products or
+// convolutions are computed twice (normalisations compute their sums in both parts), and everything
+// that only I needed is released when I ends. The tensors that a border node saved are kept until
+// W, even those that only I needed: LibTorch releases a node's tensors together.
 //
 // A node that computes all gradients at once (a C++ torch::autograd::Function) runs only in I; W
 // starts from the gradients that it returned.
 //
-// Whole and split backwards give the same bits. The engine runs nodes in the reverse order of their
-// forward, and so does each part. A weight that the stage uses several times gets its contributions
-// in the same order, in one sum.
+// Whole and split backwards give the same bits. The engine, and therefore each part, runs nodes in
+// the reverse order of the forward. A weight that the stage uses several times gets its
+// contributions in the same order, in one sum.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ using Tensors = std::vector<torch::Tensor>;
 /// Owns the graph until it has been used: call backward() once, or backward_input() and then
 /// backward_weight(). Accumulates the weights' gradients into their .grad and runs their hooks,
 /// like Tensor::backward(). A hook on an inner tensor at the border of a split backward is called
-/// in both parts. Exceptions of the engine pass through; the object can then only be destroyed. Not
-/// thread-safe.
+/// in both parts. Exceptions from the engine propagate; after one, the object can only be
+/// destroyed. Not thread-safe.
 class StageBackward {
  public:
   StageBackward() = default;
@@ -59,8 +60,8 @@ class StageBackward {
   /// The second part.
   void backward_weight();
 
-  /// Call it once, after backward() or backward_weight(). For each of `tied` it returns the
-  /// gradients of its uses, in the order in which the engine would have added them.
+  /// Returns, for each of `tied`, the gradients of its uses, in the order in which the engine would
+  /// have added them. Call it once, after backward() or backward_weight().
   std::vector<Tensors> take_tied_gradients();
 
  private:

@@ -34,8 +34,8 @@ class StageWorker {
   StageWorker(int worker, torch::Device device, std::vector<std::shared_ptr<Stage>> stages,
               MessageChannel& channel, ReduceStage reduce);
 
-  /// Call it before a step's first action. `table` has messages; it and `batch` must live until the
-  /// step ends.
+  /// Call it before a step's first action. `table` must contain the messages (with_messages()). It
+  /// and `batch` must live until the step ends.
   void begin(const Table& table, const StepBatch& batch);
   /// Performs one action from the worker's row of the table.
   void perform(const Action& action);

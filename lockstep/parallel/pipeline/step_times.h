@@ -25,7 +25,7 @@ class WorkerClock {
   /// Discards the moments of an earlier step that take() did not return.
   void begin();
   /// Must be called before the worker's first action and after each action. A no-op on a CPU, and
-  /// while a graph is captured, in which moments have no times.
+  /// while a graph is being captured, because moments in a captured graph have no times.
   void mark();
   /// The moments marked since begin().
   std::vector<StreamClock::Moment> take();
@@ -51,10 +51,10 @@ class StepTimes {
 
   /// Whether the devices have finished the step. Does not wait.
   bool is_known() const;
-  /// How long each action took. The workers have no common clock: each begins at 0. Waits until the
-  /// times are known.
+  /// How long each action took. The workers have no common clock: each worker's times begin at 0.
+  /// Waits until the times are known.
   Timeline durations() const { return timeline_of(actions_, recordings(/*aligned=*/false)); }
-  /// All workers on one clock. Waits for all work that is queued on their devices.
+  /// The times of all workers on one clock. Waits for all work that is queued on their devices.
   const Timeline& timeline() const;
   /// When `worker` began its first action of timeline(), by the host's clock.
   Clock::time_point began(std::size_t worker) const;

@@ -17,7 +17,7 @@ struct Shard {
   torch::Tensor parameters;
   torch::Tensor gradients;
   Tensors states;  ///< in the order of UpdateRule::state_names()
-  /// If ranks share memory: the range of `gradients` in each rank's bucket.
+  /// If ranks share memory: the elements of `slice` in each rank's gradients.
   Tensors peer_gradients;
 };
 
@@ -26,7 +26,7 @@ struct Shard {
 void update_shard(const detail::GroupRules& rules, const Shard& shard,
                   const std::vector<SliceRun>& runs);
 
-/// As above, but the values of each run's step are on its device.
+/// As above, but the values of each run's step are on the shard's device.
 void update_shard_on_device(const detail::GroupRules& rules, const Shard& shard,
                             const std::vector<SliceRun>& runs,
                             const std::function<detail::DeviceStep(const SliceRun&)>& step_of);
@@ -35,8 +35,9 @@ void update_shard_on_device(const detail::GroupRules& rules, const Shard& shard,
 /// and must not change until this rank has finished.
 void reduce_shard(const Shard& shard, const std::vector<SliceRun>& runs);
 
-/// Does both in one pass over memory, piece by piece, through a buffer that stays in the cache:
-/// gradients are read but not written. Gives the same bits as reduce_shard() and update_shard().
+/// Reduces and updates in one pass over memory, piece by piece, through a buffer that stays in the
+/// cache: gradients are read but not written. Gives the same bits as reduce_shard() followed by
+/// update_shard().
 void reduce_and_update_shard(const detail::GroupRules& rules, const Shard& shard,
                              const std::vector<SliceRun>& runs);
 

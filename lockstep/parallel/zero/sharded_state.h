@@ -15,9 +15,9 @@
 
 namespace lockstep::parallel {
 
-/// Initially zero. Each rank holds 1 / group.size() of the state, and the step counts of all
-/// parameters. Remembers the parameters' places in the buckets that it was made for, but not the
-/// buckets. Not thread-safe.
+/// The state is initially zero. Each rank holds 1 / group.size() of the state, and the step counts
+/// of all parameters. Remembers the parameters' places in the buckets that it was made for, but not
+/// the buckets. Not thread-safe.
 class ShardedState {
  public:
   /// `names` covers all parameters in `buckets`; `rule` determines which state is kept.
@@ -42,8 +42,9 @@ class ShardedState {
   /// Optimizer::state(); the other ranks get nothing.
   NamedTensors gather(int root);
 
-  /// Collective. Loads the state that rank `root` gives, in any order. CheckpointError on every
-  /// rank, with nothing changed, if a tensor is missing, unexpected, or of another shape or type.
+  /// Collective. Loads `whole` of rank `root`, whose tensors may be in any order. Throws
+  /// CheckpointError on every rank, leaving the state unchanged, if a tensor is missing,
+  /// unexpected, or of another shape or type.
   void scatter(const NamedTensors& whole, int root);
 
   std::int64_t bytes() const;

@@ -27,13 +27,14 @@ namespace lockstep::detail {
 /// changes, the state moves with it. Not thread-safe; errors are those of the group.
 class ShardedStep {
  public:
-  /// `groups` come from checked_groups() and contain all parameters of the buckets. ConfigError if
-  /// their rules keep different state. `memory` is kFlat or kShared, matching the buckets.
+  /// `groups` come from checked_groups() and contain all parameters of the buckets. Throws
+  /// ConfigError if their rules keep different state. `memory` is kFlat or kShared, matching the
+  /// buckets.
   ShardedStep(const std::vector<ParameterGroup>& groups, ProcessGroup group,
               ParameterMemory memory);
 
-  /// The buckets' communication hook. `layout_is_final`: the end of this backward will not change
-  /// it.
+  /// The buckets' communication hook. `layout_is_final` says that the end of this backward will not
+  /// change the buckets' layout.
   std::shared_ptr<Work> reduce(const GradBucket& bucket, bool layout_is_final);
 
   /// Collective. See ZeroRedundancyOptimizer.
@@ -43,7 +44,7 @@ class ShardedStep {
   NamedTensors gather_state(const std::vector<GradBucket>& buckets, int root);
   void scatter_state(const std::vector<GradBucket>& buckets, const NamedTensors& whole, int root);
 
-  /// Call it after zeroing gradients: those of the next backward are the first.
+  /// Call it after zeroing gradients, so that those of the next backward count as the first.
   void forget_gradients() { reduced_.clear(); }
 
   GroupRules& rules() { return rules_; }
@@ -73,8 +74,8 @@ class ShardedStep {
   ProcessGroup group_;
   const bool shared_;
   const bool keeps_zeros_;
-  bool used_ = false;  // the state differs from its initial value
-  /// For these gradients, this rank's slices hold the mean, the others what this rank computed.
+  bool used_ = false;  // whether the state differs from its initial value
+  /// The reduced gradients: this rank's slices hold the mean, the others what this rank computed.
   parallel::ReducedGradients reduced_;
   std::uint64_t layout_ = 0;
   double communication_seconds_ = 0;
@@ -82,8 +83,9 @@ class ShardedStep {
   std::optional<parallel::ShardedState> state_;
   std::vector<parallel::Shard> shards_;
 
-  /// From a step_unless() on: the counts of the buckets' parameters, in their order, in place of
-  /// those in `state_`; and which count is whose, by bucket, by parameter.
+  /// Set by step_unless(): the step counts of the buckets' parameters, in their order, which
+  /// replace those in `state_`. `count_of_` has the index of each parameter's count, by bucket, by
+  /// parameter.
   std::optional<DeviceCounts> device_counts_;
   std::vector<std::vector<std::int64_t>> count_of_;
 };

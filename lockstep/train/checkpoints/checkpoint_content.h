@@ -1,4 +1,4 @@
-// A checkpoint's tensors and text as the bytes of its files. Internal to the room.
+// A checkpoint's tensors and text as the bytes of its files. Internal to lockstep/train.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ inline constexpr std::string_view kCheckpointFormat = "lockstep checkpoint 2";
 /// `training` with the names that its tensors have in a file.
 StateDict named_for_file(const StateDict& training);
 
-/// CheckpointError, beginning with `what_fails`, if two tensors have one name: names are unique in
-/// a file.
+/// Throws CheckpointError, whose text begins with `what_fails`, if two tensors have the same name,
+/// because names must be unique in a file.
 void require_distinct_names(const StateDict& state, const std::string& what_fails);
 
 /// Contiguous tensors on the CPU, and views of their bytes for a file. A tensor that is already
@@ -27,7 +27,7 @@ void require_distinct_names(const StateDict& state, const std::string& what_fail
 /// constructed in any thread, and computes in that thread only.
 class FileTensors {
  public:
-  /// CheckpointError for a tensor whose type safetensors does not support.
+  /// Throws CheckpointError for a tensor whose type safetensors does not support.
   explicit FileTensors(const StateDict& state);
   const TensorViews& views() const { return views_; }
 
@@ -41,7 +41,8 @@ SafetensorsMetadata metadata_of(const CheckpointInfo& info);
 /// The files of a checkpoint in a CheckpointStore.
 class CheckpointContent {
  public:
-  /// `model` is state_dict(), `training` as in save_checkpoint(). CheckpointError as there.
+  /// `model` is state_dict(), `training` as in save_checkpoint(). Throws CheckpointError like
+  /// save_checkpoint().
   CheckpointContent(const StateDict& model, const StateDict& training, const CheckpointInfo& info);
   /// The files' bytes are views into this object.
   std::vector<CheckpointFile> files() const;

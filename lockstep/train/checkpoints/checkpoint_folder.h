@@ -3,12 +3,12 @@
 //   checkpoints/
 //     step-00000060/
 //       model.safetensors      weights, under the names that Python's state_dict() gives them
-//       training.safetensors   what the run needs beside them to go on
+//       training.safetensors   what else the run needs to resume
 //       manifest.json          sizes and checksums of these (formats/checkpoint_manifest.h)
 //     latest -> step-00000060
 //     best -> step-00000060    with save_top_k
 //
-// Read-only. Any thread may call these functions while a run writes (checkpoint_store.h): a
+// These functions only read. Any thread may call them while a run writes (checkpoint_store.h): a
 // checkpoint gets its name only once it is complete.
 #pragma once
 
@@ -34,15 +34,15 @@ std::string checkpoint_name(std::int64_t step);
 bool is_checkpoint_name(const std::string& name);
 
 /// The folders in `directory` with such names, complete or damaged, sorted by name; empty if there
-/// is no such directory. DataError if it cannot be read.
+/// is no such directory. Throws DataError if it cannot be read.
 std::vector<std::filesystem::path> checkpoint_folders(const std::filesystem::path& directory);
 
 /// Whether the folder `path` is a single checkpoint, not a folder of several.
 bool is_checkpoint(const std::filesystem::path& path);
 
-/// The manifest of the checkpoint `folder`. CheckpointError, naming the file, if it is missing or
-/// damaged; UnknownManifestError if another version wrote it; DataError if it cannot be read, which
-/// does not prove damage.
+/// Returns the manifest of the checkpoint `folder`. Throws CheckpointError, naming the file, if it
+/// is missing or damaged; UnknownManifestError if another version wrote it; DataError if it cannot
+/// be read, which does not prove damage.
 formats::CheckpointManifest read_manifest(const std::filesystem::path& folder);
 
 /// Reads every file of the checkpoint `folder`, compares its size and checksum with the manifest,
@@ -57,11 +57,12 @@ struct FoundCheckpoint {
   std::vector<std::filesystem::path> damaged{};
 };
 
-/// The verified checkpoint in `directory` to resume from: the target of the link `latest`, however
-/// the link is written, or the newest complete one if that is missing or damaged. Logs a warning
-/// for each damaged checkpoint that is skipped and for a link that leads to no checkpoint here.
-/// CheckpointError if there are checkpoints but none is complete, or if a preferred one cannot be
-/// read or is of another version: it may be complete.
+/// Finds and verifies the checkpoint in `directory` to resume from: the target of the link
+/// `latest`, however the link is written, or the newest complete checkpoint if that target is
+/// missing or damaged. Logs a warning for each damaged checkpoint that is skipped and for a link
+/// that leads to no checkpoint here. Throws CheckpointError if there are checkpoints but none is
+/// complete. Also throws it if a preferred checkpoint cannot be read or is of another version,
+/// because that checkpoint may be complete.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace lockstep::train

@@ -13,9 +13,9 @@ namespace lockstep::train {
 /// Approximate size on disk of a checkpoint of `module` trained with `rule`, in bytes.
 std::uint64_t checkpoint_bytes(const torch::nn::Module& module, const detail::UpdateRule& rule);
 
-/// CheckpointError if the file system of `directory` has less free space than `count` more
-/// checkpoints of `bytes` need. Ignores quotas. Does nothing if the file system does not report its
-/// free space.
+/// Throws CheckpointError if the file system of `directory` has less free space than `count` more
+/// checkpoints of `bytes` each need. Ignores quotas. Does nothing if the file system does not
+/// report its free space.
 void require_checkpoint_space(const std::filesystem::path& directory, std::uint64_t bytes,
                               std::int64_t count);
 

@@ -1,4 +1,4 @@
-// Writes the folder of a run's checkpoints: each one completely or not at all, removing old ones.
+// Writes a run's checkpoints to their folder, each completely or not at all, and removes old ones.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,34 @@ struct CheckpointFile {
 
 /// The run's position, and the results of its evaluation there.
 struct CheckpointMoment {
-  std::int64_t epoch = 1;  ///< the epoch to go on in, from 1
+  std::int64_t epoch = 1;  ///< the epoch to resume in, from 1
   std::int64_t step = 0;   ///< optimizer steps done in all epochs
   std::map<std::string, double> metrics{};
 };
 
-/// For rank 0, and for one thread at a time.
+/// Used on rank 0 only, by one thread at a time.
 class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// Cleans up after a killed run and returns the checkpoint to resume from, or the single file of
-  /// an earlier version; nothing if there is none. Checkpoints that save() writes afterwards belong
-  /// to the resumed run. Without this call save() begins a new run, which removes the checkpoints
-  /// of the previous one. CheckpointError if no checkpoint is complete.
+  /// Cleans up after a killed run. Returns the checkpoint to resume from, or the single file of an
+  /// earlier version, or nothing if there is neither. Checkpoints that save() writes afterwards
+  /// belong to the resumed run. Without this call save() begins a new run, which removes the
+  /// checkpoints of the previous one. Throws the errors of find_checkpoint().
   std::optional<std::filesystem::path> resume();
 
-  /// Creates the folder and removes unfinished files of a killed run. CheckpointError on failure.
+  /// Creates the folder and removes unfinished files of a killed run. Throws CheckpointError on
+  /// failure.
   void prepare() const;
 
-  /// Writes a checkpoint. Writes every file and then the manifest to a temporary folder and flushes
-  /// each to disk; reads them back and compares them with their checksums; renames the folder;
-  /// points `latest`, `best` and CheckpointOptions::link to it; and only then removes checkpoints
-  /// that are no longer kept. CheckpointError if a step fails: the earlier checkpoints stay intact.
-  /// An old checkpoint that cannot be removed or a link that cannot be updated only causes a
-  /// warning in the log; such a link is removed, because it leads to an old checkpoint. Folders
-  /// without a manifest, or whose manifest cannot be read or is of another version, are left alone.
+  /// Writes a checkpoint, in these steps: writes every file and then the manifest to a temporary
+  /// folder and flushes each to disk; reads them back and compares them with their checksums;
+  /// renames the folder; points `latest`, `best` and CheckpointOptions::link to it; and only then
+  /// removes checkpoints that are no longer kept. Throws CheckpointError if a step fails; the
+  /// earlier checkpoints stay intact. An old checkpoint that cannot be removed, or a link that
+  /// cannot be updated, only causes a warning in the log; such a link is removed, because it would
+  /// lead to an old checkpoint. Folders without a manifest, or whose manifest cannot be read or is
+  /// of another version, are left alone.
   void save(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment);
 
   /// Lowers the priority of the calling thread, which saves in the background: when all processors

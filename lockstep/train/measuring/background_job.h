@@ -7,8 +7,8 @@
 
 namespace lockstep::train {
 
-/// Exceptions of a job are rethrown by the next start() or wait(). For one thread at a time. The
-/// job's thread blocks signals, so that other threads of the process get them.
+/// Exceptions of a job are rethrown by the next start() or wait(). Only one thread at a time may
+/// use it. The job's thread blocks signals, so that other threads of the process get them.
 class BackgroundJob {
  public:
   BackgroundJob() = default;
@@ -18,7 +18,7 @@ class BackgroundJob {
   BackgroundJob& operator=(const BackgroundJob&) = delete;
 
   /// Waits for the previous job, then starts `job`. If the previous job failed, throws its error
-  /// and does not start `job`. Error if no thread can be created.
+  /// and does not start `job`. Throws Error if no thread can be created.
   void start(std::function<void()> job);
   /// Waits for the job. Throws its error, once.
   void wait();

@@ -10,13 +10,13 @@
 
 namespace lockstep::train {
 
-/// Measures elapsed time and processor use. For one thread.
+/// Measures elapsed time and processor use. Use it on one thread only.
 class EpochClock {
  public:
   /// In seconds. NaN if the kernel does not report the value.
   struct Use {
     double computed = 0;  ///< by all threads of this process
-    double waited = 0;    ///< by this thread, ready to run and without a processor
+    double waited = 0;    ///< by this thread while ready to run but without a processor
     double busy = 0;      ///< by all programs; mean over the processors available to this thread
   };
 
@@ -29,7 +29,7 @@ class EpochClock {
             .busy = now.busy - before_.busy};
   }
 
-  /// Measurement is paused while it lives. One at a time.
+  /// Pauses the measurement while it lives. At most one may exist at a time.
   class Pause {
    public:
     explicit Pause(EpochClock& clock)

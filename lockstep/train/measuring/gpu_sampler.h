@@ -23,7 +23,7 @@ class GpuSampler {
   GpuSampler(const GpuSampler&) = delete;
   GpuSampler& operator=(const GpuSampler&) = delete;
 
-  /// Polling is paused while it lives. One at a time.
+  /// Pauses polling while it lives. At most one may exist at a time.
   class Pause {
    public:
     explicit Pause(GpuSampler* sampler) : sampler_(sampler) {  ///< may be null
@@ -41,7 +41,7 @@ class GpuSampler {
 
   /// Discards all samples.
   void reset();
-  /// The mean over the samples since reset() and over the devices; nothing if there are no samples.
+  /// The mean over the samples since reset() and over the devices; empty if there are no samples.
   std::optional<GpuUsage> mean() const;
 
  private:

@@ -24,8 +24,8 @@ class GpuTrace final : public SpanObserver {
  public:
   static GpuTrace& instance();
 
-  /// From now on the calling thread's phases are enclosed in events on its current stream. Does
-  /// nothing if LibTorch has no CUDA.
+  /// Starts enclosing the calling thread's phases in events on its current stream. Does nothing if
+  /// LibTorch has no CUDA.
   void start();
   /// Waits for the GPU. Returns a span of category "gpu" for each of the last phases that ended
   /// after `from`, at most 4,096; empty after a start() that did nothing.

@@ -6,8 +6,8 @@
 
 namespace lockstep::train {
 
-/// Adds its lifetime to `seconds`, by the host's time or a device's (PhaseTimer), and while a trace
-/// is recorded is a span named `phase`, a string literal.
+/// Adds its lifetime to `seconds`, measured on the host or on a device (PhaseTimer). While a trace
+/// is recorded, it is also a span named `phase`, which must be a string literal.
 class PhaseScope {
  public:
   PhaseScope(double& seconds, const char* phase) : span_(phase, "phase"), seconds_(seconds) {}

@@ -1,4 +1,4 @@
-// The time that a device spent in the phases of a run. Internal to the room.
+// The time that a device spent in the phases of a run. Internal to lockstep/train.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace lockstep::train {
 
-/// While it lives, PhaseSeconds scopes of the thread that made it measure the device's current
+/// While it lives, PhaseSecondsScopes of the thread that made it measure the device's current
 /// stream instead of the host, which only submits work. An interval lasts from the completion of
 /// the work queued when the scope began to the completion of the work queued when it ended. The
-/// host does not wait until settle(). At most one per thread; belongs to that thread.
+/// host does not wait until settle(). Each thread may have one, and only that thread may use it.
 class PhaseTimer {
  public:
   /// `device` must not be a CPU.
@@ -24,8 +24,8 @@ class PhaseTimer {
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
-  /// The calling thread's timer; null if there is none or if a graph is being captured, in which no
-  /// moment has a time.
+  /// The calling thread's timer; null if there is none or if a graph is being captured, because
+  /// moments in a captured graph have no times.
   static PhaseTimer* current();
 
   detail::StreamClock::Moment record() { return clock_.record(); }
@@ -50,8 +50,8 @@ class PhaseTimer {
   std::deque<Interval> intervals_;
 };
 
-/// Adds its lifetime to a number: immediately by the host's time, or when the thread's PhaseTimer
-/// is settled.
+/// Adds its lifetime to `seconds`: as soon as it ends, by the host's clock, or, if the thread has a
+/// PhaseTimer, when that is settled.
 class PhaseSecondsScope {
  public:
   explicit PhaseSecondsScope(double& seconds);

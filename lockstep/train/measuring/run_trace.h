@@ -1,4 +1,4 @@
-// Records what all ranks did in the last steps of a run. Internal to the room.
+// Records what all ranks did in the last steps of a run. Internal to lockstep/train.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,9 @@ namespace lockstep::train {
 /// discards spans that have not been written.
 class RunTrace {
  public:
-  /// `writes`: this rank writes the file, and removes that of an earlier run. ConfigError if files
-  /// cannot be created in the file's folder. `on_gpu`: also traces GPUs (GpuTrace).
+  /// `writes`: this rank writes the file, and removes the file of an earlier run. Throws
+  /// ConfigError if files cannot be created in the file's folder. `on_gpu`: also traces GPUs
+  /// (GpuTrace).
   RunTrace(const TraceOptions& options, bool writes, bool on_gpu);
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
@@ -25,8 +26,9 @@ class RunTrace {
 
   /// Call it before the batches of each step are read.
   void begin_step();
-  /// Collective. Writes the spans recorded since the first of the last steps, and `more` spans of
-  /// that time; later calls do nothing. DataError, on all ranks, if the file cannot be written.
+  /// Collective. Writes the spans recorded since the first of the last steps began, and the spans
+  /// `more` of that time; later calls do nothing. Throws DataError, on all ranks, if the file
+  /// cannot be written.
   void finish(std::vector<Span> more, ProcessGroup& group);
 
  private:

@@ -22,8 +22,8 @@ struct NamedStage {
 };
 
 /// Divides the task's module into `count` stages, which share its tensors. A stage's forward runs
-/// in the run's precision. ConfigError, naming `strategy`, unless the stages have exactly the
-/// module's parameters and buffers.
+/// in the run's precision. Throws ConfigError, naming `strategy`, unless the stages have exactly
+/// the module's parameters and buffers.
 std::vector<NamedStage> named_stages(const OutputTask& task, torch::nn::Module& module, int count,
                                      const StepSettings& settings, const std::string& strategy);
 
@@ -35,9 +35,9 @@ std::vector<std::string> names_of_cuts(const std::vector<NamedStage>& stages);
 /// Whether two of `stages` share a parameter that requires a gradient.
 bool share_trainable_parameters(const std::vector<NamedStage>& stages);
 
-/// ConfigError, naming `strategy`, if stages of different ranks share a buffer: each of these ranks
-/// would update its own copy, for instance the running statistics of a normalisation. worker_of[s]
-/// is the rank of stage s.
+/// Throws ConfigError, naming `strategy`, if stages of different ranks share a buffer: each of
+/// these ranks would update its own copy, for instance the running statistics of a normalisation.
+/// worker_of[s] is the rank of stage s.
 void refuse_to_share_buffers(const std::vector<NamedStage>& stages,
                              const std::vector<int>& worker_of, const std::string& strategy);
 

@@ -7,8 +7,8 @@
 namespace lockstep::train {
 
 /// Adds the durations of the actions in `timeline` to `phases`, divided by `workers`, the number of
-/// workers in it. Messages and reductions count as communication, receives also as waits for
-/// another stage.
+/// workers in it. Messages and reductions count as communication, and receives count also as waits
+/// for another stage.
 inline void add_phases(const pipeline::Timeline& timeline, int workers, PhaseSeconds& phases) {
   for (const auto& actions : timeline.workers) {
     for (const pipeline::Interval& interval : actions) {

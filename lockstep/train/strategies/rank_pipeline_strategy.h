@@ -9,8 +9,8 @@
 
 namespace lockstep::train {
 
-/// Collective. The ranks of `group` form `replicas` pipelines of consecutive ranks. ConfigError for
-/// options that no pipeline can have.
+/// Collective. The ranks of `group` form `replicas` pipelines of consecutive ranks. Throws
+/// ConfigError for options that pipelines do not support.
 std::unique_ptr<Strategy> make_rank_pipeline_strategy(std::string name, ProcessGroup group,
                                                       int replicas, const StrategyOptions& options);
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::train {
 
-/// ConfigError for sync_batchnorm and bucket_cap_mb.
+/// Throws ConfigError if sync_batchnorm or bucket_cap_mb is set.
 inline void refuse_options_of_ddp(const std::string& strategy, const StrategyOptions& options) {
   const char* const given = options.sync_batchnorm  ? "sync_batchnorm"
                             : options.bucket_cap_mb ? "bucket_cap_mb"

@@ -1,4 +1,5 @@
-// One replica of the module on each rank, which runs forward and backward of the rank's own batch.
+// One replica of the module on each rank, which runs the forward and backward of the rank's own
+// batch.
 #pragma once
 
 #include <memory>
@@ -38,7 +39,7 @@ class ReplicaStrategy : public Strategy {
   /// Collective. Called before each training forward and before an evaluation. Gives all ranks the
   /// buffers of rank 0.
   virtual void before_forward();
-  /// Seconds of communication within backward that were not hidden behind it, since the beginning.
+  /// Seconds of communication within backward so far that its computation did not hide.
   virtual double communication_seconds();
 
   torch::nn::Module& module() { return task_->module(); }
@@ -48,7 +49,7 @@ class ReplicaStrategy : public Strategy {
   ProcessGroup group_;
   Task* task_ = nullptr;
   StepSettings settings_;
-  double counted_exposed_ = 0;  // of communication_seconds(), in phases
+  double counted_exposed_ = 0;  // part of communication_seconds() already in phases
 };
 
 }  // namespace lockstep::train

@@ -14,12 +14,13 @@
 
 namespace lockstep::train {
 
-/// Called by the worker of the last stage, for one micro-batch after the other. With recomputation
-/// it is called twice for each; mean() then counts the call that records a graph. Call mean() after
-/// the step has ended.
+/// Called by the worker of the last stage, one micro-batch after another. With recomputation it is
+/// called twice for each; mean() then counts the call that records a graph. Call mean() after the
+/// step has ended.
 class StageCriterion {
  public:
-  /// The criterion of one batch of `samples` samples. Refers to its arguments.
+  /// The criterion of one batch of `samples` samples. Refers to its arguments, which must outlive
+  /// it.
   StageCriterion(const OutputTask& task, const StepSettings& settings, const StepPart& part,
                  std::int64_t samples)
       : task_(task), settings_(settings), part_(part), samples_(static_cast<double>(samples)) {}

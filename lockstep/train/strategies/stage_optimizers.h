@@ -1,5 +1,5 @@
-// The optimizer of a model in stages, or in shards for several threads: combines one optimizer per
-// stage of this rank.
+// The optimizer of a model in stages, or in shards for several threads. It combines one optimizer
+// for each stage of this rank.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,9 @@ using ForEachStage = std::function<void(const std::function<void(std::size_t sta
 
 /// Combines the optimizers of the stages into one; no two on a rank may have the same parameter.
 /// Its state is that of an optimizer of the whole model. Without `ranks`, all stages are in this
-/// process, possibly on several devices. Each stage's optimizer is already coupled to those of its
-/// replicas. Copies of a parameter on several ranks get equal state and equal scaling. Steps and
-/// zeroing of gradients go through `for_each` if given, otherwise one after another.
+/// process, possibly on several devices. Each stage's optimizer must already be coupled to those of
+/// its replicas. Copies of a parameter on several ranks get equal state and equal scaling. Steps
+/// and the zeroing of gradients go through `for_each` if given, otherwise stage by stage.
 std::unique_ptr<RunOptimizer> make_stage_optimizers(std::vector<StageOptimizer> stages,
                                                     const OptimizerOptions& options,
                                                     std::optional<StageRanks> ranks,

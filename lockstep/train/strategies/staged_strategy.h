@@ -41,7 +41,7 @@ class StagedStrategy : public Strategy {
   }
 
  protected:
-  /// ConfigError for options that no pipeline can have.
+  /// Throws ConfigError for options that pipelines do not support.
   StagedStrategy(std::string name, const StrategyOptions& options)
       : name_(std::move(name)),
         options_(options),
@@ -114,7 +114,7 @@ class StagedStrategy : public Strategy {
   std::vector<int> whole_backward_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;
-  std::deque<std::shared_ptr<const pipeline::StepTimes>> steps_;  // which devices still perform
+  std::deque<std::shared_ptr<const pipeline::StepTimes>> steps_;  // not yet added to the phases
 };
 
 }  // namespace lockstep::train

@@ -7,7 +7,7 @@
 
 namespace lockstep::train {
 
-/// `group` has one rank. ConfigError for options that no pipeline can have.
+/// `group` has one rank. Throws ConfigError for options that pipelines do not support.
 std::unique_ptr<Strategy> make_thread_pipeline_strategy(ProcessGroup group,
                                                         const StrategyOptions& options);
 

@@ -13,31 +13,31 @@ namespace lockstep::train {
 
 /// Adds up the gradients of the copies of each weight, so that every copy has the gradient of all
 /// uses. Copies that begin with equal values and are stepped alike therefore stay equal. Shares the
-/// tensors of the stages and holds the groups that it makes. Not thread-safe. Errors of the calls
-/// that communicate are those of the groups.
+/// tensors of the stages and holds the groups that it makes. Not thread-safe. Calls that
+/// communicate throw the groups' errors.
 ///
 /// If replicas of the pipeline also average their gradients, the average must come before add_up():
 /// its last bits may depend on a gradient's place in its bucket, which differs between the copies.
-/// With a sharded optimizer each replica gets the average of its shard only, so that averaging
-/// follows add_up(). The copies then stay equal over shared memory, and with two replicas over any
+/// With a sharded optimizer each replica gets the average of its shard only, so averaging must
+/// follow add_up(). The copies then stay equal over shared memory, and with two replicas over any
 /// backend. With three or more replicas over Gloo, NCCL or a hierarchical group they can differ by
 /// rounding.
 class TiedCopies {
  public:
-  /// Collective over `pipeline`. `stages` are all stages of the model, in equal order on all ranks,
-  /// and worker_of[s] is the rank of stage s in `pipeline`. A parameter that requires a gradient is
-  /// tied if stages of several ranks have it. `strategy` begins the error messages.
+  /// Collective over `pipeline`. `stages` are all stages of the model, in the same order on all
+  /// ranks, and worker_of[s] is the rank of stage s in `pipeline`. A parameter that requires a
+  /// gradient is tied if stages of several ranks have it. Error messages begin with `strategy`.
   TiedCopies(std::string strategy, const std::vector<NamedStage>& stages,
              const std::vector<int>& worker_of, ProcessGroup& pipeline);
 
   /// Collective over the ranks that have copies. Fills a missing gradient with zeros if another
   /// copy has one. Call it before averaging over replicas, which treats a missing gradient as an
-  /// error. ConfigError for a sparse gradient.
+  /// error. Throws ConfigError for a sparse gradient.
   void fill_in();
 
   /// Collective over the ranks that have copies. Call it once the gradients of a step are complete
   /// on this rank. Afterwards each copy's gradient is the sum over the copies, bitwise equal on all
-  /// ranks. A missing gradient counts as zeros; if no copy has a gradient, none gets one.
+  /// ranks. A missing gradient counts as zeros; if no copy has a gradient, none gets one. Throws
   /// ConfigError for a sparse gradient.
   void add_up();
 
@@ -45,7 +45,7 @@ class TiedCopies {
   /// rank that has a parameter includes it in norms and sends it to be saved.
   const std::set<std::string>& counted_elsewhere() const { return counted_elsewhere_; }
 
-  /// Aborts the groups of the copies on all ranks, as ProcessGroup::abort() does.
+  /// Aborts the groups of the copies on all ranks, like ProcessGroup::abort().
   void abort(const std::string& reason);
 
  private:

@@ -1,4 +1,4 @@
-// Observes the output shapes of a model's modules from outside. Internal to the room.
+// Observes the output shapes of a model's modules from outside. Internal to lockstep/train.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace lockstep::train {
 
-/// By address of the module.
+/// Output shapes by the module's address.
 using OutputShapes = std::unordered_map<const torch::nn::Module*, OutputShape>;
 
 /// Calls `forward`, which runs `module` in this thread, and returns the known shapes (see

@@ -1,4 +1,4 @@
-// Reports of steps whose losses are still on a device. Internal to the room.
+// Reports of steps whose losses are still on a device. Internal to lockstep/train.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace lockstep::train {
 class StepReports {
  public:
   /// Adds `report` without its loss. The loss is `loss_sum`, a tensor of one element on a device,
-  /// divided by `parts`. Queues a copy behind the work of the current stream.
+  /// divided by `parts`. Queues a copy of the loss after the work on the current stream.
   void add(const StepReport& report, const torch::Tensor& loss_sum, std::int64_t parts);
 
   bool empty() const { return waiting_.empty(); }

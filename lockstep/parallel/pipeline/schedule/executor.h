@@ -19,7 +19,7 @@ namespace lockstep::pipeline {
 using Perform = std::function<void(const Action&)>;
 
 /// times[i] is when action i of a worker began, and times[i + 1] when it ended. A worker that
-/// failed has fewer entries. For the host an action on a GPU ends when its kernels are queued; see
+/// failed has fewer entries. For the host, an action on a GPU ends when its kernels are queued; see
 /// StepTimes.
 struct Recording {
   std::vector<Clock::time_point> times{};
@@ -30,8 +30,8 @@ struct FailedAction {
   std::exception_ptr error{};
 };
 
-/// Performs `actions` in order, and stops at the first that throws, which it returns. Each action
-/// costs one clock read and one call. Does not throw.
+/// Performs `actions` in order. If one throws, stops and returns that action with its error. Each
+/// action costs one clock read and one call. Does not throw.
 std::optional<FailedAction> execute(const std::vector<Action>& actions, const Perform& perform,
                                     Recording& recording);
 
@@ -39,13 +39,13 @@ std::optional<FailedAction> execute(const std::vector<Action>& actions, const Pe
 /// because the first failure ended the step. Thread-safe, except for check().
 class StepFailure {
  public:
-  /// Keeps `failed`, unless an earlier failure is kept or `failed` is a StepAborted, which is only
-  /// a consequence of another worker's failure.
+  /// Keeps `failed`, unless an earlier failure has been kept or its error is a StepAborted, which
+  /// is only a consequence of another worker's failure.
   void keep(int worker, FailedAction failed);
 
-  /// Returns if no failure is kept. Otherwise throws an error that names the table, the worker, the
-  /// stage and the action. Its type is that of the original if that is a Lockstep type, else
-  /// lockstep::Error. The original is nested in it (std::rethrow_if_nested).
+  /// Does nothing if no failure has been kept. Otherwise throws an error that names the table, the
+  /// worker, the stage and the action. Its type is that of the original if that is a Lockstep type,
+  /// else lockstep::Error. The original is nested in it (std::rethrow_if_nested).
   void check(const Table& table) const;
 
  private:
@@ -57,7 +57,7 @@ class StepFailure {
   std::optional<Failure> first_;
 };
 
-/// The actions of the workers, as in a Table, in seconds since the first of them began.
+/// The actions of the workers, as in a Table, in seconds since the first action began.
 Timeline timeline_of(const std::vector<std::vector<Action>>& actions,
                      const std::vector<Recording>& recordings);
 
