@@ -10,6 +10,7 @@ Usage: check_documentation.py [ROOT]     (default: the project that this file be
     holds for the code in each cell of a table column called C++, whose lines stand in one row: `one();`<br>`two();`.
   * Every header that a guide, README.md or an example includes or links to is installed: it is in
     lockstep/public_headers.txt, or a header listed there includes it.
+  * Each row of a table in README.md, docs/ and the READMEs of rooms is one line.
   * Everything that users choose by a name, such as a backend, is in the guide that NAMES has for it.
 
 Prints a line for each violation and exits with 1 if there is one.
@@ -159,10 +160,19 @@ def wrong_headers(root):
                     yield f"{path.relative_to(root)}:{number}: <{name}> is not installed: add it to {LIST}"
 
 
+def broken_tables(root):
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / "lockstep").glob("*/README.md"))]:
+        in_code = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            in_code ^= line.startswith("```")
+            if not in_code and line.startswith("|") and not line.rstrip().endswith("|"):
+                yield f"{path.relative_to(root)}:{number}: this row of a table lacks its end"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     failed = 0
-    for text in [*wrong_variables(root), *wrong_code(root), *wrong_names(root), *wrong_headers(root)]:
+    for text in [*wrong_variables(root), *wrong_code(root), *wrong_names(root), *wrong_headers(root), *broken_tables(root)]:
         print(text)
         failed += 1
     if failed:
