@@ -3,9 +3,9 @@
 
 namespace lockstep::bench {
 
-/// Bytes per second that `threads` threads (at least one) read and write together, measured for
-/// about `seconds`. Each copies its own memory, which together exceeds the caches. Counts both
-/// directions.
+/// Bytes per second that `threads` threads (at least one) together read and write, measured for
+/// about `seconds`; both directions count. Each thread copies memory of its own, which for all
+/// threads together exceeds the caches.
 double copy_bandwidth(int threads, double seconds);
 
 }  // namespace lockstep::bench

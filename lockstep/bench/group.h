@@ -10,8 +10,8 @@
 namespace lockstep::bench {
 
 /// Returns a group whose barrier starts the ranks at nearly the same time. If all ranks are on one
-/// host, it uses shared memory, whose barrier the ranks leave within microseconds of each other;
-/// otherwise it is `group` itself. Collective.
+/// host, the returned group uses shared memory, and ranks leave its barrier within microseconds of
+/// each other; otherwise it is `group` itself. Collective.
 ProcessGroup make_start_line(ProcessGroup group, std::chrono::milliseconds timeout);
 
 /// Returns rank 0's value on all ranks. Collective.

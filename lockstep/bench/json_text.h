@@ -7,8 +7,8 @@
 
 namespace lockstep::bench {
 
-/// Indented by two, with a newline. Names of files and classes may be any bytes; invalid UTF-8
-/// becomes U+FFFD.
+/// Returns `json` as text, indented by two spaces and ending with a newline. Names of files and
+/// classes may contain any bytes; invalid UTF-8 becomes U+FFFD.
 inline std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

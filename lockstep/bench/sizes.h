@@ -8,11 +8,11 @@
 namespace lockstep::bench {
 
 /// Parses "4", "4B", "64KiB", "1.5MiB", "2GiB", "1T" (powers of 1024), "64kB", "1MB", "2GB" (powers
-/// of 1000). ConfigError, beginning with `option`, for anything else, for less than one byte and
-/// for more than 1 TiB.
+/// of 1000). Throws ConfigError, beginning with `option`, for anything else, for less than one byte
+/// and for more than 1 TiB.
 std::int64_t parse_bytes(const std::string& option, const std::string& text);
 
-/// Parses sizes separated by commas, as parse_bytes().
+/// Parses sizes separated by commas, each as in parse_bytes().
 std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text);
 
 /// "4 B", "64 KiB", "1.5 MiB".

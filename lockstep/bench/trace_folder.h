@@ -11,12 +11,12 @@
 
 namespace lockstep::bench {
 
-/// The file of a row: "ddp, native, 2 ranks" in "traces" is traces/ddp-native-2-ranks.json.
+/// The trace file of a row: for "ddp, native, 2 ranks" in "traces", traces/ddp-native-2-ranks.json.
 std::filesystem::path trace_file_of(const std::filesystem::path& folder, const std::string& row);
 
-/// Collective over `group`. Runs ten steps with `step` while recording this process's threads, and
+/// Collective over `group`. Calls `step` ten times while recording this process's threads. Then
 /// writes the recordings of all ranks, together with the spans that `spans` returns afterwards
-/// (write_recording()). Call it after the timed part.
+/// (write_recording()). To be called after the timed part.
 void trace_steps(const std::filesystem::path& file, const std::function<void()>& step,
                  const std::function<std::vector<Span>()>& spans, ProcessGroup& group);
 

@@ -1,4 +1,4 @@
-// Ends the program with an exit code that the error's type does not determine.
+// An error that ends the program with an exit code of its own instead of the one for its type.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ struct DataChoice {
   std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
 };
 
-/// SOURCE, --split, --data and --max-image-pixels. `to` must outlive the parsing.
+/// Adds SOURCE, --split, --data and --max-image-pixels to `command`. `to` must outlive the parsing.
 void add_data_choice_options(CLI::App& command, DataChoice& to);
 
 /// The error about a source that is neither a known data set nor a folder or file. `option` is its
@@ -29,8 +29,9 @@ void add_data_choice_options(CLI::App& command, DataChoice& to);
 ConfigError unknown_source(const std::string& command, const std::string& option,
                            const std::string& source);
 
-/// Finds the data set, or downloads it with a bar on standard error. ConfigError, beginning with
-/// `command`, for contradictory options and an unknown source; throws the errors of the loaders.
+/// Finds the data set, or downloads it with a bar on standard error. Throws ConfigError, beginning
+/// with `command`, for contradictory options and for an unknown source. Also throws the errors of
+/// the loaders.
 ImageDataset open_data(const std::string& command, const DataChoice& choice);
 
 }  // namespace lockstep::cli

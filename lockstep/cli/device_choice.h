@@ -1,4 +1,4 @@
-// Chooses the GPU, if any, that a rank trains on, as --accelerator says.
+// Chooses the GPU, if any, that a rank trains on, according to --accelerator.
 #pragma once
 
 #include <optional>
@@ -7,19 +7,20 @@
 
 namespace lockstep::cli {
 
-/// ConfigError, beginning with `command`, unless `accelerator` is auto, cpu or cuda.
+/// Throws ConfigError, beginning with `command`, unless `accelerator` is auto, cpu or cuda.
 void check_accelerator(const std::string& command, const std::string& accelerator);
 
 /// The index of this rank's GPU; nothing for the CPU. `gpu_count` is the number visible to this
 /// process. With `accelerator` "auto", GPUs are used only if each rank of the host can have one, so
 /// that all ranks decide alike; with "cuda", rank r uses the r-th GPU, or the only visible one if
-/// the launcher shows each rank its own. ConfigError if "cuda" is not available.
+/// the launcher shows each rank its own. Throws ConfigError if "cuda" is requested but not
+/// available.
 std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int local_rank,
                               int local_world_size);
 
 /// The indices of the GPUs of one process that computes on several devices: the first `wanted`
 /// ones, or all if `wanted` is absent. Empty means CPUs, which "auto" falls back to if there are
-/// too few GPUs. ConfigError if "cuda" is not available.
+/// too few GPUs. Throws ConfigError if "cuda" is requested but not available.
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,
                              std::optional<int> wanted);
 

@@ -1,5 +1,5 @@
 // The names that options of the library have on the command line. Errors and warnings of the
-// library name its options as C++ users know them; the program shows them with its flags.
+// library name options as in C++; the program replaces these names by its flags.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ struct FlagName {
   std::string_view flags;   ///< "--loader"
 };
 
-/// All options that messages of the library name and that have a flag, the longest first.
+/// All options that appear in messages of the library and have a flag, the longest name first.
 const std::vector<FlagName>& flag_names();
 
 /// `text` with flags in place of the options in flag_names(). An option is replaced only if it is
@@ -22,7 +22,8 @@ const std::vector<FlagName>& flag_names();
 /// "LoaderOptions::engine_name".
 std::string with_flags(std::string_view text);
 
-/// first_line() with flags: how a command shows an error that it catches.
+/// The first line of the error (first_line()) with flags, as a command shows an error that it
+/// catches.
 std::string error_line(const std::exception& error);
 
 /// From now on, the log goes to standard error with flags. Processes forked later inherit this.

@@ -1,5 +1,5 @@
-// The form of `--help`: names on the left, and on the right what they are for, in lines that fit a
-// terminal.
+// The format of `--help`: names on the left and their descriptions on the right, in lines that fit
+// a terminal.
 #pragma once
 
 #include <string>
@@ -23,7 +23,8 @@ class HelpFormat : public CLI::Formatter {
   std::string row(const std::string& name, const std::string& help) const;
 };
 
-/// While it lives, options that are added to `command` stand under `heading` in its --help.
+/// While this object lives, options that are added to `command` are listed under `heading` in its
+/// --help.
 class HelpGroup {
  public:
   HelpGroup(CLI::App& command, const std::string& heading)

@@ -32,7 +32,7 @@ inline void add_corrupt_image_option(CLI::App& command, std::string& to) {
       ->capture_default_str();
 }
 
-/// ConfigError, beginning with `command`, for an unknown word.
+/// Throws ConfigError, beginning with `command`, if `word` is unknown.
 inline OnCorruptImage parse_corrupt_image_option(const std::string& command,
                                                  const std::string& word) {
   return chosen_value(command, "--on-corrupt-image", corrupt_image_choices(), word);
@@ -47,7 +47,7 @@ inline void add_max_image_pixels_option(CLI::App& command, std::int64_t& to) {
       ->capture_default_str();
 }
 
-/// For commands that must know whether the option was given, because not every recipe has image
+/// For commands that must know whether the option was given, because not every recipe reads image
 /// files.
 inline void add_max_image_pixels_option(CLI::App& command, std::optional<std::int64_t>& to) {
   command
@@ -84,13 +84,13 @@ inline void add_decoding_option(CLI::App& command, std::optional<std::string>& t
                          "exact)");
 }
 
-/// ConfigError, beginning with `command`, for an unknown word.
+/// Throws ConfigError, beginning with `command`, if `word` is unknown.
 inline ImageReader::Decoding parse_decoding_option(const std::string& command,
                                                    const std::string& word) {
   return chosen_value(command, "--decoding", decoding_choices(), word);
 }
 
-/// ConfigError, beginning with `command`, for a value out of range.
+/// Throws ConfigError, beginning with `command`, if `value` is out of range.
 inline void check_max_image_pixels(const std::string& command, std::int64_t value) {
   OptionCheck(command).in_range("--max-image-pixels", static_cast<double>(value), 1,
                                 static_cast<double>(kMaxImagePixelsLimit));

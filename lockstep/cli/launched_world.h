@@ -8,8 +8,8 @@
 
 namespace lockstep::cli {
 
-/// ConfigError if `--nproc-per-node` of `command` differs from the number of `worker`'s ranks on
-/// this host; the message says who set that number.
+/// Throws ConfigError if `--nproc-per-node` of `command` differs from the number of `worker`'s
+/// ranks on this host; the message says where that number comes from.
 void check_nproc_per_node(const std::string& command, std::optional<int> nproc_per_node,
                           const WorkerEnvironment& worker);
 

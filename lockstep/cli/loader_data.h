@@ -16,9 +16,9 @@ namespace lockstep::cli {
 struct LoaderDataChoice {
   std::string source;  ///< a known data set, a folder with a subfolder for each class, or a pack
   std::string source_option;  ///< the option's name, for messages
-  /// A name of operator_choices(); "random-resized-crop" is to `size` pixels. Absent: the recipe's
-  /// operators if the data have a recipe, crop-flip for another known data set, random-resized-crop
-  /// for other data.
+  /// A name of operator_choices(); "random-resized-crop" resizes to `size` pixels. Absent: the
+  /// recipe's operators if the data has a recipe, crop-flip for any other known data set,
+  /// random-resized-crop for other data.
   std::optional<std::string> operators;
   int size = 128;
   std::optional<std::string> directory;                            ///< --data; for a known data set
@@ -29,10 +29,11 @@ struct LoaderDataChoice {
 struct LoaderData {
   ImageDataset dataset;
   Augmentation augmentation;
-  std::string operators;  ///< the choice's operators, or the default
+  std::string operators;  ///< the chosen operators, or the default
 };
 
-/// ConfigError, beginning with `command`, for an engine that always decodes at full size.
+/// Throws ConfigError, beginning with `command`, if scaled decoding is requested of an engine that
+/// always decodes at full size.
 inline void check_decoding(const std::string& command, ImageReader::Decoding decoding,
                            LoaderEngineKind engine) {
   if (decoding == ImageReader::Decoding::kExact || engine == LoaderEngineKind::kNative) return;
@@ -40,9 +41,9 @@ inline void check_decoding(const std::string& command, ImageReader::Decoding dec
                     to_string(engine));
 }
 
-/// Downloads the data if necessary, with a bar on standard error. ConfigError, beginning with
-/// `command`, for a word that is unknown or does not fit the data; DataError if the data cannot be
-/// read.
+/// Downloads the data if necessary, with a bar on standard error. Throws ConfigError, beginning
+/// with `command`, if a word of the choice is unknown or does not fit the data, and DataError if
+/// the data cannot be read.
 LoaderData open_loader_data(const std::string& command, const LoaderDataChoice& choice);
 
 }  // namespace lockstep::cli

@@ -24,7 +24,7 @@ inline void add_mix_option(CLI::App& command, std::string& to, const std::string
   command.add_option("--mix", to, what + ": " + choices_text(mix_choices()))->capture_default_str();
 }
 
-/// ConfigError, beginning with `command`, for an unknown word.
+/// Throws ConfigError, beginning with `command`, if `word` is unknown.
 inline BatchMix parse_mix_option(const std::string& command, const std::string& word) {
   return chosen_value(command, "--mix", mix_choices(), word);
 }

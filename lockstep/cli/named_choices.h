@@ -1,5 +1,5 @@
-// Options that take one of a few words: one table has the words, their values, and their meanings
-// for --help.
+// Options that take one of a few words. A single table has the words, their values, and their
+// meanings for --help.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ template <class Value>
 struct NamedChoice {
   std::string name;
   Value value;
-  std::string meaning{};  ///< empty: the name says it
+  std::string meaning{};  ///< empty: the name is clear by itself
 };
 
 template <class Value>
@@ -38,8 +38,8 @@ std::string choices_text(const NamedChoices<Value>& choices) {
   return join(parts);
 }
 
-/// The value of the choice that `word` names. ConfigError, which names `command` and `option`, if
-/// there is none.
+/// The value of the choice that `word` names. Throws ConfigError, which names `command` and
+/// `option`, if there is none.
 template <class Value>
 Value chosen_value(const std::string& command, const std::string& option,
                    const NamedChoices<Value>& choices, const std::string& word) {

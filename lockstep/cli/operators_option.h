@@ -1,4 +1,4 @@
-// The option --operators of commands about loading: which augmentation images get.
+// The option --operators of commands about loading: which augmentation to apply to the images.
 #pragma once
 
 #include <optional>

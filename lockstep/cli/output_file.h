@@ -1,4 +1,4 @@
-// Checks a command's output files before the work rather than after it.
+// Checks that a command's output files can be written, before the work begins.
 #pragma once
 
 #include <filesystem>
@@ -15,20 +15,21 @@ void check_output_file(const std::string& command, const std::string& option,
 /// The file to write for `out`, given by `option` of `command`, with links resolved. `json` is the
 /// command's --json, or empty.
 ///
-/// ConfigError if `out` is a folder, a device, a pipe or a socket, which the finished file would
-/// replace; if both are one file; and as thrown by check_output_file().
+/// Throws ConfigError if `out` is a folder, a device, a pipe or a socket (which the finished file
+/// would replace), if `out` and `json` are the same file, and in the cases of check_output_file().
 std::filesystem::path check_output_files(const std::string& command, const std::string& option,
                                          const std::filesystem::path& out,
                                          const std::filesystem::path& json);
 
-/// ConfigError if `out`, given by `option` of `command`, is one of `inputs`, or a file of a run
-/// (run.json, trace.json, metrics.csv) in one of them that is a folder, because writing would
-/// destroy it.
+/// Throws ConfigError if writing `out`, given by `option` of `command`, would destroy an input: if
+/// it is one of `inputs`, or a run's file (run.json, trace.json, metrics.csv) in one of `inputs`
+/// that is a folder.
 void require_no_input(const std::string& command, const std::string& option,
                       const std::filesystem::path& out,
                       const std::vector<std::filesystem::path>& inputs);
 
-/// Whether both paths lead to one file, by links or textually. Files need not exist.
+/// Whether both paths lead to the same file, through links or because they are textually equal. The
+/// files need not exist.
 bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// Runs the `lockstep` program: parses the global options and the subcommand, and turns failures
+// Runs the `lockstep` program: parses the global options and the subcommand, and turns a failure
 // into one line and an exit code.
 #pragma once
 
@@ -18,7 +18,8 @@ using AddCommand = void (*)(CLI::App&);
 /// Parses the arguments and runs the subcommand. Returns the exit code: 0 for success; 2 for bad
 /// usage and ConfigError; CommandFailure's own code; 1 for any other error, including failure to
 /// write to `out`. A failure prints one line, "error: ...", to `err`, or with --debug the error's
-/// full text, including the backtrace. Either names options by their flags (flag_names.h).
+/// full text, including the backtrace. In both cases options are named by their flags
+/// (flag_names.h).
 int run_program(int argc, const char* const* argv, const std::string& version,
                 const std::vector<AddCommand>& commands, std::ostream& out, std::ostream& err);
 

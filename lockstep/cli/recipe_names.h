@@ -30,7 +30,7 @@ inline bool has_image_sizes(const recipes::Recipe& recipe) {
 inline bool splits_folder(const recipes::Recipe& recipe) { return recipe.splits_folder; }
 inline bool has_fused_kernels(const recipes::Recipe& recipe) { return recipe.has_fused_kernels; }
 
-/// "classify and autoencoder only", for the help of an option of these recipes.
+/// "classify and autoencoder only", for the help of an option that only these recipes have.
 template <class Predicate>
 std::string only_recipes(const Predicate& has) {
   return join(recipes_with(has), " and ") + " only";

@@ -1,4 +1,4 @@
-// Finds the programs that commands start before any process exists, so that a missing one is
+// Finds programs before the commands that need them start any process, so that a missing one is
 // reported in one line.
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace lockstep::cli {
 
 /// The file that `program` refers to: itself if it contains a slash, otherwise the first of that
-/// name in PATH, as in a shell. ConfigError, beginning with `owner`, says what is wrong and what to
-/// write instead.
+/// name in PATH, as in a shell. If there is none, throws ConfigError, which begins with `owner` and
+/// says what is wrong and what to write instead.
 std::string find_executable(const std::string& program, const std::string& owner = "run");
 
 /// Replaces this process by `executable`, passing the words of `command` unchanged. Returns only by

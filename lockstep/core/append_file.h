@@ -1,5 +1,5 @@
-// A file that grows record by record. If the writing process dies, the file is readable up to the
-// last record.
+// A file that grows record by record. If the writing process dies, the file is readable up to its
+// last complete record.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class AppendMode {
   kContinue,  ///< an existing file is continued; a missing one is created
 };
 
-/// Has no buffer: when append() returns, the record is in the system's hands, and survives if the
+/// Has no buffer: when append() returns, the kernel has the record, which therefore survives if the
 /// process is killed later. A call costs about a microsecond on a local disk. Not thread-safe. Use
 /// one object per file: a second writer would tear records apart.
 ///
@@ -21,7 +21,8 @@ enum class AppendMode {
 ///   file.append("{\"loss\":0.25}\n");
 class AppendFile {
  public:
-  /// Throws a DataError if the file cannot be opened, or exists although the mode is kCreate.
+  /// Throws a DataError if the file cannot be opened, or if the mode is kCreate and the file
+  /// exists.
   AppendFile(const std::filesystem::path& path, AppendMode mode);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;

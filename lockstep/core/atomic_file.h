@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-/// Written beside its path, and renamed over it by commit(). Without a commit, also after an
-/// exception, no file is left and the old file at the path stays. Not thread-safe.
+/// The file is written beside its path, and renamed over it by commit(). If commit() is not called,
+/// for example after an exception, the new file is removed and the old file at the path stays. Not
+/// thread-safe.
 ///
 ///   AtomicFile file("images.pack");
 ///   file.write_at(4096, data);

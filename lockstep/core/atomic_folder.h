@@ -15,16 +15,17 @@ namespace lockstep {
 /// Pieces of memory that are written one after the other.
 using BytePieces = std::vector<std::span<const std::byte>>;
 
-/// Filled beside its path, as ".tmp-NAME", and renamed by commit(). Without a commit, also after an
-/// exception, no folder is left and the old folder at the path stays. Not thread-safe; only one
-/// process at a time may fill folders in a parent.
+/// The folder is filled beside its path, as ".tmp-NAME", and renamed by commit(). If commit() is
+/// not called, for example after an exception, the new folder is removed and the old folder at the
+/// path stays. Not thread-safe; only one process at a time may fill folders in the same parent.
 ///
 ///   AtomicFolder folder("checkpoints/step-00000060");
 ///   folder.write("model.safetensors", {head, data});
 ///   folder.commit();
 class AtomicFolder {
  public:
-  /// Throws a DataError if the folder cannot be created. Replaces the remains of a killed process.
+  /// Creates the temporary folder, replacing one that a killed process left. Throws a DataError if
+  /// that fails.
   explicit AtomicFolder(const std::filesystem::path& path);
   ~AtomicFolder();  ///< A forked child leaves the folder to its parent.
   AtomicFolder(const AtomicFolder&) = delete;
@@ -37,11 +38,12 @@ class AtomicFolder {
   /// DataError if the disk is full or fails.
   void write(const std::string& name, const BytePieces& pieces) const;
 
-  /// Flushes the folder to the disk, gives it its name, and flushes the name. An old folder of that
-  /// name is exchanged for it, so that one exists at any moment, and then removed. On file systems
-  /// without an exchange the old folder is set aside for a moment; if the process is killed then,
-  /// recover_folders() restores its name. Throws a DataError on failure; the old folder then has
-  /// the name. If only the old folder cannot be removed, a warning is logged.
+  /// Flushes the folder to the disk, gives it its name, and flushes the name. If an old folder has
+  /// that name, the two are exchanged atomically, so that one always exists, and the old one is
+  /// then removed. On file systems without an atomic exchange the old folder is set aside for a
+  /// moment; if the process is killed then, recover_folders() restores its name. Throws a DataError
+  /// on failure; the old folder then keeps its name. If only the removal of the old folder fails, a
+  /// warning is logged.
   void commit();
 
  private:
@@ -50,14 +52,14 @@ class AtomicFolder {
   const pid_t process_;
 };
 
-/// Removes a folder with its contents. The folder is renamed first, so that a process that is
-/// killed meanwhile leaves no part of it under the name. Throws a DataError on failure.
+/// Removes a folder with its contents. It is renamed first, so that no partly removed folder keeps
+/// the name if the process is killed meanwhile. Throws a DataError on failure.
 void remove_folder(const std::filesystem::path& path);
 
-/// Cleans up what AtomicFolder and remove_folder() left in `parent` because their process was
-/// killed or could not remove it, for folders whose name `is_ours` accepts. A folder that commit()
-/// set aside gets its name back if the name is free; everything else is removed, including folders
-/// that are being written: no other process may be writing there. Does not throw.
+/// Cleans up what AtomicFolder and remove_folder() left in `parent`, because their process was
+/// killed or a removal failed, for folders whose names `is_ours` accepts. A folder that commit()
+/// set aside gets its name back if the name is free; all other leftovers are removed. That includes
+/// folders being written, so no other process may be writing in `parent`. Does not throw.
 void recover_folders(const std::filesystem::path& parent,
                      const std::function<bool(const std::string& name)>& is_ours);
 

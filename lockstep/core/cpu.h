@@ -11,13 +11,13 @@ namespace lockstep {
 /// machine's total.
 std::vector<int> available_cpus();
 
-/// The slice of `cpus` that belongs to `local_rank` of `local_world_size`: contiguous, of equal
-/// size, the remainder going to the first ranks. With more ranks than processors, rank r gets
-/// processor r mod n.
+/// The contiguous slice of `cpus` that belongs to `local_rank` of `local_world_size`. Slices are of
+/// equal size, except that the first ranks get one more if there is a remainder. With more ranks
+/// than processors n, rank r gets processor r mod n.
 std::vector<int> cpus_of_rank(const std::vector<int>& cpus, int local_rank, int local_world_size);
 
-/// For ranks that each have preferred processors, `near[r]` for local rank r: the slice of
-/// `near[local_rank]`, which ranks with equal preferences divide.
+/// For ranks with preferred processors: local rank r prefers `near[r]`. Ranks with equal
+/// preferences divide these processors; returns the slice of `local_rank`.
 std::vector<int> cpus_of_rank(const std::vector<std::vector<int>>& near, int local_rank);
 
 /// Restricts the calling thread, and threads it starts later, to `cpus`. Returns false if the
@@ -30,20 +30,20 @@ std::string simd_name();
 /// Model name of the processor according to /proc/cpuinfo; "unknown processor" if there is none.
 std::string cpu_model_name();
 
-/// Processor time of all threads of this process, in seconds, in user space and in the kernel. It
-/// includes threads that wait by spinning.
+/// Processor time, in seconds, of all threads of this process, in user space and in the kernel. It
+/// includes the time of threads that wait by spinning.
 double processor_seconds();
 
-/// Seconds for which the calling thread was ready to run while other threads, of this or other
-/// programs, had its processors. Nothing if the kernel does not report it.
+/// Seconds for which the calling thread was ready to run but its processors ran other threads, of
+/// this or other programs. Nothing if the kernel does not report it.
 std::optional<double> processor_wait_seconds();
 
 /// Processor seconds of all child processes that this process has waited for, and of their
 /// descendants that were waited for.
 double processor_seconds_of_children();
 
-/// Current memory of this process in bytes, where each page is divided by the number of processes
-/// that map it: the sum over processes counts shared memory once. 0 if the kernel does not report
+/// Current memory of this process in bytes. Each page is divided by the number of processes that
+/// map it, so that a sum over processes counts shared memory once. 0 if the kernel does not report
 /// it.
 long long proportional_bytes();
 

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Closes a file descriptor at the end of its life. Negative: none, such as the result of a failed
-/// call.
+/// Owns a file descriptor and closes it on destruction. A negative number, such as the result of a
+/// failed call, means that there is none.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}

@@ -13,9 +13,9 @@ struct DirectoryNames {
   std::vector<std::string> files{};    ///< everything else, including dangling links
 };
 
-/// Reads the folder `directory`. Most file systems report the type together with the name; only
-/// links, and names on other file systems, need a call each. Throws a DataError that names the
-/// folder or the link if it cannot be read.
+/// Reads the folder `directory`. Most file systems report each type together with the name. Only
+/// links, and all names on other file systems, need a system call each. Throws a DataError that
+/// names the folder or link that cannot be read.
 DirectoryNames list_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep

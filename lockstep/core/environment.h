@@ -1,4 +1,4 @@
-// Reads environment variables, with errors that tell a user what to fix.
+// Reads environment variables; errors tell the user what to fix.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ std::optional<std::string> environment_string(const char* name);
 /// is not a number.
 std::optional<std::int64_t> environment_integer(const char* name);
 
-/// True for 1, true, yes and on; false for 0, false, no and off, and if the variable is unset or
-/// empty. Case does not matter. Throws a ConfigError that names the variable and its text for any
-/// other text.
+/// True for 1, true, yes and on; false for 0, false, no and off, and for an unset or empty
+/// variable. Case does not matter. Throws a ConfigError that names the variable and its text for
+/// any other text.
 bool environment_flag(const char* name);
 
 }  // namespace lockstep

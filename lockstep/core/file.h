@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// A read-only memory map of a whole file, which stays open. Movable; the mapping lives as long as
-/// the object. Thread-safe.
+/// A read-only memory map of a whole file. The file stays open and mapped as long as the object
+/// lives. Movable. Thread-safe.
 class MappedFile {
  public:
   /// Throws a DataError if the file is missing, not a regular file (it does not wait for a pipe),
@@ -29,8 +29,8 @@ class MappedFile {
   /// process with SIGBUS. The file may still be truncated after this call.
   bool is_whole() const;
 
-  /// Copies bytes from `offset` on to `to` without the map, so it cannot cause a SIGBUS. Returns
-  /// false if the file is too short or cannot be read.
+  /// Fills `to` with the bytes from `offset` on. Does not use the map, so it cannot cause a SIGBUS.
+  /// Returns false if the file is too short or cannot be read.
   bool read_at(std::size_t offset, std::span<std::byte> to) const;
 
  private:
@@ -39,9 +39,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Reads a whole file into `content` and reuses its memory. For many small files, copying costs
-/// less than mapping. Throws a DataError if the file is missing, not a regular file, larger than
-/// `maximum_bytes`, or cannot be read.
+/// Reads a whole file into `content`, reusing the vector's memory. For many small files, copying
+/// costs less than mapping. Throws a DataError if the file is missing, not a regular file, larger
+/// than `maximum_bytes`, or cannot be read.
 void read_file(const std::filesystem::path& path, std::size_t maximum_bytes,
                std::vector<std::byte>& content);
 
@@ -51,9 +51,9 @@ std::filesystem::path folder_of(const std::filesystem::path& path);
 /// The name of this host. It marks files in a folder that hosts share.
 std::string host_name();
 
-/// A name beside `path` for a file that is renamed to `path` when it is complete:
-/// PATH.tmp-HOST-PID-NUMBER. No other thread, process or host uses it. First removes such files for
-/// `path` that killed processes of this host left behind. Does not throw.
+/// A temporary name beside `path`, PATH.tmp-HOST-PID-NUMBER, for a file that is renamed to `path`
+/// when it is complete. No other thread, process or host uses it. First removes the temporary files
+/// for `path` that killed processes of this host left behind. Does not throw.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 /// Writes `content` to a temporary file beside `path`, flushes it to the disk and renames it over

@@ -7,13 +7,13 @@
 namespace lockstep {
 
 /// An exclusive lock, by flock(2), on a file whose content names the holder. Children made by
-/// fork() hold it too: the lock ends when the object is destroyed and every process that inherited
-/// it has ended, in whatever way. The file stays; only the lock matters, not the existence of the
-/// file. Not thread-safe.
+/// fork() hold it too: it is released when the object is destroyed and every process that inherited
+/// it has ended, in whatever way. The file itself stays; its existence does not mean that it is
+/// locked. Not thread-safe.
 ///
-/// On NFS the server keeps the lock for all hosts (Linux, NFSv4 or a running lockd). With the mount
-/// options `nolock` or `local_lock=flock`, hosts do not see each other's locks. If a file system
-/// has no locks at all, the object holds none and logs that.
+/// On NFS the server enforces the lock for all hosts (Linux, NFSv4 or a running lockd). With the
+/// mount options `nolock` or `local_lock=flock`, hosts do not see each other's locks. If the file
+/// system does not support locks, the object holds none and logs that.
 class FileLock {
  public:
   /// Takes the lock without waiting, and creates the file if necessary. Throws a ConfigError that

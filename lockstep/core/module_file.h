@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-/// The argument of dlopen() for the module `name`: its path if it lies in LOCKSTEP_MODULE_DIR or
-/// beside the program (a build tree), else `name` alone. The system's loader then searches the run
-/// path of the program, to which our CMake package adds its own folder.
+/// The argument of dlopen() for the module `name`: its path if it is in LOCKSTEP_MODULE_DIR or
+/// beside the program (as in a build tree), otherwise `name` alone. In that case the system's
+/// loader searches the run path of the program, to which our CMake package adds its own folder.
 std::string module_file(const std::string& name);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Checks of option aggregates: validated once, at the border, with uniform messages.
+// Checks of option structs: they are validated once, where they enter the library, with uniform
+// messages.
 //
 //   OptionCheck check("Loader");
 //   check.positive("batch_size", options.batch_size);

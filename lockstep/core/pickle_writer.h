@@ -1,5 +1,5 @@
 // Writes Python's pickle format, protocol 2: plain values, which Python loads without any class,
-// and calls of functions by name, with which torch.save describes tensors.
+// and calls of named functions, which torch.save uses to describe tensors.
 //
 //   PickleWriter pickle;
 //   pickle.begin_dict();
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-/// Format: the opcodes documented in Python's Lib/pickletools.py. Values share nothing (no memo). A
-/// dictionary's values follow their keys. The caller must balance begin and end.
+/// Format: the opcodes documented in Python's Lib/pickletools.py. Values are never shared (no
+/// memo). A dictionary's values follow their keys. The caller must balance begin and end.
 class PickleWriter {
  public:
   PickleWriter();
@@ -37,13 +37,14 @@ class PickleWriter {
 
   /// A reference to `name` in Python's `module`; neither may hold a line break.
   void global(std::string_view module, std::string_view name);
-  /// Calls the global before it with the tuple written last.
+  /// Calls the global written before the last tuple with that tuple as arguments.
   void call() { out_ += 'R'; }
-  /// An empty collections.OrderedDict. begin_items() and end_items() fill what was written last.
+  /// Writes an empty collections.OrderedDict. begin_items() and end_items() enclose items for the
+  /// dictionary written last.
   void ordered_dict();
   void begin_items() { out_ += '('; }
   void end_items() { out_ += 'u'; }
-  /// Turns the tuple written last into a reference to an object outside of the pickle.
+  /// Turns the tuple written last into a reference to an object outside the pickle.
   void persistent_id() { out_ += 'Q'; }
 
   /// The whole pickle; the writer must not be used afterwards.

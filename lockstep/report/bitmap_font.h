@@ -11,7 +11,7 @@
 namespace lockstep::report {
 
 constexpr int kGlyphWidth = 5;    ///< pixels
-constexpr int kGlyphHeight = 8;   ///< pixels, the last one below the base line
+constexpr int kGlyphHeight = 8;   ///< pixels, the last row below the baseline
 constexpr int kGlyphAdvance = 6;  ///< pixels from one glyph to the next
 
 /// Rows from the top; bit 4 is the leftmost pixel.
@@ -22,8 +22,8 @@ std::vector<Glyph> glyphs_of(std::string_view text);
 /// Whether the font has every character of `text`.
 bool can_draw(std::string_view text);
 
-/// `text` if it has at most `columns` characters (1 or more), otherwise its beginning with an
-/// ellipsis.
+/// `text` if it has at most `columns` characters, otherwise its beginning with an ellipsis.
+/// `columns` is at least 1.
 std::string cut_text(std::string_view text, std::size_t columns);
 
 /// Lines of at most `columns` characters, broken at spaces; longer words are split.

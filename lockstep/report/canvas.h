@@ -17,7 +17,7 @@ struct Color {
   bool operator==(const Color&) const = default;
 };
 
-/// RGB, row by row.
+/// A picture of RGB pixels, row by row.
 struct Picture {
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -41,7 +41,7 @@ struct PixelPosition {
   bool operator==(const PixelPosition&) const = default;
 };
 
-/// A picture to draw on; InternalError for drawing outside it. For one thread at a time.
+/// A picture to draw on. Throws InternalError for drawing outside it. Not thread-safe.
 class Canvas {
  public:
   Canvas(std::int64_t height, std::int64_t width, Color background);

@@ -1,4 +1,4 @@
-// Rows of small pictures with captions, on one image: a contact sheet, as photographers call it.
+// A contact sheet: one image with rows of small pictures and their captions.
 //
 //   ContactSheet sheet({.title = "CIFAR-10 train", .column_titles = {"data set", "epoch 0"},
 //                       .rows = 8, .cell_height = 96, .cell_width = 96});
@@ -28,19 +28,19 @@ struct ContactSheetLayout {
   std::int64_t caption_lines = 1;
 };
 
-/// Text is 8 pixels high, or 16 if cells are at least 192 wide; the title is 8 higher. For one
-/// thread at a time.
+/// Text is 8 pixels high, or 16 if cells are at least 192 pixels wide; the title is 8 pixels
+/// higher. Not thread-safe.
 class ContactSheet {
  public:
-  /// ConfigError, before memory is allocated, if the sheet would exceed the limits above.
+  /// Throws ConfigError, before allocating memory, if the sheet would exceed the limits above.
   explicit ContactSheet(ContactSheetLayout layout);
 
   std::int64_t height() const { return canvas_.picture().height; }
   std::int64_t width() const { return canvas_.picture().width; }
 
   /// Shows `picture` in the middle of a cell, enlarged by the largest whole factor that fits, with
-  /// the lines of `caption` below, shortened to the cell's width. InternalError if there is no such
-  /// cell, or if its picture or caption is too large.
+  /// the lines of `caption` below, shortened to the cell's width. Throws InternalError if there is
+  /// no such cell, or if the picture or caption is too large for it.
   void show(std::int64_t row, std::int64_t column, const Picture& picture,
             const std::vector<std::string>& caption);
 

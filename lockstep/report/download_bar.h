@@ -12,8 +12,8 @@
 namespace lockstep::report {
 
 /// On a terminal, draws a line per file, at most ten times a second. Elsewhere it only writes
-/// "downloaded NAME (9.9 MB)" once a file is complete. The stream must outlive it; the destructor
-/// ends an unfinished line. Not copyable: pass it as std::ref(bar).
+/// "downloaded NAME (9.9 MB)" once a file is complete. The stream must outlive this object; the
+/// destructor ends an unfinished line. Not copyable: pass it as std::ref(bar).
 class DownloadBar {
  public:
   DownloadBar(std::ostream& out, Terminal terminal,
@@ -34,7 +34,7 @@ class DownloadBar {
   Terminal terminal_;
   std::function<Clock::time_point()> now_;
   std::string file_;       ///< The file being drawn.
-  bool complete_ = false;  ///< Its final line has been written.
+  bool complete_ = false;  ///< Whether its final line has been written.
   bool line_open_ = false;
   Clock::time_point drawn_at_{};
 };

@@ -13,9 +13,10 @@
 
 namespace lockstep::report {
 
-/// On a terminal, one line, redrawn at most ten times a second and removed at the end:
+/// On a terminal, draws one line, at most ten times a second, and removes it at the end:
 ///   checking ━━━━━━━━━━━──────────  1,200 of 2,527 images
-/// Elsewhere nothing. The stream must outlive the bar. Not copyable: pass it as std::ref(bar).
+/// Elsewhere, draws nothing. The stream must outlive the bar. Not copyable: pass it as
+/// std::ref(bar).
 class ImageBar {
  public:
   /// `verb` says what is done to the images.

@@ -16,24 +16,24 @@ namespace lockstep::report {
 /// "processor_seconds", "processor_wait_seconds" and "busy_processors" (or null), "gpu" (null, or
 /// "utilisation", "memory_utilisation", "memory_bytes", "power_watts"), "metrics", "rss_bytes"}],
 /// "test": {"loss", "accuracy"} or null, "seconds_to_first_step", "seconds_total",
-/// "peak_rss_bytes"}. "test", and "metrics" of an epoch that was evaluated, have whatever the task
-/// gives: the loss and each value by its name, and each table, such as a confusion matrix, as
-/// {"labels", "rows"}. A run that ended early has a "stop_reason". Where gradients accumulate,
-/// "accumulate_grad_batches" is added, with strategy dp "devices", "dp_loss" and, where they are
-/// given, "device_weights", with TrainerOptions::profiler "profile" (objects with "action", "calls"
-/// and "seconds"), of a resumed run "resumed_from" (the checkpoint), and with a pipeline "stages",
-/// "workers" (threads or ranks), "cuts" (the blocks that all stages but the last end with),
-/// "whole_backward" (stages whose backward the schedule would split, and cannot), "micro_batches",
-/// "schedule" and "recompute". Numbers that are not finite, such as a diverged loss, become null:
-/// JSON has no word for them.
+/// "peak_rss_bytes"}. "test", and "metrics" of an evaluated epoch, have whatever the task reports:
+/// the loss and each value by its name, and each table, such as a confusion matrix, as {"labels",
+/// "rows"}. A run that ended early has a "stop_reason". Some members are present only where they
+/// apply. With gradient accumulation: "accumulate_grad_batches". With strategy dp: "devices",
+/// "dp_loss" and, if given, "device_weights". With TrainerOptions::profiler: "profile" (objects
+/// with "action", "calls" and "seconds"). In a resumed run: "resumed_from" (the checkpoint). With a
+/// pipeline: "stages", "workers" (threads or ranks), "cuts" (the last block of every stage except
+/// the last), "whole_backward" (stages whose backward the schedule would split, but cannot),
+/// "micro_batches", "schedule" and "recompute". Numbers that are not finite, such as a diverged
+/// loss, become null, because JSON cannot represent them.
 std::string to_json(const RunReport& report);
 
 /// The file that `path` leads to through links; `path` itself if it does not exist.
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
 /// Writes text to a file atomically (see write_file_atomically()). Devices and pipes, such as
-/// /dev/stdout, are written directly, and a link's target is written in its place. DataError on
-/// failure.
+/// /dev/stdout, are written directly. If `path` is a link, its target is replaced and the link
+/// stays. Throws DataError on failure.
 void write_json_file(const std::filesystem::path& path, const std::string& json);
 
 /// Writes the report when the run ends. Checks the folder when the run begins: if files cannot be

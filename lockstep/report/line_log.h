@@ -8,7 +8,8 @@
 namespace lockstep::report {
 
 /// Writes run_heading() at the beginning, epoch_line() after each epoch, and evaluation_line() for
-/// an evaluation within an epoch. The stream must outlive it; DataError if the stream fails.
+/// an evaluation within an epoch. The stream must outlive this object. Throws DataError if the
+/// stream fails.
 class LineLog final : public Listener {
  public:
   explicit LineLog(std::ostream& out) : out_(out) {}

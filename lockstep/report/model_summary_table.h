@@ -9,8 +9,8 @@
 
 namespace lockstep::report {
 
-/// A row for each module, with its class, its parameters and what it returned, "?" where that is
-/// not known; then the parameters and bytes of the whole model. Ends with a line feed.
+/// A row for each module, with its class, its number of parameters and the shape of its output ("?"
+/// if unknown), followed by the parameters and bytes of the whole model. Ends with a line feed.
 ///
 ///   name   type    parameters  output shape
 ///          Net          1,290  64 x 10
@@ -19,7 +19,7 @@ namespace lockstep::report {
 std::string table_text(const ModelSummary& summary);
 
 /// Prints table_text() when the run begins, if TrainerOptions::model_summary_depth asks for a
-/// summary. The stream must outlive it; DataError if the stream fails.
+/// summary. The stream must outlive this object. Throws DataError if the stream fails.
 class ModelSummaryTable final : public Listener {
  public:
   explicit ModelSummaryTable(std::ostream& out) : out_(out) {}

@@ -9,8 +9,8 @@
 namespace lockstep::report {
 
 /// Writes FOLDER/NAME.png, where NAME is the picture's name (Task::picture()), at the end of each
-/// epoch that has a picture, replacing the previous one atomically. DataError if it cannot be
-/// written.
+/// epoch that has a picture, and replaces the previous file atomically. Throws DataError if the
+/// file cannot be written.
 class PictureFile final : public Listener {
  public:
   /// The folder must exist.

@@ -9,8 +9,8 @@
 
 namespace lockstep::report {
 
-/// As Lightning's simple profiler: a row for each action, the longest first, with its calls, the
-/// mean and the total of their time and its share of all. Ends with a line feed.
+/// A table like that of Lightning's simple profiler: a row for each action, longest first, with its
+/// number of calls, their mean and total time, and its share of the whole. Ends with a line feed.
 ///
 ///   action     calls    mean    total  share
 ///   backward     469  2.1 ms   1.00 s  52.1%
@@ -18,7 +18,7 @@ namespace lockstep::report {
 std::string table_text(std::span<const ProfiledAction> profile);
 
 /// Prints table_text() when the run ends, if TrainerOptions::profiler asks for it. The stream must
-/// outlive it; DataError if the stream fails.
+/// outlive this object. Throws DataError if the stream fails.
 class ProfileTable final : public Listener {
  public:
   explicit ProfileTable(std::ostream& out) : out_(out) {}

@@ -13,7 +13,7 @@ namespace lockstep::report {
 ///   epoch  3/10 ━━━━━━━━━━━──────────  55%  25,974 img/s  loss 0.1234  0:01 left
 /// and replaces it by a lasting line when the epoch ends, or is evaluated on the way. Narrow
 /// terminals get shorter bars, then fewer figures. The stream must outlive the bar. The destructor
-/// ends a line left unfinished, so that an error message starts on its own. DataError when the
+/// ends an unfinished line, so that an error message starts on a new one. Throws DataError if the
 /// stream fails.
 class ProgressBar final : public Listener {
  public:

@@ -10,7 +10,7 @@ namespace lockstep::report {
 /// The files of a run: its folder, or only its record.
 struct RunPlace {
   std::filesystem::path record{};  ///< run.json, or the output of `lockstep train --json`
-  std::filesystem::path folder{};  ///< the folder of run.json; empty for a record alone
+  std::filesystem::path folder{};  ///< the folder of run.json; empty if there is only a record
 };
 
 /// The place of the run that `input` names: a folder, the run.json in one, or another file, which

@@ -7,10 +7,11 @@
 
 namespace lockstep::report {
 
-/// Prints, when the run ends: a row per epoch (if there are many, the first and the last ones), how
-/// rank 0's training time was spent, why the run ended early, if it did, tables such as a confusion
-/// matrix (of at most 20 rows), the results of the last evaluation, time to the first step, total
-/// time and memory. The stream must outlive it; DataError if the stream fails.
+/// Prints, when the run ends: a row per epoch (only the first and last ones if there are many), how
+/// rank 0's training time was spent, the reason if the run ended early, tables such as a confusion
+/// matrix (of at most 20 rows), the results of the last evaluation, the time to the first step, the
+/// total time and the memory. The stream must outlive this object. Throws DataError if the stream
+/// fails.
 class SummaryTable final : public Listener {
  public:
   explicit SummaryTable(std::ostream& out) : out_(out) {}

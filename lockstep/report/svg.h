@@ -10,7 +10,8 @@ namespace lockstep::svg {
 
 inline constexpr std::size_t kColors = 8;
 
-/// Rules are written out for both schemes, because not every SVG reader supports CSS variables.
+/// The colors of one scheme, light or dark. CSS rules are written out for both schemes, because not
+/// every SVG reader supports CSS variables.
 struct Palette {
   const char *back, *ink, *soft, *line, *gray;
   const char* colors[kColors];
@@ -40,12 +41,12 @@ std::string fitted(std::string_view text, double width);
 
 /// The opening tag of a picture with the given name.
 std::string opened(double width, double height, std::string_view name);
-/// A text (escaped here) and a thin line.
+/// A text, which is escaped here, and a thin line.
 std::string text_at(double x, double y, std::string_view classes, std::string_view text);
 std::string line_between(double x1, double y1, double x2, double y2);
 
-/// The distance between marks on an axis from 0 to `total`, which is positive: 1, 2 or 5 times a
-/// power of ten, such that there are three to seven marks.
+/// The distance between marks on an axis from 0 to `total`, which must be positive: 1, 2 or 5 times
+/// a power of ten, chosen to give three to seven marks.
 double distance_of_marks(double total);
 
 }  // namespace lockstep::svg

@@ -1,4 +1,4 @@
-// Numbers and reports formatted as text for people; used throughout this room.
+// Numbers and reports formatted as text for people; used throughout lockstep/report.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,16 @@ std::string bytes_text(double bytes);              ///< decimal units: "9.9 MB"
 std::string percent_text(double fraction);         ///< 0.98415 -> "98.42%"
 
 /// Cells side by side, two spaces apart, each padded to its width; a negative width aligns a cell
-/// to the left. There must be as many widths as cells.
+/// to the left. There must be a width for each cell.
 std::string padded_cells(std::span<const std::string> cells, std::span<const int> widths);
 
 /// "mnist: ddp over shm, 2 processes x 1 thread, global batch 128 x 2 = 256, learning rate 0.05,
-/// float32, 21,840 parameters, MNIST", where two batches make a step
+/// float32, 21,840 parameters, MNIST"; "128 x 2" if each step accumulates two batches
 std::string run_line(const RunInfo& info);
 
-/// run_line(), of a resumed run a line that says where it resumes: "resumes from
-/// run/checkpoints/step-00000008 in epoch 1, after step 8 of 12", and for a pipeline one that says
-/// where the model is cut: "cut after conv1, conv2; stages 0, 1 compute their backward as a
-/// whole". Each ends with a line feed.
+/// run_line(); then, for a resumed run, a line such as "resumes from run/checkpoints/step-00000008
+/// in epoch 1, after step 8 of 12"; then, for a pipeline, a line such as "cut after conv1, conv2;
+/// stages 0, 1 compute their backward as a whole". Each line ends with a line feed.
 std::string run_heading(const RunInfo& info);
 
 /// "98.42%" for a fraction, "31.2500" or "1.25e-06" for a number.
@@ -35,7 +34,7 @@ std::string metric_text(const MetricValue& value);
 
 /// The values of an evaluation: "98.42% (loss 0.0512)" if it has an accuracy, followed by other
 /// values, as in "98.42% (loss 0.0512, top5_accuracy 99.91%)"; otherwise "loss 0.0512, psnr
-/// 31.2500". "nothing" if the task added no values.
+/// 31.2500". The word "nothing" if the task added no values.
 std::string evaluation_text(const Evaluation& evaluation);
 
 /// "epoch  3/10", padded so that all epochs of a run align.

@@ -1,4 +1,4 @@
-// The cost of an all-reduce, by algorithm.
+// The predicted duration of an all-reduce, by algorithm.
 //
 // A message of m bytes takes L(m) (MessageCost), and adding a byte takes gamma. A rank can send to
 // one rank and receive from one rank at the same time. All ranks begin together. n is the size of a
@@ -22,8 +22,8 @@ struct RankPlaces {
 };
 
 /// Reduce-scatter and all-gather around a ring, ordered by host, so that one message at a time
-/// crosses a host's link: 2 (p - 1) L(n / p) + gamma n (p - 1) / p, where L is the slower link's.
-/// No algorithm sends fewer bytes (P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce
+/// crosses a host's link: 2 (p - 1) L(n / p) + gamma n (p - 1) / p, where L is that of the slower
+/// link. No algorithm sends fewer bytes (P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce
 /// algorithms for clusters of workstations", JPDC 69, 2009).
 double ring_seconds(double bytes, const RankPlaces& places, const Network& network);
 
@@ -42,14 +42,14 @@ double halving_doubling_seconds(double bytes, const RankPlaces& places, const Ne
 /// it along a chain, piece by piece.
 double tree_seconds(double bytes, const RankPlaces& places, const Network& network);
 
-/// A reduce-scatter within each host, an all-reduce of the whole tensor between hosts, in which
-/// each rank handles its part over the host's link, and an all-gather within each host (P. Goyal et
-/// al., "Accurate, large minibatch SGD: training ImageNet in 1 hour", arXiv 1706.02677, 2017,
-/// section 4). Between hosts it takes the faster of ring and halving-doubling. With one rank per
-/// host, only the part between hosts remains.
+/// A reduce-scatter within each host, an all-reduce of the whole tensor between hosts (each rank
+/// handles its part over the host's link), and an all-gather within each host (P. Goyal et al.,
+/// "Accurate, large minibatch SGD: training ImageNet in 1 hour", arXiv 1706.02677, 2017, section
+/// 4). Between hosts, the faster of ring and halving-doubling is used. With one rank per host, only
+/// the part between hosts remains.
 double hierarchical_seconds(double bytes, const RankPlaces& places, const Network& network);
 
-/// The cost of the chosen algorithm for a size.
+/// The chosen algorithm and its cost.
 struct AllReduceCost {
   std::string
       algorithm{};  ///< "ring", "halving-doubling", "tree", "hierarchical", "measured", "none"
@@ -59,8 +59,9 @@ struct AllReduceCost {
 /// "auto", and the names of the functions above.
 const std::vector<std::string>& all_reduce_names();
 
-/// The cost by `algorithm`. "auto" takes a measurement with the same number of ranks if there is
-/// one, else the cheapest algorithm, as NCCL chooses by its own model.
+/// The cost of `algorithm`. "auto" takes a measurement with the same number of ranks if there is
+/// one, otherwise the algorithm that costs least by this model; NCCL chooses by a model of its own
+/// in the same way.
 AllReduceCost all_reduce_cost(const std::string& algorithm, double bytes, const RankPlaces& places,
                               const Network& network);
 

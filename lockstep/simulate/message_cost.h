@@ -18,9 +18,9 @@ class MessageCost {
 
   /// Costs nothing.
   MessageCost() = default;
-  /// A measurement: `points` in any order, of different sizes. A time above that of a larger
-  /// message is lowered to it, because disturbances only increase a measured time. Throws a
-  /// ConfigError if there are no points, or numbers are negative or not finite.
+  /// A measurement: `points` in any order, of different sizes. A time that exceeds that of a larger
+  /// message is lowered to the larger message's, because disturbances only increase measured times.
+  /// Throws a ConfigError if there are no points, or if a number is negative or not finite.
   explicit MessageCost(std::vector<Point> points);
 
   /// alpha + bytes * beta.
@@ -30,8 +30,8 @@ class MessageCost {
   /// the last point the last segment is extended.
   double seconds(double bytes) const;
 
-  /// The cost on a wire of `factor` times the speed: the cost beyond that of the shortest message
-  /// is divided by `factor`, which is above 0.
+  /// The cost on a wire of `factor` times the speed. The part of each cost that exceeds the cost of
+  /// the shortest message is divided by `factor`, which must be above 0.
   MessageCost at_speed(double factor) const;
 
   bool empty() const { return points_.empty(); }

@@ -10,17 +10,18 @@
 
 namespace lockstep::simulate {
 
-/// Measurements by `lockstep bench comm` of a whole collective, by the bytes of a rank's tensor.
+/// Times of a whole collective, measured by `lockstep bench comm`, as functions of the size of a
+/// rank's tensor.
 struct MeasuredCollective {
   MessageCost alone{};  ///< the caller only waits for it
   /// The caller computes meanwhile (`bench comm --beside-computing`): the time to the end of the
   /// collective, and the time for which computing stood still because the same processor moved the
-  /// data. Empty: not measured, computing is not slowed.
+  /// data. Empty: not measured; computing is assumed not to be slowed.
   MessageCost beside{};
   MessageCost taken{};
 };
 
-/// The measurements with one number of ranks.
+/// The measurements for one number of ranks.
 struct MeasuredNetwork {
   int ranks = 2;
   std::string backend{};  ///< "shm", "gloo", "nccl", "hierarchical"
@@ -37,26 +38,27 @@ struct Network {
   MessageCost within_host{};
   double gamma_seconds_per_byte = 0;  ///< adding one byte to another, if the costs above exclude it
   std::optional<MeasuredNetwork> measured{};
-  /// Threads of the library move the data, and each rank has one processor for them and for
-  /// computing.
+  /// Whether threads of the library move the data and each rank has only one processor, which they
+  /// share with computing.
   bool shares_processor = false;
 };
 
 /// Parses "1gbit", "10gbit", "25gbit", "100gbit" (Ethernet with TCP), "nvlink", or
-/// "ALPHA_US,GB_PER_S": the latency of a message in microseconds, and 1e9 bytes a second. All but
-/// "nvlink" also have NVLink inside of a host. docs/simulate.md defines the names. Throws a
-/// ConfigError that begins with `option` for another text.
+/// "ALPHA_US,GB_PER_S": the latency of a message in microseconds, and the bandwidth in units of 1e9
+/// bytes per second. All but "nvlink" also have NVLink within each host. docs/simulate.md defines
+/// the names. Throws a ConfigError that begins with `option` if `text` is anything else.
 Network named_network(const std::string& option, const std::string& text);
 
 /// Reads the output of `lockstep bench comm --json`: its rows of all_reduce, and of reduce_scatter
-/// and all_gather if it has them. Only rows of algorithm "auto" or "native" count, in the memory of
-/// the group if both kinds of memory were measured. The cost of a message follows from a ring's: an
-/// all-reduce of n bytes on p ranks is 2 (p - 1) messages of n / p bytes. Gloo's rows are assumed
-/// to come from one host unless they state several. Throws a DataError for another file, and for a
-/// collective of a single size, from which the cost of other sizes does not follow.
+/// and all_gather if it has them. Only rows of algorithm "auto" or "native" count; if both kinds of
+/// memory were measured, only those in memory of the group. The cost of a message is derived by
+/// assuming a ring: an all-reduce of n bytes on p ranks is 2 (p - 1) messages of n / p bytes.
+/// Gloo's rows are assumed to come from one host unless they state several. Throws a DataError if
+/// the file is not such output, or if a collective has only one size, from which the cost of other
+/// sizes cannot be derived.
 Network read_network(const std::filesystem::path& file);
 
-/// Reads `text` as a file if it exists, else as a name.
+/// Reads the file `text` if it exists; otherwise takes `text` as a name (named_network()).
 Network find_network(const std::string& option, const std::string& text);
 
 /// The network at `factor` times its speed; latencies and the processor's time do not change.

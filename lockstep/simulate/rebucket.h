@@ -1,4 +1,4 @@
-// Redistributes the gradients of a run to buckets of other sizes.
+// Redistributes the gradients of a run among buckets of other sizes.
 #pragma once
 
 #include <vector>
@@ -22,10 +22,11 @@ BucketSizes bucket_sizes(double cap_mb);
 
 /// Fills buckets in the order of the recorded ones by DDP's rule: a bucket is closed when it has
 /// reached its cap, and no parameter is divided. A trace records when a bucket was ready, but not
-/// its parameters. Recorded buckets therefore stay together, unless the caps are below half of what
-/// the run's seem to be. In that case, a bucket above the cap is treated as equal parameters, in
-/// the recorded number, whose gradients arrive evenly between the previous bucket and this one.
-/// Record small buckets for more accuracy. The total number of bytes does not change.
+/// its parameters. Recorded buckets therefore stay whole, unless the caps are below half of what
+/// the run's caps seem to have been. In that case, a bucket above the cap is treated as the
+/// recorded number of equal parameters, whose gradients become ready at even intervals between the
+/// previous bucket and this one. Record small buckets for more accuracy. The total number of bytes
+/// does not change.
 std::vector<ProfileBucket> rebucket(const std::vector<ProfileBucket>& recorded,
                                     const BucketSizes& sizes);
 

@@ -17,10 +17,10 @@ struct BucketTransfer {
 };
 
 struct SimulatedBackward {
-  /// From the beginning of backward to the last gradient: its computing time plus the time that
+  /// From the beginning of backward to the last gradient: the computing time plus the time that
   /// transfers took from it.
   double backward_seconds = 0;
-  double exposed_seconds = 0;  ///< from there to the end of the last transfer
+  double exposed_seconds = 0;  ///< from the end of backward to that of the last transfer
   struct Transfer {
     double begin = 0;
     double end = 0;
@@ -28,12 +28,11 @@ struct SimulatedBackward {
   std::vector<Transfer> transfers{};  ///< since backward began
 };
 
-/// Transfers run one after the other on one channel, in their order: each begins when it is ready
-/// and the previous one has ended (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3:
-/// buckets are reduced in order). While a transfer runs beside backward, backward runs at 1 - taken
-/// / beside of its speed, and the transfer at alone / beside of its own. `transfers` are ordered by
-/// ready_seconds, which are at most `compute_seconds`; beside_seconds are at least taken_seconds
-/// and alone_seconds.
+/// Transfers run one after the other, in order: each begins when it is ready and the previous one
+/// has ended (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3: buckets are reduced in
+/// order). While a transfer runs beside backward, backward runs at 1 - taken / beside of its speed,
+/// and the transfer at alone / beside of its own. `transfers` are ordered by ready_seconds, which
+/// are at most `compute_seconds`; beside_seconds are at least taken_seconds and alone_seconds.
 SimulatedBackward simulate_backward(double compute_seconds,
                                     const std::vector<BucketTransfer>& transfers);
 

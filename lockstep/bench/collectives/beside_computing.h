@@ -9,17 +9,17 @@ namespace lockstep::bench {
 
 /// The times of one call on this rank.
 struct BesideTimes {
-  double until_end_us = 0;  ///< from its start until this rank saw its end between portions
-  /// The part of that time lost to computing: what moving the data took here.
+  double until_end_us = 0;  ///< from the call's start until this rank noticed its end
+  /// The part of that time that was lost for computing, because it was spent moving the data.
   double taken_us = 0;
 };
 
-/// Starts a collective with `start` and does arithmetic in portions of about 20 us until it has
-/// ended. The undisturbed time of a portion is measured just before; the excess is the time that
-/// the transport's threads, the kernel and the calls took from the processor. The arithmetic
-/// touches no memory, so contention for caches and memory is not included. Collective if `start`
-/// is; `ready` is called between the two measurements and may wait for the other ranks. Throws the
-/// errors of the collective's wait().
+/// Starts a collective with `start` and does arithmetic, in portions of about 20 us, until the
+/// collective has ended. The undisturbed time of a portion is measured just before; the excess is
+/// the time that the transport's threads, the kernel and the calls took from the processor. The
+/// arithmetic touches no memory, so contention for caches and memory is not included. This call is
+/// collective if `start` is. `ready` is called between the two measurements and may wait for the
+/// other ranks. Throws the errors of the collective's wait().
 BesideTimes compute_beside(const std::function<void()>& ready,
                            const std::function<WorkPtr()>& start);
 

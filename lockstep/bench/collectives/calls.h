@@ -33,14 +33,14 @@ class BenchCall {
     return elements_ * static_cast<std::int64_t>(c10::elementSize(dtype_));
   }
 
-  /// Writes this rank's input: zeros or ones, depending on call and rank. The previous call must
-  /// have ended.
+  /// Fills this rank's input with zeros or ones, depending on `call` and the rank. The previous
+  /// call must have ended.
   void write(int call);
   void run() { run_(); }
-  /// Starts the call that run() makes, without waiting for it. Null for a collective that cannot be
-  /// started this way.
+  /// Starts the call that run() makes, without waiting for it. Returns null if the collective
+  /// cannot be started this way.
   WorkPtr start();
-  /// InternalError, naming the rank, if the result of that call is wrong.
+  /// Throws InternalError, which names the rank, if the result of that call is wrong.
   void check(int call) const;
 
   /// Upper bound of the memory that all ranks of a host need together.

@@ -9,7 +9,8 @@
 
 namespace lockstep::bench {
 
-/// call_name(), except that kSend, which stands for both ends of a message, is "send_recv".
+/// call_name(kind), except for kSend: it stands for both ends of a message and is called
+/// "send_recv".
 const char* bench_call_name(CallKind kind);
 std::optional<CallKind> bench_call_from_name(const std::string& name);
 /// The collectives, and kSend for a message from rank 0 to rank 1. Its two ends cannot be measured
@@ -24,9 +25,9 @@ bool is_divided(CallKind kind);
 /// Whether the result replaces the input.
 bool is_in_place(CallKind kind);
 
-/// The factor from algorithm bandwidth (bytes of the larger buffer over time) to bus bandwidth,
-/// which is the traffic on a rank's links and independent of the number of ranks; as in nccl-tests'
-/// PERFORMANCE.md. 0 for a barrier.
+/// The ratio of bus bandwidth to algorithm bandwidth (bytes of the larger buffer over time), as in
+/// nccl-tests' PERFORMANCE.md. Bus bandwidth is the traffic on a rank's links, and is independent
+/// of the number of ranks. 0 for a barrier.
 double bus_factor(CallKind kind, int ranks);
 
 }  // namespace lockstep::bench

@@ -15,7 +15,7 @@ struct BenchCommRow {
   std::string algorithm;
   std::string backend;
   int ranks = 0;
-  int hosts = 1;       ///< of the ranks
+  int hosts = 1;       ///< number of hosts of the ranks
   int processors = 0;  ///< available to the rank with the fewest; 0: unknown
   std::string dtype;
   std::int64_t bytes = 0;  ///< of the larger buffer
@@ -24,8 +24,8 @@ struct BenchCommRow {
   double median_us = 0;
   double min_us = 0;
   double max_us = 0;
-  /// With --beside-computing: the time until the slowest rank saw the end, and the mean computing
-  /// time that a rank lost. Medians.
+  /// With --beside-computing, medians over the calls: the time until the slowest rank saw the end,
+  /// and the computing time that a rank lost on average.
   std::optional<double> beside_us{};
   std::optional<double> taken_us{};
 
@@ -35,7 +35,8 @@ struct BenchCommRow {
   double busbw_gbps() const { return algbw_gbps() * bus_factor(collective, ranks); }
 };
 
-/// The row of these calls, of which there must be at least one.
+/// Fills in the statistics of `row` from the times of the calls, of which there must be at least
+/// one.
 BenchCommRow summarize(BenchCommRow row, const std::vector<double>& microseconds);
 
 /// A JSON array of {"collective", "algorithm", "backend", "ranks", "hosts", "processors", "dtype",

@@ -1,4 +1,4 @@
-// What `lockstep bench comm` measures: its checked options, which each rank gets.
+// What `lockstep bench comm` measures: its checked options, which are passed to each rank.
 #pragma once
 
 #include <chrono>
@@ -26,20 +26,20 @@ struct BenchCommSettings {
   std::vector<CallKind> collectives;
   std::vector<Algorithm> algorithms;  ///< of all_reduce
   std::string backend;
-  /// The environment of the launcher that started this process; absent: this process starts the
+  /// The environment set by the launcher that started this process; absent: this process starts the
   /// ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 2;
   int processors = 1;  ///< available to this process, before its ranks are pinned
   std::vector<std::int64_t> sizes;
   detail::DataType type = detail::DataType::kFloat32;
-  bool symmetric = true;       ///< whether to measure in memory of the group, if it supports that
-  bool private_memory = true;  ///< whether to measure in private memory of each rank
+  bool symmetric = true;          ///< whether to measure in memory of the group, if supported
+  bool private_memory = true;     ///< whether to measure in private memory of each rank
   bool beside_computing = false;  ///< whether to measure the cost to a rank that computes meanwhile
   int repetitions = 0;            ///< calls per row; 0: as many as fit into `seconds`
   double seconds = 0;
   std::filesystem::path json;
-  std::filesystem::path trace{};  ///< folder of a trace for each row; empty: none
+  std::filesystem::path trace{};  ///< folder for one trace per row; empty: no traces
   std::chrono::milliseconds timeout{};
   std::optional<ExplainSettings> explain;
 

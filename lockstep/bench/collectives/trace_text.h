@@ -7,9 +7,9 @@
 
 namespace lockstep::bench {
 
-/// Shows which rank sent which piece to which rank in each step, a timeline for each rank, and
-/// bytes and time of each rank next to the model's prediction. At most `columns` wide, if names
-/// allow; `unicode` enables arrows and blocks.
+/// Shows which rank sent which piece to which rank in each step, a timeline for each rank, and each
+/// rank's bytes and time next to the cost model's prediction. Lines have at most `columns`
+/// characters, if names allow; `unicode` enables arrows and blocks.
 std::string trace_text(const TracedRun& run, int columns, bool unicode);
 
 }  // namespace lockstep::bench

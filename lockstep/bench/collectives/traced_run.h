@@ -1,4 +1,4 @@
-// One all-reduce traced on every rank, and quantities derived from its traces.
+// An all-reduce that was traced on every rank, and quantities derived from its traces.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct TracedRun {
   comm::CostModel model;                  ///< measured just before
   std::vector<double> predicted_seconds;  ///< by the model, for each rank
   std::vector<comm::Trace> traces;        ///< of each rank, on one clock
-  int repetitions = 1;                    ///< number of runs of which this is the median
+  int repetitions = 1;                    ///< number of runs; this one is the median
   int processors = 0;                     ///< shared by the ranks
 };
 

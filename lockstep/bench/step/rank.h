@@ -16,7 +16,7 @@ using MakeTrainer =
     std::function<std::unique_ptr<StepTrainer>(const StepWork&, const StepVariant&, ProcessGroup)>;
 
 /// Joins the group and times the variants in short rounds, alternating with their baselines; rank 0
-/// prints and writes files. Throws any error.
+/// prints the results and writes the files. Throws on any failure.
 void bench_step_rank(const BenchStepSettings& settings, const MakeTrainer& make = make_trainer);
 
 }  // namespace lockstep::bench

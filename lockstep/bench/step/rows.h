@@ -10,7 +10,7 @@
 
 namespace lockstep::bench {
 
-/// Times of one way to train, on one rank, in one round.
+/// Times of one variant or baseline, on one rank, in one round.
 struct StepRound {
   double step_ms = 0;  ///< median of the round's steps
   double cpu_ms = 0;   ///< mean time of all threads of the process, user and system
@@ -18,7 +18,7 @@ struct StepRound {
   std::vector<double> waited_ms;
 };
 
-/// times[rank][round] of one way.
+/// times[rank][round] of one variant or baseline.
 using StepRounds = std::vector<std::vector<StepRound>>;
 
 /// Median and quartiles of a value over the rounds.
@@ -42,28 +42,29 @@ struct BenchStepRow {
   bool set_to_none = false;
   int rounds = 0;
   std::int64_t steps = 0;           ///< per round
-  std::int64_t peak_rss_bytes = 0;  ///< of the rank with most, including the replicas of all ways
-  std::int64_t proportional_bytes = 0;  ///< at the end, with shared memory divided among its ranks
+  std::int64_t peak_rss_bytes = 0;  ///< maximum over the ranks, including the replicas of all ways
+  std::int64_t proportional_bytes = 0;  ///< at the end; shared memory is divided among its ranks
 
   /// A round's step time is that of its slowest rank; differences are taken within one round.
   Spread step_ms;
   std::optional<Spread> step_ms_single;  ///< of independent processes
   std::optional<Spread> overhead_ms;     ///< step_ms minus step_ms_single
-  /// The loss of ranks that only wait for each other once per step, relative to step_ms_single.
+  /// The loss of ranks that only wait for each other once per step: their step time minus
+  /// step_ms_single.
   std::optional<Spread> in_step_overhead_ms;
-  std::optional<Spread> over_in_step_ms;  ///< the additional cost of communication
-  /// A step's wait on the rank that comes last, which is communication only, and on the rank that
-  /// comes first, which also waits for the others.
+  std::optional<Spread> over_in_step_ms;  ///< what communication adds to that
+  /// How long backward waits at its end: the shortest wait of a rank (it arrives last, so this is
+  /// only communication) and the longest (it also waits for the other ranks).
   std::optional<Spread> exposed_ms, waited_ms;
   Spread cpu_ms;  ///< of the rank with most
   std::optional<Spread> cpu_ms_single;
 
-  /// For each round, to compare rows with each other.
+  /// Step times of each round, for comparing rows with each other.
   std::vector<double> rounds_ms, single_rounds_ms, in_step_rounds_ms;
 };
 
-/// Fills the figures of `row` from the times of its variant and, unless it ran alone, of its two
-/// baselines.
+/// Fills in the figures of `row` from the times of its variant and of its two baselines, which are
+/// null if the variant ran alone.
 BenchStepRow summarize(BenchStepRow row, const StepRounds& variant, const StepRounds* single,
                        const StepRounds* in_step);
 

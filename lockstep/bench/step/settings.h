@@ -1,7 +1,7 @@
-// What `lockstep bench step` measures: its checked options, which each rank gets.
+// What `lockstep bench step` measures: its checked options, which are passed to each rank.
 //
 // The command has two modes. The first times ddp and zero1 in one set of ranks; its settings are in
-// this file. The second, which --strategy all selects, times each strategy in processes of its own;
+// this file. The second, selected by --strategy all, times each strategy in processes of its own;
 // its settings are in bench/strategies/settings.h.
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace lockstep::bench {
 
-/// Settings that both modes have, with the same permitted values.
+/// Settings that both modes have, with the same permitted values in each.
 struct CommonStepSettings {
   std::string backend;    ///< of the group of ranks
   std::string precision;  ///< "32" or "bf16"
   std::string optimizer;  ///< "sgd", "adam" or "adamw"
   int rounds = 0;
-  /// Timed steps per row and round. 0: as many as take 0.2 s, from 1 to 50; with --strategy all as
+  /// Timed steps per row and round. 0: as many as take 0.2 s, from 1 to 50; with --strategy all, as
   /// many as take 1 s, from 3 to 1000.
   std::int64_t steps = 0;
   std::filesystem::path json;
@@ -30,7 +30,7 @@ struct CommonStepSettings {
   std::chrono::milliseconds timeout{};
 };
 
-/// A strategy with its options, which all ranks run together: one row of the result.
+/// A strategy with its options, run by all ranks together: one row of the result.
 struct StepVariant {
   std::string strategy;
   /// Absent: one bucket for all gradients, reduced after the backward pass.

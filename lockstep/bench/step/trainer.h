@@ -22,25 +22,25 @@ namespace lockstep::bench {
 class StepNet : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(const torch::Tensor& images) = 0;
-  /// float32 [batch, C, H, W] and int64 [batch], random.
+  /// Random images, float32 [batch, C, H, W], and random labels, int64 [batch].
   virtual torch::Tensor make_images(std::int64_t batch) const = 0;
   virtual torch::Tensor make_labels(std::int64_t batch) const = 0;
   virtual torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& labels) const = 0;
 };
 
-/// "mnist", or "resnet18" with the stem for 32x32 images; ConfigError for another.
+/// `model` is "mnist" or "resnet18" (with the stem for 32x32 images). Throws ConfigError otherwise.
 std::shared_ptr<StepNet> make_step_net(const std::string& model);
 
-/// A replica in training; a step ends with the optimizer's step. Not thread-safe.
+/// Trains one replica. A step ends with the optimizer's step. Not thread-safe.
 class StepTrainer {
  public:
   virtual ~StepTrainer() = default;
   /// Collective if the ranks are coupled.
   virtual void step() = 0;
-  /// Seconds that backward waited for communication at its end, since construction; nothing if
+  /// Seconds, since construction, that backward waited at its end for communication; nothing if
   /// unknown.
   virtual std::optional<double> exposed_seconds() const { return std::nullopt; }
-  /// Spans of the last steps that SpanScope does not record.
+  /// Spans of the latest steps that SpanScope does not record.
   virtual std::vector<Span> spans() { return {}; }
 };
 
@@ -57,7 +57,7 @@ class Replica {
  public:
   explicit Replica(const StepWork& work);
 
-  /// Gradients are zeroed by `optimizer`, unless they are set to undefined.
+  /// Zeroes the gradients with `optimizer`, or sets them to undefined if StepWork::set_to_none.
   template <class Optimizer>
   void zero_grad(Optimizer& optimizer) {
     if (!set_to_none_) return optimizer.zero_grad();
@@ -76,12 +76,12 @@ class Replica {
   torch::Tensor images_, labels_;
 };
 
-/// With momentum if the optimizer supports it.
+/// The options of the optimizer `name`, with momentum if it supports that.
 OptimizerOptions optimizer_options(const std::string& name);
 
-/// An independent process. With a group, its ranks wait for each other once per step after the
-/// backward by exchanging one number: the loss of ranks of unequal speed, however little they
-/// communicate.
+/// The two baselines. make_uncoupled() trains without any communication. With make_in_step(), ranks
+/// wait for each other once per step, after the backward, by exchanging one number; it shows what
+/// ranks of unequal speed lose, however little they communicate.
 std::unique_ptr<StepTrainer> make_uncoupled(const StepWork& work);
 std::unique_ptr<StepTrainer> make_in_step(const StepWork& work, ProcessGroup group);
 /// Collective.

@@ -13,9 +13,9 @@ namespace lockstep::bench {
 std::string note_of(const StageCuts& cuts);
 StageCuts parse_stage_cuts(int stages, const std::string& note);
 
-/// In a process that launch_ranks() started: measures how long the parts of the model take with a
-/// micro-batch, and stores at `notes[i]` where to cut it into `counts[i]` stages of nearly equal
-/// duration. Uses as many threads as a worker of a pipeline has.
+/// To be called in a process that launch_ranks() started. Measures how long the parts of the model
+/// take for a micro-batch, and stores in place i of `notes` where to cut the model into `counts[i]`
+/// stages of nearly equal duration. Uses as many threads as a worker of a pipeline has.
 void balance_strategy_stages(const BenchStrategiesSettings& settings,
                              const std::vector<int>& counts, SharedPlaces<SharedNote>& notes);
 

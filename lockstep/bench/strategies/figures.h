@@ -1,4 +1,4 @@
-// Measurements of a way's processes, in memory shared by the launcher and its ranks.
+// Measurements of the processes of a way, in memory shared by the launcher and its ranks.
 #pragma once
 
 #include <array>
@@ -11,8 +11,9 @@
 
 namespace lockstep::bench {
 
-/// Times of one rank in one round, in milliseconds per step, and its memory in bytes. Plain memory:
-/// a rank writes it, and the launcher reads it after the rank has ended.
+/// Times of one rank in one round, in milliseconds per step, and its memory in bytes. No
+/// synchronization is needed: a rank writes its figures, and the launcher reads them after the rank
+/// has ended.
 struct RankFigures {
   std::int64_t steps = 0;   ///< timed; 0 until the rank has written
   double step_ms = 0;       ///< median of the steps
@@ -26,7 +27,7 @@ struct RankFigures {
   std::int64_t start_bytes = 0;         ///< resident set before the model existed
   std::int64_t peak_bytes = 0;          ///< largest resident set
   std::int64_t proportional_bytes = 0;  ///< after the steps, with shared pages divided
-  std::int64_t device_bytes = 0;        ///< of the fullest device; 0 if unknown
+  std::int64_t device_bytes = 0;        ///< on the device that holds most; 0 if unknown
   std::uint32_t whole_backward = 0;     ///< bit s: the backward of stage s could not be split
   std::array<char, 16> backend{};       ///< the group's backend, null-terminated
 
@@ -40,12 +41,13 @@ struct SharedNote {
   std::array<char, 1024> bytes{};
 
   std::string text() const { return bytes.data(); }
-  /// InternalError for longer text.
+  /// Throws InternalError if `text` is longer.
   void set(const std::string& text);
 };
 
 namespace detail {
-/// Zeroed memory shared by all processes forked from this one. Error if the system has none.
+/// Maps zeroed memory that all processes forked from this one share. Throws Error if the system has
+/// none left.
 void* map_shared(std::size_t bytes);
 void unmap_shared(void* memory, std::size_t bytes);
 }  // namespace detail

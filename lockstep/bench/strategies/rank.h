@@ -7,8 +7,8 @@
 namespace lockstep::bench {
 
 /// To be called in a rank that launch_ranks() started. Joins the group, trains with `way` for a
-/// round and writes the measurements to this rank's place in `figures`. Throws on any failure, and
-/// ConfigError if the model or this machine does not support the way.
+/// round and writes the measurements to this rank's place in `figures`. Throws on any failure; the
+/// error is a ConfigError if the model or this machine does not support the way.
 void bench_strategy_rank(const BenchStrategiesSettings& settings, const StrategyWay& way,
                          SharedFigures& figures);
 

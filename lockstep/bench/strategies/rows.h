@@ -16,7 +16,7 @@ namespace lockstep::bench {
 struct StrategyRounds {
   StrategyWay way;
   std::vector<std::vector<RankFigures>> figures;  ///< figures[round][rank]
-  std::string why_not;  ///< why this model or machine does not support the way; empty if it does
+  std::string why_not;  ///< why this model or machine does not support the way; otherwise empty
 };
 
 /// The row of one way. Times are in milliseconds per step; a Spread is over the rounds, and other
@@ -39,19 +39,20 @@ struct StrategyRow {
   double processor_ms = 0;  ///< processor time of a step, sum over the ranks
   double utilisation = 0;   ///< processor time of a step / (its wall time x processors)
   double forward_ms = 0, backward_ms = 0, communication_ms = 0, optimizer_ms = 0;
-  /// Only for replicas on ranks: the smallest communication time of a rank. It is that of the rank
-  /// that comes last, and so contains no wait for other ranks.
+  /// Only for replicas on ranks: the smallest communication time of a rank. It belongs to the rank
+  /// that arrives last, and so includes no wait for other ranks.
   std::optional<double> exposed_ms;
   /// Only for pipelines with a processor for each thread: the share of the workers' time in which
   /// they did not compute, from 0 to 1.
   std::optional<double> bubble;
-  std::int64_t peak_bytes = 0;         ///< peak memory of the process with the most
+  std::int64_t peak_bytes = 0;         ///< peak memory of the process that used most
   std::int64_t peak_growth_bytes = 0;  ///< likewise, minus the memory held before the model existed
   std::int64_t proportional_bytes = 0;  ///< proportional set sizes (PSS) after the steps, summed up
   /// Only for pipelines of threads: bytes of the model, optimizer state and activations on the
   /// worker that has the most of them.
   std::optional<std::int64_t> device_bytes;
-  /// Only for pipelines whose schedule splits each backward: the stages that do not split theirs.
+  /// Only for pipelines whose schedule splits each backward: the stages that compute their backward
+  /// as a whole.
   std::vector<int> whole_backward;
   std::vector<double> rounds_ms;
 };
@@ -66,12 +67,12 @@ struct StepLimit {
 };
 StepLimit limit_of(const StrategyRow& row);
 
-/// Makes the row of one way. `rounds` must have at least one round, or the reason why there is
-/// none. `single` has the rounds of the way "single"; null if that was not measured.
+/// Makes the row of one way. `rounds` must have at least one round, or say why there is none.
+/// `single` holds the rounds of the way "single", or is null if that was not measured.
 StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRounds& rounds,
                       const StrategyRounds* single);
 
-/// Returns a JSON array of rows, which docs/benchmarks/strategies.md describes.
+/// Returns the rows as a JSON array, in the format that docs/benchmarks/strategies.md describes.
 std::string to_json(const BenchStrategiesSettings& settings, const std::vector<StrategyRow>& rows);
 
 /// Returns a description of the measurement, the table with its heading, and the meaning of its

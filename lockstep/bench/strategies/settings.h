@@ -14,7 +14,7 @@ namespace lockstep::bench {
 struct StageCuts {
   int stages = 0;
   std::vector<std::string> names{};  ///< the last block of every stage except the last
-  std::string about{};               ///< how they were chosen, one line
+  std::string about{};               ///< how they were chosen, in one line
 };
 
 struct BenchStrategiesSettings : CommonStepSettings {
@@ -22,8 +22,8 @@ struct BenchStrategiesSettings : CommonStepSettings {
   std::int64_t image_size = 0;    ///< side of the images in pixels
   StrategyWork work;              ///< common to all ways
   std::vector<StrategyWay> ways;  ///< the requested ways, in the order of strategy_ways()
-  /// "balance": measured in separate processes before the first way. "even": as resnet_cuts().
-  /// Empty for a model that can be cut in one way only.
+  /// "balance": measured in separate processes before the first way. "even": chosen by
+  /// resnet_cuts(). Empty if the model can be cut in only one way.
   std::string cut;
   std::vector<StageCuts> cuts{};  ///< for each measured number of stages
 };

@@ -19,8 +19,8 @@ struct StrategyWay {
   std::string schedule{};  ///< schedule of the pipeline; empty: no pipeline
   int stages = 0;          ///< of a pipeline
   int workers = 0;         ///< workers of one pipeline: threads or ranks
-  /// Micro-batches of one pipeline, or parts of the batch whose gradients one process accumulates;
-  /// 0: the whole batch at once.
+  /// Micro-batches of a pipeline, or parts of the batch whose gradients a process accumulates; 0:
+  /// the whole batch at once.
   int micro_batches = 0;
   bool recompute = false;  ///< for pipelines: whether each backward recomputes its activations
   bool shard_optimizer = false;
@@ -41,7 +41,7 @@ struct StrategyWork {
   bool recompute = false;  ///< in all pipelines
 };
 
-/// Returns all ways in the order in which they are measured. Most of them divide the threads
+/// Returns all ways, in the order in which they are measured. Most of them divide the threads
 /// equally between two replicas, ranks or pipeline workers. The exceptions and references are:
 ///   * "single" uses all threads in one process.
 ///   * "single-half" uses half of them, and shows what the second half gains.

@@ -13,10 +13,10 @@
 namespace lockstep::bench {
 
 /// "mnist" (as in the recipe, with dropout and the fused kernel), "resnet18" (the stem for 32x32
-/// images, 10 classes) or "resnet50" (torchvision's stem, 1000 classes), the ResNets in
+/// images, 10 classes) or "resnet50" (torchvision's stem, 1000 classes); the ResNets use
 /// channels-last. All can be cut into up to four stages. Weights come from LibTorch's generator.
-/// `cuts` defines the cuts for the numbers of stages that it has; resnet_cuts() defines the others.
-/// ConfigError for another name.
+/// `cuts` defines the cuts for the numbers of stages that it lists; resnet_cuts() defines the
+/// others. Throws ConfigError for any other name.
 std::unique_ptr<OutputTask> make_strategy_task(const std::string& model,
                                                const std::vector<StageCuts>& cuts);
 

@@ -19,7 +19,7 @@ struct BenchTableRow {
   std::string recipe{};
   std::string device{};   ///< "cpu", "cuda"
   std::string backend{};  ///< "none" with one process, otherwise such as "shm", "gloo" or "nccl"
-  /// In a row of a PyTorch program, its version of PyTorch and its loader; empty for Lockstep.
+  /// For a PyTorch program, its PyTorch version and its loader; empty for Lockstep.
   std::string peer{};
   int ranks = 1;                ///< processes; with strategy dp, replicas in one process
   int threads_per_rank = 1;     ///< compute threads
@@ -33,7 +33,7 @@ struct BenchTableRow {
   std::int64_t batch_per_rank = 0;
   std::int64_t iterations_per_epoch = 0;
   double first_epoch_s = 0;      ///< includes decoding of images that later epochs find in a cache
-  double epoch_s = 0;            ///< of the timed epochs
+  double epoch_s = 0;            ///< median of the timed epochs
   double least_epoch_s = 0;      ///< the fastest of the timed epochs
   double most_epoch_s = 0;       ///< the slowest of the timed epochs
   double images_per_second = 0;  ///< sum over all ranks
@@ -43,8 +43,8 @@ struct BenchTableRow {
   std::optional<double> gpu_utilisation{};         ///< share of time in which a kernel ran, 0 to 1
   std::optional<double> gpu_memory_utilisation{};  ///< share of time in which memory was accessed
   std::optional<double> gpu_power_w{};             ///< power per GPU, in watts
-  /// images_per_second divided by that of as many single ranks, each measured alone with the same
-  /// batch per rank, loader and kernels; absent if no such single rank has been measured.
+  /// images_per_second divided by `ranks` times that of a single rank, measured alone with the same
+  /// batch per rank, loader and kernels; absent if no such rank was measured.
   std::optional<double> efficiency{};
   double data_wait_s = 0;  ///< time per epoch for which rank 0 waited for data
   /// Time per epoch for which rank 0 waited for messages, excluding `stage_waits_s`; absent if the
@@ -55,16 +55,16 @@ struct BenchTableRow {
   double stage_waits_s = 0;
   double seconds_to_first_step = 0;
   std::int64_t peak_rss_bytes = 0;  ///< of rank 0
-  std::string error{};              ///< why the row has no figures; empty if it has
+  std::string error{};              ///< why the row has no figures; otherwise empty
 };
 
 /// Makes the row of `way` from `runs`, the JSON that `lockstep train --json` or the PyTorch program
 /// wrote in each round. `processors` is the number of this machine's processors. Throws DataError
-/// if a text is not such JSON.
+/// if one of `runs` is not such JSON.
 BenchTableRow table_row_of(const TableWay& way, const std::vector<std::string>& runs,
                            std::int64_t processors);
 
-/// Sets the efficiency of every row for which `rows` has the single rank to compare with.
+/// Sets the efficiency of every row whose single-rank counterpart is also in `rows`.
 void set_efficiencies(std::vector<BenchTableRow>& rows);
 
 /// "table", "markdown", "csv" and "json".

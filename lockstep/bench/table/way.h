@@ -20,7 +20,7 @@ struct TableWay {
   std::string loader{};
   bool fused_kernels = true;
   /// Ranks of the strategy. Strategy dp has this number of replicas in one process instead, and
-  /// `single` is one process with the threads of that many ranks.
+  /// single is one process with as many threads as that many ranks would have.
   std::int64_t ranks = 1;
   std::int64_t batch_per_rank = 0;
   std::int64_t threads_per_rank = 1;

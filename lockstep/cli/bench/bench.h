@@ -1,4 +1,4 @@
-// Add the subcommands of `lockstep bench`. Each has a source file of its own.
+// Functions that add the subcommands of `lockstep bench`. Each has a source file of its own.
 #pragma once
 
 namespace CLI {

@@ -32,8 +32,9 @@ struct BenchCommArguments {
   std::optional<std::string> out;
 };
 
-/// Checks everything that can be checked before a rank exists. ConfigError names the option,
-/// including options that would have no effect in combination with the others.
+/// Checks everything that can be checked before a rank exists. Throws ConfigError, which names the
+/// option, if a value is invalid or if the option would have no effect in combination with the
+/// others.
 bench::BenchCommSettings resolve(const BenchCommArguments& arguments);
 
 }  // namespace lockstep::cli

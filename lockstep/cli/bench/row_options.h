@@ -7,14 +7,14 @@
 
 namespace lockstep::cli {
 
-/// `Text` is std::string, or std::optional of it.
+/// Adds --json. `Text` is std::string or std::optional<std::string>.
 template <class Text>
 void add_rows_json_option(CLI::App& command, Text& to) {
   command.add_option("--json", to, "Also write the rows to this JSON file (its folder must exist)")
       ->type_name("FILE");
 }
 
-/// `what` says what is recorded for each row, without a full stop.
+/// Adds --trace. `what` says what is recorded for each row, without a full stop.
 template <class Text>
 void add_row_traces_option(CLI::App& command, Text& to, const std::string& what) {
   command

@@ -1,5 +1,5 @@
-// The options of `lockstep bench step`, and the settings of its first mode that follow from them.
-// strategies_settings.h has the second mode.
+// The options of `lockstep bench step`, and the settings that follow from them in its first mode.
+// For the second mode, see strategies_settings.h.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace lockstep::cli {
 
 inline constexpr const char* kBenchStep = "bench step";  ///< begins error messages in both modes
 
-/// The options as the user gave them, for both modes.
+/// The options of both modes, as given by the user.
 struct BenchStepArguments {
   std::string model = "mnist";
   std::string strategy = "ddp";
@@ -51,7 +51,7 @@ const std::vector<std::string>& parameter_memory_names();
 const std::vector<std::string>& step_precision_names();
 
 /// Checks everything that can be checked before a rank exists. Throws ConfigError, which names the
-/// option, if a value is invalid or an option belongs to the other mode.
+/// option, if a value is invalid or the option belongs to the other mode.
 bench::BenchStepSettings resolve(const BenchStepArguments& arguments);
 
 /// Checks the options that both modes have and stores them in `settings`; `default_rounds` applies

@@ -5,12 +5,12 @@
 
 namespace lockstep::cli {
 
-/// Measures the ways, prints the table and writes the JSON. In each round every way is measured
-/// once, starting with a different one, so that drift of the machine affects all of them. A way
-/// that the model or this machine does not support is a row that says why. CommandFailure if a way
+/// Measures the ways, prints the table and writes the JSON. Each round measures every way once,
+/// starting with a different one, so that drift of the machine affects all of them. For a way that
+/// the model or this machine does not support, the row says why. Throws CommandFailure if a way
 /// fails, or if none is possible.
 ///
-/// Like launch_ranks(), call it from the main thread while no other thread exists.
+/// Like launch_ranks(), it must be called from the main thread while no other thread exists.
 void bench_strategies(const bench::BenchStrategiesSettings& settings);
 
 }  // namespace lockstep::cli

@@ -16,8 +16,9 @@ std::vector<std::string> strategies_model_names();
 /// are compared in one set of ranks.
 bool compares_strategies(const BenchStepArguments& arguments);
 
-/// Checks everything that can be checked before a process exists. ConfigError names the option,
-/// including options of the other mode; also thrown under a launcher.
+/// Checks everything that can be checked before a process exists. Throws ConfigError, which names
+/// the option, if a value is invalid or the option belongs to the other mode, and if a launcher
+/// started this process.
 bench::BenchStrategiesSettings resolve_strategies(const BenchStepArguments& arguments);
 
 }  // namespace lockstep::cli

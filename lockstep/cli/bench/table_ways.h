@@ -11,7 +11,7 @@
 
 namespace lockstep::cli {
 
-/// The options as given by the user; absent if the recipe or the machine decides.
+/// The options as given by the user; absent: the recipe or the machine decides.
 struct BenchTableArguments {
   TrainArguments train;  ///< options common to all rows
   std::optional<std::string> ranks;
@@ -29,7 +29,7 @@ struct BenchTableArguments {
   double peer_timeout_seconds = 1200;
   std::string format = "table";
   std::string json;
-  std::string trace;  ///< folder of a trace for each row of Lockstep; empty: none
+  std::string trace;  ///< folder for a trace of each Lockstep row; empty: none
 };
 
 struct BenchTableSettings {
@@ -46,8 +46,8 @@ struct TableMachine {
   std::int64_t gpus = 0;
 };
 
-/// Checks everything except what `train` checks for each row (arguments_of()). ConfigError names
-/// the option.
+/// Checks everything except what `train` checks for each row (arguments_of()). Throws ConfigError,
+/// which names the option.
 BenchTableSettings resolve_table(const BenchTableArguments& arguments, const TableMachine& machine);
 
 /// The arguments of `lockstep train` for a row of Lockstep.

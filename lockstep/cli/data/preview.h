@@ -1,4 +1,4 @@
-// A contact sheet of a data set's images as a Loader gives them to a network.
+// A contact sheet of a data set's images, as a Loader passes them to a network.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace lockstep::cli {
 
 struct PreviewOptions {
   std::int64_t images = 8;            ///< rows, at most as many as the data set has images
-  std::int64_t versions = 7;          ///< columns of each image, from as many epochs
+  std::int64_t versions = 7;          ///< columns for each image, one per epoch
   std::optional<std::int64_t> scale;  ///< side of a pixel; absent: cells of at least 96 pixels
-  std::uint64_t seed = 0;             ///< of the choice of images, and the loader's
+  std::uint64_t seed = 0;             ///< for the choice of images, and for the loader
   std::int64_t epoch = 0;             ///< the first epoch
   LoaderEngineKind engine = LoaderEngineKind::kNative;
   /// With kSkip, images that cannot be decoded are replaced by others.
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
-  BatchMix mix;  ///< the images of the sheet are one batch, each row's partner the row above
+  BatchMix mix;  ///< the sheet's images form one batch; each row is mixed with the one above
 };
 
 /// An image as used for training in one epoch.
@@ -42,21 +42,22 @@ struct PreviewRow {
 struct Preview {
   report::ContactSheet sheet;
   std::vector<PreviewRow> rows;
-  std::vector<CorruptImage> skipped;  ///< with OnCorruptImage::kSkip, those that were tried
+  std::vector<CorruptImage> skipped;  ///< images that kSkip left out, of those tried
 };
 
 /// `count` random images of `dataset`, or all if it has fewer. They are drawn in rounds, in the
-/// order of the classes, such that each class of the data set appears once before any appears a
-/// second time, and so on. With `usable`, only images for which it returns true; it is called as
-/// rarely as possible.
+/// order of the classes: each class appears once before any appears a second time, and so on. If
+/// `usable` is given, only images for which it returns true are chosen; it is called as rarely as
+/// possible.
 std::vector<std::int64_t> choose_preview_images(
     const ImageDataset& dataset, std::int64_t count, std::uint64_t seed,
     const std::function<bool(std::int64_t index)>& usable = {});
 
 /// One row per image: first the image itself, reduced or enlarged by a whole factor to fit, then
-/// the output of a Loader with these options in each epoch, with Normalize undone. ConfigError if
-/// the engine cannot execute the list, if the sheet would be too large, or if images have neither 1
-/// nor 3 channels; DataError if an image, or with kSkip every image, cannot be read.
+/// the output of a Loader with these options in each epoch, with Normalize undone. Throws
+/// ConfigError if the engine cannot execute the augmentation, if the sheet would be too large, or
+/// if images have neither 1 nor 3 channels. Throws DataError if an image, or with kSkip every
+/// image, cannot be read.
 Preview make_preview(const ImageDataset& dataset, const Augmentation& augmentation,
                      const PreviewOptions& options);
 

@@ -1,4 +1,4 @@
-// The algorithms of `lockstep explain`, one file each.
+// The subcommands of `lockstep explain`, one file each.
 #pragma once
 
 namespace CLI {

@@ -1,4 +1,4 @@
-// Runs a pipeline's table with stages that multiply matrices or wait.
+// Runs a pipeline's table with stages that either multiply matrices or wait.
 #pragma once
 
 #include <lockstep/cli/explain/pipeline_picture.h>

@@ -22,7 +22,7 @@ struct PipelineChart {
   std::string unit{};  ///< unit of its times: "ms", "us", or none
 };
 
-/// For --wait: stages that waited instead of computing.
+/// Stages that waited instead of computing (--wait).
 struct WaitingStages {
   int asked_microseconds = 0;    ///< duration requested with --wait
   double mean_microseconds = 0;  ///< mean duration of a wait
@@ -35,11 +35,11 @@ struct NamedBubble {
   double bubble = 0;   ///< share of all workers' time in which they do not compute, 0 to 1
 };
 
-/// The time that the pipeline spends on running its stages, in addition to their computation. In
-/// seconds.
+/// The time, in seconds, that the pipeline spends on running its stages, in addition to their
+/// computation.
 struct ExecutorCost {
   double step = 0;         ///< median duration of a step
-  double empty_step = 0;   ///< likewise, for the same table with stages that do nothing
+  double empty_step = 0;   ///< median duration with stages that do nothing
   double over_replay = 0;  ///< duration of the step in the chart minus that of its replay
 };
 
@@ -78,14 +78,14 @@ std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t work
 /// stages_of_worker(). Empty if they are unknown, or if the worker has only one stage, whose bytes
 /// equal the worker's.
 std::string stage_bytes_text(const PipelinePicture& picture, std::size_t worker);
-/// The duration of an empty step divided by that of a step. Usually below 1.
+/// The duration of an empty step divided by that of a step. Normally below 1.
 double executor_share(const ExecutorCost& cost);
-/// The table as CSV, wrapped to lines of at most `columns`. Only a cell that is longer exceeds the
-/// limit. Continuation lines are indented.
+/// The table as CSV, wrapped to lines of at most `columns`. A line exceeds that limit only if a
+/// single cell does. Continuation lines are indented.
 std::vector<std::string> wrapped_table(const pipeline::Table& table, std::size_t columns);
 
-/// A JSON object with "schedule", "workers", "stages", "micro_batches", "peak_activations", and
-/// those of "bubble" (measured), "bubble_replayed" and "bubble_formula" that are known. A
+/// A JSON object with "schedule", "workers", "stages", "micro_batches", "peak_activations", and, as
+/// far as they are known, "bubble" (measured), "bubble_replayed" and "bubble_formula". A
 /// measurement adds "step_ms", the median duration of a step; "executor_ms", the median for the
 /// table with stages that do nothing; "executor_share", which is executor_ms / step_ms; and
 /// "over_replay_ms", the duration of the step in the chart minus that of its replay. Stages that

@@ -53,8 +53,8 @@ struct ExplainPipelineSettings {
   std::filesystem::path svg{}, csv{}, json{};
 };
 
-/// Checks everything that can be checked before anything runs, and reads the table. ConfigError
-/// names the option. DataError if a file cannot be read.
+/// Checks everything that can be checked before anything runs, and reads the table. Throws
+/// ConfigError, which names the option, and DataError if a file cannot be read.
 ExplainPipelineSettings resolve(const ExplainPipelineArguments& arguments);
 
 }  // namespace lockstep::cli

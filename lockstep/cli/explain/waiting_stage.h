@@ -14,8 +14,8 @@
 namespace lockstep::cli {
 
 /// Sleeps for a fixed duration, until an absolute deadline. The kernel wakes threads some
-/// microseconds late, so the deadline is advanced by the median delay measured in the constructor.
-/// Thread-safe.
+/// microseconds late, so the deadline is set earlier by the median delay, which the constructor
+/// measures. Thread-safe.
 class CalibratedWait {
  public:
   /// With a `length` of 0 there is no wait and no calibration; otherwise the constructor calibrates
@@ -37,10 +37,10 @@ class CalibratedWait {
   std::atomic<std::int64_t> waits_ = 0;
 };
 
-/// Passes its input on. The forward, the gradient of the input, and the gradient of the weight (a
-/// single number) take one wait each, so that a backward takes two and can be split. The first
-/// stage takes equally long: its input needs no gradient, so both waits are in the second part of a
-/// split backward.
+/// A stage that returns its input unchanged. The forward, the gradient of the input, and the
+/// gradient of the weight (a single number) take one wait each, so a backward takes two and can be
+/// split. The first stage takes equally long: its input needs no gradient, so the second half of a
+/// split backward has both waits.
 class WaitingStageImpl : public torch::nn::Module {
  public:
   explicit WaitingStageImpl(std::shared_ptr<CalibratedWait> wait);

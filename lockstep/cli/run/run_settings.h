@@ -26,13 +26,13 @@ struct RunArguments {
 
 struct RunSettings {
   LaunchOptions launch;
-  int threads = 0;         ///< Per rank; 0: OMP_NUM_THREADS if set, otherwise its share.
+  int threads = 0;         ///< Per rank; 0: OMP_NUM_THREADS if set, otherwise the rank's share.
   std::string executable;  ///< The file that PROGRAM resolves to.
   std::vector<std::string> command;
 };
 
-/// ConfigError for values out of range, several hosts without a meeting point, and a program that
-/// cannot be found or executed.
+/// Throws ConfigError if a value is out of range, if there are several hosts but no address where
+/// they meet, or if the program cannot be found or executed.
 RunSettings resolve(const RunArguments& arguments);
 
 /// The compute threads of a rank under `settings`, for OMP_NUM_THREADS; nothing if the user has set

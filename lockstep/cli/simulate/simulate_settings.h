@@ -41,14 +41,14 @@ struct SimulateSettings {
 /// "table", "markdown".
 const std::vector<std::string>& simulate_formats();
 
-/// Parses "8", "1,2,12", or "1..4096": both ends and the powers of two between them; several with
-/// commas. ConfigError for other text, and for numbers outside of 1 to 2^20.
+/// Parses "8", "1,2,12", or "1..4096" (both ends and the powers of two between them), or several of
+/// these separated by commas. Throws ConfigError for other text, and for numbers outside 1 to 2^20.
 std::vector<int> parse_rank_list(const std::string& option, const std::string& text);
 
-/// Reads the run and the networks. ConfigError, naming the option, for a --json that would replace
-/// an input file, a --run-network that was not measured with the run's number of ranks or not with
-/// --beside-computing, --shared-parameters if no ranks share a host, and other invalid values.
-/// DataError names the file.
+/// Reads the run and the networks. Throws ConfigError, which names the option, if --json would
+/// replace an input file, if --run-network was measured with another number of ranks than the run's
+/// or without --beside-computing, if --shared-parameters is given but no ranks share a host, and
+/// for other invalid values. Throws DataError, which names the file, if a file cannot be used.
 SimulateSettings resolve(const SimulateArguments& arguments);
 
 }  // namespace lockstep::cli

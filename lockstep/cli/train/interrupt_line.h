@@ -5,9 +5,9 @@
 
 namespace lockstep::cli {
 
-/// While it lives, SIGINT and SIGTERM print the line that a launcher prints about its ranks,
+/// While this object lives, SIGINT and SIGTERM print the line that a launcher prints for its ranks,
 /// "error: interrupted by signal 2 (Interrupt)", and then end the process by their default action.
-/// At most one at a time.
+/// Only one such object may exist at a time.
 class InterruptLine {
  public:
   InterruptLine();

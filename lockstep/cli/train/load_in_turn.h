@@ -18,9 +18,10 @@ struct LoadRequest {
 using DataSupplier = std::function<recipes::RecipeData(const LoadRequest&)>;
 
 /// Collective. The first rank of each host calls `supplier`, on a thread of its own, and may
-/// download without limit: the group's timeout does not apply. Then the other ranks call it without
-/// being allowed to download. DataError on every rank, with the reason, if a first rank cannot load
-/// (that rank throws the supplier's own exception), and if ranks have found different data.
+/// download for any length of time: the group's timeout does not apply. Then the other ranks call
+/// it without being allowed to download. If a first rank cannot load, it throws the supplier's
+/// exception and every other rank throws DataError with the reason. All ranks throw DataError if
+/// they found different data.
 recipes::RecipeData load_in_turn(const DataSupplier& supplier, ProcessGroup& group);
 
 }  // namespace lockstep::cli

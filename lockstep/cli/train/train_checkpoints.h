@@ -23,11 +23,11 @@ struct CheckpointArguments {
   bool in_background = false;
 };
 
-/// Adds the options to `command`, which writes them into `to`.
+/// Adds the options to `command`; parsing writes them into `to`.
 void add_checkpoint_options(CLI::App& command, CheckpointArguments& to);
 
-/// Checks the options for a run in the folder `out`, which is empty if nothing is kept. ConfigError
-/// names the option.
+/// Checks the options for a run in the folder `out`, which is empty if nothing is kept. Throws
+/// ConfigError, which names the option.
 CheckpointOptions resolve_checkpoints(const CheckpointArguments& arguments,
                                       const std::filesystem::path& out);
 

@@ -1,4 +1,4 @@
-// The data of `lockstep train`, as its options request.
+// Loads the data that the options of `lockstep train` request.
 #pragma once
 
 #include <lockstep/cli/train/load_in_turn.h>
@@ -8,7 +8,7 @@ namespace lockstep::cli {
 
 /// Loads the recipe's data. In the process that speaks for the run (TrainSettings::speaks()),
 /// downloads show a bar and notes go to standard error, unless the run is quiet. Throws the errors
-/// of Recipe::load_data, and DataError for a download that `request` stops.
+/// of Recipe::load_data, and DataError if `request` stops a download.
 recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRequest& request);
 
 }  // namespace lockstep::cli

@@ -1,5 +1,5 @@
-// Options of `lockstep train` for the length of a run, the part of its data that is used,
-// evaluations, and monitoring.
+// Options of `lockstep train` for the length of a run, how much of its data it uses, evaluations,
+// and monitoring.
 #pragma once
 
 #include <cstdint>
@@ -39,22 +39,24 @@ struct LimitArguments {
   std::optional<std::int64_t> trace_steps;
 };
 
-/// Each adds the options of one group of --help to `command`, which writes them into `to`.
+/// Each function adds the options of one group of --help to `command`; parsing writes them into
+/// `to`.
 void add_limit_options(CLI::App& command, LimitArguments& to);
 void add_evaluation_options(CLI::App& command, LimitArguments& to);
 void add_gradient_options(CLI::App& command, LimitArguments& to);
 void add_determinism_options(CLI::App& command, LimitArguments& to);
 void add_report_options(CLI::App& command, LimitArguments& to);
 
-/// Name of the trace in --out.
+/// Name of the trace file in --out.
 inline constexpr const char* kTraceFile = "trace.json";
 
 /// Checks the options and sets the corresponding members of `options`, and `options.trace.file` to
-/// kTraceFile. `options.max_epochs` must already be set. ConfigError names the option.
+/// kTraceFile. `options.max_epochs` must already be set. Throws ConfigError, which names the
+/// option.
 void resolve_limits(const LimitArguments& arguments, TrainerOptions& options);
 
-/// Parses "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) to seconds. ConfigError for
-/// other text.
+/// Parses "90", "1:30" or "1:02:03:04" (days, hours, minutes, seconds) to seconds. Throws
+/// ConfigError for other text.
 double parse_max_time(const std::string& text);
 
 }  // namespace lockstep::cli

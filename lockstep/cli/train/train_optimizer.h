@@ -23,11 +23,11 @@ struct OptimizerArguments {
   bool amsgrad = false;
 };
 
-/// Adds the options to `command`, which writes them into `to`.
+/// Adds the options to `command`; parsing writes them into `to`.
 void add_optimizer_options(CLI::App& command, OptimizerArguments& to);
 
-/// The recipe's optimizer, or another one with PyTorch's defaults, modified by the options.
-/// ConfigError names the option.
+/// The recipe's optimizer, or another one with PyTorch's defaults, modified by the options. Throws
+/// ConfigError, which names the option.
 OptimizerOptions resolve_optimizer(const OptimizerArguments& arguments,
                                    const OptimizerOptions& of_recipe);
 

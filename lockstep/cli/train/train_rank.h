@@ -6,7 +6,7 @@
 
 namespace lockstep::cli {
 
-/// Joins the group, trains, reports on rank 0. Collective over the ranks of the run.
+/// Joins the group and trains; rank 0 reports. Collective over the ranks of the run.
 void train_rank(const TrainSettings& settings, const DataSupplier& data);
 
 }  // namespace lockstep::cli

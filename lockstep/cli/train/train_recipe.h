@@ -30,11 +30,11 @@ struct RecipeSettings {
   std::optional<std::int64_t> cache_bytes;
 };
 
-/// `to` must outlive the parsing.
+/// Adds the options to `command`; `to` must outlive the parsing.
 void add_recipe_options(CLI::App& command, RecipeArguments& to);
 
-/// ConfigError, naming the option, if the recipe `name` does not support it, for a value out of
-/// range, and for a file of weights that does not exist.
+/// Throws ConfigError, which names the option, if the recipe `name` does not support it, if a value
+/// is out of range, or if the file of weights does not exist.
 RecipeSettings resolve_recipe(const std::string& name, const RecipeArguments& arguments);
 
 }  // namespace lockstep::cli

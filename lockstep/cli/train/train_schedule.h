@@ -31,10 +31,11 @@ struct Schedules {
   std::optional<std::string> of_pipeline;
 };
 
-/// ConfigError for a name that neither kind of schedule has, and for two names of one kind.
+/// Sorts the values of --schedule by kind. Throws ConfigError for a name that neither kind of
+/// schedule has, and for two names of one kind.
 Schedules told_apart(const std::vector<std::string>& given);
 
-/// The recipe's `schedule`, modified by the options. ConfigError names the option.
+/// The recipe's `schedule`, modified by the options. Throws ConfigError, which names the option.
 ScheduleOptions resolve_schedule(const ScheduleArguments& arguments, ScheduleOptions schedule);
 
 }  // namespace lockstep::cli

@@ -81,12 +81,12 @@ struct TrainSettings {
   RecipeSettings of_recipe;  ///< from the equally named options
   std::string strategy;
   StrategyOptions strategy_options;  ///< without devices, which each rank chooses
-  /// Whether a process computes on several devices, and on how many; no number: the strategy's
+  /// Whether a process computes on several devices, and on how many; absent: the strategy's
   /// default.
   bool on_several_devices = false;
   std::optional<int> devices;
   bool has_pipeline = false;  ///< whether the strategy needs a model in stages
-  /// The environment of the launcher that started this process; absent: this process starts the
+  /// The environment set by the launcher that started this process; absent: this process starts the
   /// ranks.
   std::optional<WorkerEnvironment> worker;
   int world_size = 1;
@@ -103,14 +103,14 @@ struct TrainSettings {
   bool channels_last = false;  ///< memory format of images and parameters
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
-  /// Options of the Trainer. train_rank() fills in those that depend on the rank or that other
-  /// members hold.
+  /// Options of the Trainer. train_rank() fills in those that depend on the rank or are held by
+  /// other members.
   TrainerOptions trainer;
   std::uint64_t seed = 0;
   std::optional<std::string> data;
   std::filesystem::path out;  ///< empty: nothing is kept
-  /// The lock on `out`, in the process that speaks for the run. Forked ranks inherit it, so no
-  /// other process can write there while one of them lives.
+  /// The lock on `out`, held by the process that speaks for the run. Forked ranks inherit it, so
+  /// other runs cannot use the folder while any of them lives.
   std::shared_ptr<const FileLock> out_lock;
   bool resume = false;
   bool quiet = false;        ///< whether to print nothing during the run
@@ -128,9 +128,9 @@ struct TrainSettings {
 };
 
 /// Checks everything that can be checked before a rank exists, and creates and locks --out in the
-/// process that speaks for the run. ConfigError names the option, also if --out is in use, or holds
-/// a checkpoint and neither --resume nor --overwrite is given; CheckpointError if there is nothing
-/// to resume from.
+/// process that speaks for the run. Throws ConfigError, which names the option, if a value is
+/// invalid, if --out is in use, or if it holds a checkpoint and neither --resume nor --overwrite is
+/// given. Throws CheckpointError if there is nothing to resume from.
 TrainSettings resolve(const TrainArguments& arguments);
 
 }  // namespace lockstep::cli

@@ -6,8 +6,9 @@
 namespace lockstep::cli {
 
 /// Sets the world, the strategy with its options, and each rank's share of a batch and of the
-/// loader threads. `settings.recipe` and `settings.timeout` must already be set. ConfigError names
-/// the option, also if the strategy does not support it.
+/// loader threads. `settings.recipe` and `settings.timeout` must already be set. Throws
+/// ConfigError, which names the option, if a value is invalid or the strategy does not support the
+/// option.
 void resolve_strategy(const TrainArguments& arguments, TrainSettings& settings);
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// A value of the evaluations watched by an option of `lockstep train`: METRIC:NUMBER[:GOAL].
+// A value of the evaluations that an option of `lockstep train` watches: METRIC:NUMBER[:GOAL].
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ struct WatchedValue {
 };
 
 /// Parses "loss:3" or "accuracy:3:max". Without a goal, "loss" is minimized; every other value
-/// needs a goal. ConfigError, with `option` and the name of its number, for other text.
+/// needs a goal. For other text, throws ConfigError, which names `option` and calls its number
+/// `number`.
 WatchedValue parse_watched_value(const std::string& option, const std::string& text,
                                  const std::string& number = "PATIENCE");
 

@@ -15,12 +15,12 @@ enum class WeightsKind {
 
 struct WeightsOfFile {
   StateDict state{};
-  bool averaged = false;  ///< whether the state has averaged parameters
+  bool averaged = false;  ///< whether the parameters are averages
 };
 
 /// The model's tensors in `path`, read by load_state_dict_file(), without the states of the
-/// optimizer and the loss scaler. An average is found in the file itself, or in the checkpoint's
-/// other file in its folder, also if `path` is a link to the checkpoint's weights.
+/// optimizer and the loss scaler. An average is looked for in the file itself and in the other file
+/// of the same checkpoint, also if `path` is a link to the checkpoint's weights.
 WeightsOfFile load_weights_file(const std::filesystem::path& path,
                                 WeightsKind kind = WeightsKind::kEvaluated);
 

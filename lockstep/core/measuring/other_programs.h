@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-/// The seconds that `cpus` have been busy since boot, from the text of /proc/stat (proc_stat(5)),
-/// whose unit is a tick of 1 / `ticks_per_second` s. Nothing if one of them is missing.
+/// The seconds that `cpus` have been busy since boot. `stat` is the text of /proc/stat
+/// (proc_stat(5)), whose unit is a tick of 1 / `ticks_per_second` s. Nothing if one of `cpus` is
+/// missing from it.
 std::optional<double> busy_seconds(std::string_view stat, const std::vector<int>& cpus,
                                    long ticks_per_second);
 /// As above, from the current /proc/stat.

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// A quantile of values in any order; linear between neighbours, as numpy.quantile. 0 without
-/// values.
+/// A quantile of values in any order, interpolated linearly between neighbours like numpy.quantile.
+/// 0 without values.
 inline double quantile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

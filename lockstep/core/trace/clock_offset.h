@@ -15,7 +15,7 @@ struct BarrierTimes {
   std::int64_t left_ns = 0;
 };
 
-/// The offset of `own` from `rank_0`, which must hold the same barriers. No rank leaves a barrier
+/// The offset of `own` from `rank_0`; both must hold the same barriers. No rank leaves a barrier
 /// before the other has entered it, so each barrier gives a lower and an upper bound. The offset is
 /// the middle of the narrowest interval, however the messages travelled; it is 0 if 0 lies within
 /// that interval.

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// One collective of at least two ranks, or a message between two.
+/// One collective of at least two ranks, or a message between two ranks.
 struct MatchedCollective {
   std::size_t number = 0;          ///< in the order in which the collectives first occur
   int last_rank = 0;               ///< the rank whose span begins last; for a message, the sender
@@ -21,7 +21,8 @@ struct MatchedCollective {
 /// Converts `time` to rank 0's clock.
 Clock::time_point on_rank_0(Clock::time_point time, const ClockOffset& clock);
 
-/// The collectives of the ranks by Span::collective, except those on a single rank.
+/// The collectives of the ranks, keyed by Span::collective, except those that only one rank
+/// recorded.
 std::map<std::string, MatchedCollective> match_collectives(const std::vector<RankTrace>& ranks);
 
 }  // namespace lockstep

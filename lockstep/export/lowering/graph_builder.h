@@ -14,7 +14,7 @@
 
 namespace lockstep::onnx {
 
-/// ONNX's name for a type. ConfigError for a type that ONNX or onnxruntime lacks.
+/// The ONNX equivalent of a type. Throws ConfigError if ONNX or onnxruntime lacks the type.
 ElementType element_type(at::ScalarType type);
 
 /// Names of values in the graph; an empty name stands for an omitted optional input.
@@ -43,7 +43,8 @@ class GraphBuilder {
   std::string add(const std::string& op_type, Names inputs, Attributes attributes = {});
 
   /// Adds an initializer with the values of `tensor`, named `wish` if that name is free. The same
-  /// tensor with the same wish is stored once. `keep_float`: stays float32 even with half().
+  /// tensor with the same wish is stored once. With `keep_float`, it stays float32 even if half()
+  /// is true.
   std::string constant(const at::Tensor& tensor, const std::string& wish, bool keep_float = false);
   /// Removes an initializer that no node uses any more, and frees its name.
   void forget_constant(const std::string& name);
@@ -59,7 +60,7 @@ class GraphBuilder {
   /// Sets the input, and its dimension, from which the batch size is read.
   void set_batch_source(std::string input, std::int64_t dimension);
 
-  /// A name that no value has yet: `wish` if it is free.
+  /// A name that no value has yet: `wish` itself if it is free.
   std::string unique_name(const std::string& wish);
 
   /// The last added node if its output is `name`; otherwise null.
@@ -78,7 +79,7 @@ class GraphBuilder {
   std::set<std::string> names_;
   std::map<std::string, int> counters_;
   std::unordered_map<std::string, std::string> constants_;  // by type, sizes, and bytes or identity
-  std::vector<at::Tensor> kept_;  // held, so that no other tensors take their identities
+  std::vector<at::Tensor> kept_;  // held, so that no other tensor reuses their identities
   std::string batch_input_;
   std::int64_t batch_dimension_ = 0;
   std::string batch_;

@@ -39,12 +39,12 @@ Family reduction_operators();
 Family shape_operators();
 Family upsampling_operators();
 
-/// The entry for an operation of LibTorch, "aten::relu_"; null if there is none. An entry covers
-/// all overloads except those listed in has_other_arguments().
+/// The entry for an operation of LibTorch, such as "aten::relu_"; null if there is none. An entry
+/// covers all overloads except those listed in has_other_arguments().
 const Operator* find_operator(const std::string& qualified_name);
 
-/// Whether the overload ("decimals" of "aten::round") interprets its arguments differently from the
-/// entry of its name, so that the entry must not be used.
+/// Whether the arguments of an overload (such as "decimals" of "aten::round") have another meaning
+/// than the entry for its name assumes, so that the entry must not be used.
 bool has_other_arguments(const std::string& qualified_name, std::string_view overload);
 
 /// The names of all entries, sorted.

@@ -1,4 +1,4 @@
-// A recorded operation as seen by its lowering, which reads its arguments and adds ONNX nodes.
+// A recorded operation, as seen by the lowering that reads its arguments and adds ONNX nodes.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace lockstep::onnx {
 
-/// Thrown for an operation, or a use of one, that has no lowering. The translator collects them
-/// all.
+/// Thrown for an operation, or a use of one, that has no lowering. The translator collects these
+/// errors and reports them together.
 class Unsupported : public Error {
  public:
   using Error::Error;
@@ -24,16 +24,17 @@ class Unsupported : public Error {
 /// Information on a recorded value while the graph is built.
 struct Operand {
   std::string name{};              ///< in the ONNX graph; empty until it is needed there
-  at::Tensor constant{};           ///< defined if the value is known: parameters, folded constants
+  at::Tensor constant{};           ///< defined if the value is known: parameter, folded constant
   std::string wish{};              ///< the preferred name of its initializer
   std::vector<Operand> members{};  ///< of a list of tensors
 };
 
 using Operands = std::unordered_map<const torch::jit::Value*, Operand>;
 
-/// Refers to the translator's state; lives only during the lowering of one operation. The accessors
-/// take the index of an argument in LibTorch's schema, and throw Unsupported for an argument of
-/// another kind, or one whose value is known only when the model runs.
+/// Gives a lowering access to one operation and to the translator's state; lives only during that
+/// lowering. The accessors take the index of an argument in LibTorch's schema. They throw
+/// Unsupported if the argument is of another kind, or if its value is known only when the model
+/// runs.
 class RecordedOperation {
  public:
   RecordedOperation(const torch::jit::Node& node, const Trace& trace, Operands& operands,
@@ -62,7 +63,7 @@ class RecordedOperation {
 
   /// The name of a tensor in the graph; empty for None.
   std::string tensor(std::size_t i);
-  /// The tensor converted to `type`; also for a number.
+  /// The name of the argument, a tensor or a number, converted to `type`.
   std::string tensor_as(std::size_t i, at::ScalarType type);
   /// The names of a list of tensors.
   Names tensors(std::size_t i);
@@ -94,13 +95,13 @@ class RecordedOperation {
   at::ScalarType type(std::size_t i) const;
   const Extents& result_sizes(std::size_t k = 0) const;
   at::ScalarType result_type(std::size_t k = 0) const;
-  /// The sizes of each member if the result is a list of tensors.
+  /// The sizes of each member of a result that is a list of tensors.
   std::vector<Extents> list_sizes() const;
   /// Whether the result is used.
   bool is_used(std::size_t k) const;
   /// Converts the `dimension` of a tensor argument, which may be negative, to one counted from 0.
   std::int64_t axis(std::int64_t dimension, std::int64_t rank) const;
-  /// The size of a dimension. Unsupported if it follows the batch.
+  /// The size of a dimension. Throws Unsupported if it follows the batch.
   std::int64_t fixed(const Extent& extent, const std::string& what) const;
 
   std::string add(const std::string& op_type, Names inputs, Attributes attributes = {}) {
@@ -116,10 +117,10 @@ class RecordedOperation {
   void bind_list(const Names& names);
 
   std::string cast(const std::string& name, at::ScalarType from, at::ScalarType to);
-  /// Casts a value of `type` to float32 if the model computes in float16, in which the squares of
-  /// numbers above 255 overflow. LibTorch's kernels for float16 also accumulate in float32.
+  /// Casts a value of `type` to float32 if the model computes in float16, where squares of numbers
+  /// above 255 overflow. LibTorch's kernels for float16 also accumulate in float32.
   std::string widened(const std::string& name, at::ScalarType type);
-  /// Casts back after widened().
+  /// Undoes the cast of widened().
   std::string narrowed(const std::string& name, at::ScalarType type);
   /// A number for arithmetic with widened() values.
   std::string wide_scalar(double value, at::ScalarType type);
@@ -137,7 +138,7 @@ class RecordedOperation {
   }
   std::string slice(const std::string& name, std::int64_t axis, std::int64_t begin,
                     std::int64_t end, std::int64_t step = 1);
-  /// ReduceMean and similar, whose axes became an input in opset 18 (ReduceSum's in 13).
+  /// Adds ReduceMean or a similar node. The axes became an input in opset 18 (for ReduceSum in 13).
   std::string reduce(const std::string& op_type, const std::string& name,
                      std::vector<std::int64_t> axes, bool keep);
 

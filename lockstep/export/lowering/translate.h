@@ -17,8 +17,8 @@ struct TranslationOptions {
   std::vector<std::string> output_names{};  ///< empty: "output", or "output_0", "output_1", ...
 };
 
-/// ConfigError that lists all operators which cannot be exported, each with its places. The
-/// initializers share the memory of `parameters` if they are unchanged.
+/// Translates `trace`. Throws a ConfigError that lists all operators that cannot be exported, each
+/// with its places. Initializers share the memory of `parameters` that are unchanged.
 Model translate(const Trace& trace, const NamedParameters& parameters,
                 const TranslationOptions& options);
 

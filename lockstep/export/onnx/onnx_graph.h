@@ -72,8 +72,8 @@ struct OnnxNode {
   Attributes attributes{};
 };
 
-/// A size of an input or output: a number or, if `symbol` is not empty, any size, which must be
-/// equal for all dimensions with that symbol.
+/// A size of an input or output. With an empty `symbol` it is the number `size`; otherwise any size
+/// is allowed, equal for all dimensions with that symbol.
 struct Dimension {
   std::int64_t size = 0;
   std::string symbol{};

@@ -7,9 +7,9 @@
 namespace lockstep::onnx {
 
 /// An ONNX graph has no memory: an in-place operation becomes a new value. The two are equivalent
-/// as long as neither the old value nor a view of its memory is used afterwards. ConfigError, which
-/// names all places, if one is, and if a parameter or buffer is written to. `inputs` is the number
-/// of the graph's inputs that are not parameters.
+/// as long as neither the old value nor a view of its memory is used afterwards. Throws
+/// ConfigError, which names all places, if one is used, or if a parameter or buffer is written to.
+/// `inputs` is the number of the graph's inputs that are not parameters.
 void require_plain_writes(const torch::jit::Graph& graph, std::size_t inputs,
                           const NamedParameters& parameters, const ModuleLocations& locations);
 

@@ -26,8 +26,8 @@ struct BatchProbe {
   const Recording* recording = nullptr;
 };
 
-/// ConfigError, which names the first place, unless both recordings have the same operations on the
-/// same operands. `condition` says how the inputs differed: "other values".
+/// Throws ConfigError, which names the first difference, unless both recordings have the same
+/// operations on the same operands. `condition` says how the inputs differed: "other values".
 void require_same_operations(const Recording& first, const Recording& other,
                              const ModuleLocations& locations, const std::string& condition);
 
@@ -35,13 +35,13 @@ void require_same_operations(const Recording& first, const Recording& other,
 std::vector<BakedConstant> differing_constants(const Recording& first,
                                                const std::vector<const Recording*>& others);
 
-/// The constants of `first` that change with the batch. There are two probes: the first one shows
-/// how, the second one confirms it.
+/// The constants of `first` that change with the batch. There must be two probes: the first shows
+/// how they change, the second confirms it.
 std::vector<BakedConstant> following_constants(const Recording& first, std::int64_t batch,
                                                const std::vector<BatchProbe>& probes);
 
-/// The sizes of all tensors. ConfigError, which names the place, if a size changes in `others`, or
-/// changes with the batch in a way that is not a factor and an addend.
+/// The sizes of all tensors. Throws ConfigError, which names the place, if a size changes in
+/// `others`, or if its change with the batch is not linear (a factor and an addend).
 std::unordered_map<const torch::jit::Value*, Extents> traced_sizes(
     const Recording& first, const std::vector<const Recording*>& others, std::int64_t batch,
     const std::vector<BatchProbe>& probes, const ModuleLocations& locations);

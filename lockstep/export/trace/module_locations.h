@@ -8,9 +8,9 @@
 
 namespace lockstep::onnx {
 
-/// C++ modules leave no mark in a trace, but their parameters do: an operation is placed in the
-/// module whose parameter it uses (the largest one if it uses several), or after the last module
-/// whose parameter was used.
+/// C++ modules leave no mark in a trace, but their parameters do. An operation is located in the
+/// module whose parameter it uses (the largest parameter if it uses several), otherwise after the
+/// last module whose parameter was used.
 struct ModuleLocation {
   std::string parameter{};  ///< empty before the first use of a parameter
   bool uses_it = false;     ///< whether the operation itself uses the parameter

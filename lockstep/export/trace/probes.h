@@ -5,12 +5,13 @@
 
 namespace lockstep::onnx {
 
-/// Values that make branches on data go the other way. `number` 0 negates floating-point values and
-/// makes them four times as large; 1 draws them anew at that scale. Integers and booleans are those
-/// of the example in another order, since they may be indices. Does not use LibTorch's generator.
+/// Inputs with values that should make branches on data go the other way. With `number` 0,
+/// floating-point values are negated and made four times as large; with 1, they are redrawn at
+/// random at about that scale. Integers and booleans are those of the example in another order,
+/// since they may be indices. Does not use LibTorch's generator.
 Tensors with_other_values(const Tensors& inputs, int number);
 
-/// Repeats the rows of each input along its batch dimension until there are `batch`.
+/// Repeats the rows of each input along its batch dimension until there are `batch` rows.
 Tensors with_batch(const Tensors& inputs, const std::vector<std::int64_t>& batch_dimensions,
                    std::int64_t batch);
 

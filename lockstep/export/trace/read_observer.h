@@ -10,10 +10,10 @@
 
 namespace lockstep::onnx {
 
-/// While it lives, each item() on this thread of a traced tensor that depends on one of the graph's
-/// first `inputs` inputs appends the name of the last used parameter to `reads`. The tracer does
-/// not record such a read: the number becomes a constant in the graph. Only one observer per
-/// thread.
+/// While the observer lives, each item() call of this thread on a traced tensor that depends on one
+/// of the graph's first `inputs` inputs appends the name of the last used parameter to `reads`. The
+/// tracer does not record such a read: the number becomes a constant in the graph. A thread may
+/// have only one observer.
 class ReadObserver {
  public:
   ReadObserver(std::size_t inputs, const NamedParameters& parameters,

@@ -23,15 +23,15 @@ using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 struct Recording {
   std::shared_ptr<torch::jit::Graph> graph{};
   Tensors outputs{};  ///< what the run returned
-  /// For each value that forward() read out of a tensor that depends on the inputs (item(),
-  /// equal(), also inside allclose() and the like), the parameter last used before: "fc.weight", or
-  /// empty before the first one.
+  /// One entry for each value that forward() read (by item() or equal(), also inside allclose() and
+  /// the like) out of a tensor that depends on the inputs: the parameter used last before the read,
+  /// such as "fc.weight", or empty if there was none.
   std::vector<std::string> reads{};
 };
 
-/// Calls forward() with copies of `inputs`, without gradients, and records it. ConfigError if an
-/// output is not computed from inputs or parameters by LibTorch operations, if forward() uses a
-/// tensor that requires a gradient but is not a parameter, or if the tracer cannot record an
+/// Calls forward() with copies of `inputs`, without gradients, and records it. Throws ConfigError
+/// if an output is not computed from inputs or parameters by LibTorch operations, if forward() uses
+/// a tensor that requires a gradient but is not a parameter, or if the tracer cannot record an
 /// operation. Other exceptions of forward() pass through. Uses the calling thread's tracer.
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters);
 

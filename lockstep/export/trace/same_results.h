@@ -14,8 +14,8 @@ struct Run {
   Recording recording{};
 };
 
-/// Runs `operations`, the recording of this run or of one with the same operations, on the run's
-/// inputs. If forward() returned something else, throws a ConfigError that names the first
+/// Computes `operations`, the recording of `run` or of another run with the same operations, on the
+/// inputs of `run`. If forward() returned something else, throws a ConfigError that names the first
 /// operation whose result differs. To find it, forward() runs once more, with the results of all
 /// operations held in memory.
 void require_same_results(const Recording& operations, const Run& run, const Forward& forward,

@@ -16,7 +16,7 @@ struct TraceOptions {
   /// Lets sizes that forward() reads from its inputs follow the batch if the runs show how, instead
   /// of refusing them.
   bool follow_batch = false;
-  /// Accepts that forward() reads values out of tensors if no run showed that they matter.
+  /// Allows forward() to read values out of tensors, unless a run showed that they matter.
   bool allow_reads = false;
 };
 
@@ -32,10 +32,11 @@ struct Trace {
 };
 
 /// Records forward() with `inputs`, with two other inputs of the same sizes and, with
-/// `dynamic_batch`, with two other batch sizes, and compares the recordings. ConfigError, which
-/// names all places, if the recordings differ: a branch on data, a number or tensor that was
-/// computed where the tracer cannot see it, or a size that was read from an input. Also a
-/// ConfigError if the recorded operations give other results than forward() in any of these runs.
+/// `dynamic_batch`, with two other batch sizes, and compares the recordings. Throws ConfigError,
+/// which names all places, if the recordings differ because of a branch on data, a number or tensor
+/// that was computed where the tracer cannot see it, or a size that was read from an input. Also
+/// throws ConfigError if the recorded operations give other results than forward() in any of these
+/// runs.
 Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
                    const TraceOptions& options);
 

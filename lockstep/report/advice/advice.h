@@ -18,11 +18,11 @@ struct Advice {
 };
 
 /// The limits that take at least a twentieth of a step, largest first. If there are none, or if
-/// computing takes most of the time, the last one is "compute". Limits do not overlap: their shares
-/// add up to at most 1.
+/// computing takes most of the time, the last entry is "compute". Limits do not overlap, so their
+/// shares add up to at most 1.
 std::vector<Advice> advise(const RunFacts& facts);
 
-/// The basis of the shares, as a sentence.
+/// A sentence that says what the shares are shares of.
 std::string basis_of_shares(const RunFacts& facts);
 
 /// A heading and the advice as text for people; each line ends with a line feed.

@@ -10,9 +10,9 @@
 
 namespace lockstep::report {
 
-/// Figures from `run.json` over the epochs after the first, which warms up. A run of one epoch has
-/// only that one; the wait for its first batch, in which the loader starts, is then excluded from
-/// the step.
+/// Figures from `run.json` over the epochs after the first, which warms up. For a run of one epoch,
+/// the figures are those of that epoch; the wait for its first batch, during which the loader
+/// starts, is then excluded from the step.
 struct RunFacts {
   std::string recipe{};
   std::string strategy{};
@@ -26,8 +26,8 @@ struct RunFacts {
   std::int64_t batch_per_rank = 0;
   std::string epochs{};  ///< the epochs over which figures are averaged: "epochs 2 to 10"
   double step_seconds = 0;
-  // Shares of that time, from 0 to 1, on rank 0:
-  double data = 0;         ///< waiting for a batch, the first one of an epoch left out
+  // Shares of step_seconds, from 0 to 1, on rank 0:
+  double data = 0;         ///< waiting for a batch other than the first of an epoch
   double first_batch = 0;  ///< waiting for the first batch of an epoch
   double compute = 0;      ///< forward, backward and optimizer
   double communication = 0;
@@ -43,8 +43,8 @@ struct RunFacts {
 };
 
 /// Reads a run's record and, if it is in the run's folder, the `trace.json` next to it. `run` is
-/// that folder or a file (run_place.h). DataError if the record is missing, if a file was not
-/// written by Lockstep, and for a run without a complete epoch.
+/// that folder or a file (run_place.h). Throws DataError if the record is missing, if a file was
+/// not written by Lockstep, or if the run has no complete epoch.
 RunFacts read_run_facts(const std::filesystem::path& run);
 
 }  // namespace lockstep::report

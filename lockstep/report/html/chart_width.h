@@ -7,8 +7,8 @@
 
 namespace lockstep::html {
 
-/// Widths in pixels. Each chart is drawn in both, and the page shows the one that fits its window,
-/// because the letters of a wide chart that is scaled down would be too small to read.
+/// Widths in pixels. Each chart is drawn in both, and the page shows the one that fits its window:
+/// if a wide chart were scaled down, its text would be too small to read.
 inline constexpr double kWide = 720;
 inline constexpr double kNarrow = 340;
 

@@ -14,10 +14,10 @@ using Runs = std::vector<RunData>;
 
 /// The runs and the commands that made them.
 Commands commands_of(const Runs& runs);
-/// The speed of each run that has an epoch.
+/// The speed of each run that completed an epoch.
 std::vector<RankRate> rates_of(const Runs& runs);
 
-// Each returns the content of a section, empty if no run has anything to show.
+// Each function returns the content of a section, empty if no run has anything to show.
 
 /// State and final figures: cards for a single run, a table for several.
 std::string overview(const Runs& runs);

@@ -1,4 +1,4 @@
-// Curves over one axis, as SVG.
+// A chart of curves with a common x axis, as SVG.
 #pragma once
 
 #include <string>

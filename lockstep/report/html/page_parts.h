@@ -1,4 +1,4 @@
-// Elements of the report's page: tables, figures with their rows, sections, the style.
+// Elements of the report's page: tables, figures with their data, sections, the style.
 #pragma once
 
 #include <string>
@@ -22,22 +22,21 @@ struct Figure {
   std::string title{};
   std::string note{};     ///< sentences below the title; may be empty
   std::string picture{};  ///< HTML
-  Table table{};          ///< the rows behind the picture
-  Commands commands{};    ///< what produced them
+  Table table{};          ///< the data that the picture shows
+  Commands commands{};    ///< the commands that produced the data
 };
 
-/// The table in a place that scrolls where it is too wide. `id` names it; empty: nothing links to
-/// it.
+/// The table as HTML, which scrolls if it is too wide. `id` is its anchor; empty if nothing links
+/// to it.
 std::string text_of(const Table& table, const std::string& label, const std::string& id = "");
 
-/// The picture, and below it, folded away, its rows and the commands. A figure without a picture is
-/// empty.
+/// The picture, with its table and commands folded away below it. Empty if there is no picture.
 std::string text_of(const Figure& figure);
 
 /// A paragraph of escaped text.
 std::string paragraph(const std::string& text);
 
-/// A heading with what stands below it. Empty without content.
+/// A heading and the content below it. Empty without content.
 std::string section(const std::string& id, const std::string& title, const std::string& content);
 
 /// The style element of the page, for light and dark color schemes.

@@ -27,7 +27,7 @@ struct EpochData {
   std::map<std::string, double> metrics{};  ///< of the evaluation, without NaN
 };
 
-/// "data", "forward", "backward", "communication" (excluding the following), "waits for a stage"
+/// "data", "forward", "backward", "communication" (excluding the next phase), "waits for a stage"
 /// (in a pipeline), "optimizer", "other".
 const std::vector<std::string>& phase_names();
 
@@ -39,9 +39,9 @@ struct RunData {
   std::string started{};  ///< empty in a record of `lockstep train --json`
   std::string command{};  ///< empty in a record of `lockstep train --json`
   std::vector<std::pair<std::string, std::string>> configuration{};
-  int ranks = 1;          ///< times the devices of strategy dp
+  int ranks = 1;          ///< with strategy dp, multiplied by its devices
   double seconds = 0;     ///< of the whole run; 0: unknown
-  double peak_bytes = 0;  ///< of memory, on the rank with most; 0: unknown
+  double peak_bytes = 0;  ///< memory of the rank that used most; 0: unknown
   std::vector<EpochData> epochs{};
   std::optional<report::RunFacts> facts{};  ///< if the run has a complete epoch
   std::optional<TracedRun> trace{};
@@ -52,7 +52,7 @@ struct RunData {
 bool holds_run_record(const std::filesystem::path& file);
 
 /// Reads the record of a run and, if `run` is the run's folder or the run.json in it, the other
-/// files in that folder. DataError if the record is missing or was not written by Lockstep.
+/// files in that folder. Throws DataError if the record is missing or was not written by Lockstep.
 RunData read_run_data(const std::filesystem::path& run);
 
 /// Images per second in the best epoch; 0 without an epoch.

@@ -7,7 +7,7 @@
 
 namespace lockstep::html {
 
-// Each returns the content of a section, empty if the run has nothing to show.
+// Each function returns the content of a section, empty if the run has nothing to show.
 
 /// What limited the run, the figures that show it, and what to try.
 std::string limits_of(const RunData& run);

@@ -13,12 +13,13 @@ namespace lockstep::html {
 struct ScalingCurve {
   std::string name{};             ///< "ddp: mnist, loader native, 1 thread a rank"
   std::vector<RankRate> rates{};  ///< the best for each number of ranks, sorted; at least two
-  /// Speed relative to one rank: rates[i] / rates[0], times the ranks of rates[0].
+  /// Speed relative to one rank: rates[i] / rates[0], multiplied by the number of ranks of
+  /// rates[0].
   double speedup(std::size_t i) const;
 };
 
-/// The strategies that `rates` has with at least two numbers of ranks. A rate of "single" serves as
-/// the one-rank rate of strategies that have no row for one rank.
+/// A curve for each strategy for which `rates` has at least two numbers of ranks. A rate of
+/// "single" serves as the one-rank rate of strategies that have none.
 std::vector<ScalingCurve> scaling_curves(const std::vector<RankRate>& rates);
 
 /// The figure with the curves and the line of ideal scaling. Empty without curves.

@@ -9,7 +9,7 @@ namespace lockstep::html {
 
 struct StackedBar {
   std::string name{};
-  std::vector<double> parts{};  ///< not negative, one for each of StackedBars::parts
+  std::vector<double> parts{};  ///< one for each of StackedBars::parts, not negative
 };
 
 struct StackedBars {
@@ -21,7 +21,7 @@ struct StackedBars {
 };
 
 /// The chart, `width` pixels wide, with a line for each bar. Each part has a title with its name
-/// and value. Empty if no bar has a length.
+/// and value. Empty if all bars have zero length.
 std::string svg_of(const StackedBars& chart, double width);
 
 }  // namespace lockstep::html

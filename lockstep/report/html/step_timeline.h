@@ -14,9 +14,9 @@ struct StepTimeline {
 };
 
 /// A row for each track of each rank with spans in the step: phases of the training thread, buckets
-/// with the wait for late ranks shown separately, workers and loader threads; below them, a legend
-/// of the colours. Each span has a title with its name and duration. Empty for a step of zero
-/// length.
+/// (with the wait for late ranks shown separately), workers and loader threads. Below the rows is a
+/// legend of the colours. Each span has a title with its name and duration. Empty for a step of
+/// zero length.
 std::string svg_of(const StepTimeline& timeline, double width);
 
 }  // namespace lockstep::html

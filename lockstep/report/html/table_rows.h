@@ -20,7 +20,8 @@ struct RankRate {
 /// "mnist, loader native, 2 threads a rank"
 std::string work_name(const std::string& recipe, const std::string& loader, int threads_per_rank);
 
-/// The rows that have a rate; failed rows are skipped. DataError for another file.
+/// The rows that have a rate; failed rows are skipped. Throws DataError if the file is anything
+/// else.
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file);
 
 }  // namespace lockstep::html

@@ -18,7 +18,7 @@ struct TracedSpan {
   std::string track{};
   double begin = 0;
   double end = 0;
-  /// The rank that came last to this reduction or other collective, and thereby started its
+  /// The rank that joined this reduction or other collective last, and thereby started its
   /// transfer.
   std::optional<int> last_rank{};
 };
@@ -31,8 +31,8 @@ struct TracedValue {
   double value = 0;
 };
 
-/// A step of one rank. It begins with the wait for its batch, which the training loop does before
-/// the step span of the trace.
+/// A step of one rank. It begins with the wait for its batch, which precedes the trace's span of
+/// the step.
 struct StepWindow {
   double begin = 0;
   double end = 0;
@@ -51,14 +51,14 @@ struct TracedRun {
   std::map<int, double> uncertainty{};  ///< of each rank's clock
 };
 
-/// Reads the output of write_chrome_trace(). DataError for another file.
+/// Reads the output of write_chrome_trace(). Throws DataError if the file is anything else.
 TracedRun read_traced_run(const std::filesystem::path& file);
 
-/// From the moment when the first rank begins the step to when the last one ends it.
+/// The time from when the first rank begins the step until the last one ends it.
 StepWindow whole_window(const TracedStep& step);
 
-/// By {r, q}, the microseconds over all traced steps for which rank r waited for rank q in
-/// reductions and other collectives. Pairs without a wait are left out.
+/// Maps {r, q} to the microseconds for which rank r waited for rank q in reductions and other
+/// collectives, over all traced steps. Pairs without a wait are left out.
 std::map<std::pair<int, int>, double> waits_of(const TracedRun& run);
 
 /// The mean microseconds per traced step that `rank` spent in each phase of its training thread, in

@@ -8,8 +8,8 @@
 
 namespace lockstep::html {
 
-/// A figure with a row for each waiting rank and a column for each awaited rank. With many ranks, a
-/// list of the pairs with the longest waits. Empty for one rank.
+/// A figure with a row for each waiting rank and a column for each awaited rank. With many ranks,
+/// it lists the pairs with the longest waits instead. Empty for one rank.
 std::string wait_matrix(const TracedRun& run, const Commands& commands);
 
 }  // namespace lockstep::html

@@ -20,11 +20,11 @@ namespace lockstep::report {
 /// call; non-finite numbers are nan, inf and -inf.
 ///
 /// A new name adds a column: the file is then rewritten atomically, with the column in all rows.
-/// Hyper-parameters go to FOLDER/hyper_parameters.json. No histograms, no images.
+/// Hyper-parameters go to FOLDER/hyper_parameters.json. Histograms and images are not written.
 ///
 /// Tables go to FOLDER/tables.csv, which has a line for each number: step, time, name, row, column,
-/// value. In pandas, pivot(index="row", columns="column", values="value") turns the lines of one
-/// step and name into a table.
+/// value. In pandas, pivot(index="row", columns="column", values="value") turns the lines with one
+/// step and one name into a table.
 class CsvLogger final : public Logger {
  public:
   /// The folder must exist.
@@ -44,7 +44,7 @@ class CsvLogger final : public Logger {
   std::map<std::string, std::size_t, std::less<>> places_;
   std::optional<AppendFile> file_;    // none until the first row, which determines its columns
   std::optional<AppendFile> tables_;  // none until the first table
-  // Buffers of the current call, members so that they keep their memory.
+  // Buffers of the current call, kept as members to reuse their memory.
   std::vector<const NamedValue*> cells_;
   std::string row_;
 };

@@ -14,8 +14,8 @@ namespace lockstep::report {
 ///   {"step":100,"time":1795545000.123,"train/loss":0.25,"learning_rate":0.1}
 ///   {"step":469,"time":1795545003.5,"weights":{"edges":[-1,0,1],"counts":[7,9]}}
 ///   {"step":469,"time":1795545003.5,"confusion":{"labels":["cat","dog"],"rows":[[7,1],[2,9]]}}
-/// Numbers that are not finite become null. Hyper-parameters go to FOLDER/hyper_parameters.json. No
-/// images.
+/// Numbers that are not finite become null. Hyper-parameters go to FOLDER/hyper_parameters.json.
+/// Images are not written.
 class JsonlLogger final : public Logger {
  public:
   /// The folder must exist.

@@ -23,7 +23,7 @@ namespace lockstep::report {
 struct MlflowLoggerOptions {
   MlflowServer server{};
   std::string run_name{};
-  std::filesystem::path folder{};  ///< for mlflow_unsent.jsonl, if something cannot be sent
+  std::filesystem::path folder{};  ///< gets mlflow_unsent.jsonl if something cannot be sent
   Milliseconds interval{1000};     ///< between batches
   Milliseconds request_timeout{10'000};
   Milliseconds finish_timeout{10'000};  ///< how long finish() waits for the last batches
@@ -32,29 +32,30 @@ struct MlflowLoggerOptions {
   std::size_t capacity = 100'000;  ///< maximum number of metrics that wait to be sent
 };
 
-/// Queues logged values, which a background thread sends in batches every second. A call costs less
+/// Queues logged values; a background thread sends them in batches every second. A call costs less
 /// than a microsecond per value and never waits for the server.
 ///
-/// A server that is slow, down or refuses never fails the training: a batch is tried three times,
-/// with growing pauses, and then stored in FOLDER/mlflow_unsent.jsonl, with a line for each
-/// request: {"path": "runs/log-batch", "body": {...}}. Values that exceed the queue's capacity and
-/// the end of the run ("runs/update") are stored the same way. The log warns once. No histograms,
-/// no images.
+/// A server that is slow, is down or refuses requests never fails the training: a batch is tried
+/// three times, with growing pauses, and then stored in FOLDER/mlflow_unsent.jsonl, with a line for
+/// each request: {"path": "runs/log-batch", "body": {...}}. Values that exceed the queue's capacity
+/// and the end of the run ("runs/update") are stored the same way. The log warns once. Histograms
+/// and images are not supported.
 ///
-/// The last table of each name is a tag of the run: {"step":469,"labels":[...],"rows":[...]}.
-/// MLflow's alternative, an artifact, may be stored outside the server. A table of more than
-/// MlflowTag::kMostBytes is dropped, and the log warns once.
+/// The last table logged under each name becomes a tag of the run:
+/// {"step":469,"labels":[...],"rows":[...]}. MLflow's alternative, an artifact, may be stored
+/// outside the server. A table of more than MlflowTag::kMostBytes is dropped, and the log warns
+/// once.
 ///
-/// Hyper-parameters and tags are sent in separate batches: a server that refuses one of them, such
-/// as a text that is too long, refuses its whole batch.
+/// Hyper-parameters and tags are sent in separate batches: a server that refuses one of them, for
+/// example because its text is too long, refuses the whole batch.
 ///
-/// finish() waits until everything is sent, at most `finish_timeout` and a second. The destructor
-/// does not wait for a server: remaining values go to the file, and without finish() the server
-/// continues to show the run as running.
+/// finish() waits until everything is sent, but no longer than `finish_timeout` plus a second. The
+/// destructor does not wait for a server: remaining values go to the file, and without finish() the
+/// server continues to show the run as running.
 class MlflowLogger final : public Logger {
  public:
-  /// ConfigError for invalid options or addresses, and if the HTTP module is missing. Whether the
-  /// server answers is not checked here.
+  /// Throws ConfigError if an option or address is invalid or the HTTP module is missing. Does not
+  /// check whether the server answers.
   explicit MlflowLogger(MlflowLoggerOptions options);
   ~MlflowLogger() override;
   MlflowLogger(const MlflowLogger&) = delete;

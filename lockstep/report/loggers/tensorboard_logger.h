@@ -12,7 +12,7 @@ namespace lockstep::report {
 
 /// Writes one event file into a folder: `tensorboard --logdir FOLDER`, or a parent folder to
 /// compare several runs. Scalars are stored as floats. The tab HPARAMS shows the run with its
-/// hyper-parameters and the last logged values, the tab TEXT shows tables.
+/// hyper-parameters and the last logged values; the tab TEXT shows tables.
 class TensorBoardLogger final : public Logger {
  public:
   /// The folder must exist. `run` is the run's name in the tab HPARAMS.

@@ -16,7 +16,7 @@
 namespace lockstep::report {
 
 struct WandbLoggerOptions {
-  std::filesystem::path directory{};  ///< gets the folder wandb/ with a folder for each run
+  std::filesystem::path directory{};  ///< gets the folder wandb/, with a subfolder per run
   std::string project = "lockstep";
   std::string display_name{};  ///< the run's name on the project's page
   RunName run{};               ///< its id is the run's id on the server
@@ -25,13 +25,13 @@ struct WandbLoggerOptions {
 /// Writes DIRECTORY/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, with images and tables in files/
 /// next to it. Uses no network: `wandb sync DIRECTORY/wandb/offline-run-*` uploads the run.
 ///
-/// The server expects one row per step, so the row of the current step waits for further values and
-/// is written when the next step or the run's end comes; if the process is killed, that row is
-/// lost. The summary, with the last number and the last table of each name, is written by flush()
-/// and finish().
+/// The server expects one row per step. The row of the current step therefore collects values until
+/// the next step or the end of the run; if the process is killed before that, the row is lost.
+/// flush() and finish() write the summary, which has the last number and the last table of each
+/// name.
 class WandbLogger final : public Logger {
  public:
-  /// DataError if the run's folder cannot be created.
+  /// Throws DataError if the run's folder cannot be created.
   explicit WandbLogger(const WandbLoggerOptions& options);
 
   std::string place() const override { return folder_.string(); }
