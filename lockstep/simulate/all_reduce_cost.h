@@ -23,7 +23,7 @@ struct RankPlaces {
 
 /// Reduce-scatter and all-gather around a ring, ordered by host, so that one message at a time
 /// crosses a host's link: 2 (p - 1) L(n / p) + gamma n (p - 1) / p, where L is that of the slower
-/// link. No algorithm sends fewer bytes (P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce
+/// link. No algorithm sends fewer bytes (P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce
 /// algorithms for clusters of workstations", JPDC 69, 2009).
 double ring_seconds(double bytes, const RankPlaces& places, const Network& network);
 
