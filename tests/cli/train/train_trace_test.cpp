@@ -128,7 +128,8 @@ TEST_F(TrainTrace, LiesBesideTheRecordOfTheRun) {
   EXPECT_FALSE(run.at("versions").at("libtorch").get<std::string>().empty());
 }
 
-// The four ranks may have fewer processors.
+// The four ranks may have fewer processors. A step of 1 ms then waits for a processor, for a rank
+// that waits for one, or for its message: chance decides which of these takes most of the time.
 TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
   trace_of({"--nproc-per-node", "4"});
   const ProgramResult result = run_to_end(
@@ -139,7 +140,12 @@ TEST_F(TrainTrace, TellsTheDoctorWhatLimitedTheRun) {
   ASSERT_FALSE(advice.empty());
   std::set<std::string> limits;
   for (const json& each : advice) limits.insert(each.at("limit").get<std::string>());
-  EXPECT_EQ(limits.contains("oversubscription"), sysconf(_SC_NPROCESSORS_ONLN) < 4);
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 4) {
+    EXPECT_THAT(limits, ::testing::Contains(
+                            ::testing::AnyOf("oversubscription", "straggler", "communication")));
+  } else {
+    EXPECT_THAT(limits, ::testing::Not(::testing::Contains("oversubscription")));
+  }
   for (const char* kept : {"run/run.json", "run/trace.json"}) {
     expect_one_error(
         run_to_end({LOCKSTEP_PROGRAM, "doctor", in_scratch("run"), "--json", in_scratch(kept)}), 2,
