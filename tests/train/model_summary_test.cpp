@@ -116,7 +116,7 @@ TEST(ModelSummary, LeavesTheModelAsItWas) {
   nn::Sequential net(SummaryBlock(nn::Conv2d(1, 3, 3), nn::BatchNorm2d(3), nn::ReLU()),
                      nn::Dropout(0.5), nn::Flatten(), nn::Linear(3 * 4 * 4, 2));
   net->ptr(1)->eval();
-  const torch::Tensor x = torch::ones({5, 1, 6, 6});
+  const torch::Tensor x = torch::randn({5, 1, 6, 6});
   const torch::Tensor mean = net->named_buffers()["0.1.running_mean"].clone();
   const ModelSummary summary = summarize(*net, -1, [&] { return net->forward(x); });
   const auto shapes = shapes_by_name(summary);
