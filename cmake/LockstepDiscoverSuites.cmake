@@ -1,7 +1,7 @@
 # A script that runs after a test program has been linked. It writes the file that lists the program's suites for
 # ctest, one entry per suite. GoogleTest's own module makes an entry, and thus a process, for each test.
 # Variables: PROGRAM, PREFIX, FILE, FOLDER, LIMIT (seconds for each test), LABELS, ENVIRONMENT, LONG (suites whose label
-# is `all` instead).
+# is `all` instead), SERIAL (true if no other test may run beside these).
 cmake_minimum_required(VERSION 3.24)
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status TIMEOUT 60)
 if(NOT status EQUAL 0)
@@ -25,7 +25,7 @@ macro(add_entry)
     string(APPEND entries
            "add_test([==[${PREFIX}${suite}]==] [==[${PROGRAM}]==] [==[--suite=${suite}]==] --limit=${LIMIT})\n"
            "set_tests_properties([==[${PREFIX}${suite}]==] PROPERTIES WORKING_DIRECTORY [==[${FOLDER}]==]"
-           " TIMEOUT ${timeout} SKIP_RETURN_CODE 77 LABELS [==[${label}]==] ENVIRONMENT [==[${ENVIRONMENT}]==])\n")
+           " TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ${SERIAL} LABELS [==[${label}]==] ENVIRONMENT [==[${ENVIRONMENT}]==])\n")
   endif()
 endmacro()
 foreach(line ${lines})

@@ -1,10 +1,12 @@
-# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [LONG entry...] [TIMEOUT seconds])
+# lockstep_test(NAME [TORCH] SOURCES file... LIBRARIES target... [LABEL label] [LONG entry...] [TIMEOUT seconds]
+#               [SERIAL])
 #
 # Defines one GoogleTest program tests_NAME per room and tier. Its entries in ctest have one label (default: NAME).
 # An entry is a TEST or, with TORCH, a test suite, which also runs each test in a process of its own
 # (tests/support/suite_main.cpp). The entries named by LONG take long and have the label `all`, which `make test` leaves
 # to `make test-all`: name only those whose code other tests cover, too. TIMEOUT applies to each test and ends tests that
-# hang: it is several times the test's duration on a busy machine. Groups that fail on purpose leave records of their
+# hang: it is several times the test's duration on a busy machine. Nothing else runs beside the entries of a SERIAL
+# program, which has TORCH. Groups that fail on purpose leave records of their
 # last operations in the build folder.
 include(GoogleTest)
 find_package(GTest REQUIRED)
@@ -24,7 +26,7 @@ if(LOCKSTEP_WITH_TORCH)
 endif()
 
 function(lockstep_test name)
-  cmake_parse_arguments(arg "TORCH" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;LONG" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;SERIAL" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;LONG" ${ARGN})
   add_executable(tests_${name} ${arg_SOURCES})
   set_target_properties(tests_${name} PROPERTIES LOCKSTEP_COLD ON)
   target_include_directories(tests_${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -48,7 +50,8 @@ function(lockstep_test name)
     add_custom_command(TARGET tests_${name} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:tests_${name}> -D PREFIX=${prefix} -D FILE=${entries}
               -D FOLDER=${CMAKE_CURRENT_BINARY_DIR} -D LIMIT=${arg_TIMEOUT} -D LABELS=${arg_LABEL}
-              -D "LONG=${arg_LONG}" -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
+              -D "LONG=${arg_LONG}" -D SERIAL=${arg_SERIAL}
+              -D ENVIRONMENT=${environment} -P ${PROJECT_SOURCE_DIR}/cmake/LockstepDiscoverSuites.cmake
       BYPRODUCTS ${entries} VERBATIM)
     # If the program has not been built, ctest lists it as a test that cannot run.
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/tests_${name}_include.cmake

@@ -22,7 +22,7 @@ WHOLE_SYSTEMS = re.compile(
     r"((address|thread):)?((launch|cli\w*|python|system|install)\.|(comm\w*\.(\w+/)?\w*("
     r"Absence|Connect|Death|Doorbell|Fail|Fault|Footprint|Idle|InitProcessGroup|Kill|Meeting|Network|Processes|"
     r"Rendezvous|RollCall|Stall|Stop|Store|Watchdog)|(parallel|pipeline|report|train)\w*\.(\w+/)?\w*("
-    r"Deadline|Death|Failure|MlflowLogger|Timing))\w*(\.|(/\d+)?$))")
+    r"Death|Failure|MlflowLogger)|\w+\.(\w+/)?\w*(Deadline|Timing))\w*(\.|(/\d+)?$))")
 REPORT = re.compile(r"(WARNING|ERROR|FATAL): \w*Sanitizer|: runtime error: |Segmentation fault|"
                     r"killed by signal (4|6|7|8|11)\b")
 # A line of ctest's final list: a test, and how it failed. Any word that is not in WITHOUT_CRASH stands for a crash.

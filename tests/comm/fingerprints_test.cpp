@@ -92,9 +92,9 @@ TEST(Fingerprints, NameWhoCallsNothing) {
       [](int rank, Fingerprints& fingerprints) {
         if (rank != 2) fingerprints.compare(0, call_of(CallKind::kAllReduce, 4), {});
       },
-      milliseconds(100));
+      seconds(1));
   EXPECT_THAT(errors[0],
-              HasSubstr("rank 0 called all_reduce[float32, 4] as number 0 and waited 0.1 s for "
+              HasSubstr("rank 0 called all_reduce[float32, 4] as number 0 and waited 1 s for "
                         "rank 2, which called nothing"));
   EXPECT_EQ(errors[2], "");
 }

@@ -273,7 +273,7 @@ TEST(Gloo, AMessageThatHasComeOutlivesItsSender) {
 }
 
 // Gloo's own timeout expires first, but its error does not say which rank was late or what it did.
-TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
+TEST(GlooDeadline, AWaitThatBeginsLateIsAlsoTold) {
   const auto errors = run_gloo_processes(
       2,
       [](Caller& caller) {
@@ -294,7 +294,7 @@ TEST(Gloo, AWaitThatBeginsLateIsAlsoTold) {
 
 // The watchdog last looked before the call, so its knowledge of the other ranks is older than the
 // wait.
-TEST(Gloo, AShortDeadlineNamesOnlyWhoIsLate) {
+TEST(GlooDeadline, AShortDeadlineNamesOnlyWhoIsLate) {
   std::latch over(3);
   const auto errors = run_gloo_threads(4, [&](Caller& caller) {
     caller.barrier();
@@ -314,7 +314,7 @@ TEST(Gloo, AShortDeadlineNamesOnlyWhoIsLate) {
   }
 }
 
-TEST(Gloo, AReceiveWithADeadlineWaitsNoLonger) {
+TEST(GlooDeadline, AReceiveWithADeadlineWaitsNoLonger) {
   std::latch over(2);
   const auto errors = run_gloo_threads(2, [&](Caller& caller) {
     caller.barrier();
@@ -323,7 +323,7 @@ TEST(Gloo, AReceiveWithADeadlineWaitsNoLonger) {
     const auto work = caller.backend->recv(tensor, 1, 0);
     const auto start = Clock::now();
     EXPECT_THROW(work->wait(milliseconds(300)), TimeoutError);
-    EXPECT_LT(seconds_since(start), 0.5);
+    EXPECT_LT(seconds_since(start), 10);  // the timeout of the group is 30 s
     over.arrive_and_wait();
   });
   EXPECT_THAT(errors[0], HasSubstr("waited 0.3 s in recv[float32, 4, from rank 1]"));
@@ -347,14 +347,12 @@ INSTANTIATE_TEST_SUITE_P(All, SizeMismatch,
                                          Sizes{1001, 1002, "a message of 4004 bytes came"}));
 
 TEST_P(SizeMismatch, IsAnErrorOfBothRanks) {
-  const auto errors = run_gloo_threads(
-      2,
-      [&](Caller& caller) {
-        if (caller.rank == 0) caller.backend->send(torch::ones({GetParam().sent}), 1, 3)->wait();
-        if (caller.rank == 1)
-          caller.backend->recv(torch::ones({GetParam().received}), 0, 3)->wait();
-      },
-      milliseconds(700));
+  const auto errors = run_gloo_threads(2, [&](Caller& caller) {
+    const auto work = caller.rank == 0
+                          ? caller.backend->send(torch::ones({GetParam().sent}), 1, 3)
+                          : caller.backend->recv(torch::ones({GetParam().received}), 0, 3);
+    work->wait(milliseconds(700));
+  });
   EXPECT_THAT(errors, Each(HasSubstr(GetParam().text)));
 }
 

@@ -224,7 +224,7 @@ TEST_P(Hierarchical, AnAbortReachesAllLevels) {
     const auto start = Clock::now();
     auto tensor = torch::ones({4});
     EXPECT_THROW(caller.all_reduce(tensor), CommError);
-    EXPECT_LT(seconds_since(start), 2);
+    EXPECT_LT(seconds_since(start), 15);  // the timeout of the group is 30 s
   });
   for (int rank = 0; rank < size; ++rank) {
     EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("the loss is not a number"));
