@@ -29,7 +29,7 @@ mlflow_version=3.17.2
 cuda_headers=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
 cuda_compiler=('nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*')
 oldest_torch=2.11
-packages=(g++ cmake ninja-build ccache pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
+packages=(g++ cmake ninja-build ccache dpkg-dev pkg-config python3-dev python3-venv iproute2 libarchive-dev libbenchmark-dev
           libcli11-dev libcurl4-openssl-dev libdeflate-dev libgloo-dev libgmock-dev libgtest-dev
           libhwy-dev libisal-dev libjpeg-dev libpng-dev libprotozero-dev libssl-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev)
 oracle_packages=(onnx==1.23.2 onnxruntime==1.32.0 pandas==3.1.1 tensorboard==2.21.0
@@ -41,6 +41,32 @@ mlflow_packages=("mlflow-skinny==$mlflow_version" "mlflow-tracing==$mlflow_versi
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Reads what apt-get and pip print, and prints what they download.
+tell_downloads() {
+  local line
+  while IFS= read -r line; do
+    if [[ $line =~ ^Need\ to\ get\ (.+)\ of\ archives ]]; then
+      say "  downloading ${BASH_REMATCH[1]} of Debian packages"
+    elif [[ $line =~ ^\ *Downloading\ (.*/)?([^/]+)\ \((.+)\)$ ]]; then
+      say "  downloading ${BASH_REMATCH[2]} (${BASH_REMATCH[3]})"
+    elif [[ $line == "Installing collected packages: "* ]]; then
+      say "  unpacking ${line#*: }"
+    fi
+  done
+}
+
+# follow LOG COMMAND...: runs apt-get or pip and shows what it downloads. On a terminal they draw their own progress, and
+# LOG gets their errors; otherwise each download is a line, and LOG gets everything.
+follow() {
+  local log=$1
+  shift
+  if [[ -t 2 ]]; then
+    "$@" >&2 2>"$log"
+  else
+    "$@" 2>&1 | tee "$log" | tell_downloads
+  fi
+}
 
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
@@ -60,9 +86,9 @@ install_packages() {
   fi
   say "installing Debian packages: $missing"
   # shellcheck disable=SC2086
-  { "${as_root[@]}" apt-get update -qq &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      $missing; } >.deps/apt.log 2>&1 ||
+  { "${as_root[@]}" apt-get update -qq >.deps/apt.log 2>&1 &&
+    follow .deps/apt.log "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y --no-install-recommends $missing; } ||
     die "apt-get could not install $missing: $(grep -m1 '^E:' .deps/apt.log || tail -1 .deps/apt.log)"
 }
 
@@ -114,8 +140,7 @@ pip_install() {  # pip_install FOLDER PACKAGE...
     index=(--extra-index-url "$LOCKSTEP_TORCH_INDEX")
   fi
   say "installing $* into $venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${index[@]}" "$@" \
-    >.deps/pip.log 2>&1 ||
+  follow .deps/pip.log "$venv/bin/python" -m pip install --disable-pip-version-check "${index[@]}" "$@" ||
     die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
 }
 

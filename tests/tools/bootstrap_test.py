@@ -1,6 +1,7 @@
 """Runs tools/bootstrap.sh in an empty folder, with programs that pretend to install."""
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import tempfile
@@ -8,14 +9,21 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bootstrap.sh"
 STUBS = {
-    "dpkg-query": """shift 3; printf 'installed %s\\n' "$@" """,
+    "dpkg-query": """shift 3; for name; do [ "$name" = "$MISSING" ] || echo "installed $name"; done""",
+    "sudo": """shift; exec "$@" """,
+    "apt-get": """case "$*" in *-y*$MISSING) echo "apt $MISSING" >>"$CALLS"
+  echo "Reading package lists..."; echo "Need to get 1,234 kB of archives."; [ -z "$APT_FAILS" ] || { echo "E: no space" >&2; exit 1; };;
+esac""",
     # Handles python3 -m venv --clear FOLDER. Any other call reports that there is no torch.
     "python3": """[ "$2" = venv ] || exit 0
 echo venv >>"$CALLS"; rm -rf "$4"; mkdir -p "$4/bin" "$4/lib/python3.11/site-packages/pip-23.dist-info"
 touch "$4/lib/python3.11/site-packages/pip-23.dist-info/RECORD"; cp "$PIP" "$4/bin/python"
 """,
     # Handles python -m pip install ... NAME==VERSION.
-    "pip": """for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*|onnx*|pandas*|tensorboard*|wandb*|mlflow*)
+    "pip": """echo "Collecting $*"; echo "WARNING: of pip" >&2
+if [ -t 1 ]; then echo "its own progress"; else echo "  Downloading a-folder/some-1.0.whl (1.5 MB)"; fi
+[ -z "$PIP_FAILS" ] || { echo "ERROR: no network" >&2; exit 1; }
+for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*|onnx*|pandas*|tensorboard*|wandb*|mlflow*)
   echo "pip $word" >>"$CALLS"
   name=$(echo "${word%%==*}" | tr - _); version=${word##*==}; [ "$version" != "$word" ] || version=1.0
   folder=$(dirname "$0")/../lib/python3.11/site-packages/$name-$(echo "$version" | tr '*' 1).dist-info
@@ -39,16 +47,19 @@ class BootstrapTest(unittest.TestCase):
             path.write_text("#!/bin/sh\n" + body)
             path.chmod(0o755)
 
-    def bootstrap(self, *words, **variables):
+    def run_script(self, variables, *words, stderr=subprocess.PIPE):
+        kept = {name: value for name, value in os.environ.items()
+                if name != "CMAKE_PREFIX_PATH" and not name.startswith("LOCKSTEP_")}
+        return subprocess.run(
+            ["bash", self.root / "tools" / "bootstrap.sh", *words], stdout=subprocess.PIPE, stderr=stderr, text=True,
+            env={**kept, "PATH": f"{self.root / 'bin'}:{kept['PATH']}", "CALLS": str(self.root / "calls"),
+                 "PIP": str(self.root / "bin" / "pip"), **variables})
+
+    def bootstrap(self, *words, stderr=subprocess.PIPE, **variables):
         """Returns what was installed, what CMake was told, and what was printed."""
         calls = self.root / "calls"
         calls.write_text("")
-        kept = {name: value for name, value in os.environ.items()
-                if name != "CMAKE_PREFIX_PATH" and not name.startswith("LOCKSTEP_")}
-        result = subprocess.run(
-            ["bash", self.root / "tools" / "bootstrap.sh", *words], capture_output=True, text=True,
-            env={**kept, "PATH": f"{self.root / 'bin'}:{kept['PATH']}", "CALLS": str(calls),
-                 "PIP": str(self.root / "bin" / "pip"), **variables})
+        result = self.run_script(variables, *words, stderr=stderr)
         self.assertEqual(result.returncode, 0, result.stderr)
         return calls.read_text().split("\n")[:-1], (self.root / ".deps/cmake-args").read_text(), result.stderr
 
@@ -108,6 +119,38 @@ class BootstrapTest(unittest.TestCase):
                 (next(self.site("venv").glob(f"{name}-*")) / "RECORD").unlink()
                 self.assertTrue(any(call.startswith(expected) for call in self.bootstrap()[0]))
                 self.assertEqual(self.bootstrap()[0], [])
+
+    def test_shows_what_it_downloads(self):
+        text = self.bootstrap()[2]
+        self.assertIn("bootstrap: installing torch==", text)
+        self.assertIn("bootstrap:   downloading some-1.0.whl (1.5 MB)\n", text)
+        self.assertNotIn("Collecting", text)
+
+    def test_shows_how_much_apt_downloads_or_why_it_fails(self):
+        calls, _, text = self.bootstrap(MISSING="libpng-dev")
+        self.assertEqual(calls[0], "apt libpng-dev")
+        self.assertIn("bootstrap:   downloading 1,234 kB of Debian packages\n", text)
+        self.assertNotIn("Reading", text)
+        failed = self.run_script({"MISSING": "libpng-dev", "APT_FAILS": "1"})
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("error: apt-get could not install libpng-dev : E: no space\n", failed.stderr)
+
+    def test_on_a_terminal_pip_draws_its_own_progress(self):
+        ours, terminal = pty.openpty()
+        self.addCleanup(os.close, ours)
+        with os.fdopen(terminal, "w") as stderr:
+            self.bootstrap(stderr=stderr)
+        text = os.read(ours, 10_000).decode()
+        self.assertIn("its own progress", text)
+        self.assertNotIn("WARNING", text)
+
+    def test_names_the_error_of_pip_with_and_without_a_terminal(self):
+        ours, terminal = pty.openpty()
+        self.addCleanup(os.close, ours)
+        with os.fdopen(terminal, "w") as stderr:
+            self.assertEqual(self.run_script({"PIP_FAILS": "1"}, stderr=stderr).returncode, 1)
+        for text in [os.read(ours, 10_000).decode(), self.run_script({"PIP_FAILS": "1"}).stderr]:
+            self.assertRegex(text, r"error: pip could not install torch==\S+ \(ERROR: no network\)")
 
     def test_takes_the_users_libtorch_if_it_is_new_enough(self):
         old, new, gpu = self.libtorch("2.9.1"), self.libtorch("2.11.0"), self.libtorch("2.12.0", cuda=True)
