@@ -19,7 +19,7 @@ import xml.etree.ElementTree
 
 MOST_REPEATED = 5
 WHOLE_SYSTEMS = re.compile(
-    r"((address|thread):)?((launch|cli\w*|python|system|install)\.|(comm\w*\.(\w+/)?\w*("
+    r"((address|thread):)?((launch|cli\w*|python|system|install)\.|report\.\w+_oracle$|(comm\w*\.(\w+/)?\w*("
     r"Absence|Connect|Death|Doorbell|Fail|Fault|Footprint|Idle|InitProcessGroup|Kill|Meeting|Network|Processes|"
     r"Rendezvous|RollCall|Stall|Stop|Store|Watchdog)|(parallel|pipeline|report|train)\w*\.(\w+/)?\w*("
     r"Death|Failure|MlflowLogger)|\w+\.(\w+/)?\w*(Deadline|Timing))\w*(\.|(/\d+)?$))")

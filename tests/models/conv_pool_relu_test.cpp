@@ -49,6 +49,12 @@ class ConvPoolRelu : public ::testing::TestWithParam<Case> {
     if (GetParam().fused && !__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2 here";
     torch::manual_seed(3);
     const Leaves in = random_leaves(GetParam(), torch::kFloat32, whole);
+    if (!whole) {
+      // On a grid, the sums of the convolution are exact in any order, so no kernel's rounding
+      // decides which output of a window is its maximum and gets the gradient.
+      const torch::NoGradGuard no_grad;
+      for (const torch::Tensor& leaf : {in.x, in.w, in.b}) leaf.mul_(64).round_().div_(64);
+    }
     ASSERT_EQ(conv_pool_relu_is_fused(in.x, in.w, in.b), GetParam().fused);
     const auto ours = conv_pool_relu(in.x, in.w, in.b);
     const auto theirs = composed(in.x, in.w, in.b);

@@ -93,7 +93,9 @@ TEST(RecipeStages, GiveTheGradientsOfTheWholeModel) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
       ASSERT_TRUE(got[i].grad().defined()) << recipe.name << ' ' << i;
       const double norm = expected[i].norm().item<double>();
-      EXPECT_LE((got[i].grad() - expected[i]).norm().item<double>(), 1e-3 * norm + 1e-6)
+      // Rounding may move an activation near zero to the other side of a ReLU, which changes
+      // gradients by up to a hundredth. A micro-batch that is left out changes them by a half.
+      EXPECT_LE((got[i].grad() - expected[i]).norm().item<double>(), 2e-2 * norm + 1e-6)
           << recipe.name << ' ' << i;
     }
   }

@@ -325,7 +325,7 @@ double thread_seconds() {
 
 // The processor time of one call, which does not depend on other programs; the minimum of several
 // trials.
-TEST(LoggersCost, AtMostFiveMicrosecondsForEachScalar) {
+TEST(LoggersTiming, AtMostFiveMicrosecondsForEachScalar) {
   for (const std::string& name : logger_names()) {
     if (name == "mlflow") continue;  // needs a server, see mlflow_logger_test.cpp
     const TemporaryDirectory logs;

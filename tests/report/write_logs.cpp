@@ -1,8 +1,6 @@
 // Writes logs that log_oracle.py and mlflow_oracle.py read with Python's packages.
 //
-// Usage: write_logs FOLDER (once
-// endless
-// MLFLOW_URI) LOGGER...
+// Usage: write_logs FOLDER (once|endless|MLFLOW_URI) LOGGER...
 //
 // A run of 300 steps logs "train/loss" 1/step and "train/learning_rate" 0.1 in each step, and in
 // every hundredth step also "test/accuracy", a histogram, an image and a table. With `endless` it
@@ -11,11 +9,14 @@
 #include <cstdio>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <lockstep/core/clock.h>
 #include <lockstep/report/loggers/logger_table.h>
+#include <lockstep/report/loggers/mlflow_logger.h>
 
 namespace {
 
@@ -53,8 +54,18 @@ void log_step(Logger& logger, std::int64_t step) {
 void run(const std::string& folder, const std::string& mode,
          const std::vector<std::string>& names) {
   const bool endless = mode == "endless";
-  const auto loggers = make_loggers(
-      names, {.directory = folder, .run_name = "oracle", .mlflow = {.tracking_uri = mode}});
+  std::vector<std::unique_ptr<Logger>> loggers;
+  if (names == std::vector<std::string>{"mlflow"}) {
+    // A real server on a busy machine may need longer than the logger waits by default.
+    loggers.push_back(std::make_unique<report::MlflowLogger>(
+        report::MlflowLoggerOptions{.server = {.tracking_uri = mode},
+                                    .run_name = "oracle",
+                                    .folder = folder,
+                                    .request_timeout = Milliseconds(120'000),
+                                    .finish_timeout = Milliseconds(120'000)}));
+  } else {
+    loggers = make_loggers(names, {.directory = folder, .run_name = "oracle"});
+  }
   const std::vector<HyperParameter> parameters{{"lr", 0.1},
                                                {"global_batch", std::int64_t{128}},
                                                {"nesterov", true},

@@ -420,6 +420,7 @@ TEST(TrainerPipelineRefusals, NameWhatCannotWork) {
   };
   for (const Case& c : cases) {
     const auto errors = run_group(c.ranks, c.ranks == 1 ? "auto" : "shm", [&](ProcessGroup group) {
+      group.barrier();  // every rank has met the others before one leaves
       make_strategy(c.strategy, group, c.options);
     });
     EXPECT_THAT(errors, Each(HasSubstr(c.text))) << c.strategy << ' ' << c.ranks;
