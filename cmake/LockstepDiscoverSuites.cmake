@@ -3,7 +3,7 @@
 # Variables: PROGRAM, PREFIX, FILE, FOLDER, LIMIT (seconds for each test), LABELS, ENVIRONMENT, LONG (suites whose label
 # is `all` instead), SERIAL (true if no other test may run beside these).
 cmake_minimum_required(VERSION 3.24)
-execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status TIMEOUT 60)
+execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status TIMEOUT 300)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ended with ${status}")
 endif()

@@ -140,8 +140,18 @@ pip_install() {  # pip_install FOLDER PACKAGE...
     index=(--extra-index-url "$LOCKSTEP_TORCH_INDEX")
   fi
   say "installing $* into $venv"
-  follow .deps/pip.log "$venv/bin/python" -m pip install --disable-pip-version-check "${index[@]}" "$@" ||
-    die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
+  local attempt
+  for attempt in 1 2 3; do  # pip does not resume a download that breaks off
+    if follow .deps/pip.log "$venv/bin/python" -m pip install --disable-pip-version-check "${index[@]}" "$@"; then
+      return
+    fi
+    if ((attempt == 3)) || grep -q 'No matching distribution' .deps/pip.log; then
+      break
+    fi
+    say "pip failed; trying again"
+    sleep 10
+  done
+  die "pip could not install $* ($(grep -m1 '^ERROR' .deps/pip.log || tail -1 .deps/pip.log))"
 }
 
 # has_package FOLDER NAME [VERSION]: checks for RECORD, which pip writes last, so that an incomplete installation does

@@ -1,7 +1,7 @@
 """Trains the same net on the same data with Python's DDP, with LibTorch's reducer in C++ and with ours, and compares
 the results.
 
-Usage: compare.py DDP_STEPS --model NAME [--world 2] [--backend shm] [--require-torchvision]
+Usage: compare.py DDP_STEPS --model NAME [--world 2] [--backend shm] [--require-torchvision] [--double]
 
 DDP_STEPS is the program tests/oracle/ddp_steps. It is started once with --nproc-per-node WORLD and spawns its ranks;
 this script starts Python's ranks itself. ddp_oracle.py describes the work of both and the files that they exchange.
@@ -16,7 +16,6 @@ import argparse
 import gzip
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ except ImportError as error:
 from ddp_oracle import make_model
 
 TOLERANCE = 1e-5
+DOUBLE_STEPS = 8  # a step takes several times as long in float64
 WORK = {  # model: (steps, global batch)
     "mnist": (20, 128),
     "resnet18": (20, 16),
@@ -74,16 +74,9 @@ def make_data(model):
     return random_data(model)
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def run_python(options, world):
-    program = [sys.executable, pathlib.Path(__file__).with_name("ddp_oracle.py"), *options]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
-    ranks = [subprocess.Popen(program, env={**os.environ, **meeting, "RANK": str(rank)})
+def run_python(options, world, meeting):
+    program = [sys.executable, pathlib.Path(__file__).with_name("ddp_oracle.py"), *options, "--meeting", meeting]
+    ranks = [subprocess.Popen(program, env={**os.environ, "WORLD_SIZE": str(world), "RANK": str(rank)})
              for rank in range(world)]
     try:
         if any([rank.wait(timeout=200) for rank in ranks]):
@@ -120,6 +113,8 @@ def main():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--engines", default="lockstep", help="lockstep, c10d or both, with a comma")
     parser.add_argument("--require-torchvision", action="store_true")
+    parser.add_argument("--double", action="store_true", help="train in float64, where the kernels of two versions of "
+                        "LibTorch do not put activations on different sides of a ReLU")
     args = parser.parse_args()
     if args.require_torchvision:
         try:
@@ -129,9 +124,14 @@ def main():
             sys.exit(77)
 
     steps, batch = WORK[args.model]
+    if args.double:
+        torch.set_default_dtype(torch.float64)
+        steps = DOUBLE_STEPS
     torch.manual_seed(0)
     model = make_model(args.model)
     images, labels = make_data(args.model)
+    if images.is_floating_point():
+        images = images.to(torch.get_default_dtype())
     with tempfile.TemporaryDirectory() as folder:
         path = lambda name: str(pathlib.Path(folder) / f"{name}.safetensors")
         # Tied weights appear twice, but safetensors rejects tensors that share memory.
@@ -140,8 +140,8 @@ def main():
         safetensors.torch.save_file({"images": images.contiguous(), "labels": labels.contiguous()},
                                     path("data"))
         options = ["--model", args.model, "--init", path("init"), "--data", path("data"),
-                   "--steps", str(steps), "--batch", str(batch)]
-        run_python([*options, "--out", path("theirs")], args.world)
+                   "--steps", str(steps), "--batch", str(batch), *(["--double"] if args.double else [])]
+        run_python([*options, "--out", path("theirs")], args.world, path("meeting"))
         theirs = safetensors.torch.load_file(path("theirs"))
         results = {}
         for engine in args.engines.split(","):

@@ -1,8 +1,8 @@
 """One rank of Python's DistributedDataParallel on Gloo, the oracle for tests/oracle/ddp_steps.
 
-Usage: ddp_oracle.py --model NAME --init FILE --data FILE --steps N --batch B --out FILE
-under torchrun's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). ddp_steps takes the same
-options and does the same work; both read and write the files below.
+Usage: ddp_oracle.py --meeting FILE --model NAME --init FILE --data FILE --steps N --batch B --out FILE [--double]
+with RANK and WORLD_SIZE in the environment. ddp_steps takes the same options except --meeting, the
+file through which the ranks meet, and does the same work; both read and write the files below.
 
 The work
     Model      mnist: conv1 5x5 1->10, max-pool 2, relu, conv2 5x5 10->20, max-pool 2, relu,
@@ -11,7 +11,8 @@ The work
                of an embedding with sparse gradients. branches: rank r takes in step s branch
                (r + s) mod 3, the third of which is none. tied: one weight used twice. Training mode.
     Loss       mean cross-entropy of the local batch (log_softmax and nll_loss with mean).
-    Optimizer  SGD, lr 0.01, momentum 0.5 (words: 0), dampening 0, weight decay 0, no Nesterov; float32;
+    Optimizer  SGD, lr 0.01, momentum 0.5 (words: 0), dampening 0, weight decay 0, no Nesterov;
+               float32, or float64 with --double;
                zero_grad() leaves no gradients, so that what nobody uses does not move.
     Batch      --batch is the global batch; a rank takes batch/world samples a step.
     Order      DistributedSampler(n, world, rank, shuffle=True, seed=0, drop_last=True); epoch 0 until
@@ -28,6 +29,7 @@ Files (safetensors)
 """
 import argparse
 import os
+import pathlib
 import sys
 
 import safetensors.torch
@@ -161,14 +163,18 @@ def endless_batches(images, labels, rank, world, batch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["mnist", "resnet18", "words", "branches", "tied"], required=True)
-    for name in ("init", "data", "out"):
+    for name in ("meeting", "init", "data", "out"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("steps", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--double", action="store_true")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if args.double:
+        torch.set_default_dtype(torch.float64)
+    dist.init_process_group("gloo", init_method=pathlib.Path(args.meeting).resolve().as_uri(),
+                            rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1000 + rank)  # makes a rank that keeps its own weights noticeable
     model = make_model(args.model)

@@ -2,7 +2,7 @@
 // the work and the exchanged files; compare.py runs both sides.
 //
 // Usage: ddp_steps --model NAME --init FILE --data FILE --steps N --batch B --out FILE
-//                  [--nproc-per-node 2] [--engine lockstep|c10d] [--backend auto]
+//                  [--nproc-per-node 2] [--engine lockstep|c10d] [--backend auto] [--double]
 //
 // --engine c10d uses LibTorch's own reducer over Gloo instead of ours.
 #include <CLI/CLI.hpp>
@@ -35,6 +35,7 @@ struct Options {
   int nproc_per_node = 2;
   std::string engine = "lockstep";
   std::string backend = "auto";
+  bool use_double = false;
 };
 
 // Gradients are compared after the first steps only. Later ones show nothing that the weights do
@@ -44,7 +45,8 @@ constexpr std::int64_t kGradientSteps = 5;
 torch::ScalarType scalar_type(const std::string& dtype) {
   if (dtype == "F32") return torch::kFloat32;
   if (dtype == "I64") return torch::kInt64;
-  throw ConfigError("ddp_steps reads F32 and I64 tensors, not " + dtype);
+  if (dtype == "F64") return torch::kFloat64;
+  throw ConfigError("ddp_steps reads F32, F64 and I64 tensors, not " + dtype);
 }
 
 StateDict read_tensors(const std::string& path) {
@@ -64,7 +66,10 @@ void write_tensors(const std::string& path, const StateDict& tensors) {
   for (const auto& [name, tensor] : tensors) {
     kept.push_back(tensor.detach().contiguous());
     const auto* bytes = static_cast<const std::byte*>(kept.back().data_ptr());
-    views[name] = {tensor.scalar_type() == torch::kInt64 ? "I64" : "F32",
+    const torch::ScalarType type = tensor.scalar_type();
+    views[name] = {type == torch::kInt64     ? "I64"
+                   : type == torch::kFloat64 ? "F64"
+                                             : "F32",
                    tensor.sizes().vec(),
                    {bytes, kept.back().nbytes()}};
   }
@@ -151,6 +156,9 @@ void train(const oracle::Model& model, const Options& options) {
 void run_rank(const Options& options) {
   const auto worker = worker_environment().value_or(WorkerEnvironment{});
   torch::set_num_threads(launch::prepare_rank(worker, 1));
+  if (options.use_double) {
+    torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(torch::kFloat64));
+  }
   train(oracle::make_model(options.model), options);
 }
 
@@ -168,6 +176,7 @@ int main(int argc, char** argv) {
   app.add_option("--nproc-per-node", options.nproc_per_node);
   app.add_option("--engine", options.engine)->check(CLI::IsMember({"lockstep", "c10d"}));
   app.add_option("--backend", options.backend);
+  app.add_flag("--double", options.use_double);
   CLI11_PARSE(app, argc, argv);
   try {
     const auto result =

@@ -1,4 +1,5 @@
 """Runs tools/bootstrap.sh in an empty folder, with programs that pretend to install."""
+import contextlib
 import os
 import pathlib
 import pty
@@ -10,6 +11,7 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "bootstrap.sh"
 STUBS = {
     "dpkg-query": """shift 3; for name; do [ "$name" = "$MISSING" ] || echo "installed $name"; done""",
+    "sleep": "",
     "sudo": """shift; exec "$@" """,
     "apt-get": """case "$*" in *-y*$MISSING) echo "apt $MISSING" >>"$CALLS"
   echo "Reading package lists..."; echo "Need to get 1,234 kB of archives."; [ -z "$APT_FAILS" ] || { echo "E: no space" >&2; exit 1; };;
@@ -22,7 +24,7 @@ touch "$4/lib/python3.11/site-packages/pip-23.dist-info/RECORD"; cp "$PIP" "$4/b
     # Handles python -m pip install ... NAME==VERSION.
     "pip": """echo "Collecting $*"; echo "WARNING: of pip" >&2
 if [ -t 1 ]; then echo "its own progress"; else echo "  Downloading a-folder/some-1.0.whl (1.5 MB)"; fi
-[ -z "$PIP_FAILS" ] || { echo "ERROR: no network" >&2; exit 1; }
+[ -z "$PIP_FAILS" ] || { echo "pip fails" >>"$CALLS"; echo "ERROR: $PIP_FAILS" >&2; exit 1; }
 for word; do case $word in torch*|numpy|safetensors|expecttest|nvidia*|onnx*|pandas*|tensorboard*|wandb*|mlflow*)
   echo "pip $word" >>"$CALLS"
   name=$(echo "${word%%==*}" | tr - _); version=${word##*==}; [ "$version" != "$word" ] || version=1.0
@@ -32,6 +34,15 @@ esac; done
 """,
 }
 OURS = "-DCMAKE_PREFIX_PATH={root}/.deps/venv/lib/python3.11/site-packages/torch/share/cmake\n"
+
+
+def read_all(terminal):
+    """Returns what was written to the other end of a pseudo-terminal, which no process has open any more."""
+    text = b""
+    with contextlib.suppress(OSError):  # EIO after the last byte
+        while part := os.read(terminal, 10_000):
+            text += part
+    return text.decode()
 
 
 class BootstrapTest(unittest.TestCase):
@@ -140,17 +151,24 @@ class BootstrapTest(unittest.TestCase):
         self.addCleanup(os.close, ours)
         with os.fdopen(terminal, "w") as stderr:
             self.bootstrap(stderr=stderr)
-        text = os.read(ours, 10_000).decode()
+        text = read_all(ours)
         self.assertIn("its own progress", text)
         self.assertNotIn("WARNING", text)
 
     def test_names_the_error_of_pip_with_and_without_a_terminal(self):
+        error = {"PIP_FAILS": "No matching distribution"}
         ours, terminal = pty.openpty()
         self.addCleanup(os.close, ours)
         with os.fdopen(terminal, "w") as stderr:
-            self.assertEqual(self.run_script({"PIP_FAILS": "1"}, stderr=stderr).returncode, 1)
-        for text in [os.read(ours, 10_000).decode(), self.run_script({"PIP_FAILS": "1"}).stderr]:
-            self.assertRegex(text, r"error: pip could not install torch==\S+ \(ERROR: no network\)")
+            self.assertEqual(self.run_script(error, stderr=stderr).returncode, 1)
+        for text in [read_all(ours), self.run_script(error).stderr]:
+            self.assertRegex(text, r"error: pip could not install torch==\S+ \(ERROR: No matching distribution\)")
+
+    def test_tries_again_after_a_broken_download(self):
+        failed = self.run_script({"PIP_FAILS": "IncompleteRead"})
+        self.assertEqual(failed.returncode, 1)
+        self.assertRegex(failed.stderr, r"error: pip could not install torch==\S+ \(ERROR: IncompleteRead\)")
+        self.assertEqual((self.root / "calls").read_text(), "venv\n" + 3 * "pip fails\n")
 
     def test_takes_the_users_libtorch_if_it_is_new_enough(self):
         old, new, gpu = self.libtorch("2.9.1"), self.libtorch("2.11.0"), self.libtorch("2.12.0", cuda=True)

@@ -12,7 +12,7 @@ import tempfile
 
 import numpy as np
 
-PEERS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/peers"
+PEERS = pathlib.Path(__file__).resolve().parents[3] / "benchmarks/peers"
 PYTHON = PEERS.parents[1] / ".deps/peers/bin/python"
 IMAGES = 40
 CIFAR_RECORDS = 10000

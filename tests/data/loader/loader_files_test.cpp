@@ -182,19 +182,19 @@ TEST_P(LoaderDamagedPack, LosesOnlyTheDamagedRecords) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, LoaderDamagedPack, ::testing::Values(0, 2));
 
-// If the images of one batch leaked in each epoch, memory would grow by 2 MiB.
+// If the images of one batch leaked in each epoch, memory would grow by 10 MiB.
 TEST(LoaderFiles, KeepTheirMemoryFromEpochToEpoch) {
   const PhotoFolder folder;
   Loader loader =
       loader_of(folder.dataset(), {.batch_size = 4, .threads = 3, .seed = 9, .mix = RandomMix{}});
   long long before = 0;
-  for (std::int64_t epoch = 0; epoch <= 50; ++epoch) {
+  for (std::int64_t epoch = 0; epoch <= 250; ++epoch) {
     loader.set_epoch(epoch);
     for (const Batch& batch : loader) EXPECT_GT(batch.size, 0);
-    if (epoch == 10) before = rss_bytes();
+    if (epoch == 50) before = rss_bytes();
   }
   EXPECT_GT(before, 10'000'000);
-  EXPECT_LT(rss_bytes() - before, 1 << 20);
+  EXPECT_LT(rss_bytes() - before, 5 << 20);
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(Loader, CountsTheSecondsThatItIsWaitedFor) {
    public:
     std::int64_t size() const override { return 4; }
     void read(std::int64_t index, ImageReader& reader) const override {
-      if (index >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (index >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
       reader.show(ImageView::planar(pixels_.data(), {1, 2, 2}));
     }
     std::int64_t label(std::int64_t index) const override { return index; }

@@ -292,7 +292,9 @@ std::uint64_t bytes_sent() {
     tcp_info info{};
     socklen_t length = sizeof(info);
     const int fd = std::stoi(entry.path().filename());
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0) bytes += info.tcpi_bytes_sent;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0) {
+      bytes += info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+    }
   }
   return bytes;
 }

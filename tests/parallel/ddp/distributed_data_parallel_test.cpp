@@ -127,7 +127,7 @@ TEST_P(Ddp, GradientsEqualThoseOfOneProcess) {
         optimizer.zero_grad();
       }
       torch::nn::functional::cross_entropy(ddp.forward(x), y).backward();
-      expect_same_gradients(net, oracle, 1e-6);
+      expect_same_gradients(net, oracle, 1e-5);
     }
     group.barrier();
   });
@@ -159,7 +159,7 @@ TEST(DdpTraining, WithSyncBatchNormIsTrainingWithTheWholeBatch) {
       for (const auto& item : got) {
         const double difference = relative_difference(item.value().to(torch::kFloat64),
                                                       expected[item.key()].to(torch::kFloat64));
-        if (!(difference <= 1e-5))
+        if (!(difference <= 1e-4))
           throw Error(lockstep::str(item.key(), " differs by ", difference));
       }
     };
@@ -232,7 +232,7 @@ TEST(DdpTraining, NoSyncAccumulates) {
       (torch::nn::functional::cross_entropy(ddp.forward(halves_x[0]), halves_y[0]) / 2).backward();
     }
     (torch::nn::functional::cross_entropy(ddp.forward(halves_x[1]), halves_y[1]) / 2).backward();
-    expect_same_gradients(net, oracle, 1e-6);
+    expect_same_gradients(net, oracle, 1e-5);
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));
@@ -298,7 +298,7 @@ TEST(DdpTraining, ASecondWrapperReplacesTheFirst) {
     ddp = std::make_unique<DistributedDataParallel<DdpNet>>(net, group);
     const auto [x, y] = data.share(group.rank(), group.size());
     torch::nn::functional::cross_entropy(ddp->forward(x), y).backward();
-    expect_same_gradients(net, oracle, 1e-6);
+    expect_same_gradients(net, oracle, 1e-5);
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));

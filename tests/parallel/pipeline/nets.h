@@ -34,6 +34,13 @@ inline torch::Tensor cross_entropy(const torch::Tensor& output, const torch::Ten
   return nn::functional::cross_entropy(output, target);
 }
 
+/// The net in float64, where rounding practically never decides a maximum or the side of a ReLU.
+inline Net in_double(Net net) {
+  for (const auto& stage : net.stages) stage.module().to(torch::kFloat64);
+  if (net.x.is_floating_point()) net.x = net.x.to(torch::kFloat64);
+  return net;
+}
+
 // --- The net of the MNIST example, with or without dropout
 
 inline Net mnist_stages(bool dropout) {

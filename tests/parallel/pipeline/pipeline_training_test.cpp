@@ -100,12 +100,6 @@ TEST_P(PipelineCourses, EndWithTheSameBitsInAllSchedules) {
   }
 }
 
-Net in_double(Net net) {
-  for (const auto& stage : net.stages) stage.module().to(torch::kFloat64);
-  if (net.x.is_floating_point()) net.x = net.x.to(torch::kFloat64);
-  return net;
-}
-
 void expect_close_to(const Tensors& got, const Tensors& expected, const std::string& what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
