@@ -37,7 +37,7 @@ SYMMETRIC, PRIVATE, OPENMPI, INTELMPI, ONECCL, GLOO = SERIES = (
     "Lockstep, symmetric", "Lockstep, private", "Open MPI", "Intel MPI", "oneCCL", "Gloo")
 OURS = (SYMMETRIC, PRIVATE)
 PEERS = (OPENMPI, INTELMPI, ONECCL, GLOO)
-SOURCES = ROOT / "benchmarks/peers"
+SOURCES = ROOT / "benchmarks/peers/comm"
 BEGIN, END = "<!-- table:begin -->", "<!-- table:end -->"
 
 

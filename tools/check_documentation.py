@@ -30,7 +30,7 @@ GUIDES = {"docs/checkpoints.md": ["tests/train/checkpoints/state_dict_file_test.
           "docs/training_loop.md": ["examples/05_training_loop/main.cpp", "tests/train/trainer/trainer_guide_test.cpp"],
           "docs/pipelines.md": ["examples/08_resnet50_on_two_devices/main.cpp",
                                 "tests/parallel/pipeline/hybrid_by_hand_test.cpp"],
-          "docs/logging.md": ["tests/report/loggers_test.cpp"],
+          "docs/logging.md": ["tests/report/loggers/loggers_test.cpp"],
           "docs/onnx.md": ["tests/export/onnx_guide_test.cpp"],
           "README.md": ["tests/install/readme.cpp"],
           "docs/from_pytorch.md": ["tests/install/from_pytorch.cpp"]}

@@ -6,6 +6,7 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
   * A room of lockstep/ includes only the rooms listed for it in ROOMS. A room's tests may include the room and
     whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
   * The table of folders in a room's README has each folder of FOLDERS above those that it may include.
+  * No folder has more than MOST_SOURCES sources.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
   * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
     command that a message quotes in backticks. Errors of the others name fields, as C++ users know them, and
@@ -40,10 +41,12 @@ ROOMS = {
 # The folders inside rooms, from the lowest up.
 FOLDERS = {
     "core": [".", "measuring", "trace"],
+    "formats": [".", "torch_file"],
     "comm": ["waiting", "store", "rendezvous", "call", "kernels", "diagnostics", "backends", "algorithms", "backends/single",
              "backends/shm", "backends/c10d", "backends/gloo", "backends/nccl", "backends/hierarchical", "group"],
     "data": ["files", "images", "samplers", "augment", "augment/cuda", "augment/dali", "augment/dali/cuda_handles", "datasets",
              "loader", "loader/cuda", "preparation"],
+    "models": ["kernels", "."],
     "parallel": ["base", "ddp", "comm_hooks", "zero", "pipeline/schedule", "pipeline", "data_parallel", "."],
     "train": ["task", "checkpoints", "measuring", "optimization", "strategies", "."],
     "report": [".", "advice", "html", "loggers"],
@@ -56,6 +59,7 @@ KNOW_THE_PROGRAM = {"report", "recipes", "cli"}
 MOST_SOURCES = 25  # per folder
 TREES = ["lockstep", "tests", "examples", "benchmarks"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+COUNTED = SUFFIXES | {".c", ".py", ".sh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Adjacent string literals, which the compiler joins; a comment, so that its quotation marks do not count.
 LITERALS = re.compile(r'//[^\n]*|(?:"(?:[^"\\\n]|\\.)*"\s*)+')
@@ -96,13 +100,14 @@ def allowed_folders(path):
     return set(order[: order.index(folder) + 1])
 
 
-def full_folders(files):
-    """Yields (folder, sources) for each folder of a room with too many sources."""
+def full_folders(root):
+    """Yields (folder, sources) for each folder with too many sources. A header and its source count as one."""
     sources = {}
-    for path in files:
-        if path.parts[0] == "lockstep":
-            sources.setdefault(path.parent, set()).add(path.stem)
-    for folder, stems in sources.items():
+    for tree in (*TREES, "python", "scripts", "tools"):
+        for path in (root / tree).rglob("*"):
+            if path.suffix in COUNTED:
+                sources.setdefault(path.parent.relative_to(root), set()).add(path.stem)
+    for folder, stems in sorted(sources.items()):
         if len(stems) > MOST_SOURCES:
             yield folder, len(stems)
 
@@ -186,7 +191,7 @@ def main():
         for number, text in violations(root, path):
             print(f"{path}:{number}: {text}")
             failed += 1
-    for folder, number in full_folders(files):
+    for folder, number in full_folders(root):
         print(f"{folder}: {number} sources, of at most {MOST_SOURCES}")
         failed += 1
     for room in FOLDERS:

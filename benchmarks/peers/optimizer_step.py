@@ -1,4 +1,4 @@
-"""The cost of a step of torch.optim: the peer of benchmarks/optimizer_step.cpp.
+"""The cost of a step of torch.optim: the peer of benchmarks/ours/optimizer_step.cpp.
 
 Usage: optimizer_step.py [--device cuda] [--threads 1]
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/options.h>
-#include <lockstep/formats/torch_file/utf8.h>
+#include <lockstep/formats/utf8.h>
 
 namespace lockstep {
 namespace {

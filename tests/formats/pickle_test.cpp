@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/pickle_writer.h>
-#include <lockstep/formats/torch_file/utf8.h>
+#include <lockstep/formats/utf8.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>

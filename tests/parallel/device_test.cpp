@@ -20,7 +20,7 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/batch_norm_kernels.h>
 #include <tests/parallel/layers.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {

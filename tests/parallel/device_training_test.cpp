@@ -15,7 +15,7 @@
 #include <lockstep/parallel/distributed_data_parallel.h>
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/mean_of_ranks.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 
 namespace lockstep {

@@ -13,8 +13,8 @@
 #include <torch/nn/functional/normalization.h>
 
 #include <lockstep/core/error.h>
-#include <tests/support/gpu.h>
-#include <tests/support/gpu_ranks.h>
+#include <tests/support/devices/gpu.h>
+#include <tests/support/devices/gpu_ranks.h>
 
 namespace lockstep {
 namespace {

@@ -35,7 +35,7 @@ GOOD = {
     "docs/checkpoints.md": "```cpp\nload_state_dict_file(path);\n```\n",
     "tests/train/checkpoints/state_dict_file_test.cpp": "TEST(A, B) {\n  load_state_dict_file(path);\n}\n",
     "docs/logging.md": "```cpp\nlogger.flush();\n```\n",
-    "tests/report/loggers_test.cpp": "TEST(A, B) {\n  logger.flush();\n}\n",
+    "tests/report/loggers/loggers_test.cpp": "TEST(A, B) {\n  logger.flush();\n}\n",
     "docs/onnx.md": "```cpp\nexport_onnx(net);\n```\n",
     "tests/export/onnx_guide_test.cpp": "TEST(A, B) {\n  export_onnx(net);\n}\n",
     "docs/from_pytorch.md": "| Python | C++ | |\n|---|---|---|\n| `a` | `one();`<br>`two();` | `c` |\n| `b` | nothing | |\n",

@@ -73,6 +73,8 @@ class CheckLayersTest(unittest.TestCase):
         code, output = run({**GOOD, **files})
         self.assertEqual(code, 1)
         self.assertIn("lockstep/core: 26 sources, of at most 25", output)
+        scripts = {f"benchmarks/peers/file_{number}.py": "" for number in range(26)}
+        self.assertIn("benchmarks/peers: 26 sources, of at most 25", run({**GOOD, **scripts})[1])
         del files["lockstep/core/file_0.h"], files["lockstep/core/file_0.cpp"]
         self.assertEqual(run({**GOOD, **files})[0], 0)
 

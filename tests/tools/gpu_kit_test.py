@@ -100,7 +100,7 @@ int main(void) {
         subprocess.run(["gcc", self.root / "main.c", library, "-pthread", "-o", self.root / "program",
                         f"-Wl,-rpath,{self.root}"], check=True)
         counter = self.root / "counter.so"
-        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", ROOT / "benchmarks/cuda_call_counter.cpp", "-o", counter, "-ldl"],
+        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", ROOT / "benchmarks/ours/cuda_call_counter.cpp", "-o", counter, "-ldl"],
                        check=True)
         counts = self.root / "counts"
         counts.write_bytes(bytes(8 * len(benchmarks.CALLS)))

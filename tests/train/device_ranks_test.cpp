@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/core/error.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 #include <tests/train/trainer/trainer_runs.h>
 

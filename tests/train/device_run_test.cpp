@@ -15,7 +15,7 @@
 
 #include <lockstep/train/captured_step.h>
 #include <lockstep/train/measuring/phase_timer.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/train/staged_net.h>
 #include <tests/train/step_loop.h>
 #include <tests/train/trainer/trainer_runs.h>

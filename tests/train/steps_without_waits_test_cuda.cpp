@@ -8,7 +8,7 @@
 #include <optional>
 
 #include <lockstep/parallel/sync_batch_norm.h>
-#include <tests/support/gpu.h>
+#include <tests/support/devices/gpu.h>
 #include <tests/train/step_loop.h>
 
 namespace lockstep::train {

@@ -9,7 +9,7 @@
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file/pickle_calls.h>
 #include <lockstep/formats/torch_file/pickle_node.h>
-#include <lockstep/formats/torch_file/utf8.h>
+#include <lockstep/formats/utf8.h>
 
 namespace lockstep::torch_file {
 namespace {

@@ -10,7 +10,7 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/types.h>
-#include <lockstep/formats/torch_file/utf8.h>
+#include <lockstep/formats/utf8.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
-#include <tests/support/gpu_ranks.h>
+#include <tests/support/devices/gpu_ranks.h>
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <lockstep/comm/group/group_work.h>
 #include <tests/comm/backends/backend_oracle.h>
 #include <tests/comm/backends/stream_library.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 
 namespace lockstep::comm {
 namespace {

@@ -20,7 +20,7 @@
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <tests/support/captured_log.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/groups.h>
 #include <tests/support/messages.h>
 

@@ -18,8 +18,8 @@
 #include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/mean_of_ranks.h>
 #include <tests/parallel/zero/zero_cases.h>
-#include <tests/support/gpu.h>
-#include <tests/support/gpu_ranks.h>
+#include <tests/support/devices/gpu.h>
+#include <tests/support/devices/gpu_ranks.h>
 
 namespace lockstep {
 namespace {

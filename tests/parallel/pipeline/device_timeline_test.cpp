@@ -10,7 +10,7 @@
 #include <torch/nn.h>
 
 #include <lockstep/parallel/pipeline/step_times.h>
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 
 namespace lockstep {
 namespace {

@@ -22,7 +22,7 @@
 #include <tuple>
 #include <utility>
 
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/far_device/memory.h>
 #include <tests/support/far_device/streams.h>
 #include <tests/support/far_device/waits.h>

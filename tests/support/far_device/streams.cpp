@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 #include <tests/support/far_device/waits.h>
 
 namespace lockstep::testing_support::far_device {

@@ -19,7 +19,7 @@
 #include <lockstep/train/optimization/step_seed.h>
 #include <lockstep/train/step_graph.h>
 #include <lockstep/train/trainer.h>
-#include <tests/support/gpu.h>
+#include <tests/support/devices/gpu.h>
 #include <tests/support/messages.h>
 #include <tests/train/trainer/trainer_runs.h>
 

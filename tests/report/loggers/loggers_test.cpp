@@ -25,7 +25,7 @@
 #include <lockstep/report/loggers/logger_table.h>
 #include <lockstep/report/loggers/run_folder.h>
 #include <lockstep/report/loggers/tensorboard_logger.h>
-#include <tests/report/logged_samples.h>
+#include <tests/report/loggers/logged_samples.h>
 #include <tests/support/file_size_limit.h>
 #include <tests/support/messages.h>
 #include <tests/support/temporary_directory.h>

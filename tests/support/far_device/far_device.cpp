@@ -1,4 +1,4 @@
-#include <tests/support/far_device.h>
+#include <tests/support/far_device/far_device.h>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/CachingHostAllocator.h>

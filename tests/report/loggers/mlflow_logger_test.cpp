@@ -18,7 +18,7 @@
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <tests/report/mlflow_double.h>
+#include <tests/report/loggers/mlflow_double.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/messages.h>
 #include <tests/support/scoped_environment.h>

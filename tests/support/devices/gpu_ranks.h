@@ -9,7 +9,7 @@
 #include <torch/cuda.h>
 
 #include <lockstep/core/error.h>
-#include <tests/support/gpu.h>
+#include <tests/support/devices/gpu.h>
 #include <tests/support/groups.h>
 
 namespace lockstep::testing_support {

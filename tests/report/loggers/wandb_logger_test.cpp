@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tests/report/logged_samples.h>
+#include <tests/report/loggers/logged_samples.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {

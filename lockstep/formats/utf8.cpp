@@ -1,4 +1,4 @@
-#include <lockstep/formats/torch_file/utf8.h>
+#include <lockstep/formats/utf8.h>
 
 #include <cstddef>
 
