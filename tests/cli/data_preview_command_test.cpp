@@ -14,8 +14,8 @@
 #include <lockstep/formats/png.h>
 #include <tests/cli/data_command.h>
 #include <tests/cli/program_run.h>
-#include <tests/support/devices/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/devices/dali.h>
 #include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {

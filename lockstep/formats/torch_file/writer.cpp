@@ -10,8 +10,8 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/types.h>
-#include <lockstep/formats/utf8.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
+#include <lockstep/formats/utf8.h>
 
 namespace lockstep {
 namespace torch_file {

@@ -7,9 +7,9 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
-#include <lockstep/formats/utf8.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
 #include <lockstep/formats/torch_file/zip_records.h>
+#include <lockstep/formats/utf8.h>
 
 namespace lockstep::torch_file {
 namespace {

@@ -15,8 +15,8 @@
 #include <lockstep/formats/png.h>
 #include <tests/cli/program_run.h>
 
-#include <tests/support/devices/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/devices/dali.h>
 #include <tests/support/mnist_files.h>
 #include <tests/support/temporary_directory.h>
 

@@ -21,8 +21,8 @@
 #include <lockstep/data/preparation/pack_images.h>
 #include <tests/data/loader/epoch_batches.h>
 #include <tests/data/photo_folder.h>
-#include <tests/support/devices/dali.h>
 #include <tests/support/data_bytes.h>
+#include <tests/support/devices/dali.h>
 #include <tests/support/messages.h>
 #include <tests/support/real_data.h>
 #include <tests/support/temporary_directory.h>
