@@ -124,8 +124,10 @@ bench::BenchCommSettings resolve(const BenchCommArguments& arguments) {
   settings.sizes = resolve_sizes(arguments.sizes);
   settings.type = resolve_type(arguments.dtype);
   settings.beside_computing = arguments.beside_computing;
-  if (arguments.backend == "gloo" && arguments.symmetric && !arguments.private_memory) {
-    throw ConfigError("bench comm: --symmetric: backend gloo has no symmetric memory");
+  const bool has_symmetric_memory = comm::named_backend(settings.backend).has_symmetric_memory;
+  if (!has_symmetric_memory && arguments.symmetric && !arguments.private_memory) {
+    throw ConfigError(
+        str("bench comm: --symmetric: backend ", settings.backend, " has no symmetric memory"));
   }
   if (arguments.symmetric != arguments.private_memory) {
     settings.symmetric = arguments.symmetric;

@@ -40,8 +40,7 @@ void check_cuda_graph(const TrainSettings& settings) {
         lockstep::str("train: --cuda-graph belongs to --strategy single and ddp, got ",
                       settings.strategy, "; leave out --cuda-graph"));
   }
-  const bool is_nccl = settings.backend == "auto" || settings.backend == "nccl";
-  if (settings.world_size > 1 && !is_nccl) {
+  if (settings.world_size > 1 && !comm::named_backend(settings.backend).runs_on_stream) {
     throw ConfigError(
         lockstep::str("train: --cuda-graph needs --backend nccl, which a graph can "
                       "replay, got ",

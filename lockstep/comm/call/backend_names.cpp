@@ -1,28 +1,40 @@
 #include <lockstep/comm/call/backend_names.h>
 
+#include <algorithm>
+
+#include <lockstep/core/error.h>
+
 namespace lockstep::comm {
 namespace {
 
-struct NamedBackend {
-  const char* name;
-  bool needs_gpu;  ///< works with tensors on a GPU only
-};
-
-constexpr NamedBackend kBackends[] = {
-    {.name = "auto", .needs_gpu = false},         {.name = "shm", .needs_gpu = false},
-    {.name = "gloo", .needs_gpu = false},         {.name = "nccl", .needs_gpu = true},
-    {.name = "hierarchical", .needs_gpu = false},
-};
-
 std::vector<std::string> names(bool with_those_of_gpus) {
   std::vector<std::string> names;
-  for (const NamedBackend& each : kBackends) {
-    if (with_those_of_gpus || !each.needs_gpu) names.emplace_back(each.name);
+  for (const NamedBackend& each : named_backends()) {
+    if (with_those_of_gpus || !each.needs_gpu) names.push_back(each.name);
   }
   return names;
 }
 
 }  // namespace
+
+const std::vector<NamedBackend>& named_backends() {
+  static const std::vector<NamedBackend> all = {
+      {.name = "auto", .has_symmetric_memory = true, .runs_on_stream = true},
+      {.name = "shm", .has_symmetric_memory = true},
+      {.name = "gloo"},
+      {.name = "nccl", .needs_gpu = true, .has_symmetric_memory = true, .runs_on_stream = true},
+      {.name = "hierarchical", .has_symmetric_memory = true},
+  };
+  return all;
+}
+
+const NamedBackend& named_backend(const std::string& name) {
+  const auto& all = named_backends();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const NamedBackend& each) { return each.name == name; });
+  LOCKSTEP_CHECK(found != all.end(), "no backend is called ", name);
+  return *found;
+}
 
 const std::vector<std::string>& backend_names() {
   static const std::vector<std::string> all = names(/*with_those_of_gpus=*/true);

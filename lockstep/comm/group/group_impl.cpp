@@ -254,8 +254,8 @@ std::shared_ptr<Work> ProcessGroup::Impl::start_all_reduce(comm::Collective& cal
   if (call.algorithm == Algorithm::kNative) return backend->start(call);
   if (!backend->traits().messages_overlap) {
     throw ConfigError(lockstep::str("rank ", membership.world_rank(), ": all_reduce: algorithm ",
-                                    algorithm_name(call.algorithm),
-                                    " does not run over NCCL, whose messages wait for each other; "
+                                    algorithm_name(call.algorithm), " does not run over ",
+                                    backend->name(), ", whose messages wait for each other; ",
                                     "choose native, or backend gloo"));
   }
   return lockstep::comm::start_all_reduce(call.algorithm, backend, membership.progress,

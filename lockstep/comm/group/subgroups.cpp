@@ -19,7 +19,8 @@ namespace lockstep {
 
 bool ProcessGroup::Impl::splits(const std::optional<std::string>& wanted) const {
   const std::string& backend_wanted = wanted ? *wanted : membership.options.backend;
-  return backend->traits().splits && (backend_wanted == "nccl" || backend_wanted == "auto") &&
+  return backend->traits().splits &&
+         (backend_wanted == backend->name() || backend_wanted == "auto") &&
          !environment_flag("LOCKSTEP_NCCL_NO_SPLIT");
 }
 
