@@ -51,7 +51,7 @@ FOLDERS = {
     "train": ["task", "checkpoints", "measuring", "optimization", "strategies", "."],
     "report": [".", "advice", "html", "loggers"],
     "export": ["onnx", "trace", "lowering", "."],
-    "bench": [".", "collectives", "step", "strategies", "table"],
+    "bench": [".", "loader", "pipeline", "collectives", "step", "strategies", "table"],
     "cli": [".", "run", "data", "explain", "simulate", "train", "export", "bench"],
 }
 # cli has the options. What recipes and report say is for its users.

@@ -1,9 +1,10 @@
 // What LibTorch's own reducer (c10d::Reducer, the engine of Python's DistributedDataParallel) adds
 // to a training step, driven from C++ over Lockstep's backend and over Gloo, compared with ours:
 //
-//   c10d_reducer_step [the options of `lockstep bench step`, e.g. --model resnet18 --json FILE]
+//   c10d_reducer_step [options of `lockstep bench step`, e.g. --model resnet18 --json FILE]
 //
-// The nets, the alternating rounds and the reported figures are those of `lockstep bench step`.
+// The nets, the alternating rounds and the reported figures are those of `lockstep bench step`
+// (lockstep/bench/step/). Its options are checked like those of the command, so they come from cli.
 // Rows have the strategies "ddp" (ours), "c10d on lockstep" and "c10d on gloo". One host only.
 #include <stdlib.h>
 

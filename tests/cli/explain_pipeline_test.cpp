@@ -130,9 +130,9 @@ TEST(PipelinePicture, HasNoFormulaWhereNoneHolds) {
 }
 
 // A measurement of two workers that wait for each other's messages. Times are in seconds.
-PipelineMeasurement measured_step() {
+bench::PipelineMeasurement measured_step() {
   using pipeline::Kind;
-  PipelineMeasurement measured;
+  bench::PipelineMeasurement measured;
   measured.table = with_messages(pipeline::gpipe(2, 1));
   measured.timeline.end = 0.010;
   measured.timeline.workers = {{{{Kind::kForward, 0, 0}, 0, 0.002},
@@ -200,9 +200,9 @@ TEST(PipelinePicture, SaysWhatTheExecutorCosts) {
 TEST(PipelinePicture, LabelsStagesThatWait) {
   ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
       .schedule = "gpipe", .stages = 2, .micro_batches = 1, .measured = true, .wait = 2000});
-  PipelineMeasurement measured = measured_step();
+  bench::PipelineMeasurement measured = measured_step();
   measured.worker_bytes = measured.stage_bytes = {};
-  measured.waiting = WaitingStages{.asked_microseconds = 2000, .mean_microseconds = 2003.5};
+  measured.waiting = bench::WaitingStages{.asked_microseconds = 2000, .mean_microseconds = 2003.5};
   const PipelinePicture picture = picture_of(settings, measured);
   const std::string text = pipeline_text(picture, 80);
   EXPECT_THAT(text, HasSubstr("measured: the step that took the median time; stages wait instead "
@@ -233,7 +233,7 @@ TEST(PipelineText, ShowsAMeasurementWithItsMemory) {
 PipelinePicture picture_of_measured_zbv() {
   const ExplainPipelineSettings settings = resolve(ExplainPipelineArguments{
       .schedule = "zbv", .stages = 4, .micro_batches = 4, .measured = true});
-  PipelineMeasurement measured;
+  bench::PipelineMeasurement measured;
   measured.table = with_messages(settings.table);
   measured.timeline = replay(measured.table, pipeline::unit_cost);
   measured.worker_bytes = {3 << 19, 1 << 20};

@@ -151,4 +151,16 @@ StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRou
   return row;
 }
 
+std::vector<StrategyRow> summarize(const BenchStrategiesSettings& settings,
+                                   const std::vector<StrategyRounds>& ways) {
+  const auto single = std::ranges::find_if(ways, [](const StrategyRounds& way) {
+    return way.way.name == "single" && way.why_not.empty();
+  });
+  std::vector<StrategyRow> rows;
+  for (const StrategyRounds& way : ways) {
+    rows.push_back(summarize(settings, way, single == ways.end() ? nullptr : &*single));
+  }
+  return rows;
+}
+
 }  // namespace lockstep::bench

@@ -71,6 +71,9 @@ StepLimit limit_of(const StrategyRow& row);
 /// `single` holds the rounds of the way "single", or is null if that was not measured.
 StrategyRow summarize(const BenchStrategiesSettings& settings, const StrategyRounds& rounds,
                       const StrategyRounds* single);
+/// Makes the rows of all ways, compared with the way "single" if it is among them and was measured.
+std::vector<StrategyRow> summarize(const BenchStrategiesSettings& settings,
+                                   const std::vector<StrategyRounds>& ways);
 
 /// Returns the rows as a JSON array, in the format that docs/benchmarks/strategies.md describes.
 std::string to_json(const BenchStrategiesSettings& settings, const std::vector<StrategyRow>& rows);

@@ -11,10 +11,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/bench/copy_bandwidth.h>
 #include <lockstep/bench/json_text.h>
+#include <lockstep/bench/loader/measured_loaders.h>
 #include <lockstep/bench/other_programs_note.h>
-#include <lockstep/bench/trace_folder.h>
 #include <lockstep/bench/word_list.h>
 #include <lockstep/cli/bench/bench.h>
 #include <lockstep/cli/bench/bench_options.h>
@@ -24,16 +23,11 @@
 #include <lockstep/cli/operators_option.h>
 #include <lockstep/cli/option_checks.h>
 #include <lockstep/cli/output_file.h>
-#include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/file.h>
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/core/options.h>
 #include <lockstep/core/strings.h>
-#include <lockstep/core/trace/chrome_trace.h>
-#include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/data/files/data_source.h>
-#include <lockstep/data/loader/loader.h>
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
@@ -61,15 +55,6 @@ struct BenchLoaderArguments {
   std::optional<std::string> data;
   std::string json;
   std::string trace;
-};
-
-// Images per second in each round.
-struct BenchLoaderRow {
-  LoaderEngineKind engine;
-  int threads = 0;
-  std::vector<double> rounds;
-  std::vector<double> floors;  // upper bound for images in memory: the rate of copying equal bytes
-  std::int64_t skipped = 0;    // over all rounds
 };
 
 std::vector<LoaderEngineKind> engines_of(const std::string& text) {
@@ -103,107 +88,10 @@ torch::ScalarType dtype_of(const std::string& precision) {
   return types.at(precision);
 }
 
-// Takes batches epoch after epoch, like a trainer that needs no time.
-double images_per_second(Loader& loader, std::int64_t& epoch, double seconds) {
-  Batch batch;
-  std::int64_t images = 0;
-  const Clock::time_point begin = Clock::now();
-  while (seconds_since(begin) < seconds) {
-    if (loader.next(batch)) {
-      images += batch.size;
-    } else {
-      loader.set_epoch(++epoch);
-    }
-  }
-  return static_cast<double>(images) / seconds_since(begin);
-}
-
-// Minimum number of bytes moved per image: its pixels are read once and its numbers written once. 0
-// if images must be decoded.
-double bytes_of_image(const ImageDataset& dataset, const Batch& batch) {
-  if (dataset.is_file(0)) return 0;
-  ImageReader reader;
-  dataset.read(0, reader);
-  const torch::Tensor image = batch.images[0];
-  return static_cast<double>(reader.shape().elements()) +
-         static_cast<double>(image.numel() * static_cast<std::int64_t>(image.element_size()));
-}
-
-// Takes some batches while recording the loader's threads.
-void trace_batches(Loader& loader, std::int64_t epoch, const std::filesystem::path& file) {
-  constexpr int kTracedBatches = 20;
-  name_thread_track("takes batches");
-  start_recording();
-  const Clock::time_point from = Clock::now();
-  loader.set_epoch(epoch);
-  Batch batch;
-  for (int i = 0; i < kTracedBatches; ++i) {
-    const SpanScope scope("wait for data", "phase", i);
-    if (!loader.next(batch)) break;
-  }
-  write_chrome_trace(file, {{.rank = 0, .host = host_name(), .spans = stop_recording(from)}});
-}
-
-Loader make_loader(const BenchLoaderArguments& arguments, LoaderEngineKind engine, int threads,
-                   const LoaderData& data) {
-  return Loader(
-      data.dataset, DistributedSampler(data.dataset.size()), data.augmentation,
-      {.batch_size = arguments.batch_size,
-       .threads = threads,
-       .channels_last = arguments.layout == "nhwc",
-       .dtype = dtype_of(arguments.precision),
-       .engine = engine,
-       .device = engine == LoaderEngineKind::kCuda ? torch::kCUDA : torch::kCPU,
-       .on_corrupt_image = parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image),
-       .cpus = {}});
-}
-
-std::vector<BenchLoaderRow> measure(const BenchLoaderArguments& arguments,
-                                    const std::vector<LoaderEngineKind>& engines,
-                                    const std::vector<int>& thread_counts, const LoaderData& data) {
-  struct Contestant {
-    Loader loader;
-    std::int64_t epoch = 0;
-  };
-  std::vector<BenchLoaderRow> rows;
-  std::vector<Contestant> contestants;
-  for (const LoaderEngineKind engine : engines) {
-    for (const int threads : thread_counts) {
-      rows.push_back({engine, threads, {}, {}, 0});
-      contestants.push_back({make_loader(arguments, engine, threads, data)});
-    }
-  }
-  double bytes = 0;
-  for (int round = -1; round < arguments.rounds; ++round) {  // round -1 fills the page cache
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      auto& [loader, epoch] = contestants[i];
-      loader.set_epoch(++epoch);
-      if (Batch batch; round < 0 && loader.next(batch)) bytes = bytes_of_image(data.dataset, batch);
-      const double rate = images_per_second(loader, epoch, arguments.seconds);
-      loader.set_epoch(epoch,
-                       loader.steps_per_epoch());  // stops threads that work ahead
-      rows[i].skipped = loader.skipped_images();
-      if (round < 0) continue;
-      rows[i].rounds.push_back(rate);
-      if (bytes == 0 || rows[i].engine == LoaderEngineKind::kCuda) continue;  // in device memory
-      rows[i].floors.push_back(bench::copy_bandwidth(rows[i].threads, arguments.seconds / 4) /
-                               bytes);
-    }
-  }
-  for (std::size_t i = 0; i < rows.size() && !arguments.trace.empty(); ++i) {
-    auto& [loader, epoch] = contestants[i];
-    trace_batches(loader, ++epoch,
-                  bench::trace_file_of(arguments.trace, str(to_string(rows[i].engine), ' ',
-                                                            amount_of(rows[i].threads, "thread"))));
-    loader.set_epoch(epoch, loader.steps_per_epoch());
-  }
-  return rows;
-}
-
 void write_json(const BenchLoaderArguments& arguments, const std::string& operators,
-                const std::vector<BenchLoaderRow>& rows) {
+                const std::vector<bench::BenchLoaderRow>& rows) {
   auto json = nlohmann::ordered_json::array();
-  for (const BenchLoaderRow& row : rows) {
+  for (const bench::BenchLoaderRow& row : rows) {
     json.push_back({{"engine", to_string(row.engine)},
                     {"dataset", arguments.dataset},
                     {"operators", operators},
@@ -223,12 +111,12 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
 }
 
 void print_rows(const BenchLoaderArguments& arguments, const LoaderData& data,
-                const std::vector<BenchLoaderRow>& rows) {
+                const std::vector<bench::BenchLoaderRow>& rows) {
   std::cout << data.dataset.name() << ", " << data.operators << ", batches of "
             << arguments.batch_size << ", precision " << arguments.precision << ", "
             << arguments.layout << "\nengine  threads  images/s (median, slowest and fastest of "
             << arguments.rounds << " rounds)\n";
-  for (const BenchLoaderRow& row : rows) {
+  for (const bench::BenchLoaderRow& row : rows) {
     const auto [slowest, fastest] = std::minmax_element(row.rounds.begin(), row.rounds.end());
     const double rate = median(row.rounds);
     std::cout << std::fixed << std::setprecision(0) << std::setw(6) << to_string(row.engine)
@@ -247,7 +135,8 @@ void run(const BenchLoaderArguments& arguments) {
   const OptionCheck check(kBenchLoader);
   check.one_of("--layout", arguments.layout, {"nchw", "nhwc"});
   check.one_of("--precision", arguments.precision, precision_names());
-  parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
+  const OnCorruptImage on_corrupt_image =
+      parse_corrupt_image_option(kBenchLoader, arguments.on_corrupt_image);
   const std::vector<LoaderEngineKind> engines = engines_of(arguments.engines);
   const ImageReader::Decoding decoding = parse_decoding_option(kBenchLoader, arguments.decoding);
   for (const LoaderEngineKind engine : engines) check_decoding(kBenchLoader, decoding, engine);
@@ -266,7 +155,18 @@ void run(const BenchLoaderArguments& arguments) {
                                       .max_image_pixels = arguments.max_image_pixels,
                                       .decoding = decoding});
   const OtherPrograms others;
-  const auto rows = measure(arguments, engines, threads, data);
+  const std::vector<bench::BenchLoaderRow> rows =
+      bench::measure_loaders({.dataset = data.dataset,
+                              .augmentation = data.augmentation,
+                              .engines = engines,
+                              .threads = threads,
+                              .batch_size = arguments.batch_size,
+                              .channels_last = arguments.layout == "nhwc",
+                              .dtype = dtype_of(arguments.precision),
+                              .on_corrupt_image = on_corrupt_image,
+                              .rounds = arguments.rounds,
+                              .seconds = arguments.seconds,
+                              .trace = arguments.trace});
   print_rows(arguments, data, rows);
   report::flush_output(std::cout);
   bench::warn_of_other_programs(others);

@@ -5,10 +5,9 @@
 
 namespace lockstep::cli {
 
-/// Measures the ways, prints the table and writes the JSON. Each round measures every way once,
-/// starting with a different one, so that drift of the machine affects all of them. For a way that
-/// the model or this machine does not support, the row says why. Throws CommandFailure if a way
-/// fails, or if none is possible.
+/// Measures the ways (bench/strategies/rounds.h), shows the progress on a terminal, prints the
+/// table and writes the JSON. For a way that the model or this machine does not support, the row
+/// says why. Throws CommandFailure if a way fails, or if none is possible.
 ///
 /// Like launch_ranks(), it must be called from the main thread while no other thread exists.
 void bench_strategies(const bench::BenchStrategiesSettings& settings);

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/bench/pipeline/measured_pipeline.h>
 #include <lockstep/cli/explain/explain.h>
-#include <lockstep/cli/explain/measured_pipeline.h>
 #include <lockstep/cli/explain/pipeline_picture.h>
 #include <lockstep/cli/explain/pipeline_settings.h>
 #include <lockstep/cli/explain/pipeline_svg.h>
@@ -92,7 +92,7 @@ void add_output_options(CLI::App& command, ExplainPipelineArguments& to) {
 void explain_pipeline(const ExplainPipelineArguments& arguments) {
   const ExplainPipelineSettings settings = resolve(arguments);
   const PipelinePicture picture =
-      settings.toys ? picture_of(settings, measure_pipeline(settings.table, *settings.toys))
+      settings.toys ? picture_of(settings, bench::measure_pipeline(settings.table, *settings.toys))
                     : picture_of(settings);
   std::cout << pipeline_text(picture, detect_terminal(STDOUT_FILENO).columns());
   if (!settings.csv.empty()) report::write_json_file(settings.csv, csv(settings.table));

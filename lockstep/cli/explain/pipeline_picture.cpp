@@ -49,7 +49,7 @@ PipelinePicture begun_picture(const ExplainPipelineSettings& settings) {
 
 constexpr const char* kWaitingLabel = "; stages wait instead of computing";
 
-std::string waiting_note(const WaitingStages& waiting) {
+std::string waiting_note(const bench::WaitingStages& waiting) {
   return str("Stages wait instead of computing: a forward, and each half of a backward, ",
              waiting.asked_microseconds, " us; a wait took ",
              report::fixed_text(waiting.mean_microseconds, 1), " us on average.");
@@ -94,7 +94,7 @@ PipelinePicture picture_of(const ExplainPipelineSettings& settings) {
 }
 
 PipelinePicture picture_of(const ExplainPipelineSettings& settings,
-                           const PipelineMeasurement& measured) {
+                           const bench::PipelineMeasurement& measured) {
   PipelinePicture picture = begun_picture(settings);
   picture.worker_bytes = measured.worker_bytes;
   picture.stage_bytes = measured.stage_bytes;

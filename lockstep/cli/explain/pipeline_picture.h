@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/bench/pipeline/measured_pipeline.h>
 #include <lockstep/cli/explain/pipeline_settings.h>
 #include <lockstep/parallel/pipeline/schedule/replay.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
@@ -20,12 +21,6 @@ struct PipelineChart {
   std::string explanation{};  ///< one line
   pipeline::Timeline timeline{};
   std::string unit{};  ///< unit of its times: "ms", "us", or none
-};
-
-/// Stages that waited instead of computing (--wait).
-struct WaitingStages {
-  int asked_microseconds = 0;    ///< duration requested with --wait
-  double mean_microseconds = 0;  ///< mean duration of a wait
 };
 
 /// A bubble, and how it was obtained.
@@ -46,31 +41,21 @@ struct ExecutorCost {
 struct PipelinePicture {
   std::string title{};
   pipeline::Table table{};
-  std::vector<int> peak_activations{};       ///< see pipeline::TableFacts
-  std::vector<std::int64_t> worker_bytes{};  ///< see ActivationBytes; empty: unknown
-  std::vector<std::int64_t> stage_bytes{};   ///< see ActivationBytes; empty: unknown
-  std::optional<ExecutorCost> executor{};    ///< only for a measured step
-  std::optional<WaitingStages> waiting{};    ///< only if stages waited instead of computing
+  std::vector<int> peak_activations{};            ///< see pipeline::TableFacts
+  std::vector<std::int64_t> worker_bytes{};       ///< see ActivationBytes; empty: unknown
+  std::vector<std::int64_t> stage_bytes{};        ///< see ActivationBytes; empty: unknown
+  std::optional<ExecutorCost> executor{};         ///< only for a measured step
+  std::optional<bench::WaitingStages> waiting{};  ///< only if stages waited instead of computing
   std::vector<PipelineChart> charts{};
   std::vector<NamedBubble> bubbles{};
   std::vector<std::string> notes{};
-};
-
-/// The results of running the table on threads.
-struct PipelineMeasurement {
-  pipeline::Table table{};        ///< the table that was run, including messages
-  pipeline::Timeline timeline{};  ///< the step with the median duration, in seconds
-  std::vector<std::int64_t> worker_bytes{}, stage_bytes{};  ///< as in PipelinePicture
-  double step_seconds = 0, empty_step_seconds = 0;          ///< see ExecutorCost
-  std::optional<WaitingStages> waiting{};
-  int processors = 0;  ///< usable by the workers; 0: unknown
 };
 
 /// Shows the table replayed with nominal durations: a forward takes 1, a backward 2.
 PipelinePicture picture_of(const ExplainPipelineSettings& settings);
 /// Shows the measured step and its replay, which has the measured durations but no waits.
 PipelinePicture picture_of(const ExplainPipelineSettings& settings,
-                           const PipelineMeasurement& measured);
+                           const bench::PipelineMeasurement& measured);
 
 /// The stages of a worker, in ascending order.
 std::vector<int> stages_of_worker(const pipeline::Table& table, std::size_t worker);

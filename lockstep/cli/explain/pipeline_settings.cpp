@@ -82,7 +82,7 @@ bool describes_stages(const ExplainPipelineArguments& arguments) {
          arguments.threads;
 }
 
-std::optional<ToyStages> resolve_toys(const ExplainPipelineArguments& arguments) {
+std::optional<bench::ToyStages> resolve_toys(const ExplainPipelineArguments& arguments) {
   if (!arguments.measured) {
     refuse_if(describes_stages(arguments) || arguments.wait || arguments.steps,
               "--wait, --width, --layers, --samples, --activation, --threads and --steps belong to "
@@ -94,14 +94,15 @@ std::optional<ToyStages> resolve_toys(const ExplainPipelineArguments& arguments)
             "and --threads out");
   refuse_if(arguments.message_cost.has_value(),
             "--measured measures what a message costs; leave --message-cost out");
-  const ToyStages defaults;
-  const ToyStages toys = {.wait_microseconds = arguments.wait.value_or(0),
-                          .activation = arguments.activation.value_or(defaults.activation),
-                          .width = arguments.width.value_or(static_cast<int>(defaults.width)),
-                          .layers = arguments.layers.value_or(defaults.layers),
-                          .samples = arguments.samples.value_or(static_cast<int>(defaults.samples)),
-                          .threads = arguments.threads.value_or(defaults.threads),
-                          .steps = arguments.steps.value_or(defaults.steps)};
+  const bench::ToyStages defaults;
+  const bench::ToyStages toys = {
+      .wait_microseconds = arguments.wait.value_or(0),
+      .activation = arguments.activation.value_or(defaults.activation),
+      .width = arguments.width.value_or(static_cast<int>(defaults.width)),
+      .layers = arguments.layers.value_or(defaults.layers),
+      .samples = arguments.samples.value_or(static_cast<int>(defaults.samples)),
+      .threads = arguments.threads.value_or(defaults.threads),
+      .steps = arguments.steps.value_or(defaults.steps)};
   const OptionCheck check(kExplainPipeline);
   if (arguments.wait) check.in_range("--wait", toys.wait_microseconds, 1, 1e6);
   check.one_of("--activation", toys.activation, {"relu", "gelu"});

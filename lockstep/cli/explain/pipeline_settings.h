@@ -1,11 +1,11 @@
 // The checked options of `lockstep explain pipeline`.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include <lockstep/bench/pipeline/settings.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 
 namespace lockstep::cli {
@@ -31,25 +31,13 @@ struct ExplainPipelineArguments {
   std::optional<std::string> json{};
 };
 
-/// The stages that --measured runs: square linear layers, each followed by an activation, or stages
-/// that wait instead of computing.
-struct ToyStages {
-  int wait_microseconds = 0;  ///< per forward and per half of a backward; 0: the stages compute
-  std::string activation = "relu";  ///< or gelu
-  std::int64_t width = 512;         ///< features of a layer's inputs and outputs
-  int layers = 2;                   ///< linear layers per stage
-  std::int64_t samples = 64;        ///< per micro-batch
-  int threads = 1;                  ///< per worker
-  int steps = 21;                   ///< steps whose median is shown
-};
-
 struct ExplainPipelineSettings {
   /// The checked table of the schedule, without messages, or the user's own.
   pipeline::Table table{};
   int stages_per_worker = 1;
   bool has_formula = false;  ///< whether the table is that of a named schedule
   double message_cost = 0;
-  std::optional<ToyStages> toys{};  ///< the stages to measure
+  std::optional<bench::ToyStages> toys{};  ///< the stages to measure
   std::filesystem::path svg{}, csv{}, json{};
 };
 

@@ -270,6 +270,21 @@ TEST_F(StrategyRowsTest, CompareWithSingleRoundByRound) {
   EXPECT_FALSE(bench::summarize(settings, ddp, nullptr).ratio);
 }
 
+TEST_F(StrategyRowsTest, CompareWithSingleIfItWasMeasured) {
+  bench::StrategyRounds single = rounds_of("single", {20});
+  const bench::StrategyRounds ddp = rounds_of("ddp", {10});
+  const auto ratio = [&](const std::vector<bench::StrategyRounds>& ways) {
+    const std::vector<bench::StrategyRow> rows = bench::summarize(settings, ways);
+    EXPECT_EQ(rows.size(), ways.size());
+    EXPECT_EQ(rows.front().way.name, "ddp");
+    return rows.front().ratio;
+  };
+  EXPECT_DOUBLE_EQ(ratio({ddp, single})->median, 2);
+  EXPECT_FALSE(ratio({ddp}));
+  single.why_not = "rank 0: no processor";
+  EXPECT_FALSE(ratio({ddp, single}));
+}
+
 TEST_F(StrategyRowsTest, AddUpTheMemoryOfAllProcesses) {
   bench::StrategyRounds ddp = rounds_of("ddp", {10});
   ddp.figures[0][1].peak_bytes = 170;

@@ -1,4 +1,4 @@
-#include <lockstep/cli/explain/waiting_stage.h>
+#include <lockstep/bench/pipeline/waiting_stage.h>
 
 #include <sys/prctl.h>
 #include <time.h>
@@ -16,7 +16,7 @@
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 
-namespace lockstep::cli {
+namespace lockstep::bench {
 namespace {
 
 using torch::autograd::variable_list;
@@ -117,4 +117,4 @@ torch::Tensor WaitingStageImpl::forward(const torch::Tensor& x) {
   return y;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::bench

@@ -11,7 +11,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-namespace lockstep::cli {
+namespace lockstep::bench {
 
 /// Sleeps for a fixed duration, until an absolute deadline. The kernel wakes threads some
 /// microseconds late, so the deadline is set earlier by the median delay, which the constructor
@@ -52,4 +52,4 @@ class WaitingStageImpl : public torch::nn::Module {
 };
 TORCH_MODULE(WaitingStage);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::bench

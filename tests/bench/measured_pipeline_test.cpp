@@ -9,14 +9,14 @@
 
 #include <torch/utils.h>
 
-#include <lockstep/cli/explain/measured_pipeline.h>
-#include <lockstep/cli/explain/waiting_stage.h>
+#include <lockstep/bench/pipeline/measured_pipeline.h>
+#include <lockstep/bench/pipeline/waiting_stage.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/schedule/schedules.h>
 #include <lockstep/parallel/pipeline/schedule/table.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
 
-namespace lockstep::cli {
+namespace lockstep::bench {
 namespace {
 
 using pipeline::GradientSink;
@@ -165,4 +165,4 @@ TEST(MeasurePipeline, TheFirstStageKeepsNoMoreThanTheOthers) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli
+}  // namespace lockstep::bench

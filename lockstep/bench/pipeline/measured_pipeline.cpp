@@ -1,4 +1,4 @@
-#include <lockstep/cli/explain/measured_pipeline.h>
+#include <lockstep/bench/pipeline/measured_pipeline.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,14 +12,14 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include <lockstep/cli/explain/waiting_stage.h>
+#include <lockstep/bench/pipeline/waiting_stage.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/measuring/quantile.h>
 #include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/pipeline.h>
 
-namespace lockstep::cli {
+namespace lockstep::bench {
 namespace {
 
 constexpr int kPipelineWarmUps = 3;
@@ -168,4 +168,4 @@ PipelineMeasurement measure_pipeline(const pipeline::Table& table, const ToyStag
   return measured;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep::bench
