@@ -184,10 +184,11 @@ TEST(DataParallelResNet, TrainsAsTheModuleDoesOnEachPart) {
     const Tensor x = normal({c.batch, 3, 16, 16}, 7).to(torch::kFloat64),
                  y = classes(c.batch, 10, 8);
     DataParallel dp(net, cpus(c.replicas), {.weights = c.weights});
-    const Trained got = train(*net, 0.01, [&] { dp.loss(cross_entropy, x, y).backward(); });
+    const Trained got = train(*net, 0.01, kSteps, [&] { dp.loss(cross_entropy, x, y).backward(); });
     const auto equal_shares = std::vector<double>(c.replicas, 1.0);
     const auto sizes = chunk_sizes(c.batch, c.weights.empty() ? equal_shares : c.weights);
-    const Trained expected = train(*oracle, 0.01, [&] { accumulate_parts(oracle, x, y, sizes); });
+    const Trained expected =
+        train(*oracle, 0.01, kSteps, [&] { accumulate_parts(oracle, x, y, sizes); });
     expect_equal(got.gradients, expected.gradients, 1e-5, "gradient");
     expect_equal(got.parameters, expected.parameters, 1e-5, "parameter");
     expect_equal(got.buffers, expected.buffers, 1e-5, "buffer");
