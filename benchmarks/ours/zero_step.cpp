@@ -65,12 +65,14 @@ class Way {
       tensors.push_back(parameters_.back().tensor);
       named.emplace_back(parameters_.back().name, tensors.back());
     }
-    for (const auto& members : assign_buckets(tensors, reverse_order(tensors.size()), {})) {
-      std::vector<NamedParameter> of_bucket;
+    for (const auto& members : lockstep::detail::assign_buckets(
+             tensors, lockstep::detail::reverse_order(tensors.size()), {})) {
+      std::vector<lockstep::detail::NamedParameter> of_bucket;
       for (const std::size_t i : members) of_bucket.push_back(parameters_[i]);
-      buckets_.push_back(make_bucket(of_bucket, group_, memory));
+      buckets_.push_back(lockstep::detail::make_bucket(of_bucket, group_, memory));
       GradBucket& bucket = buckets_.back();
-      if (memory != ParameterMemory::kAsIs) move_parameters(bucket, group_, memory);
+      if (memory != ParameterMemory::kAsIs)
+        lockstep::detail::move_parameters(bucket, group_, memory);
       bucket.index = buckets_.size() - 1;
       for (std::size_t i = 0; i < members.size(); ++i) {
         bucket.parameters[i].mutable_grad() = bucket.gradients[i];
@@ -119,7 +121,7 @@ class Way {
  private:
   ProcessGroup group_;
   ParameterMemory memory_;
-  std::vector<NamedParameter> parameters_;
+  std::vector<lockstep::detail::NamedParameter> parameters_;
   std::vector<GradBucket> buckets_;
   std::unique_ptr<Optimizer> plain_;
   std::unique_ptr<lockstep::detail::ShardedStep> sharded_;

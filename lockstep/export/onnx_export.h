@@ -85,7 +85,7 @@ LOCKSTEP_API OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward
                                     const std::filesystem::path& path,
                                     const OnnxExportOptions& options = {});
 
-namespace onnx {
+namespace detail {
 
 /// Appends the defined tensors of a forward()'s result: a tensor, or a tuple, pair, vector or
 /// optional of tensors, arbitrarily nested.
@@ -135,7 +135,7 @@ bool forward_with(Module& module, const std::vector<torch::Tensor>& inputs,
          forward_with(module, inputs, outputs, std::make_index_sequence<kCount>());
 }
 
-}  // namespace onnx
+}  // namespace detail
 
 /// Exports a module holder (made by TORCH_MODULE) or a shared pointer to a module, whose forward()
 /// takes up to six tensors: one for each of `inputs`. Returned tuples and lists become several
@@ -147,12 +147,12 @@ OnnxExport export_onnx(ModuleHolder& net, const std::vector<torch::Tensor>& inpu
   auto& module = *net;
   const OnnxForward forward = [&module](const std::vector<torch::Tensor>& given) {
     std::vector<torch::Tensor> outputs;
-    const bool called = onnx::forward_with<1>(module, given, outputs) ||
-                        onnx::forward_with<2>(module, given, outputs) ||
-                        onnx::forward_with<3>(module, given, outputs) ||
-                        onnx::forward_with<4>(module, given, outputs) ||
-                        onnx::forward_with<5>(module, given, outputs) ||
-                        onnx::forward_with<6>(module, given, outputs);
+    const bool called = detail::forward_with<1>(module, given, outputs) ||
+                        detail::forward_with<2>(module, given, outputs) ||
+                        detail::forward_with<3>(module, given, outputs) ||
+                        detail::forward_with<4>(module, given, outputs) ||
+                        detail::forward_with<5>(module, given, outputs) ||
+                        detail::forward_with<6>(module, given, outputs);
     if (!called) {
       throw ConfigError(str("export_onnx: forward() does not take ", given.size(),
                             " tensors; give one example for each of its arguments, or a function "

@@ -8,7 +8,7 @@
 #include <lockstep/formats/checksum.h>
 #include <lockstep/formats/pack_layout.h>
 
-namespace lockstep {
+namespace lockstep::formats {
 namespace {
 
 constexpr const char* kAgain = "; make it again with `lockstep data pack`";
@@ -20,27 +20,25 @@ T load(std::span<const std::byte> bytes, std::size_t offset) {
   return value;
 }
 
-formats::PackEntry entry_at(std::span<const std::byte> bytes, std::size_t index_offset,
-                            std::int64_t index) {
-  return load<formats::PackEntry>(
-      bytes, index_offset + static_cast<std::size_t>(index) * sizeof(formats::PackEntry));
+PackEntry entry_at(std::span<const std::byte> bytes, std::size_t index_offset, std::int64_t index) {
+  return load<PackEntry>(bytes, index_offset + static_cast<std::size_t>(index) * sizeof(PackEntry));
 }
 
 // Checks the size of pixels; a file may have any size.
-bool has_right_size(const PackInfo& info, const formats::PackEntry& entry) {
+bool has_right_size(const PackInfo& info, const PackEntry& entry) {
   const auto bytes = static_cast<std::int64_t>(entry.bytes);
   if (info.kind == PackKind::kFiles) return bytes > 0 && bytes <= kMaximumPackRecordBytes;
   return bytes == info.channels * entry.height * entry.width && bytes <= kMaximumPackRecordBytes;
 }
 
-bool has_right_shape(const PackInfo& info, const formats::PackEntry& entry) {
+bool has_right_shape(const PackInfo& info, const PackEntry& entry) {
   if (info.height != 0) return entry.height == info.height && entry.width == info.width;
   return std::min(entry.height, entry.width) >= 1 &&
          std::max(entry.height, entry.width) <= kMaximumPackSide;
 }
 
 // Whether a pack can have the kind, shape and numbers of the header.
-bool is_possible(const formats::PackHeader& header) {
+bool is_possible(const PackHeader& header) {
   const bool has_files = header.kind == static_cast<std::uint32_t>(PackKind::kFiles);
   const bool has_pixels = header.kind == static_cast<std::uint32_t>(PackKind::kPixels);
   const bool right_channels =
@@ -62,7 +60,7 @@ PackReader::PackReader(std::span<const std::byte> bytes, std::string name)
 }
 
 PackRecord PackReader::record(std::int64_t index) const {
-  const formats::PackEntry entry = entry_at(bytes_, index_offset_, index);
+  const PackEntry entry = entry_at(bytes_, index_offset_, index);
   return {bytes_.subspan(entry.offset, entry.bytes), entry.label, entry.height, entry.width};
 }
 
@@ -89,14 +87,14 @@ void PackReader::refuse(const std::string& what) const {
 }
 
 void PackReader::parse_header() {
-  if (bytes_.size() < sizeof(formats::PackHeader) ||
+  if (bytes_.size() < sizeof(PackHeader) ||
       std::memcmp(bytes_.data(), formats::kPackMagic.data(), formats::kPackMagic.size()) != 0) {
     throw DataError(str(name_,
                         " is not a packed image file, which `lockstep data pack` writes: got ",
-                        bytes_.size(), " bytes, expected at least ", sizeof(formats::PackHeader),
+                        bytes_.size(), " bytes, expected at least ", sizeof(PackHeader),
                         " that begin with ", formats::kPackMagic));
   }
-  const auto header = load<formats::PackHeader>(bytes_, 0);
+  const auto header = load<PackHeader>(bytes_, 0);
   if (header.version != formats::kPackVersion) {
     refuse(str("got version ", header.version, " of the format, expected ", formats::kPackVersion));
   }
@@ -108,7 +106,7 @@ void PackReader::parse_header() {
                " by its header: it was cut short or added to"));
   }
   const auto most = static_cast<std::uint64_t>(bytes_.size());
-  if (header.names_bytes > most || header.records > most / sizeof(formats::PackEntry) ||
+  if (header.names_bytes > most || header.records > most / sizeof(PackEntry) ||
       formats::pack_data_offset(header.names_bytes, header.records) > most) {
     refuse(str("got ", header.records, " records and ", header.names_bytes,
                " bytes of names, which do not fit into its ", most, " bytes"));
@@ -129,15 +127,14 @@ void PackReader::parse_header() {
            header.width,
            header.classes,
            {}};
-  const auto table =
-      bytes_.subspan(sizeof(formats::PackHeader), data_offset_ - sizeof(formats::PackHeader));
+  const auto table = bytes_.subspan(sizeof(PackHeader), data_offset_ - sizeof(PackHeader));
   if (formats::checksum(table) != header.table_checksum) {
     refuse("is damaged: the checksum of its names and index is wrong");
   }
 }
 
 void PackReader::parse_names() {
-  std::span<const std::byte> rest = bytes_.subspan(sizeof(formats::PackHeader), names_bytes_);
+  std::span<const std::byte> rest = bytes_.subspan(sizeof(PackHeader), names_bytes_);
   const std::size_t expected = static_cast<std::size_t>(info_.num_classes) + 1;
   std::vector<std::string> names;
   // Many empty names would take more memory than the file.
@@ -162,7 +159,7 @@ void PackReader::parse_names() {
 void PackReader::check_index() const {
   std::uint64_t end = data_offset_;
   for (std::int64_t i = 0; i < size_; ++i) {
-    const formats::PackEntry entry = entry_at(bytes_, index_offset_, i);
+    const PackEntry entry = entry_at(bytes_, index_offset_, i);
     const std::uint64_t expected = formats::pack_aligned(end, formats::kPackRecordAlignment);
     if (entry.offset != expected || expected > bytes_.size() ||
         entry.bytes > bytes_.size() - expected) {
@@ -181,4 +178,4 @@ void PackReader::check_index() const {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

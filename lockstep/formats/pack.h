@@ -17,9 +17,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/core/export.h>
-
-namespace lockstep {
+namespace lockstep::formats {
 
 enum class PackKind : std::uint32_t {
   kFiles = 1,   ///< unchanged JPEG and PNG files, three channels when decoded
@@ -27,7 +25,7 @@ enum class PackKind : std::uint32_t {
 };
 
 /// The properties that all records of a pack share.
-struct LOCKSTEP_API PackInfo {
+struct PackInfo {
   PackKind kind = PackKind::kPixels;
   std::string name{};         ///< a description of the data set
   std::int64_t channels = 0;  ///< 1 to 4; 3 for files
@@ -38,7 +36,7 @@ struct LOCKSTEP_API PackInfo {
 };
 
 /// One image. `bytes` is a view into the file.
-struct LOCKSTEP_API PackRecord {
+struct PackRecord {
   std::span<const std::byte> bytes{};
   std::int64_t label = 0;   ///< 0 to num_classes - 1
   std::int64_t height = 0;  ///< pixels; for a JPEG or PNG, its size when packed
@@ -54,7 +52,7 @@ inline constexpr std::int64_t kMaximumPackSide = 65'535;
 inline constexpr std::int64_t kMaximumPackClasses = 1 << 20;
 
 /// A view of the bytes of a pack. Immutable and thread-safe. Copies are cheap except for the names.
-class LOCKSTEP_API PackReader {
+class PackReader {
  public:
   /// Verifies the header and the table, including their checksums, and that every record lies in
   /// the file and has plausible values. Reads no image data. Throws a DataError that begins with
@@ -93,4 +91,4 @@ class LOCKSTEP_API PackReader {
   std::size_t data_offset_ = 0;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::formats

@@ -1,14 +1,15 @@
-// Reads Python's pickle format without executing anything: plain values, and tensors as torch.save
-// describes them.
+// The values of Python's pickles: plain values, and tensors as torch.save describes them.
 //
-//   const Pickle pickle = read_pickle(bytes, "data.pkl");
-//   for (const auto& [key, value] : std::get<PickleDict>(pickle.value->content).items) ...
+//   if (const auto* dict = std::get_if<PickleDict>(&file.content->content)) {
+//     for (const auto& [key, value] : dict->items) ...
+//   }
 //
-// A pickle is a program for a stack machine that may call any Python function. This reader knows
-// only the opcodes of protocol 2 that build plain values, and a fixed list of names: those of
-// tensor types, and of functions whose effect it reproduces itself. The list is that of torch.load
-// with weights_only=True, without the names that a file of weights does not need (sparse and
-// quantized tensors, ...). Any other name is rejected with a message that states it.
+// A pickle is a program for a stack machine that may call any Python function. Lockstep's reader
+// executes nothing: it knows only the opcodes of protocol 2 that build plain values, and a fixed
+// list of names: those of tensor types, and of functions whose effect it reproduces itself. The
+// list is that of torch.load with weights_only=True, without the names that a file of weights does
+// not need (sparse and quantized tensors, ...). Any other name is rejected with a message that
+// states it.
 //
 // Format: Python's Lib/pickletools.py; names: torch/_utils.py and torch/_weights_only_unpickler.py.
 #pragma once
@@ -16,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -85,23 +85,5 @@ struct LOCKSTEP_API PickleValue {
                PickleList, PickleDict, PickleName, PickleStorage, PickleTensor>
       content{};
 };
-
-struct LOCKSTEP_API Pickle {
-  PickleRef value{};
-  std::size_t bytes = 0;  ///< length of the pickle at the beginning of the input
-};
-
-/// The deepest permitted nesting of containers.
-inline constexpr int kMaximumPickleDepth = 100;
-/// The largest permitted number of values in a pickle. Each takes about 200 bytes of memory.
-inline constexpr std::size_t kMaximumPickleValues = 2'000'000;
-
-/// Returns the value of the pickle at the beginning of `bytes`. Throws a CheckpointError that
-/// begins with `name` and the position of the byte if the pickle is damaged, has unknown parts,
-/// exceeds the limits above, or has a value that contains itself. Also throws it if the pickle
-/// would have more than 16 values per byte once all shared parts were written out; this bounds the
-/// time to walk over the value of a small malicious file. Texts are UTF-8. Memory is proportional
-/// to the bytes.
-LOCKSTEP_API Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/formats/crc32c.h>
+#include <lockstep/formats/logged_text.h>
 
 namespace lockstep::formats {
 namespace {

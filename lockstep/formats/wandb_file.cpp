@@ -9,6 +9,7 @@
 #include <protozero/pbf_writer.hpp>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/logged_text.h>
 
 namespace lockstep::formats {
 namespace {

@@ -99,12 +99,13 @@ class DataParallel {
   /// when there are several devices. Draws no random numbers.
   DataParallel(Module module, std::vector<torch::Device> devices,
                const DataParallelOptions& options = {})
-      : module_(std::move(module)), core_(module_in(module_, kName), std::move(devices), options) {}
+      : module_(std::move(module)),
+        core_(detail::module_in(module_, kName), std::move(devices), options) {}
 
   /// Like the constructor above, with device names: {"cuda:0", "cuda:1"}.
   DataParallel(Module module, std::initializer_list<const char*> devices,
                const DataParallelOptions& options = {})
-      : DataParallel(std::move(module), data_parallel::devices_named(devices), options) {}
+      : DataParallel(std::move(module), detail::data_parallel::devices_named(devices), options) {}
 
   /// Returns what the module's forward() returns, gathered on the first device.
   template <class... Arguments>
@@ -112,24 +113,24 @@ class DataParallel {
     using Output = std::decay_t<decltype(std::declval<Contained&>().forward(
         std::forward<Arguments>(arguments)...))>;
     static_assert(!std::is_void_v<Output>, "forward() must return what can be joined");
-    require_same_module(module_, wrapped_, kName);
+    detail::require_same_module(module_, wrapped_, kName);
     const auto output_of = [](Contained& replica, auto& part) -> Output {
       return std::apply([&](auto&... each) -> Output { return replica.forward(each...); }, part);
     };
     std::tuple<std::decay_t<Arguments>...> batch(std::forward<Arguments>(arguments)...);
-    const auto tensors = data_parallel::flattened(batch).tensors;
+    const auto tensors = detail::data_parallel::flattened(batch).tensors;
     if (!core_.has_replicas()) {
-      data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
+      detail::data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
       return output_of(*module_, batch);
     }
-    const data_parallel::Step step = core_.begin(tensors);
+    const detail::data_parallel::Step step = core_.begin(tensors);
     auto outputs = run<Output>(step, batch, output_of);
-    std::vector<data_parallel::Flattened> parts;
+    std::vector<detail::data_parallel::Flattened> parts;
     for (const std::size_t r : step.active()) {
-      parts.push_back(data_parallel::flattened(*outputs[r]));
+      parts.push_back(detail::data_parallel::flattened(*outputs[r]));
     }
     Output output = std::move(*outputs[step.active().front()]);
-    data_parallel::replace_tensors(output, step.gather(parts));
+    detail::data_parallel::replace_tensors(output, step.gather(parts));
     return output;
   }
 
@@ -148,14 +149,14 @@ class DataParallel {
     requires(sizeof...(Arguments) >= 2)
   torch::Tensor loss(Criterion&& criterion, Arguments&&... arguments) {
     constexpr auto kInputs = std::make_index_sequence<sizeof...(Arguments) - 1>();
-    require_same_module(module_, wrapped_, kName);
+    detail::require_same_module(module_, wrapped_, kName);
     std::tuple<std::decay_t<Arguments>...> batch(std::forward<Arguments>(arguments)...);
-    const auto tensors = data_parallel::flattened(batch).tensors;
+    const auto tensors = detail::data_parallel::flattened(batch).tensors;
     if (!core_.has_replicas()) {
-      data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
+      detail::data_parallel::replace_tensors(batch, core_.on_first_device(tensors));
       return loss_of(*module_, criterion, batch, kInputs);
     }
-    const data_parallel::Step step = core_.begin(tensors);
+    const detail::data_parallel::Step step = core_.begin(tensors);
     const auto outputs = run<torch::Tensor>(step, batch, [&](Contained& replica, auto& part) {
       return loss_of(replica, criterion, part, kInputs);
     });
@@ -174,12 +175,12 @@ class DataParallel {
 
   // Returns function(replica, its part of the batch) for each active replica.
   template <class Output, class Batch, class Function>
-  std::vector<std::optional<Output>> run(const data_parallel::Step& step, const Batch& batch,
-                                         const Function& function) {
+  std::vector<std::optional<Output>> run(const detail::data_parallel::Step& step,
+                                         const Batch& batch, const Function& function) {
     std::vector<std::optional<Output>> outputs(core_.devices().size());
     step.run([&](std::size_t replica) {
       Batch part = batch;
-      data_parallel::replace_tensors(part, step.part(replica));
+      detail::data_parallel::replace_tensors(part, step.part(replica));
       outputs[replica].emplace(function(dynamic_cast<Contained&>(core_.replica(replica)), part));
     });
     return outputs;
@@ -193,7 +194,7 @@ class DataParallel {
 
   Module module_;
   Module wrapped_ = module_;  // keeps what core_ refers to alive, even if module() is reassigned
-  DataParallelCore core_;
+  detail::DataParallelCore core_;
 };
 
 }  // namespace lockstep

@@ -14,8 +14,8 @@ namespace lockstep {
 namespace {
 
 // Tied weights have several names and one gradient.
-std::vector<NamedParameter> parameters_to_wrap(const torch::nn::Module& module) {
-  std::vector<NamedParameter> parameters;
+std::vector<detail::NamedParameter> parameters_to_wrap(const torch::nn::Module& module) {
+  std::vector<detail::NamedParameter> parameters;
   for (auto& [name, tensor] : trainable_parameters(module)) parameters.push_back({name, tensor});
   return parameters;
 }
@@ -35,7 +35,7 @@ std::size_t mebibytes(double value) { return static_cast<std::size_t>(value * (1
 
 // For each of `parameters`, whether its gradient is sparse.
 std::vector<bool> sparse_ones(const torch::nn::Module& module,
-                              const std::vector<NamedParameter>& parameters,
+                              const std::vector<detail::NamedParameter>& parameters,
                               const std::vector<std::string>& named) {
   std::vector<std::string> names = parallel::sparse_embeddings(module);
   names.insert(names.end(), named.begin(), named.end());
@@ -69,7 +69,8 @@ const char* text_of(ParameterMemory memory) {
 }
 
 // One line per option and parameter, for the ranks to compare.
-std::string described(const DdpOptions& options, const std::vector<NamedParameter>& parameters,
+std::string described(const DdpOptions& options,
+                      const std::vector<detail::NamedParameter>& parameters,
                       const std::vector<bool>& sparse) {
   std::vector<std::string> sparse_names;
   for (std::size_t i = 0; i < sparse.size(); ++i) {
@@ -92,7 +93,7 @@ std::string described(const DdpOptions& options, const std::vector<NamedParamete
 
 // The checks that need no communication; returns which parameters have sparse gradients.
 std::vector<bool> check_locally(const torch::nn::Module& module,
-                                const std::vector<NamedParameter>& parameters,
+                                const std::vector<detail::NamedParameter>& parameters,
                                 const DdpOptions& options) {
   constexpr double kMostMiB = 1e9;  // beyond any memory, yet its bytes still fit a size_t
   const OptionCheck check("DistributedDataParallel");
@@ -104,8 +105,8 @@ std::vector<bool> check_locally(const torch::nn::Module& module,
     throw ConfigError(
         "DistributedDataParallel: the module has no parameter that requires a gradient");
   }
-  check_movable(parameters, options.parameter_memory);
-  refuse_other_hooks(parameters);
+  detail::check_movable(parameters, options.parameter_memory);
+  detail::refuse_other_hooks(parameters);
   return sparse_ones(module, parameters, options.sparse_parameters);
 }
 
@@ -139,12 +140,12 @@ DdpCore::DdpCore(torch::nn::Module& module, ProcessGroup group, const DdpOptions
     sync_batch_norm_ = convert_sync_batchnorm(module, *group_.new_group(all));
   }
   wrapped_.emplace(module, parameters);
-  reducer_.emplace(
-      std::move(parameters), sparse, group_,
-      ReducerOptions{{mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
-                     options.find_unused_parameters,
-                     options.static_graph,
-                     options.parameter_memory});
+  reducer_.emplace(std::move(parameters), sparse, group_,
+                   detail::ReducerOptions{
+                       {mebibytes(options.first_bucket_cap_mb), mebibytes(options.bucket_cap_mb)},
+                       options.find_unused_parameters,
+                       options.static_graph,
+                       options.parameter_memory});
 }
 
 // True if a forward has recorded a graph and no gradient has arrived since: that graph may hold
@@ -192,17 +193,18 @@ void DdpCore::settle_times() { reducer_->settle_times(); }
 
 DdpStatistics DdpCore::statistics() {
   settle_times();
-  return summarize(reducer_->grad_buckets(), reducer_->times(), group_);
+  return detail::summarize(reducer_->grad_buckets(), reducer_->times(), group_);
 }
 
 void DdpCore::write_trace(const std::filesystem::path& path) {
   settle_times();
-  write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
+  detail::write_ddp_trace(path, reducer_->grad_buckets(), reducer_->times(), group_);
 }
 
 std::vector<Span> DdpCore::spans(const std::string& group_name) const {
   reducer_->settle_times();
-  std::vector<Span> spans = ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
+  std::vector<Span> spans =
+      detail::ddp_spans(reducer_->grad_buckets(), reducer_->times(), group_name);
   // Backward reduces nothing: ZeRO's step reads the ranks' shared memory between barriers.
   if (options_.parameter_memory == ParameterMemory::kShared && group_.size() > 1) {
     std::erase_if(spans, [](const Span& span) { return span.track.starts_with("bucket "); });

@@ -123,7 +123,7 @@ class LOCKSTEP_API DdpCore {
 
   const ProcessGroup& group() const { return group_; }
   const DdpOptions& options() const { return options_; }
-  const Reducer* reducer() const { return &*reducer_; }
+  const detail::Reducer* reducer() const { return &*reducer_; }
 
  private:
   void require_all_wrapped();
@@ -138,7 +138,7 @@ class LOCKSTEP_API DdpCore {
   std::optional<SyncBatchNorm> sync_batch_norm_;
   // Always set after construction, like the reducer.
   std::optional<detail::WrappedParameters> wrapped_;
-  std::optional<Reducer> reducer_;
+  std::optional<detail::Reducer> reducer_;
   /// Reducer::arrivals() at the last forward that recorded a graph; empty before the first one.
   std::optional<std::int64_t> arrivals_at_forward_;
 };
@@ -149,11 +149,12 @@ class DistributedDataParallel {
  public:
   /// Collective. Throws ConfigError if the module is null.
   DistributedDataParallel(Module module, ProcessGroup group, const DdpOptions& options = {})
-      : module_(std::move(module)), core_(module_in(module_, kName), std::move(group), options) {}
+      : module_(std::move(module)),
+        core_(detail::module_in(module_, kName), std::move(group), options) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    require_same_module(module_, wrapped_, kName);
+    detail::require_same_module(module_, wrapped_, kName);
     core_.before_forward();
     const AfterForward after(core_);
     return module_->forward(std::forward<Arguments>(arguments)...);

@@ -13,8 +13,8 @@ constexpr int kSide = 128;
 RecipeData load_or_generate(const RecipeDataOptions& options) {
   if (options.directory) return load_train_and_val(options, "resnet50-split");
   return {.description = "generated images",
-          .train = make_random_images(Split::kTrain, {}),
-          .load_test = [] { return make_random_images(Split::kTest, {}); }};
+          .train = data::make_random_images(Split::kTrain, {}),
+          .load_test = [] { return data::make_random_images(Split::kTest, {}); }};
 }
 
 std::unique_ptr<Task> make_split_task(const TaskOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::report {

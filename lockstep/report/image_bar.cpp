@@ -1,6 +1,7 @@
 #include <lockstep/report/image_bar.h>
 
 #include <lockstep/core/strings.h>
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::report {

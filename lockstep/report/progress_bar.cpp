@@ -5,6 +5,7 @@
 
 #include <lockstep/core/strings.h>
 #include <lockstep/report/output.h>
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::report {

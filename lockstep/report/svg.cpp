@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <lockstep/core/strings.h>
-#include <lockstep/formats/logged_values.h>
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::svg {
@@ -18,7 +18,7 @@ std::string number(double value) {
 std::string escaped(std::string_view text) {
   std::string replaced;
   std::string result;
-  for (const char c : as_utf8(text, replaced)) {
+  for (const char c : formats::as_utf8(text, replaced)) {
     switch (c) {
       case '&':
         result += "&amp;";

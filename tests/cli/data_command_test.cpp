@@ -57,7 +57,7 @@ TEST_F(DataCommand, PacksFilesAsTheyAre) {
   EXPECT_THAT(shown.out, AllOf(HasSubstr("JPEG and PNG files"), HasSubstr("10 to 21 wide"),
                                HasSubstr("use --verify to check the images")));
   const std::string pack = read_text(out / "a.pack");
-  const PackReader reader(as_bytes(pack), "a.pack");
+  const formats::PackReader reader(as_bytes(pack), "a.pack");
   const std::string first = read_text(data / "images/cat/10.png");
   EXPECT_TRUE(std::ranges::equal(reader.record(0).bytes, as_bytes(first)));
 }
@@ -67,7 +67,7 @@ TEST_F(DataCommand, ResizesTheShorterSide) {
       run({"pack", images(), in_out("a.pack"), "--resize", "4", "--json", in_out("j")}).exit_code,
       0);
   const std::string pack = read_text(out / "a.pack");
-  const PackReader reader(as_bytes(pack), "a.pack");
+  const formats::PackReader reader(as_bytes(pack), "a.pack");
   EXPECT_EQ(reader.record(11).height, 4);
   EXPECT_EQ(reader.record(11).width, 10) << "floor(4 * 21 / 8)";
 }
@@ -263,7 +263,7 @@ TEST_F(DataCommand, PreviewsImagesAsItsOptionDecodesThem) {
 TEST_F(DataCommand, CountsDamagedImages) {
   ASSERT_EQ(run({"pack", images(), in_out("a.pack")}).exit_code, 0);
   std::string pack = read_text(out / "a.pack");
-  const PackReader reader(as_bytes(pack), "");
+  const formats::PackReader reader(as_bytes(pack), "");
   for (const std::int64_t index : {3, 7}) {
     pack[static_cast<std::size_t>(reader.record(index).bytes.data() - as_bytes(pack).data())] ^= 1;
   }
@@ -360,7 +360,7 @@ TEST_F(DataCommand, ChecksEveryImageOfAPack) {
   ASSERT_EQ(run({"pack", images(), in_out("a.pack"), "--encoded"}).exit_code, 0);
   EXPECT_EQ(run({"check", in_out("a.pack")}).exit_code, 0);
   std::string pack = read_text(out / "a.pack");
-  const PackReader reader(as_bytes(pack), "");
+  const formats::PackReader reader(as_bytes(pack), "");
   pack[static_cast<std::size_t>(reader.record(3).bytes.data() - as_bytes(pack).data()) + 9] ^= 1;
   out.write("a.pack", pack);
   const ProgramResult result = run({"check", in_out("a.pack")});

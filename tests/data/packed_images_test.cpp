@@ -234,7 +234,8 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
   const std::string file = png(9, 7, 3);
   formats::PackWriter writer(
-      out / "pack", {.kind = PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
+      out / "pack",
+      {.kind = formats::PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
   writer.add({as_bytes(file), 0, 70, 90});
   writer.finish();
   const ImageDataset packed = load_packed_images(out / "pack");

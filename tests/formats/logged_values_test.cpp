@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/core/error.h>
+#include <lockstep/formats/logged_text.h>
 #include <tests/support/messages.h>
 
 namespace lockstep::testing_support {
@@ -57,7 +58,7 @@ TEST(MakeHistogram, CountsEveryValueOfAnyRange) {
 TEST(AppendNumber, GivesTheShortestTextOrAWord) {
   const auto text = [](double value) {
     std::string to = "x";
-    append_number(to, value, {"nan", "inf", "-inf"});
+    formats::append_number(to, value, {"nan", "inf", "-inf"});
     return to;
   };
   EXPECT_EQ(text(0.1), "x0.1");
@@ -71,7 +72,7 @@ TEST(AppendNumber, GivesTheShortestTextOrAWord) {
 TEST(AppendSeconds, WritesThreeDecimals) {
   const auto text = [](double seconds) {
     std::string to = "x";
-    append_seconds(to, seconds);
+    formats::append_seconds(to, seconds);
     return to;
   };
   EXPECT_EQ(text(0), "x0.000");
@@ -82,18 +83,18 @@ TEST(AppendSeconds, WritesThreeDecimals) {
 
 TEST(AsUtf8, ReplacesOtherBytes) {
   std::string replaced;
-  EXPECT_EQ(as_utf8("train/loss \xE2\x82\xAC", replaced), "train/loss \xE2\x82\xAC");
+  EXPECT_EQ(formats::as_utf8("train/loss \xE2\x82\xAC", replaced), "train/loss \xE2\x82\xAC");
   EXPECT_EQ(replaced, "");
-  EXPECT_EQ(as_utf8("a\xFF\"b\xC3", replaced), "a\xEF\xBF\xBD\"b\xEF\xBF\xBD");
+  EXPECT_EQ(formats::as_utf8("a\xFF\"b\xC3", replaced), "a\xEF\xBF\xBD\"b\xEF\xBF\xBD");
 }
 
 TEST(JsonValue, WritesEachKindOfParameter) {
-  EXPECT_EQ(json_value({"a", true}), "true");
-  EXPECT_EQ(json_value({"a", std::int64_t{-3}}), "-3");
-  EXPECT_EQ(json_value({"a", 0.5}), "0.5");
-  EXPECT_EQ(json_value({"a", kInfinity}), "null");
-  EXPECT_EQ(json_value({"a", std::string("say \"x\"\n")}), R"("say \"x\"\n")");
-  EXPECT_EQ(json_string(std::string("\xFF!")), "\"\xEF\xBF\xBD!\"") << "no UTF-8";
+  EXPECT_EQ(formats::json_value({"a", true}), "true");
+  EXPECT_EQ(formats::json_value({"a", std::int64_t{-3}}), "-3");
+  EXPECT_EQ(formats::json_value({"a", 0.5}), "0.5");
+  EXPECT_EQ(formats::json_value({"a", kInfinity}), "null");
+  EXPECT_EQ(formats::json_value({"a", std::string("say \"x\"\n")}), R"("say \"x\"\n")");
+  EXPECT_EQ(formats::json_string(std::string("\xFF!")), "\"\xEF\xBF\xBD!\"") << "no UTF-8";
 }
 
 }  // namespace

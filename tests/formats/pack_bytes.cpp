@@ -13,10 +13,11 @@
 namespace lockstep::testing_support {
 namespace {
 
-std::string written(const PackInfo& info, const std::vector<PackRecord>& records) {
+std::string written(const formats::PackInfo& info,
+                    const std::vector<formats::PackRecord>& records) {
   const TemporaryDirectory directory;
   formats::PackWriter writer(directory / "pack", info, static_cast<std::int64_t>(records.size()));
-  for (const PackRecord& record : records) writer.add(record);
+  for (const formats::PackRecord& record : records) writer.add(record);
   writer.finish();
   return read_text(directory / "pack");
 }
@@ -25,15 +26,15 @@ std::string written(const PackInfo& info, const std::vector<PackRecord>& records
 
 std::string pixel_pack(int count, bool own_sizes, const std::string& name) {
   const std::string pixels = pattern(static_cast<std::size_t>(3 * 4 * (5 + count)));
-  std::vector<PackRecord> records;
+  std::vector<formats::PackRecord> records;
   for (int i = 0; i < count; ++i) {
     const int width = own_sizes ? 5 + i : 5;
     records.push_back({as_bytes(pixels).subspan(static_cast<std::size_t>(i),
                                                 static_cast<std::size_t>(12 * width)),
                        i % 2, 4, width});
   }
-  return written({.kind = PackKind::kPixels, .name = name, .channels = 3, .num_classes = 2},
-                 records);
+  return written(
+      {.kind = formats::PackKind::kPixels, .name = name, .channels = 3, .num_classes = 2}, records);
 }
 
 std::string file_pack() {
@@ -41,7 +42,7 @@ std::string file_pack() {
   const std::string pixels = pattern(3 * 9 * 7);
   const std::string png = detail::encode_png(
       {reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()}, 9, 7);
-  return written({.kind = PackKind::kFiles,
+  return written({.kind = formats::PackKind::kFiles,
                   .name = "files",
                   .channels = 3,
                   .num_classes = 3,

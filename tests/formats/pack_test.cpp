@@ -61,16 +61,16 @@ TEST(Checksum, IsXxh3) {
 TEST(Pack, KeepsWhatWasWritten) {
   const std::string pack = pixel_pack(3);
   const std::string pixels = pattern(100);
-  const PackReader reader(as_bytes(pack), "x");
+  const formats::PackReader reader(as_bytes(pack), "x");
   EXPECT_EQ(reader.size(), 3);
-  const PackInfo& info = reader.info();
-  EXPECT_EQ(info.kind, PackKind::kPixels);
+  const formats::PackInfo& info = reader.info();
+  EXPECT_EQ(info.kind, formats::PackKind::kPixels);
   EXPECT_EQ(info.name, "pixels");
   EXPECT_THAT((std::vector<std::int64_t>{info.channels, info.height, info.width, info.num_classes}),
               ElementsAre(3, 4, 5, 2));
   EXPECT_THAT(info.class_names, IsEmpty());
   for (std::int64_t i = 0; i < 3; ++i) {
-    const PackRecord record = reader.record(i);
+    const formats::PackRecord record = reader.record(i);
     EXPECT_TRUE(std::ranges::equal(record.bytes, as_bytes(pixels).subspan(i, 60)));
     EXPECT_EQ((record.bytes.data() - as_bytes(pack).data()) % formats::kPackRecordAlignment, 0);
     EXPECT_EQ(record.label, i % 2);
@@ -81,8 +81,8 @@ TEST(Pack, KeepsWhatWasWritten) {
 
 TEST(Pack, KeepsFilesAndNamesOfClasses) {
   const std::string pack = file_pack();
-  const PackReader reader(as_bytes(pack), "x");
-  EXPECT_EQ(reader.info().kind, PackKind::kFiles);
+  const formats::PackReader reader(as_bytes(pack), "x");
+  EXPECT_EQ(reader.info().kind, formats::PackKind::kFiles);
   EXPECT_THAT(reader.info().class_names, ElementsAre("cat", "dog", "none of these"));
   EXPECT_EQ(reader.info().height, 0) << "each has its own";
   EXPECT_EQ(reader.record(0).width, 21);
@@ -93,7 +93,7 @@ TEST(Pack, KeepsFilesAndNamesOfClasses) {
 TEST(Pack, HasOneShapeOnlyWhenAllImagesHaveIt) {
   for (const bool own_sizes : {false, true}) {
     const std::string pack = pixel_pack(3, own_sizes);
-    const PackReader reader(as_bytes(pack), "x");
+    const formats::PackReader reader(as_bytes(pack), "x");
     EXPECT_EQ(reader.info().height, own_sizes ? 0 : 4);
     EXPECT_EQ(reader.info().width, own_sizes ? 0 : 5);
     EXPECT_EQ(reader.record(2).width, own_sizes ? 7 : 5);
@@ -108,7 +108,7 @@ TEST(Pack, EveryDamagedByteIsFound) {
     std::string pack = right;
     pack[at] = static_cast<char>(pack[at] ^ 0x10);
     const std::string error = message_of<DataError>([&] {
-      const PackReader reader(as_bytes(pack), "x");
+      const formats::PackReader reader(as_bytes(pack), "x");
       for (std::int64_t i = 0; i < reader.size(); ++i) reader.verify(i);
     });
     const bool padding = at >= data + 60 && at < data + formats::kPackRecordAlignment;
@@ -162,7 +162,7 @@ TEST(Pack, SaysWhatIsWrong) {
       {"which do not fit", header([](auto& h) { h.names_bytes = ~std::uint64_t{0}; })},
       {"5x4x5, in 2 classes, which cannot be", header([](auto& h) { h.channels = 5; })},
       {"in 0 classes", header([](auto& h) { h.classes = 0; })},
-      {"in 1048577 classes", header([](auto& h) { h.classes = kMaximumPackClasses + 1; })},
+      {"in 1048577 classes", header([](auto& h) { h.classes = formats::kMaximumPackClasses + 1; })},
       {"record 2 of 60 bytes at 4224, expected at 4224, in a file of 4283",
        with_right_checksums(right.substr(0, right.size() - 1), PackLength::kMadeRight)},
       {"got 4285 bytes, expected the last record to end them at 4284",
@@ -181,12 +181,12 @@ TEST(Pack, SaysWhatIsWrong) {
       {"of class 2, which cannot be", entry(0, [](auto& e) { e.label = 2; })},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(message_of<DataError>([&] { PackReader(as_bytes(c.pack), "some.pack"); }),
+    EXPECT_THAT(message_of<DataError>([&] { formats::PackReader(as_bytes(c.pack), "some.pack"); }),
                 AllOf(StartsWith("some.pack"), HasSubstr(c.message)));
   }
   std::string damaged = right;
   damaged.back() ^= 1;
-  const PackReader reader(as_bytes(damaged), "some.pack");
+  const formats::PackReader reader(as_bytes(damaged), "some.pack");
   EXPECT_NO_THROW(reader.verify(1));
   EXPECT_THAT(message_of<DataError>([&] { reader.verify(2); }),
               "some.pack: record 2 is damaged: its checksum is wrong; make it again with `lockstep "
@@ -195,7 +195,7 @@ TEST(Pack, SaysWhatIsWrong) {
 
 TEST(PackWriter, LeavesNothingUnlessItFinishes) {
   const TemporaryDirectory directory;
-  const PackInfo info{.name = "x", .channels = 1, .num_classes = 1};
+  const formats::PackInfo info{.name = "x", .channels = 1, .num_classes = 1};
   const std::string pixels = pattern(6);
   directory.write("out", "what was there");
   {
@@ -216,25 +216,25 @@ TEST(PackWriter, LeavesNothingUnlessItFinishes) {
 
 TEST(PackWriter, RefusesWhatNoReaderWouldTake) {
   const TemporaryDirectory directory;
-  const PackInfo info{.name = "x", .channels = 1, .num_classes = 2};
+  const formats::PackInfo info{.name = "x", .channels = 1, .num_classes = 2};
   const std::string pixels = pattern(6);
   formats::PackWriter writer(directory / "out", info, 9);
-  const PackRecord records[] = {
+  const formats::PackRecord records[] = {
       {as_bytes(pixels), 2, 2, 3},          {as_bytes(pixels), -1, 2, 3},
       {as_bytes(pixels), 0, 2, 4},          {as_bytes(pixels), 0, 0, 0},
       {as_bytes(pixels).first(0), 0, 0, 3}, {as_bytes(pixels), 0, 1, 65'536}};
-  for (const PackRecord& record : records) EXPECT_THROW(writer.add(record), InternalError);
+  for (const formats::PackRecord& record : records) EXPECT_THROW(writer.add(record), InternalError);
 
-  const auto error = [&](PackInfo wrong, std::int64_t count) {
+  const auto error = [&](formats::PackInfo wrong, std::int64_t count) {
     return message_of<ConfigError>([&] { formats::PackWriter(directory / "no", wrong, count); });
   };
   EXPECT_THAT(error(info, 0), HasSubstr("records must be at least 1"));
   EXPECT_THAT(error({.channels = 5, .num_classes = 1}, 1),
               HasSubstr("channels must be from 1 to 4"));
-  EXPECT_THAT(error({.kind = PackKind::kFiles, .channels = 1, .num_classes = 1}, 1),
+  EXPECT_THAT(error({.kind = formats::PackKind::kFiles, .channels = 1, .num_classes = 1}, 1),
               HasSubstr("channels must be 3 for a pack of files, got 1"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 0}, 1), HasSubstr("num_classes"));
-  EXPECT_THAT(error({.channels = 1, .num_classes = kMaximumPackClasses + 1}, 1),
+  EXPECT_THAT(error({.channels = 1, .num_classes = formats::kMaximumPackClasses + 1}, 1),
               HasSubstr("num_classes must be from 1 to"));
   EXPECT_THAT(error({.channels = 1, .num_classes = 3, .class_names = {"a"}}, 1),
               HasSubstr("class_names"));

@@ -1,4 +1,4 @@
-#include <lockstep/formats/pickle.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,12 +22,13 @@ std::string protocol_2(const std::string& opcodes) { return "\x80\x02"s + opcode
 
 template <class Value>
 Value value_of(const std::string& opcodes) {
-  return std::get<Value>(read_pickle(as_bytes(protocol_2(opcodes)), "x").value->content);
+  return std::get<Value>(
+      torch_file::read_pickle(as_bytes(protocol_2(opcodes)), "x").value->content);
 }
 
 std::string message_of_pickle(const std::string& pickle) {
   try {
-    read_pickle(as_bytes(pickle), "x");
+    torch_file::read_pickle(as_bytes(pickle), "x");
   } catch (const CheckpointError& error) {
     return error.what();
   }
@@ -77,7 +78,7 @@ TEST(Pickle, ReadsBackWhatThePickleWriterWrites) {
   writer.integer(7), writer.text("key"), writer.text("zero"), writer.pair();
   writer.end_dict();
   const std::string bytes = writer.finish();
-  const Pickle pickle = read_pickle(as_bytes(bytes + "more"), "x");
+  const torch_file::Pickle pickle = torch_file::read_pickle(as_bytes(bytes + "more"), "x");
   EXPECT_EQ(pickle.bytes, bytes.size());
   const auto& dict = std::get<PickleDict>(pickle.value->content);
   EXPECT_EQ(dict.items.size(), 5U);
@@ -89,7 +90,7 @@ TEST(Pickle, ReadsBackWhatThePickleWriterWrites) {
 }
 
 TEST(Pickle, ReadsTensorsAndSharesWhatThePickleShares) {
-  const Pickle pickle = read_pickle(as_bytes(python_state_pickle()), "x");
+  const torch_file::Pickle pickle = torch_file::read_pickle(as_bytes(python_state_pickle()), "x");
   const auto& dict = std::get<PickleDict>(pickle.value->content);
   ASSERT_EQ(dict.items.size(), 2U);
   const auto& a = std::get<PickleTensor>(dict.find("a")->content);
@@ -217,7 +218,7 @@ TEST(Pickle, RefusesTensorsThatAreNone) {
 }
 
 TEST(Pickle, BoundsTheNumberOfValues) {
-  const std::string many = "](" + std::string(kMaximumPickleValues, 'N') + "e.";
+  const std::string many = "](" + std::string(torch_file::kMaximumPickleValues, 'N') + "e.";
   EXPECT_THAT(message_of_pickle(protocol_2(many)),
               ::testing::HasSubstr("more than 2000000 values"));
 }

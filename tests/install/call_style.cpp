@@ -2,10 +2,7 @@
 // members by name, the rest left out. strict_compilation.py reports aggregates that are missing
 // here. Compiled with -Wextra, which warns about an omitted member without a default initializer;
 // never run.
-#include <lockstep/core/trace/chrome_trace.h>
-#include <lockstep/data/datasets/random_images.h>
 #include <lockstep/data/datasets/synthetic_digits.h>
-#include <lockstep/formats/pack.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/lockstep.h>
 #include <lockstep/models/mnist_net.h>
@@ -34,10 +31,9 @@ void call_in_the_style_of_the_guides() {
   take(ImageFolderOptions{.decoding = ImageReader::Decoding::kScaled},
        PackImagesOptions{.threads = 2}, PackImagesOptions{.resize = Resize{16}},
        PackedImagesOptions{.verification = PackVerification::kFirstRead},
-       PackInfo{.kind = PackKind::kPixels}, ImageView{.pixels = nullptr}, ReducedView{.factor = 2},
+       ImageView{.pixels = nullptr}, ReducedView{.factor = 2},
        ImageDecoderOptions{.tolerate_damage = true}, SyntheticDigitsOptions{.count = 10},
-       RandomImagesOptions{.count = 10}, CorruptImage{.index = 1}, ImagesCheck{.images = 1},
-       PackedSize{.images = 1});
+       CorruptImage{.index = 1}, ImagesCheck{.images = 1}, PackedSize{.images = 1});
   take(
       Augmentation{Pad{4}, RandomCrop{32}, CenterCrop{32}, Resize{.size = 64, .shorter_side = true},
                    RandomResizedCrop{.size = 32}, RandomHorizontalFlip{}, RandomRotation{15},
@@ -50,7 +46,8 @@ void call_in_the_style_of_the_guides() {
        AdamWOptions{.lr = 0.1}, GradScalerOptions{.init_scale = 1024},
        PowerSgdOptions{.matrix_approximation_rank = 2}, PeriodicModelAveragerOptions{.period = 4},
        PipelineOptions{.micro_batches = 8, .schedule = Schedule::kZbH1},
-       ParameterGroup{.options = SgdOptions{.lr = 0.1}}, ReducerOptions{.static_graph = true});
+       ParameterGroup{.options = SgdOptions{.lr = 0.1}},
+       detail::ReducerOptions{.static_graph = true});
   take(pipeline::Table{.name = "a table"}, pipeline::Table{.worker_of = {0, 1}},
        pipeline::Table{.micro_batches = 4}, pipeline::Action{.stage = 1},
        pipeline::Interval{.begin = 1}, pipeline::Timeline{.end = 1},

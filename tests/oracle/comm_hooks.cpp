@@ -72,10 +72,10 @@ Tensors run_steps(const CommHook& hook, ProcessGroup group, const Tensors& data,
   const std::string mine = "." + std::to_string(group.rank()) + ".";
   std::vector<GradBucket> buckets;
   for (const auto& members : kBuckets) {
-    std::vector<NamedParameter> parameters;
+    std::vector<lockstep::detail::NamedParameter> parameters;
     for (const auto& member : members)
       parameters.push_back({member, torch::zeros_like(data.at("0" + mine + member))});
-    buckets.push_back(make_bucket(parameters, group, ParameterMemory::kAsIs));
+    buckets.push_back(lockstep::detail::make_bucket(parameters, group, ParameterMemory::kAsIs));
     buckets.back().index = buckets.size() - 1;
   }
   buckets.back().is_last = true;

@@ -66,7 +66,7 @@ TEST(CallerState, CarriesTheStreamsOfTheTeamAndOfOtherDevices) {
   }
   const std::vector<torch::Device> devices = {no_gpu(1), no_gpu(0), no_gpu(1)};
   const CallerState caller(devices, {no_gpu(3), torch::kCPU, no_gpu(0)});
-  ThreadTeam team({"a", "b", "c"});
+  detail::ThreadTeam team({"a", "b", "c"});
   std::vector<std::vector<c10::Stream>> inside(3), afterwards(3);
   std::vector<torch::Device> current(3, torch::kCPU);
   team.run([&](std::size_t member) {
@@ -100,7 +100,7 @@ TEST(CallerState, CarriesWhatAutocastKeepsForAThread) {
   const std::vector<torch::Device> devices = {torch::kCPU};
   const CallerState caller(devices);
   at::autocast::set_autocast_cache_enabled(true);
-  ThreadTeam team({"a"});
+  detail::ThreadTeam team({"a"});
   team.run([&](std::size_t member) {
     const CallerState::Scope scope(caller, member);
     EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), torch::kHalf);

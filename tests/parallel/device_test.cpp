@@ -238,7 +238,7 @@ class RecordedSteps {
   void work(int pieces) {
     for (int i = 0; i < pieces; ++i) ones_.add_(1);
   }
-  StepRecorder recorder;
+  detail::StepRecorder recorder;
 
  private:
   Tensor ones_ = torch::ones({1}, far_device::device());
@@ -250,13 +250,13 @@ TEST_F(OnADevice, ARecordersStepsFollowEachOther) {
     for (int i = 0; i < 300; ++i) steps.step();
   });
   EXPECT_THAT(waits, testing::Each("wait for an event")) << "of steps that leave the ring";
-  EXPECT_LE(waits.size(), 300U - StepRecorder::kSteps);
+  EXPECT_LE(waits.size(), 300U - detail::StepRecorder::kSteps);
   const Clock::time_point before = Clock::now();
   steps.recorder.settle();
-  const std::vector<StepTimes> last = steps.recorder.last();
-  ASSERT_EQ(last.size(), StepRecorder::kSteps - 1);
+  const std::vector<detail::StepTimes> last = steps.recorder.last();
+  ASSERT_EQ(last.size(), detail::StepRecorder::kSteps - 1);
   for (std::size_t i = 0; i < last.size(); ++i) {
-    const StepTimes& step = last[i];
+    const detail::StepTimes& step = last[i];
     if (i > 0) {
       EXPECT_EQ(step.begin, last[i - 1].reduced);
     }
@@ -274,7 +274,7 @@ TEST_F(OnADevice, ARecordersStepsFollowEachOther) {
 }
 
 TEST_F(OnADevice, ARecorderOfACpuWaitsForNothing) {
-  StepRecorder recorder;
+  detail::StepRecorder recorder;
   recorder.measure_on(torch::kCPU);
   EXPECT_THAT(waits_of([&] {
                 recorder.begin(0);

@@ -15,16 +15,16 @@ namespace {
 using testing::ElementsAre;
 
 TEST(ThreadShare, GivesTheFirstMembersWhatIsLeft) {
-  EXPECT_THAT(divided_threads(4, 2), ElementsAre(2, 2));
-  EXPECT_THAT(divided_threads(5, 3), ElementsAre(2, 2, 1));
-  EXPECT_THAT(divided_threads(1, 3), ElementsAre(1, 1, 1));
-  EXPECT_THAT(divided_threads(7, 1), ElementsAre(7));
+  EXPECT_THAT(detail::divided_threads(4, 2), ElementsAre(2, 2));
+  EXPECT_THAT(detail::divided_threads(5, 3), ElementsAre(2, 2, 1));
+  EXPECT_THAT(detail::divided_threads(1, 3), ElementsAre(1, 1, 1));
+  EXPECT_THAT(detail::divided_threads(7, 1), ElementsAre(7));
 }
 
 TEST(ThreadShare, IsTheMembersOwn) {
   at::set_num_threads(3);
-  ThreadTeam team({"a", "b"});
-  set_threads_of_members(team, {2, 1});
+  detail::ThreadTeam team({"a", "b"});
+  detail::set_threads_of_members(team, {2, 1});
   std::vector<int> seen(2, 0);
   team.run([&](std::size_t member) { seen[member] = at::get_num_threads(); });
   EXPECT_THAT(seen, ElementsAre(2, 1));
@@ -32,13 +32,13 @@ TEST(ThreadShare, IsTheMembersOwn) {
   int elsewhere = 0;
   std::thread([&] { elsewhere = at::get_num_threads(); }).join();
   EXPECT_EQ(elsewhere, 3);
-  EXPECT_THROW(set_threads_of_members(team, {1}), InternalError);
+  EXPECT_THROW(detail::set_threads_of_members(team, {1}), InternalError);
 }
 
 TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
   const std::vector<int> cpus = available_cpus();
-  ThreadTeam team({"first", "second"});
-  keep_members_apart(team, {1, 1});
+  detail::ThreadTeam team({"first", "second"});
+  detail::keep_members_apart(team, {1, 1});
   std::vector<std::vector<int>> of_members(2);
   team.run([&](std::size_t member) { of_members[member] = available_cpus(); });
   for (int member = 0; member < 2; ++member) {
@@ -51,16 +51,16 @@ TEST(ThreadShare, KeepsMembersOnProcessorsOfTheirOwn) {
 // With more members than processors, the kernel distributes them better than fixed shares would.
 TEST(ThreadShare, LeavesMoreMembersThanProcessorsFree) {
   const std::vector<int> cpus = available_cpus();
-  ThreadTeam team(std::vector<std::string>(cpus.size() + 1, "member"));
-  keep_members_apart(team, std::vector<int>(team.size(), 1));
+  detail::ThreadTeam team(std::vector<std::string>(cpus.size() + 1, "member"));
+  detail::keep_members_apart(team, std::vector<int>(team.size(), 1));
   team.run([&](std::size_t) { EXPECT_EQ(available_cpus(), cpus); });
 }
 
 // Threads that meet at barriers would spin on too few processors.
 TEST(ThreadShare, LeavesMembersWithMoreThreadsThanTheirShareFree) {
   const std::vector<int> cpus = available_cpus();
-  ThreadTeam team({"first", "second"});
-  keep_members_apart(team, {1, static_cast<int>(cpus.size())});
+  detail::ThreadTeam team({"first", "second"});
+  detail::keep_members_apart(team, {1, static_cast<int>(cpus.size())});
   team.run([&](std::size_t) {
     if (cpus.size() > 1) EXPECT_EQ(available_cpus(), cpus);
   });

@@ -35,7 +35,7 @@ class Meeting {
 };
 
 TEST(ThreadTeam, CallsTheTaskOnAllMembersAtOnce) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   EXPECT_EQ(team.size(), 3U);
   Meeting meeting;
   std::vector<int> calls(3, 0);
@@ -47,7 +47,7 @@ TEST(ThreadTeam, CallsTheTaskOnAllMembersAtOnce) {
 }
 
 TEST(ThreadTeam, KeepsItsThreads) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   std::vector<std::set<std::thread::id>> ids(3);
   for (int i = 0; i < 50; ++i) {
     team.run([&](std::size_t member) { ids[member].insert(std::this_thread::get_id()); });
@@ -61,7 +61,7 @@ TEST(ThreadTeam, KeepsItsThreads) {
 }
 
 TEST(ThreadTeam, NamesTheFirstThatFailsWhenAllHaveEnded) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   std::vector<int> ended(3, 0);
   const auto fail = [&](std::size_t member) {
     ++ended[member];
@@ -74,7 +74,7 @@ TEST(ThreadTeam, NamesTheFirstThatFailsWhenAllHaveEnded) {
 }
 
 TEST(ThreadTeam, KeepsConfigErrorsAndTakesAnythingElse) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   EXPECT_EQ(message_of<ConfigError>([&] {
               team.run([](std::size_t member) {
                 if (member == 2) throw ConfigError("wrong");
@@ -90,7 +90,7 @@ TEST(ThreadTeam, KeepsConfigErrorsAndTakesAnythingElse) {
 }
 
 TEST(ThreadTeam, RefusesAMemberThatRunsIt) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   EXPECT_EQ(message_of<ConfigError>([&] {
               team.run([&](std::size_t member) {
                 if (member == 1) team.run([](std::size_t) {});
@@ -102,15 +102,15 @@ TEST(ThreadTeam, RefusesAMemberThatRunsIt) {
 }
 
 TEST(ThreadTeam, MembersMayRunAnotherTeam) {
-  ThreadTeam outer(three_names());
-  ThreadTeam inner({"x", "y"});
+  detail::ThreadTeam outer(three_names());
+  detail::ThreadTeam inner({"x", "y"});
   std::vector<int> calls(2, 0);
   outer.run([&](std::size_t) { inner.run([&](std::size_t member) { ++calls[member]; }); });
   EXPECT_THAT(calls, Each(3));
 }
 
 TEST(ThreadTeam, CallsFromSeveralThreadsFollowEachOther) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   std::vector<int> calls(3, 0);  // not atomic, so that ThreadSanitizer reports overlapping runs
   int runs = 0;
   std::vector<std::thread> callers;
@@ -130,7 +130,7 @@ TEST(ThreadTeam, CallsFromSeveralThreadsFollowEachOther) {
 }
 
 TEST(ThreadTeam, RunsAThousandTimesAlsoWhereMembersFail) {
-  ThreadTeam team(three_names());
+  detail::ThreadTeam team(three_names());
   std::vector<int> calls(3, 0);
   for (int run = 0; run < 1000; ++run) {
     const bool fails = run % 10 == 0;
@@ -148,12 +148,12 @@ TEST(ThreadTeam, RunsAThousandTimesAlsoWhereMembersFail) {
 }
 
 TEST(ThreadTeam, EndsWithoutARun) {
-  for (int i = 0; i < 20; ++i) ThreadTeam team(three_names());
+  for (int i = 0; i < 20; ++i) detail::ThreadTeam team(three_names());
 }
 
 // Members spin between short runs and sleep after a pause.
 TEST(ThreadTeam, WaitsWithPatience) {
-  ThreadTeam team({"a", "b"}, std::chrono::microseconds(200));
+  detail::ThreadTeam team({"a", "b"}, std::chrono::microseconds(200));
   std::vector<int> counts(2, 0);
   for (int run = 0; run < 500; ++run) {
     team.run([&](std::size_t member) { ++counts[member]; });

@@ -15,6 +15,7 @@
 #include <lockstep/report/line_log.h>
 #include <lockstep/report/progress_bar.h>
 #include <lockstep/report/summary_table.h>
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 #include <tests/report/sample_run.h>
 

@@ -8,6 +8,13 @@ GOOD = {
                              "inline int size(int a) { return 1; }\n\n}  // namespace lockstep\n",
     "lockstep/comm/range.h": "namespace lockstep::comm {\n\nstruct Range {\n};\n\n}  // namespace lockstep::comm\n",
     "lockstep/comm/range.cpp": "namespace lockstep {\nnamespace {\n\nstruct Range {\n};\n\n}  // namespace\n}  // namespace lockstep\n",
+    "lockstep/comm/box.h": "namespace lockstep {\n\ntemplate <class T>\nvoid fill(T& to) {\n}\ntemplate <class T>\nvoid fill(T& to, int with) {\n}\n"
+                           "template <class T>\n  requires requires(T t) { t.size(); }\nint count(const T& of) {\n  return 0;\n}\n"
+                           "template <class T>\nint count(const T& of) {\n  return 1;\n}\n"
+                           "template <class T>\nvoid Box<T>::open(T& key) {\n}\ntemplate <>\nvoid fill<int>(int& to) {\n}\ntemplate <class T>\nvoid later(T& to);\n"
+                           "template <class T>\nclass Box final\n    : public Base {\n};\n\n}  // namespace lockstep\n",
+    "lockstep/comm/box.cpp": "namespace lockstep {\n\ntemplate <class T>\nclass Box;\ntemplate <>\nvoid fill<long>(long& to) {\n}\ntemplate <class T>\nvoid later(T& to);\n\n}  // namespace lockstep\n",
+    "tests/comm/range_test.cpp": "namespace lockstep {\nnamespace {\n\nstruct Range {\n};\n\n}  // namespace\n}  // namespace lockstep\n",
     "lockstep/comm/ahead.h": "namespace lockstep {\n\nstruct Range;\nclass Group;\n\n}  // namespace lockstep\n",
 }
 # (file, its contents, what the tool must report)
@@ -20,6 +27,22 @@ BAD = [
      "lockstep::Range is defined 2 times"),
     ("lockstep/data/size.h", "namespace lockstep {\n\ninline int size(int a) { return 2; }\n\n}  // namespace lockstep\n",
      "is defined 2 times: lockstep/core/range.h:8, lockstep/data/size.h:3"),
+    ("lockstep/data/range.h", "namespace lockstep {\n\nclass Range final\n    : public Base<int> {\n};\n\n}  // namespace lockstep\n",
+     "lockstep::Range is defined 2 times: lockstep/core/range.h:3, lockstep/data/range.h:3"),
+    ("lockstep/data/size.h", "namespace lockstep {\n\ninline int size(\n    Range a) {\n  return 2;\n}\n\n}  // namespace lockstep\n",
+     "is defined 2 times: lockstep/core/range.h:7, lockstep/data/size.h:3"),
+    ("lockstep/data/box.h", "namespace lockstep {\n\ntemplate <class T>\nvoid fill(T& to) {\n  to = 1;\n}\n\n}  // namespace lockstep\n",
+     "lockstep::fill(T& to) [template <class T> void fill(T& to) ] is defined 2 times: lockstep/comm/box.h:3, lockstep/data/box.h:3"),
+    ("lockstep/data/box.h", "namespace lockstep {\n\ntemplate <class T>\nvoid Box<T>::open(T& key) {\n  key = 1;\n}\n\n}  // namespace lockstep\n",
+     "lockstep::Box<T>::open(T& key) [template <class T> void Box<T>::open(T& key) ] is defined 2 times"),
+    ("lockstep/data/box.h", "namespace lockstep {\n\ntemplate <class T>\n  requires requires(T t) { t.size(); }\nint count(const T& of) {\n  return 2;\n}\n\n}  // namespace lockstep\n",
+     "lockstep::count(const T& of) ["),
+    ("lockstep/data/range.h", "namespace tool {\nclass Range;\n}\n\nnamespace lockstep {\n\nstruct Range {\n};\n\n}  // namespace lockstep\n",
+     "lockstep::Range is defined 2 times"),
+    ("tests/data/range.h", "namespace lockstep {\n\nstruct Range {\n};\n\n}  // namespace lockstep\n",
+     "lockstep::Range is defined 2 times: lockstep/core/range.h:3, tests/data/range.h:3"),
+    ("benchmarks/range.cpp", "namespace lockstep {\n\nstruct Range {\n};\n\n}  // namespace lockstep\n",
+     "lockstep::Range is defined 2 times: lockstep/core/range.h:3, benchmarks/range.cpp:3"),
 ]
 
 
@@ -29,7 +52,7 @@ def run(files):
 
 class CheckDefinitionsTest(unittest.TestCase):
     def test_accepts_a_tree_in_order(self):
-        self.assertEqual(run(GOOD), (0, "definitions: 4 names, each defined once\n"))
+        self.assertEqual(run(GOOD), (0, "definitions: 10 names, each defined once\n"))
 
     def test_rejects_each_violation(self):
         for name, content, message in BAD:

@@ -18,6 +18,7 @@
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/report/text.h>
 
 namespace lockstep::cli {
@@ -29,14 +30,14 @@ class RoundNotes {
   explicit RoundNotes(int rounds)
       : rounds_(rounds), shows_(detect_terminal(STDERR_FILENO).interactive) {}
   ~RoundNotes() {
-    if (shows_) std::cerr << kClearLine << std::flush;
+    if (shows_) std::cerr << report::kClearLine << std::flush;
   }
   RoundNotes(const RoundNotes&) = delete;
   RoundNotes& operator=(const RoundNotes&) = delete;
 
   void show(int round, const std::string& way) const {
     if (!shows_) return;
-    std::cerr << kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
+    std::cerr << report::kClearLine << "round " << round + 1 << " of " << rounds_ << ": " << way
               << std::flush;
   }
 

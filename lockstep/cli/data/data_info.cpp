@@ -28,7 +28,7 @@ struct InfoArguments {
 };
 
 struct Sides {
-  std::int64_t least = kMaximumPackSide;
+  std::int64_t least = formats::kMaximumPackSide;
   std::int64_t most = 0;
 
   void add(std::int64_t side) {
@@ -39,7 +39,7 @@ struct Sides {
 };
 
 // All images are checked, to show the extent of the damage.
-void verify(const PackReader& pack) {
+void verify(const formats::PackReader& pack) {
   std::int64_t damaged = 0;
   std::string first;
   for (std::int64_t i = 0; i < pack.size(); ++i) {
@@ -68,9 +68,9 @@ void require_file(const std::string& path) {
 void run(const InfoArguments& arguments) {
   require_file(arguments.file);
   const MappedFile file(arguments.file);
-  const PackReader pack(file.bytes(), arguments.file);
-  const PackInfo& info = pack.info();
-  const bool files = info.kind == PackKind::kFiles;
+  const formats::PackReader pack(file.bytes(), arguments.file);
+  const formats::PackInfo& info = pack.info();
+  const bool files = info.kind == formats::PackKind::kFiles;
   Sides heights;
   Sides widths;
   for (std::int64_t i = 0; i < pack.size(); ++i) {

@@ -54,9 +54,9 @@ ImageSize parse_size(const std::string& text) {
   const auto number = [&](const char* begin, const char* end) {
     int value = 0;
     const auto [stop, error] = std::from_chars(begin, end, value);
-    if (error != std::errc() || stop != end || value < 1 || value > kMaximumPackSide) {
-      throw ConfigError(str(kDataPack, ": --size must be HEIGHTxWIDTH of 1 to ", kMaximumPackSide,
-                            " pixels, got '", text, "'"));
+    if (error != std::errc() || stop != end || value < 1 || value > formats::kMaximumPackSide) {
+      throw ConfigError(str(kDataPack, ": --size must be HEIGHTxWIDTH of 1 to ",
+                            formats::kMaximumPackSide, " pixels, got '", text, "'"));
     }
     return value;
   };
@@ -84,7 +84,8 @@ PackImagesOptions resolve(const PackArguments& arguments) {
                           arguments.resize ? "--resize" : "--size", " or --encoded out"));
   }
   if (arguments.resize) {
-    check.in_range("--resize", *arguments.resize, 1, static_cast<double>(kMaximumPackSide));
+    check.in_range("--resize", *arguments.resize, 1,
+                   static_cast<double>(formats::kMaximumPackSide));
     options.resize = Resize{*arguments.resize, true};
   } else if (!arguments.size.empty()) {
     options.resize = Resize{parse_size(arguments.size)};

@@ -7,6 +7,7 @@
 
 #include <lockstep/core/strings.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/report/terminal_bar.h>
 
 namespace lockstep::cli {
 namespace {
@@ -28,7 +29,7 @@ void print_and_end(int signal) {
 
 // A signal that the caller ignores, as nohup does, stays ignored.
 InterruptLine::InterruptLine() {
-  const char* const clear = detect_terminal(STDERR_FILENO).interactive ? kClearLine : "";
+  const char* const clear = detect_terminal(STDERR_FILENO).interactive ? report::kClearLine : "";
   for (int i = 0; i < 2; ++i) {
     const int number = kSignals[i];
     line_of(number) = lockstep::str(clear, "error: interrupted by signal ", number, " (",

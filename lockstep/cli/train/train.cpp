@@ -20,6 +20,7 @@
 #include <lockstep/data/loader/loader_options.h>
 #include <lockstep/launch/launcher.h>
 #include <lockstep/report/terminal.h>
+#include <lockstep/report/terminal_bar.h>
 #include <lockstep/train/optimization/matmul_precision.h>
 #include <lockstep/train/optimization/precision.h>
 
@@ -229,7 +230,7 @@ void start_ranks(const TrainSettings& settings, const std::function<void()>& ran
   const LaunchResult result = launch_ranks(
       {.nproc_per_node = settings.world_size, .join_timeout = settings.timeout}, rank_main);
   // A killed rank leaves its progress bar on the line of the error.
-  if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << kClearLine;
+  if (!result.ok() && detect_terminal(STDERR_FILENO).interactive) std::cerr << report::kClearLine;
   require_success(result);
 }
 

@@ -7,6 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/report/json_report.h>
+#include <lockstep/report/loggers/mlflow_client.h>
 
 namespace lockstep::cli {
 namespace {
@@ -50,8 +51,9 @@ void resolve_loggers(const TrainArguments& arguments, TrainSettings& settings) {
                         .password = environment_string("MLFLOW_TRACKING_PASSWORD").value_or(""),
                         .token = environment_string("MLFLOW_TRACKING_TOKEN").value_or("")};
   if (to_mlflow) {
-    check_mlflow_uri("train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
-                     mlflow.tracking_uri);
+    report::check_mlflow_uri(
+        "train: --mlflow-uri (or MLFLOW_TRACKING_URI), which --logger mlflow needs,",
+        mlflow.tracking_uri);
   }
   if (setup.directory.empty()) {
     throw ConfigError(

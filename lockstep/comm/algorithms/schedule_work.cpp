@@ -8,6 +8,7 @@
 #include <lockstep/comm/algorithms/combine.h>
 #include <lockstep/comm/algorithms/schedule.h>
 #include <lockstep/comm/call/description.h>
+#include <lockstep/comm/call/message_tag.h>
 #include <lockstep/comm/call/outcome.h>
 #include <lockstep/comm/call/tensor_type.h>
 #include <lockstep/comm/diagnostics/watchdog.h>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include <lockstep/comm/call/message_tag.h>
+
 namespace lockstep {
 namespace {
 
@@ -85,7 +87,7 @@ std::string describe(const CallDescription& call) {
   return out.str();
 }
 
-std::uint32_t fingerprint(const std::string& text) {
+std::uint32_t comm::fingerprint(const std::string& text) {
   std::uint32_t hash = 2166136261U;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
   return hash;

@@ -60,8 +60,4 @@ struct LOCKSTEP_API CallDescription {
 /// "barrier", "send[int64, 10, to rank 3]", "all_reduce[float32, 4, by ring]".
 LOCKSTEP_API std::string describe(const CallDescription& call);
 
-/// A hash (FNV-1a, 32 bits) of a text that describes a call. Equal in every process that runs the
-/// same program; different texts almost certainly have different hashes.
-LOCKSTEP_API std::uint32_t fingerprint(const std::string& text);
-
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace lockstep::comm {
 
@@ -25,5 +26,9 @@ struct MessageTag {
   std::optional<std::uint64_t> collective;
   std::uint32_t fingerprint = 0;
 };
+
+/// A hash (FNV-1a, 32 bits) of a text that describes a call. Equal in every process that runs the
+/// same program; different texts almost certainly have different hashes.
+std::uint32_t fingerprint(const std::string& text);
 
 }  // namespace lockstep::comm

@@ -23,9 +23,13 @@ struct LOCKSTEP_API RecordedCall {
   Clock::time_point end{};    ///< when this rank noticed that the call had ended
 };
 
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
 /// Whether the call is a message between two ranks.
 inline bool is_message(const CallDescription& call) {
   return call.kind == CallKind::kSend || call.kind == CallKind::kRecv;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -49,12 +49,13 @@ std::vector<RecordedCall> FlightRecorder::completed_since(Clock::time_point from
     const Clock::time_point end = line.at(each.ended);
     if (end <= from) continue;
     const Record& record = each.record;
-    calls.push_back({.group = group->second->name,
-                     .call = each.record.call,
-                     .number = each.record.sequence,
-                     .message = is_message(record.call) ? message_name(*group->second, record) : "",
-                     .begin = line.at(each.created),
-                     .end = end});
+    calls.push_back(
+        {.group = group->second->name,
+         .call = each.record.call,
+         .number = each.record.sequence,
+         .message = detail::is_message(record.call) ? message_name(*group->second, record) : "",
+         .begin = line.at(each.created),
+         .end = end});
   }
   std::ranges::stable_sort(calls, {}, &RecordedCall::begin);
   return calls;

@@ -136,7 +136,7 @@ class FlightRecorderDump {
   Team team_of(const Snapshot& operation) const {
     const Group& group = group_of(operation);
     const CallDescription& call = operation.record.call;
-    if (!is_message(call)) return {group.name, group.description, group.world_ranks};
+    if (!detail::is_message(call)) return {group.name, group.description, group.world_ranks};
     if (call.root < 0) {
       return {
           str(group.name, ", rank ", recorder_.rank_, " from any"), "undefined", {recorder_.rank_}};
@@ -149,7 +149,7 @@ class FlightRecorderDump {
   /// The number by which the analyser pairs an operation with the operations of other ranks.
   std::int64_t pairing_number(const Snapshot& operation) const {
     const CallDescription& call = operation.record.call;
-    if (!is_message(call)) return static_cast<std::int64_t>(operation.record.sequence);
+    if (!detail::is_message(call)) return static_cast<std::int64_t>(operation.record.sequence);
     if (call.root < 0) return static_cast<std::int64_t>(operation.id);
     const bool upwards = (recorder_.rank_ < peer_of(operation)) == (call.kind == CallKind::kSend);
     return static_cast<std::int64_t>(2 * operation.record.message + (upwards ? 0 : 1));
@@ -164,7 +164,7 @@ class FlightRecorderDump {
   std::string profiling_name(const Snapshot& operation) const {
     const CallDescription& call = operation.record.call;
     std::string name = str("gloo:", call_name(call.kind));
-    if (!is_message(call)) return name;
+    if (!detail::is_message(call)) return name;
     const bool sends = call.kind == CallKind::kSend;
     const int own = call.root >= 0 && recorder_.rank_ > peer_of(operation) ? 1 : 0;
     const int other = call.root >= 0 ? 1 - own : 0;
@@ -200,7 +200,7 @@ class FlightRecorderDump {
     std::map<std::uint64_t, Status> groups;
     for (const auto& [id, group] : recorder_.groups_) groups[id];
     for (const auto& each : operations_) {
-      if (is_message(each.record.call)) continue;
+      if (detail::is_message(each.record.call)) continue;
       Status& status = groups[each.record.group_id];
       const auto number = static_cast<std::int64_t>(each.record.sequence);
       status.enqueued = std::max(status.enqueued, number);
@@ -228,7 +228,7 @@ class FlightRecorderDump {
     key("pg_id"), out_.integer(static_cast<std::int64_t>(operation.record.group_id));
     key("process_group"), out_.text(team.name), out_.text(team.description), out_.pair();
     key("collective_seq_id"), out_.integer(pairing_number(operation));
-    key("p2p_seq_id"), out_.integer(is_message(call) ? pairing_number(operation) : 0);
+    key("p2p_seq_id"), out_.integer(detail::is_message(call) ? pairing_number(operation) : 0);
     key("op_id"), out_.integer(static_cast<std::int64_t>(operation.id));
     key("profiling_name"), out_.text(profiling_name(operation));
     write_tensors(operation);
@@ -238,7 +238,7 @@ class FlightRecorderDump {
     write_time("time_discovered_completed_ns",
                operation.state == flight::kCompleted ? operation.ended : 0);
     key("retired"), out_.boolean(operation.state == flight::kCompleted);
-    key("is_p2p"), out_.boolean(is_message(call));
+    key("is_p2p"), out_.boolean(detail::is_message(call));
     key("call"), out_.text(describe(call));
     key("number"), out_.integer(number);
     key("failed"), out_.boolean(operation.state == flight::kFailed);

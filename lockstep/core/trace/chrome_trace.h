@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <vector>
 
-#include <lockstep/core/export.h>
 #include <lockstep/core/trace/span.h>
 
 namespace lockstep {
@@ -20,7 +19,6 @@ namespace lockstep {
 /// A flow leads from the last rank's span to the span of every other rank. The span of a received
 /// message is divided at the time when the sender's span begins, and the flow leads from the
 /// sender. Throws a DataError if the file cannot be written.
-LOCKSTEP_API void write_chrome_trace(const std::filesystem::path& path,
-                                     const std::vector<RankTrace>& ranks);
+void write_chrome_trace(const std::filesystem::path& path, const std::vector<RankTrace>& ranks);
 
 }  // namespace lockstep

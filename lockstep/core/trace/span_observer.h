@@ -19,7 +19,7 @@ class LOCKSTEP_API SpanObserver {
   virtual void end(const char* category) noexcept = 0;
 };
 
-namespace trace_internal {
+namespace detail {
 extern LOCKSTEP_API std::atomic<SpanObserver*> observer;
 }
 

@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-namespace trace_internal {
+namespace detail {
 std::atomic<bool> is_recording{false};
 std::atomic<SpanObserver*> observer{nullptr};
-}  // namespace trace_internal
+}  // namespace detail
 
 namespace {
 
@@ -112,11 +112,11 @@ void start_recording(std::size_t spans_per_thread) {
   all.rings.clear();
   all.capacity = std::max<std::size_t>(spans_per_thread, 1);
   current_recording.store(++all.recording, std::memory_order_release);
-  trace_internal::is_recording.store(true, std::memory_order_relaxed);
+  detail::is_recording.store(true, std::memory_order_relaxed);
 }
 
 std::vector<Span> stop_recording(Clock::time_point from) {
-  trace_internal::is_recording.store(false, std::memory_order_relaxed);
+  detail::is_recording.store(false, std::memory_order_relaxed);
   SpanRings& all = all_rings();
   const std::scoped_lock lock(all.mutex);
   std::vector<Span> spans;
@@ -142,7 +142,7 @@ void record_span(const char* name, const char* category, std::int64_t number,
 }
 
 void observe_spans(SpanObserver* observer) {
-  trace_internal::observer.store(observer, std::memory_order_release);
+  detail::observer.store(observer, std::memory_order_release);
 }
 
 void record_value(const char* name, std::int64_t value) {

@@ -21,11 +21,11 @@
 
 namespace lockstep {
 
-namespace trace_internal {
+namespace detail {
 extern LOCKSTEP_API std::atomic<bool> is_recording;
 }
 
-inline bool is_recording() { return trace_internal::is_recording.load(std::memory_order_relaxed); }
+inline bool is_recording() { return detail::is_recording.load(std::memory_order_relaxed); }
 
 /// Discards the previous recording and starts a new one. Thread-safe, as are all functions of
 /// this file.
@@ -41,9 +41,9 @@ LOCKSTEP_API std::vector<Span> stop_recording(Clock::time_point from);
 /// before the recording stops.
 class LOCKSTEP_API RecordingPause {
  public:
-  RecordingPause() : paused_(trace_internal::is_recording.exchange(false)) {}
+  RecordingPause() : paused_(detail::is_recording.exchange(false)) {}
   ~RecordingPause() {
-    if (paused_) trace_internal::is_recording.store(true);
+    if (paused_) detail::is_recording.store(true);
   }
   RecordingPause(const RecordingPause&) = delete;
   RecordingPause& operator=(const RecordingPause&) = delete;
@@ -73,7 +73,7 @@ class LOCKSTEP_API SpanScope {
       : name_(name), category_(category), number_(number), records_(is_recording()) {
     if (!records_) return;
     begin_ = Clock::now();
-    observer_ = trace_internal::observer.load(std::memory_order_acquire);
+    observer_ = detail::observer.load(std::memory_order_acquire);
     if (observer_ != nullptr) observer_->begin(name_, category_, number_);
   }
   ~SpanScope() {

@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-namespace batch_structure {
+namespace detail::batch_structure {
 
 // Stands for a value of any type in unevaluated expressions.
 struct LOCKSTEP_API AnyValue {
@@ -156,7 +156,7 @@ void for_each_member(T& value, F&& f) {
   }
 }
 
-}  // namespace batch_structure
+}  // namespace detail::batch_structure
 
 /// Calls f(torch::Tensor&) for every tensor in `value`, in the order of declaration; if `value` is
 /// const, f gets a const torch::Tensor&. `value` may be a tensor; a struct of up to 12 public
@@ -172,31 +172,31 @@ void for_each_tensor(T& value, F&& f) {
   const auto inside = [&f](auto& part) { for_each_tensor(part, f); };
   if constexpr (std::same_as<Value, torch::Tensor>) {
     f(value);
-  } else if constexpr (batch_structure::OwnVisit<T>) {
+  } else if constexpr (detail::batch_structure::OwnVisit<T>) {
     each_tensor(value, f);
-  } else if constexpr (batch_structure::Plain<Value>) {
+  } else if constexpr (detail::batch_structure::Plain<Value>) {
     return;
-  } else if constexpr (batch_structure::Optional<Value>) {
+  } else if constexpr (detail::batch_structure::Optional<Value>) {
     if (value) inside(*value);
-  } else if constexpr (batch_structure::TupleLike<Value>) {
+  } else if constexpr (detail::batch_structure::TupleLike<Value>) {
     std::apply([&](auto&... parts) { (inside(parts), ...); }, value);
-  } else if constexpr (batch_structure::DictItem<Value>) {
-    batch_structure::tell_key(f, value.key());
+  } else if constexpr (detail::batch_structure::DictItem<Value>) {
+    detail::batch_structure::tell_key(f, value.key());
     inside(value.value());
-  } else if constexpr (batch_structure::Range<Value>) {
-    if constexpr (batch_structure::Map<Value>) {
-      batch_structure::for_each_item(value, [&](auto& item) {
-        batch_structure::tell_key(f, item.first);
+  } else if constexpr (detail::batch_structure::Range<Value>) {
+    if constexpr (detail::batch_structure::Map<Value>) {
+      detail::batch_structure::for_each_item(value, [&](auto& item) {
+        detail::batch_structure::tell_key(f, item.first);
         inside(item.second);
       });
-    } else if constexpr (!batch_structure::Plain<std::ranges::range_value_t<Value>>) {
+    } else if constexpr (!detail::batch_structure::Plain<std::ranges::range_value_t<Value>>) {
       for (auto& part : value) inside(part);
     }
   } else {
     static_assert(std::is_aggregate_v<Value>,
                   "a batch is made of tensors, structs, tuples, ranges, optionals, numbers and "
                   "strings; for other types see for_each_tensor()");
-    batch_structure::for_each_member(value, inside);
+    detail::batch_structure::for_each_member(value, inside);
   }
 }
 

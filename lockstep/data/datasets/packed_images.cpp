@@ -34,16 +34,16 @@ class PackSource final : public ImageSource {
         reader_(file_.bytes(), path_),
         seen_((static_cast<std::size_t>(reader_.size()) + 63) / 64) {}
 
-  const PackInfo& info() const { return reader_.info(); }
+  const formats::PackInfo& info() const { return reader_.info(); }
   std::int64_t size() const override { return reader_.size(); }
   std::int64_t label(std::int64_t index) const override { return reader_.label(index); }
-  bool is_file(std::int64_t) const override { return info().kind == PackKind::kFiles; }
+  bool is_file(std::int64_t) const override { return info().kind == formats::PackKind::kFiles; }
 
   void read(std::int64_t index, ImageReader& reader) const override {
     check_length();
-    const PackRecord record = reader_.record(index);
+    const formats::PackRecord record = reader_.record(index);
     reading_of_thread().bytes += record.bytes.size();
-    if (info().kind == PackKind::kFiles) {
+    if (info().kind == formats::PackKind::kFiles) {
       open_file(index, record, reader);
     } else {
       if (is_first_read(index)) read_ahead(record.bytes);
@@ -56,7 +56,7 @@ class PackSource final : public ImageSource {
  private:
   // The file may be truncated during decoding. Its content is therefore copied without the map: 10
   // KB take a microsecond, and decoding them takes a hundred or more.
-  void open_file(std::int64_t index, const PackRecord& record, ImageReader& reader) const {
+  void open_file(std::int64_t index, const formats::PackRecord& record, ImageReader& reader) const {
     const std::span<std::byte> content = reader.memory(record.bytes.size());
     if (!file_.read_at(reader_.offset(index), content)) refuse_length();
     verify(index, content);
@@ -119,7 +119,7 @@ class PackSource final : public ImageSource {
   const PackedImagesOptions options_;
   const std::string path_;
   const MappedFile file_;
-  const PackReader reader_;
+  const formats::PackReader reader_;
   mutable std::vector<std::atomic<std::uint64_t>> seen_;  // a bit for each record
 };
 
@@ -131,7 +131,7 @@ ImageDataset load_packed_images(const std::filesystem::path& path,
       .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
                 static_cast<double>(kMaxImagePixelsLimit));
   auto source = std::make_shared<const PackSource>(path, options);
-  const PackInfo& info = source->info();
+  const formats::PackInfo& info = source->info();
   return ImageDataset(info.name, {info.channels, info.height, info.width}, info.num_classes, source,
                       info.class_names);
 }

@@ -7,7 +7,7 @@
 #include <lockstep/core/options.h>
 #include <lockstep/core/philox.h>
 
-namespace lockstep {
+namespace lockstep::data {
 namespace {
 
 class RandomImages final : public ImageSource {
@@ -59,4 +59,4 @@ ImageDataset make_random_images(Split split, const RandomImagesOptions& options)
       std::make_shared<const RandomImages>(split, count, options));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 
-#include <lockstep/core/export.h>
 #include <lockstep/data/datasets/dataset.h>
 
-namespace lockstep {
+namespace lockstep::data {
 
-struct LOCKSTEP_API RandomImagesOptions {
+struct RandomImagesOptions {
   std::int64_t count = 0;  ///< Number of images; 0: 360 for training, 120 for testing.
   ImageShape shape = {3, 128, 128};
   std::int64_t num_classes = 1000;
@@ -18,6 +17,6 @@ struct LOCKSTEP_API RandomImagesOptions {
 /// Every byte of an image, and every label, is uniformly random. Image i is a function of (seed,
 /// split, i) alone. The defaults match the batches of PyTorch's tutorial on model parallelism.
 /// Throws a ConfigError for invalid options.
-LOCKSTEP_API ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
+ImageDataset make_random_images(Split split, const RandomImagesOptions& options = {});
 
-}  // namespace lockstep
+}  // namespace lockstep::data

@@ -41,7 +41,7 @@ class PackedSlot {
     set(std::as_bytes(resize(image, size)), dataset.label(index), size.height, size.width);
   }
 
-  const PackRecord& record() const { return record_; }
+  const formats::PackRecord& record() const { return record_; }
 
  private:
   void set(std::span<const std::byte> bytes, std::int64_t label, std::int64_t height,
@@ -62,11 +62,12 @@ class PackedSlot {
 
   static void check_size(const ImageShape& shape, std::int64_t bytes, const ImageDataset& dataset,
                          std::int64_t index) {
-    if (std::max(shape.height, shape.width) > kMaximumPackSide || bytes > kMaximumPackRecordBytes) {
-      throw DataError(str("pack_images: image ", index, " of ", dataset.name(), " is ",
-                          shape.height, "x", shape.width, " in ", bytes,
-                          " bytes, more than a pack takes (", kMaximumPackSide, " pixels a side, ",
-                          kMaximumPackRecordBytes, " bytes); resize it"));
+    if (std::max(shape.height, shape.width) > formats::kMaximumPackSide ||
+        bytes > formats::kMaximumPackRecordBytes) {
+      throw DataError(str(
+          "pack_images: image ", index, " of ", dataset.name(), " is ", shape.height, "x",
+          shape.width, " in ", bytes, " bytes, more than a pack takes (", formats::kMaximumPackSide,
+          " pixels a side, ", formats::kMaximumPackRecordBytes, " bytes); resize it"));
     }
   }
 
@@ -92,7 +93,7 @@ class PackedSlot {
   ImageReader reader_;
   data::Resampler resampler_;
   std::vector<std::uint8_t> pixels_;
-  PackRecord record_;
+  formats::PackRecord record_;
 };
 
 void check_options(const PackImagesOptions& options) {
@@ -103,15 +104,15 @@ void check_options(const PackImagesOptions& options) {
     throw ConfigError("pack_images: files that are kept as they are cannot be resized");
   }
   const ImageSize& size = options.resize->size;
-  constexpr auto kMost = static_cast<double>(kMaximumPackSide);
+  constexpr auto kMost = static_cast<double>(formats::kMaximumPackSide);
   check.in_range("resize.size.height", size.height, 1, kMost);
   if (!options.resize->shorter_side) check.in_range("resize.size.width", size.width, 1, kMost);
 }
 
 PackedSize pack_sound(const ImageDataset& dataset, const std::filesystem::path& path,
                       const std::string& name, const PackImagesOptions& options) {
-  PackInfo info;
-  info.kind = options.keep_files ? PackKind::kFiles : PackKind::kPixels;
+  formats::PackInfo info;
+  info.kind = options.keep_files ? formats::PackKind::kFiles : formats::PackKind::kPixels;
   info.name = name;
   info.channels = dataset.shape().channels;
   info.num_classes = dataset.num_classes();

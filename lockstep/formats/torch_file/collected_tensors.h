@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/formats/pickle.h>
 #include <lockstep/formats/torch_file.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 
 namespace lockstep::torch_file {
 

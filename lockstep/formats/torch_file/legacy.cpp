@@ -7,6 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file/collected_tensors.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 
 namespace lockstep::torch_file {
 namespace {

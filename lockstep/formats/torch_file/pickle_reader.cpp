@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include <lockstep/formats/pickle.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file/pickle_calls.h>
 #include <lockstep/formats/torch_file/pickle_node.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 #include <lockstep/formats/utf8.h>
 
 namespace lockstep::torch_file {
@@ -444,8 +444,9 @@ PickleRef PickleDict::find(std::string_view key) const {
   return nullptr;
 }
 
-Pickle read_pickle(std::span<const std::byte> bytes, std::string_view name) {
-  return torch_file::PickleReader(bytes, name).read();
+torch_file::Pickle torch_file::read_pickle(std::span<const std::byte> bytes,
+                                           std::string_view name) {
+  return PickleReader(bytes, name).read();
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/collected_tensors.h>
 #include <lockstep/formats/torch_file/legacy.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
 
 namespace lockstep {

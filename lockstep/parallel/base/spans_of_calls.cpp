@@ -42,7 +42,7 @@ std::vector<Span> spans_of_calls(const std::vector<RecordedCall>& calls,
   CallTracks tracks;
   for (const RecordedCall& call : calls) {
     if (is_shown(call, shown)) continue;
-    const bool is_collective = !is_message(call.call);
+    const bool is_collective = !detail::is_message(call.call);
     spans.push_back({.name = call_name(call.call.kind),
                      .category = is_collective ? "collective" : kMessageCategory,
                      .begin = call.begin,

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-std::vector<int> divided_threads(int threads, std::size_t members) {
+std::vector<int> detail::divided_threads(int threads, std::size_t members) {
   const int count = static_cast<int>(members);
   std::vector<int> shares;
   for (int member = 0; member < count; ++member) {
@@ -25,7 +25,7 @@ std::vector<int> divided_threads(int threads, std::size_t members) {
 // LibTorch sets a thread's number of threads to the process's at its first parallel operation. The
 // library does so, and so do its inline functions, which are compiled here. Both must have happened
 // before the thread's own number is set.
-void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
+void detail::set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");
   const int threads = at::get_num_threads();
@@ -39,7 +39,7 @@ void set_threads_of_members(ThreadTeam& team, const std::vector<int>& counts) {
   at::set_num_threads(threads);
 }
 
-void keep_members_apart(ThreadTeam& team, const std::vector<int>& counts) {
+void detail::keep_members_apart(ThreadTeam& team, const std::vector<int>& counts) {
   LOCKSTEP_CHECK(counts.size() == team.size(), "a team of ", team.size(), " threads got ",
                  counts.size(), " numbers of threads");
   const std::vector<int> cpus = available_cpus();
@@ -59,7 +59,7 @@ SingleThreadScope::SingleThreadScope() : before_(at::get_num_threads()) { at::se
 
 SingleThreadScope::~SingleThreadScope() { at::set_num_threads(before_); }
 
-void release_helping_threads() {
+void detail::release_helping_threads() {
   // Looked up at run time because LibTorch brings its own OpenMP library, and g++'s header may be
   // too old for it.
   using PauseResourceAll = int (*)(int);

@@ -13,7 +13,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/trace/span_recorder.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 // The team that this thread is a member of.
@@ -147,4 +147,4 @@ void ThreadTeam::run(const Task& task) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

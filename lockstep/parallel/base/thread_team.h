@@ -15,7 +15,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// The threads start and end with the team. Between two runs they wait for `patience` without
 /// sleeping, because waking a thread takes tens of microseconds, and then sleep. Any thread except
@@ -55,4 +55,4 @@ class LOCKSTEP_API ThreadTeam {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

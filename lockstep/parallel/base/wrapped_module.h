@@ -3,7 +3,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// Returns the module in `holder`, a ModuleHolder or a shared_ptr. Throws a ConfigError that begins
 /// with `owner` if it is null.
@@ -22,4 +22,4 @@ void require_same_module(const Holder& now, const Holder& wrapped, const char* o
   throw ConfigError(str(owner, ": module() is another module now; wrap it again"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

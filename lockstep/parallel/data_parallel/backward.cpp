@@ -19,7 +19,7 @@
 #include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/parallel/data_parallel/gradient_sum.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using torch::autograd::edge_list;
@@ -239,4 +239,4 @@ void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
   for (const torch::Tensor& tensor : tensors) torch::autograd::set_history(tensor, node);
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

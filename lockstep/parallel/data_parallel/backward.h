@@ -12,7 +12,7 @@
 #include <lockstep/parallel/base/thread_team.h>
 #include <lockstep/parallel/data_parallel/gather.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// What a forward keeps for its backward: where gradients enter the replicas' graphs, where they
 /// come out, and where in the caller's graph they go.
@@ -51,4 +51,4 @@ struct StepGraph {
 void attach_backward(std::vector<GatheredTensor>& outputs, StepGraph graph,
                      std::shared_ptr<ThreadTeam> team, std::vector<torch::Device> devices);
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/_foreach_copy.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 bool same_layout(const torch::Tensor& view, const torch::Tensor& original) {
@@ -90,4 +90,4 @@ void Broadcast::send(const std::vector<torch::Tensor>& originals) {
   }
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

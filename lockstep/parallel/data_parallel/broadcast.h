@@ -9,7 +9,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// Sends tensors from the first device to replicas: one copy for each dtype and device, or tensor
 /// by tensor if all are on the same device. The replicas keep their tensor objects; their storage
@@ -46,4 +46,4 @@ class LOCKSTEP_API Broadcast {
   std::vector<Block> blocks_;
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

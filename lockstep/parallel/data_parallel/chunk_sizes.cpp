@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <numeric>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<double>& weights) {
   // Divides by a power of two, which is exact, so that the largest weight is below 1: otherwise the
@@ -41,4 +41,4 @@ std::vector<std::int64_t> chunk_sizes(std::int64_t samples, const std::vector<do
   return sizes;
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

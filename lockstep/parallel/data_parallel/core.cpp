@@ -12,7 +12,7 @@
 #include <lockstep/parallel/data_parallel/devices.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 std::vector<double> checked_weights(const std::vector<double>& weights, std::size_t devices) {
@@ -72,4 +72,4 @@ data_parallel::Step DataParallelCore::begin(const std::vector<torch::Tensor>& ba
   return data_parallel::Step(*replicas_, team_, weights_, batch);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

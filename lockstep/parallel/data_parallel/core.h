@@ -22,6 +22,10 @@ struct LOCKSTEP_API DataParallelOptions {
   std::vector<double> weights = {};
 };
 
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
 /// Refers to the module, which must outlive all calls of begin(). Not thread-safe. The threads of
 /// the replicas live as long as the core, or any result of a forward, needs them.
 class LOCKSTEP_API DataParallelCore {
@@ -52,4 +56,4 @@ class LOCKSTEP_API DataParallelCore {
   std::shared_ptr<ThreadTeam> team_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/base/existing_device.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 std::vector<torch::Device> devices_named(std::initializer_list<const char*> names) {
   std::vector<torch::Device> devices;
@@ -46,4 +46,4 @@ std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices) {
   return devices;
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// The devices with these LibTorch names: "cpu", "cuda:1". Throws ConfigError for an unknown name.
 LOCKSTEP_API std::vector<torch::Device> devices_named(std::initializer_list<const char*> names);
@@ -18,4 +18,4 @@ LOCKSTEP_API std::vector<torch::Device> devices_named(std::initializer_list<cons
 /// type, each exists in this process, and only CPUs are repeated.
 LOCKSTEP_API std::vector<torch::Device> checked_devices(std::vector<torch::Device> devices);
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

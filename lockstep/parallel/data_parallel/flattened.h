@@ -13,7 +13,7 @@
 #include <lockstep/core/strings.h>
 #include <lockstep/data/datasets/batch_structure.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// A visitor for for_each_tensor() that collects tensors.
 struct LOCKSTEP_API Flattened {
@@ -41,4 +41,4 @@ void replace_tensors(T& value, const std::vector<torch::Tensor>& tensors) {
   for_each_tensor(value, [&](torch::Tensor& tensor) { tensor = tensors.at(next++); });
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -8,7 +8,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 // The values of `part` on `device`, without its graph but with the sizes and version of `part`.
@@ -108,4 +108,4 @@ torch::Tensor GatheredTensor::gradient_of_part(const torch::Tensor& gradient,
   return mine.device() == device ? mine : mine.to(mine.options().device(device));
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

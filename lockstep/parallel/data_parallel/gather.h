@@ -10,7 +10,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// A tensor joined from one part for each active replica; it also splits a gradient of the tensor
 /// into the gradients of the parts.
@@ -53,4 +53,4 @@ class LOCKSTEP_API GatheredTensor {
   std::vector<double> shares_;           // kWeightedMean
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

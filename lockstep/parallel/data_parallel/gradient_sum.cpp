@@ -7,7 +7,7 @@
 
 #include <ATen/ops/_foreach_add.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 void move_together(std::vector<torch::Tensor>& tensors, torch::Device device) {
@@ -76,4 +76,4 @@ std::vector<torch::Tensor> sum_gradients(std::vector<std::vector<torch::Tensor>>
   return sums;
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

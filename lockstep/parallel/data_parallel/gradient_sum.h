@@ -5,7 +5,7 @@
 
 #include <torch/types.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// a + b, where either may be sparse. LibTorch supports dense + sparse, but not sparse + dense.
 torch::Tensor gradient_sum(const torch::Tensor& a, const torch::Tensor& b);
@@ -18,4 +18,4 @@ torch::Tensor gradient_sum(const torch::Tensor& a, const torch::Tensor& b);
 std::vector<torch::Tensor> sum_gradients(std::vector<std::vector<torch::Tensor>> of_replicas,
                                          torch::Device device);
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -10,7 +10,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/backward_graph.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using torch::autograd::AccumulateGrad;
@@ -69,4 +69,4 @@ void refuse_lost_gradients(const std::vector<GatheredTensor>& outputs, const Ste
   }
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

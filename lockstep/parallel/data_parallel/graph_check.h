@@ -7,7 +7,7 @@
 #include <lockstep/parallel/data_parallel/gather.h>
 #include <lockstep/parallel/data_parallel/replicas.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// Refuses tensors that require gradients but would get none, because a backward asks autograd only
 /// for the gradients of a replica's own leaves. Examples are the weights of a criterion, tensors
@@ -20,4 +20,4 @@ namespace lockstep::data_parallel {
 void refuse_lost_gradients(const std::vector<GatheredTensor>& outputs, const StepGraph& graph,
                            const Replicas& replicas);
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

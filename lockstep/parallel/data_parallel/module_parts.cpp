@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 void collect_parts(torch::nn::Module& module, ModuleParts& parts) {
@@ -66,4 +66,4 @@ std::string buffer_name(const torch::nn::Module& module, std::size_t index) {
   return nth_name(module.named_buffers(), index);
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// A module and all its descendants, in the order of Module::apply: a module before its children. A
 /// module that is registered twice is listed twice, and so are tied parameters. Refers to the
@@ -35,4 +35,4 @@ LOCKSTEP_API std::string parameter_name(const torch::nn::Module& module, std::si
 /// The name of parts_of(module).buffers[index].
 LOCKSTEP_API std::string buffer_name(const torch::nn::Module& module, std::size_t index);
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

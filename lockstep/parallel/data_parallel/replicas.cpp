@@ -13,7 +13,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 // clone() calls reset(), which draws initial weights. This scope restores the default generator to
@@ -207,4 +207,4 @@ std::string Replicas::name_of(const torch::Tensor& tensor) const {
   return "";
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

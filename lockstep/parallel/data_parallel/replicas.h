@@ -13,7 +13,7 @@
 #include <lockstep/parallel/data_parallel/broadcast.h>
 #include <lockstep/parallel/data_parallel/module_parts.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// All replicas, including the first, are clones of the module with their own leaves, so that each
 /// has separate gradients and a separate graph. The parameters of replicas on the first device
@@ -72,4 +72,4 @@ class LOCKSTEP_API Replicas {
   Broadcast buffers_to_others_;
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel/chunk_sizes.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 bool has_rows(const torch::Tensor& tensor) { return tensor.defined() && tensor.dim() > 0; }
@@ -67,4 +67,4 @@ Scatter::Scatter(const std::vector<torch::Tensor>& batch, const std::vector<torc
   }
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

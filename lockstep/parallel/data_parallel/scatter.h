@@ -9,7 +9,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// The tensors of a batch, split along the first dimension into one part for each replica. A tensor
 /// without dimensions, or an undefined one, goes to every replica. On the batch's own device a part
@@ -42,4 +42,4 @@ class LOCKSTEP_API Scatter {
   std::vector<std::size_t> differentiable_;
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -12,7 +12,7 @@
 #include <lockstep/parallel/data_parallel/backward.h>
 #include <lockstep/parallel/data_parallel/graph_check.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 constexpr std::size_t kNoTarget = std::numeric_limits<std::size_t>::max();
@@ -120,4 +120,4 @@ void Step::attach(std::vector<GatheredTensor>& outputs) const {
   attach_backward(outputs, std::move(graph), team_, replicas_.devices());
 }
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

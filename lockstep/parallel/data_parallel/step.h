@@ -15,7 +15,7 @@
 #include <lockstep/parallel/data_parallel/replicas.h>
 #include <lockstep/parallel/data_parallel/scatter.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 
 /// Made for one batch; call run(), then gather() or mean(), which throw ConfigError if a backward
 /// would lose a gradient. Refers to the replicas and must not outlive the call of forward() or
@@ -52,4 +52,4 @@ class LOCKSTEP_API Step {
   Scatter scatter_;
 };
 
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

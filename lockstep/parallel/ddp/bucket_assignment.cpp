@@ -3,7 +3,7 @@
 #include <map>
 #include <numeric>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<torch::Tensor>& parameters,
                                                      const std::vector<std::size_t>& order,
@@ -40,4 +40,4 @@ std::vector<std::size_t> reverse_order(std::size_t count) {
   return order;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

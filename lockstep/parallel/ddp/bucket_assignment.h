@@ -8,7 +8,7 @@
 
 #include <lockstep/core/export.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 struct LOCKSTEP_API BucketCaps {
   /// The first bucket is small, so that the first reduction starts early in backward.
@@ -29,4 +29,4 @@ LOCKSTEP_API std::vector<std::vector<std::size_t>> assign_buckets(
 /// The usual order of gradients in backward: the last of `count` parameters first.
 LOCKSTEP_API std::vector<std::size_t> reverse_order(std::size_t count);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

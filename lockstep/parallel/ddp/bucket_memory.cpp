@@ -7,7 +7,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 // Gradients begin at cache lines, so that SIMD loops over them are aligned and share no line.
@@ -153,4 +153,4 @@ void check_movable(const std::vector<NamedParameter>& parameters, ParameterMemor
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -12,11 +12,6 @@
 
 namespace lockstep {
 
-struct LOCKSTEP_API NamedParameter {
-  std::string name{};
-  torch::Tensor tensor{};
-};
-
 /// Where DistributedDataParallel puts the parameters. They remain the same tensor objects; only
 /// their storage changes, so anything that holds the old storage itself (a view, an exported
 /// pointer) is left behind. From then on write their values in place (copy_()): operations that
@@ -29,6 +24,15 @@ enum class ParameterMemory {
   /// Like kFlat, but in one copy that all ranks share; only for ranks on the CPU of one host. A
   /// write to a parameter changes it on all ranks, which ZeroRedundancyOptimizer relies on.
   kShared,
+};
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+struct LOCKSTEP_API NamedParameter {
+  std::string name{};
+  torch::Tensor tensor{};
 };
 
 /// Collective. Makes a zeroed bucket for the gradients of `members`, in that order. Throws
@@ -53,4 +57,4 @@ LOCKSTEP_API void check_movable(const std::vector<NamedParameter>& parameters,
 /// Collective. Throws ConfigError unless `group` supports this kind of memory.
 LOCKSTEP_API void check_parameter_memory(ProcessGroup& group, ParameterMemory memory);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

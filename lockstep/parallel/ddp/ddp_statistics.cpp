@@ -16,10 +16,10 @@ double milliseconds(Clock::duration time) {
 }
 
 // The time in [begin, end] during which any bucket was in progress. Buckets start in order.
-double busy_ms(const StepTimes& step, Clock::time_point begin, Clock::time_point end) {
+double busy_ms(const detail::StepTimes& step, Clock::time_point begin, Clock::time_point end) {
   Clock::duration busy{};
   Clock::time_point covered = begin;
-  for (const BucketTimes& bucket : step.buckets) {
+  for (const detail::BucketTimes& bucket : step.buckets) {
     const auto from = std::max(bucket.start, covered);
     const auto to = std::min(bucket.end, end);
     if (to > from) busy += to - from;
@@ -60,15 +60,15 @@ std::vector<RankStatistics> compare_ranks(const std::vector<std::vector<double>>
   return ranks;
 }
 
-BucketStatistics describe(const GradBucket& bucket, const std::vector<StepTimes>& steps) {
+BucketStatistics describe(const GradBucket& bucket, const std::vector<detail::StepTimes>& steps) {
   BucketStatistics statistics{.index = bucket.index, .parameters = bucket.parameters.size()};
   statistics.dtype = c10::toString(bucket.parameters.front().scalar_type());
   for (const auto& gradient : bucket.gradients) {
     statistics.bytes += static_cast<std::int64_t>(gradient.nbytes());
   }
   std::vector<double> ready, start, end;
-  for (const StepTimes& step : steps) {
-    const BucketTimes& times = step.buckets[bucket.index];
+  for (const detail::StepTimes& step : steps) {
+    const detail::BucketTimes& times = step.buckets[bucket.index];
     ready.push_back(milliseconds(times.ready - step.backward));
     start.push_back(milliseconds(times.start - step.backward));
     end.push_back(milliseconds(times.end - step.backward));
@@ -97,7 +97,7 @@ std::string line(const char* format, Values... values) {
   return std::string(text) + '\n';
 }
 
-void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t number,
+void add_spans(std::vector<Span>& spans, const detail::StepTimes& step, std::int64_t number,
                const std::vector<GradBucket>& buckets, const std::string& group_name) {
   const std::string name = str("step ", number);
   spans.push_back({name, "ddp", step.begin, step.reduced, "ddp"});
@@ -107,7 +107,7 @@ void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t num
         {"exposed communication", "communication", step.computed, step.reduced, "backward"});
   }
   for (const GradBucket& bucket : buckets) {
-    const BucketTimes& times = step.buckets[bucket.index];
+    const detail::BucketTimes& times = step.buckets[bucket.index];
     const std::string track = str("bucket ", bucket.index);
     if (times.start > times.ready)
       spans.push_back({"waits for its turn", "communication", times.ready, times.start, track});
@@ -125,14 +125,14 @@ void add_spans(std::vector<Span>& spans, const StepTimes& step, std::int64_t num
 
 }  // namespace
 
-DdpStatistics summarize(const std::vector<GradBucket>& buckets, const StepRecorder& times,
-                        ProcessGroup& group) {
-  const std::vector<StepTimes> steps = times.last();
+DdpStatistics detail::summarize(const std::vector<GradBucket>& buckets,
+                                const detail::StepRecorder& times, ProcessGroup& group) {
+  const std::vector<detail::StepTimes> steps = times.last();
   DdpStatistics statistics{.steps = times.steps(),
                            .measured = static_cast<std::int64_t>(steps.size())};
   statistics.rebuilt = buckets.front().layout > 0;
   std::vector<double> backward, communication, hidden, exposed, compute;
-  for (const StepTimes& step : steps) {
+  for (const detail::StepTimes& step : steps) {
     backward.push_back(milliseconds(step.computed - step.backward));
     communication.push_back(busy_ms(step, step.backward, step.reduced));
     hidden.push_back(busy_ms(step, step.backward, step.computed));
@@ -179,18 +179,20 @@ std::string to_table(const DdpStatistics& statistics) {
   return table;
 }
 
-std::vector<Span> ddp_spans(const std::vector<GradBucket>& buckets, const StepRecorder& times,
-                            const std::string& group_name) {
+std::vector<Span> detail::ddp_spans(const std::vector<GradBucket>& buckets,
+                                    const detail::StepRecorder& times,
+                                    const std::string& group_name) {
   std::vector<Span> spans;
-  const std::vector<StepTimes> steps = times.last();
+  const std::vector<detail::StepTimes> steps = times.last();
   std::int64_t number = times.steps() - static_cast<std::int64_t>(steps.size());
-  for (const StepTimes& step : steps) add_spans(spans, step, ++number, buckets, group_name);
+  for (const detail::StepTimes& step : steps) add_spans(spans, step, ++number, buckets, group_name);
   return spans;
 }
 
-void write_ddp_trace(const std::filesystem::path& path, const std::vector<GradBucket>& buckets,
-                     const StepRecorder& times, ProcessGroup& group) {
-  parallel::write_trace_of_ranks(path, ddp_spans(buckets, times, "ddp"), group);
+void detail::write_ddp_trace(const std::filesystem::path& path,
+                             const std::vector<GradBucket>& buckets,
+                             const detail::StepRecorder& times, ProcessGroup& group) {
+  parallel::write_trace_of_ranks(path, detail::ddp_spans(buckets, times, "ddp"), group);
 }
 
 }  // namespace lockstep

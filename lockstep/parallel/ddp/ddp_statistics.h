@@ -50,12 +50,16 @@ struct LOCKSTEP_API DdpStatistics {
   std::vector<RankStatistics> ranks{};
 };
 
+/// A human-readable table of several lines, each ending in a newline.
+LOCKSTEP_API std::string to_table(const DdpStatistics& statistics);
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
 /// Collective over `group`. `ranks` and `skew_ms` cover all its ranks, the rest only this rank.
 LOCKSTEP_API DdpStatistics summarize(const std::vector<GradBucket>& buckets,
                                      const StepRecorder& times, ProcessGroup& group);
-
-/// A human-readable table of several lines, each ending in a newline.
-LOCKSTEP_API std::string to_table(const DdpStatistics& statistics);
 
 /// The measured steps of this rank: its computation, its backward, and for each bucket the time
 /// queued and the time in progress. A reduction's spans match across the ranks of a group;
@@ -70,4 +74,4 @@ LOCKSTEP_API void write_ddp_trace(const std::filesystem::path& path,
                                   const std::vector<GradBucket>& buckets, const StepRecorder& times,
                                   ProcessGroup& group);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

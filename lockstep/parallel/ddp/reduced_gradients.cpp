@@ -9,7 +9,7 @@ bool ReducedGradients::Entry::left_over() const {
   return reduced && gradient.defined() && gradient.any().item<bool>();
 }
 
-ReducedGradients::ReducedGradients(const std::vector<NamedParameter>& parameters) {
+ReducedGradients::ReducedGradients(const std::vector<detail::NamedParameter>& parameters) {
   for (const auto& [name, parameter] : parameters) {
     const auto [place, is_new] =
         entries_.emplace(parameter.unsafeGetTensorImpl(), Entry{name, parameter});

@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 /// arrives. The destructor removes the hooks. Not thread-safe: one backward at a time.
 class ReducedGradients {
  public:
-  explicit ReducedGradients(const std::vector<NamedParameter>& parameters);
+  explicit ReducedGradients(const std::vector<detail::NamedParameter>& parameters);
   ~ReducedGradients();
   ReducedGradients(const ReducedGradients&) = delete;
   ReducedGradients& operator=(const ReducedGradients&) = delete;

@@ -13,7 +13,7 @@
 #include <lockstep/parallel/ddp/reducer_state.h>
 #include <lockstep/parallel/ddp/sparse_reduction.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -441,4 +441,4 @@ const StepRecorder& Reducer::times() const { return state_->times; }
 void Reducer::settle_times() const { state_->times.settle(); }
 std::int64_t Reducer::arrivals() const { return state_->arrivals; }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

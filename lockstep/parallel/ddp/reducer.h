@@ -24,7 +24,7 @@
 #include <lockstep/parallel/ddp/grad_bucket.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 struct LOCKSTEP_API ReducerOptions {
   BucketCaps caps{};
@@ -88,4 +88,4 @@ class LOCKSTEP_API Reducer {
 /// tensor can have only one.
 LOCKSTEP_API void refuse_other_hooks(const std::vector<NamedParameter>& parameters);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -5,7 +5,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/ddp/reducer_state.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 void refuse_other_hooks(const std::vector<NamedParameter>& parameters) {
   for (const auto& [name, tensor] : parameters) {
@@ -125,7 +125,7 @@ void Reducer::State::remove_hooks() {
 
 void Reducer::State::leave_shared_memory() noexcept {
   if (options_.parameter_memory != ParameterMemory::kShared) return;
-  for (GradBucket& bucket : buckets) lockstep::leave_shared_memory(bucket);
+  for (GradBucket& bucket : buckets) detail::leave_shared_memory(bucket);
 }
 
 void Reducer::State::register_comm_hook(CommHook hook) {
@@ -160,4 +160,4 @@ void Reducer::State::require_idle() const {
                       "reduced; the ranks no longer agree, start the training again"));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

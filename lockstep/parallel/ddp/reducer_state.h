@@ -34,7 +34,7 @@ class ReducerHook final : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace lockstep::parallel
 
-namespace lockstep {
+namespace lockstep::detail {
 
 class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
  public:
@@ -141,4 +141,4 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   std::size_t ended_ = 0;                     // how many of works_ have been seen to end
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

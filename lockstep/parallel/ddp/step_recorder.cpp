@@ -5,7 +5,7 @@
 
 #include <lockstep/core/capture_scope.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 void shift(StepTimes& step, Clock::duration by) {
@@ -94,7 +94,7 @@ void StepRecorder::resolve_oldest() {
   step.begin = last_end_;
   for (const Mark& mark : marks) {
     const Clock::time_point time =
-        anchor_time_ + duration_of(detail::StreamClock::seconds_between(*anchor_, mark.moment));
+        anchor_time_ + duration_of(StreamClock::seconds_between(*anchor_, mark.moment));
     if (mark.of_step != nullptr) {
       step.*mark.of_step = time;
     } else {
@@ -117,11 +117,11 @@ void StepRecorder::settle() {
 // The clocks of the device and the host drift apart, and the first moment was recorded before the
 // device reached it.
 void StepRecorder::follow_host_clock() {
-  detail::StreamClock::Moment here = device_->record();
+  StreamClock::Moment here = device_->record();
   here.synchronize();
   const Clock::time_point now = Clock::now();
   const Clock::time_point expected =
-      anchor_time_ + duration_of(detail::StreamClock::seconds_between(*anchor_, here));
+      anchor_time_ + duration_of(StreamClock::seconds_between(*anchor_, here));
   const Clock::duration error = now - expected;
   for (std::size_t i = std::min(unaligned_, kSteps); i > 0; --i) shift(step_before(i), error);
   last_end_ += error;
@@ -138,4 +138,4 @@ std::vector<StepTimes> StepRecorder::last() const {
   return steps;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

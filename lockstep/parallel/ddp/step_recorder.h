@@ -11,7 +11,7 @@
 #include <lockstep/core/export.h>
 #include <lockstep/parallel/base/stream_clock.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 struct LOCKSTEP_API BucketTimes {
   Clock::time_point ready{};  ///< when its last gradient arrived
@@ -69,7 +69,7 @@ class LOCKSTEP_API StepRecorder {
     Clock::time_point StepTimes::* of_step = nullptr;
     Clock::time_point BucketTimes::* of_bucket = nullptr;
     std::size_t bucket = 0;
-    detail::StreamClock::Moment moment;
+    StreamClock::Moment moment;
   };
 
   StepTimes& current() { return ring_[next_]; }
@@ -88,13 +88,13 @@ class LOCKSTEP_API StepRecorder {
   Clock::time_point last_end_ = Clock::now();
 
   // On a device:
-  std::optional<detail::StreamClock> device_;
+  std::optional<StreamClock> device_;
   bool is_on_device_ = false;
-  std::vector<std::vector<Mark>> marks_;  // parallel to the ring; empty if the times are known
-  std::size_t unknown_ = 0;               // number of last steps whose times are unknown
-  std::size_t unaligned_ = 0;             // number of last steps since settle()
-  std::optional<detail::StreamClock::Moment> anchor_;  // reached by the device at anchor_time_
+  std::vector<std::vector<Mark>> marks_;       // parallel to the ring; empty if the times are known
+  std::size_t unknown_ = 0;                    // number of last steps whose times are unknown
+  std::size_t unaligned_ = 0;                  // number of last steps since settle()
+  std::optional<StreamClock::Moment> anchor_;  // reached by the device at anchor_time_
   Clock::time_point anchor_time_{};
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -140,10 +140,10 @@ class Pipeline::Impl {
                          : std::max(1, at::get_num_threads() / workers());
     std::vector<std::string> names;
     for (int w = 0; w < workers(); ++w) names.push_back(str("worker ", w));
-    threads_ = make_process_owned<ThreadTeam>(std::move(names));
+    threads_ = make_process_owned<detail::ThreadTeam>(std::move(names));
     const std::vector<int> counts(devices_.size(), each);
-    set_threads_of_members(*threads_, counts);
-    if (devices_.front().is_cpu()) keep_members_apart(*threads_, counts);
+    detail::set_threads_of_members(*threads_, counts);
+    if (devices_.front().is_cpu()) detail::keep_members_apart(*threads_, counts);
   }
 
   pipeline::StepBatch cut(const Tensors& x, bool training) const {
@@ -183,7 +183,7 @@ class Pipeline::Impl {
     for (const auto& clock : clocks_) clock->begin();
     pipeline::StepFailure failure;
     const parallel::CallerState caller(devices_, devices_of(batch));
-    if (devices_.front().is_cpu()) release_helping_threads();
+    if (devices_.front().is_cpu()) detail::release_helping_threads();
     try {
       pipeline::run_workers(*threads_, mailboxes_, [&](std::size_t i) {
         const parallel::CallerState::Scope like_caller(caller, i);
@@ -224,7 +224,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   std::vector<std::shared_ptr<pipeline::WorkerClock>> clocks_;
   std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step; null before it
-  std::shared_ptr<ThreadTeam> threads_;  // last: the threads must end before other members
+  std::shared_ptr<detail::ThreadTeam> threads_;  // last: the threads must end before other members
 };
 
 Pipeline::Pipeline(std::vector<pipeline::StageModule> stages, std::vector<torch::Device> devices,

@@ -18,8 +18,8 @@ std::string type_and_shape(torch::ScalarType type, at::IntArrayRef sizes) {
 }  // namespace
 
 ShardedState::ShardedState(const std::vector<GradBucket>& buckets,
-                           const std::vector<NamedParameter>& names, const detail::UpdateRule& rule,
-                           ProcessGroup group)
+                           const std::vector<detail::NamedParameter>& names,
+                           const detail::UpdateRule& rule, ProcessGroup group)
     : state_names_(rule.state_names()),
       counts_steps_(rule.counts_steps()),
       group_(std::move(group)) {

@@ -21,8 +21,9 @@ namespace lockstep::parallel {
 class ShardedState {
  public:
   /// `names` covers all parameters in `buckets`; `rule` determines which state is kept.
-  ShardedState(const std::vector<GradBucket>& buckets, const std::vector<NamedParameter>& names,
-               const detail::UpdateRule& rule, ProcessGroup group);
+  ShardedState(const std::vector<GradBucket>& buckets,
+               const std::vector<detail::NamedParameter>& names, const detail::UpdateRule& rule,
+               ProcessGroup group);
 
   /// The state of this rank's slice of that bucket: one flat tensor for each state name of the
   /// rule.

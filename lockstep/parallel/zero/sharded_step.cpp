@@ -17,8 +17,8 @@ bool all_keep_zeros(const GroupRules& rules) {
   return true;
 }
 
-std::vector<NamedParameter> names_in(const std::vector<ParameterGroup>& groups) {
-  std::vector<NamedParameter> names;
+std::vector<detail::NamedParameter> names_in(const std::vector<ParameterGroup>& groups) {
+  std::vector<detail::NamedParameter> names;
   for (const ParameterGroup& group : groups) {
     for (const auto& [name, tensor] : group.parameters) names.push_back({name, tensor});
   }

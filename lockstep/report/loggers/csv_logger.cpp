@@ -6,12 +6,13 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/report/csv_cell.h>
 
 namespace lockstep::report {
 namespace {
 
-constexpr NumberWords kCsvNumberWords{"nan", "inf", "-inf"};
+constexpr formats::NumberWords kCsvNumberWords{"nan", "inf", "-inf"};
 
 std::string csv_header(const std::vector<std::string>& columns) {
   std::string header = "step,time";
@@ -56,10 +57,10 @@ void CsvLogger::log_scalars(const LogMoment& moment, std::span<const NamedValue>
   for (const NamedValue& value : values) cells_[places_.find(value.name)->second] = &value;
   row_ = std::to_string(moment.step);
   row_ += ',';
-  append_seconds(row_, moment.time);
+  formats::append_seconds(row_, moment.time);
   for (const NamedValue* cell : cells_) {
     row_ += ',';
-    if (cell != nullptr) append_number(row_, cell->value, kCsvNumberWords);
+    if (cell != nullptr) formats::append_number(row_, cell->value, kCsvNumberWords);
   }
   row_ += '\n';
   file_->append(row_);
@@ -68,7 +69,7 @@ void CsvLogger::log_scalars(const LogMoment& moment, std::span<const NamedValue>
 void CsvLogger::log_table(const LogMoment& moment, std::string_view name,
                           const LoggedTable& table) {
   std::string begin = std::to_string(moment.step) + ',';
-  append_seconds(begin, moment.time);
+  formats::append_seconds(begin, moment.time);
   begin += ',' + csv_cell(name) + ',';
   std::vector<std::string> labels;
   for (std::size_t i = 0; i < std::max(table.rows.size(), table.width()); ++i) {
@@ -78,7 +79,7 @@ void CsvLogger::log_table(const LogMoment& moment, std::string_view name,
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     for (std::size_t column = 0; column < table.rows[row].size(); ++column) {
       rows.append(begin).append(labels[row]).append(",").append(labels[column]).append(",");
-      append_number(rows, table.rows[row][column], kCsvNumberWords);
+      formats::append_number(rows, table.rows[row][column], kCsvNumberWords);
       rows += '\n';
     }
   }
@@ -113,8 +114,8 @@ void write_hyper_parameters(const std::filesystem::path& folder,
   std::string json = "{";
   const char* before = "\n  ";
   for (const HyperParameter& parameter : parameters) {
-    json.append(before).append(json_string(parameter.name)).append(": ");
-    json.append(json_value(parameter));
+    json.append(before).append(formats::json_string(parameter.name)).append(": ");
+    json.append(formats::json_value(parameter));
     before = ",\n  ";
   }
   write_file_atomically(folder / "hyper_parameters.json", json + "\n}\n");

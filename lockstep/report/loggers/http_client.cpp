@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <lockstep/core/module_file.h>
-#include <lockstep/formats/logged_values.h>
+#include <lockstep/formats/logged_text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr std::size_t kAnswerBytes = 65536;
@@ -92,7 +92,7 @@ HttpAnswer HttpClient::send(const char* method, const std::string& url, const st
 std::string percent_encoded(const std::string& text) {
   std::string encoded;
   for (const char letter : text) {
-    if (is_ascii_alphanumeric(letter) || letter == '-' || letter == '_' || letter == '.' ||
+    if (formats::is_ascii_alphanumeric(letter) || letter == '-' || letter == '_' || letter == '.' ||
         letter == '~') {
       encoded += letter;
     } else {
@@ -105,4 +105,4 @@ std::string percent_encoded(const std::string& text) {
   return encoded;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -6,25 +6,19 @@
 #include <string>
 
 #include <lockstep/core/error.h>
-#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_module.h>
+#include <lockstep/report/loggers/mlflow_server.h>
 
-namespace lockstep {
+namespace lockstep::report {
 
-struct LOCKSTEP_API HttpCredentials {
-  std::string username{};  ///< empty: no basic authentication
-  std::string password{};
-  std::string token{};  ///< if not empty, sent instead as a bearer token
-};
-
-struct LOCKSTEP_API HttpAnswer {
+struct HttpAnswer {
   long status = 0;
   std::string text{};  ///< at most the first 64 KiB
 };
 
 /// A persistent connection to servers, through the module lockstep_http, which links libcurl. Use
 /// it from one thread at a time.
-class LOCKSTEP_API HttpClient {
+class HttpClient {
  public:
   /// Throws a ConfigError that lists the places searched if the module cannot be loaded.
   explicit HttpClient(HttpCredentials credentials = {});
@@ -50,6 +44,6 @@ class LOCKSTEP_API HttpClient {
 };
 
 /// Returns `text` percent-encoded for the query of a URL.
-LOCKSTEP_API std::string percent_encoded(const std::string& text);
+std::string percent_encoded(const std::string& text);
 
-}  // namespace lockstep
+}  // namespace lockstep::report

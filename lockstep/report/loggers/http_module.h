@@ -39,9 +39,9 @@ typedef int (*lockstep_http_send_v1)(void* client, const lockstep_http_request_v
 typedef void (*lockstep_http_close_v1)(void* client);
 }
 
-namespace lockstep {
+namespace lockstep::report {
 inline constexpr const char* kHttpModule = "lockstep_http.so";
 inline constexpr const char* kHttpOpenSymbol = "lockstep_http_open_client_v1";
 inline constexpr const char* kHttpSendSymbol = "lockstep_http_send_request_v1";
 inline constexpr const char* kHttpCloseSymbol = "lockstep_http_close_client_v1";
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/report/loggers/csv_logger.h>
 
 namespace lockstep::report {
@@ -26,7 +27,7 @@ void JsonlLogger::log_scalars(const LogMoment& moment, std::span<const NamedValu
   begin_line(moment);
   for (const auto& [name, value] : values) {
     add_key(name);
-    append_number(line_, value, kJsonNumberWords);
+    formats::append_number(line_, value, formats::kJsonNumberWords);
   }
   end_line();
 }
@@ -36,9 +37,9 @@ void JsonlLogger::log_histogram(const LogMoment& moment, std::string_view name,
   begin_line(moment);
   add_key(name);
   line_ += "{\"edges\":";
-  append_numbers(line_, histogram.edges, kJsonNumberWords);
+  formats::append_numbers(line_, histogram.edges, formats::kJsonNumberWords);
   line_ += ",\"counts\":";
-  append_numbers(line_, histogram.counts, kJsonNumberWords);
+  formats::append_numbers(line_, histogram.counts, formats::kJsonNumberWords);
   line_ += '}';
   end_line();
 }
@@ -47,7 +48,7 @@ void JsonlLogger::log_table(const LogMoment& moment, std::string_view name,
                             const LoggedTable& table) {
   begin_line(moment);
   add_key(name);
-  line_ += json_value(table);
+  line_ += formats::json_value(table);
   end_line();
 }
 
@@ -55,7 +56,7 @@ void JsonlLogger::begin_line(const LogMoment& moment) {
   line_ = "{\"step\":";
   line_ += std::to_string(moment.step);
   line_ += ",\"time\":";
-  append_seconds(line_, moment.time);
+  formats::append_seconds(line_, moment.time);
 }
 
 void JsonlLogger::add_key(std::string_view name) {
@@ -65,7 +66,7 @@ void JsonlLogger::add_key(std::string_view name) {
     line_ += name;
     line_ += '"';
   } else {
-    line_ += json_string(name);
+    line_ += formats::json_string(name);
   }
   line_ += ':';
 }

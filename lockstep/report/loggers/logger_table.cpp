@@ -9,6 +9,7 @@
 #include <lockstep/report/loggers/csv_logger.h>
 #include <lockstep/report/loggers/jsonl_logger.h>
 #include <lockstep/report/loggers/mlflow_logger.h>
+#include <lockstep/report/loggers/run_folder.h>
 #include <lockstep/report/loggers/tensorboard_logger.h>
 #include <lockstep/report/loggers/wandb_logger.h>
 
@@ -18,13 +19,15 @@ namespace {
 // A run that starts now.
 struct LoggedRun {
   const LoggerSetup& setup;
-  RunName name;
+  report::RunName name;
 
   std::string full_name() const { return str(setup.run_name, '-', name.date_time, '-', name.id); }
-  std::filesystem::path folder() const { return run_folder(setup.directory, setup.run_name, name); }
+  std::filesystem::path folder() const {
+    return report::run_folder(setup.directory, setup.run_name, name);
+  }
   std::filesystem::path made_folder() const {
     std::filesystem::path path = folder();
-    make_folder(path);
+    report::make_folder(path);
     return path;
   }
 };
@@ -95,7 +98,7 @@ void check_loggers(const std::string& what, const std::vector<std::string>& name
 std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>& names,
                                                   const LoggerSetup& setup) {
   check_loggers("make_loggers: names", names);
-  const LoggedRun run{.setup = setup, .name = new_run_name()};
+  const LoggedRun run{.setup = setup, .name = report::new_run_name()};
   std::vector<std::unique_ptr<Logger>> loggers;
   for (const std::string& name : names) loggers.push_back(logger_kind(name).make(run));
   return loggers;

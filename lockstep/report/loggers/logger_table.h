@@ -8,8 +8,7 @@
 
 #include <lockstep/core/export.h>
 #include <lockstep/report/loggers/logger.h>
-#include <lockstep/report/loggers/mlflow_client.h>
-#include <lockstep/report/loggers/run_folder.h>
+#include <lockstep/report/loggers/mlflow_server.h>
 
 namespace lockstep {
 

@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/error.h>
-#include <lockstep/formats/logged_values.h>
+#include <lockstep/formats/logged_text.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 using MlflowJson = nlohmann::json;
 
-constexpr NumberWords kMlflowNumberWords{"\"NaN\"", "\"Infinity\"", "\"-Infinity\""};
+constexpr formats::NumberWords kMlflowNumberWords{"\"NaN\"", "\"Infinity\"", "\"-Infinity\""};
 constexpr long kHttpOk = 200;
 constexpr long kHttpBadRequest = 400;
 constexpr long kHttpNotFound = 404;
@@ -63,8 +63,8 @@ template <class Text>
 void append_texts(std::string& json, const std::vector<Text>& texts) {
   const char* before = "";
   for (const Text& text : texts) {
-    json.append(before).append("{\"key\":").append(json_string(mlflow_key(text.key)));
-    json.append(",\"value\":").append(json_string(text.value)).append("}");
+    json.append(before).append("{\"key\":").append(formats::json_string(mlflow_key(text.key)));
+    json.append(",\"value\":").append(formats::json_string(text.value)).append("}");
     before = ",";
   }
 }
@@ -88,7 +88,7 @@ void check_mlflow_uri(const std::string& what, const std::string& uri) {
 std::string mlflow_key(std::string_view name) {
   std::string key(name);
   for (char& letter : key) {
-    const bool is_kept = is_ascii_alphanumeric(letter) ||
+    const bool is_kept = formats::is_ascii_alphanumeric(letter) ||
                          std::string_view("_-. :/").find(letter) != std::string_view::npos;
     if (!is_kept) letter = '_';
   }
@@ -97,15 +97,15 @@ std::string mlflow_key(std::string_view name) {
 
 std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id) {
   std::string json = "{";
-  if (!run_id.empty()) json.append("\"run_id\":").append(json_string(run_id)).append(",");
+  if (!run_id.empty()) json.append("\"run_id\":").append(formats::json_string(run_id)).append(",");
   json += "\"metrics\":[";
   const char* before = "";
   for (const MlflowMetric& metric : batch.metrics) {
     json.append(before)
         .append("{\"key\":")
-        .append(json_string(mlflow_key(metric.key)))
+        .append(formats::json_string(mlflow_key(metric.key)))
         .append(",\"value\":");
-    append_number(json, metric.value, kMlflowNumberWords);
+    formats::append_number(json, metric.value, kMlflowNumberWords);
     json += ",\"timestamp\":" + std::to_string(metric.time_ms);
     json += ",\"step\":" + std::to_string(metric.step) + '}';
     before = ",";
@@ -170,8 +170,9 @@ std::string MlflowClient::find_experiment(const Call& call) {
   HttpAnswer answer = ask();
   if (answer.status == kHttpNotFound) {
     const std::string to = url("experiments/create");
-    const HttpAnswer created = http_.post(to, "{\"name\":" + json_string(server_.experiment) + "}",
-                                          call.timeout, call.cancelled);
+    const HttpAnswer created =
+        http_.post(to, "{\"name\":" + formats::json_string(server_.experiment) + "}", call.timeout,
+                   call.cancelled);
     // Another run may have created it meanwhile.
     if (created.status != kHttpBadRequest) return text_in(to, created, "/experiment_id");
     answer = ask();
@@ -183,4 +184,4 @@ std::string MlflowClient::url(const std::string& path) const {
   return server_.tracking_uri + "/api/2.0/mlflow/" + path;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -9,36 +9,29 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/core/export.h>
 #include <lockstep/report/loggers/http_client.h>
+#include <lockstep/report/loggers/mlflow_server.h>
 
-namespace lockstep {
-
-/// The server that runs are sent to.
-struct LOCKSTEP_API MlflowServer {
-  std::string tracking_uri{};           ///< http://HOST:PORT or https://...
-  std::string experiment = "lockstep";  ///< created if it does not exist
-  HttpCredentials credentials{};
-};
+namespace lockstep::report {
 
 /// Throws a ConfigError that begins with `what` unless `uri` begins with http:// or https://.
 /// MLflow's other kinds of address are folders and databases, which only its own client can write.
-LOCKSTEP_API void check_mlflow_uri(const std::string& what, const std::string& uri);
+void check_mlflow_uri(const std::string& what, const std::string& uri);
 
-struct LOCKSTEP_API MlflowMetric {
+struct MlflowMetric {
   std::string key{};
   double value = 0;
   std::int64_t time_ms = 0;  ///< since 1970
   std::int64_t step = 0;
 };
 
-struct LOCKSTEP_API MlflowParameter {
+struct MlflowParameter {
   std::string key{};
   std::string value{};
 };
 
 /// A text of the run; only the last one for each key is kept.
-struct LOCKSTEP_API MlflowTag {
+struct MlflowTag {
   static constexpr std::size_t kMostBytes = 5000;  ///< of a value that every server accepts
 
   std::string key{};
@@ -47,7 +40,7 @@ struct LOCKSTEP_API MlflowTag {
 
 /// The contents of one request. Servers accept at most 1000 metrics, 100 parameters and 100 tags,
 /// and at most 1000 entries in total.
-struct LOCKSTEP_API MlflowBatch {
+struct MlflowBatch {
   static constexpr std::size_t kMostMetrics = 900;
   static constexpr std::size_t kMostParameters = 100;
   static constexpr std::size_t kMostTags = 100;
@@ -60,15 +53,14 @@ struct LOCKSTEP_API MlflowBatch {
 };
 
 /// `name` as an MLflow key, which allows letters, digits and "_-. :/"; others become "_".
-LOCKSTEP_API std::string mlflow_key(std::string_view name);
+std::string mlflow_key(std::string_view name);
 
 /// The body of runs/log-batch, with names converted by mlflow_key(); an empty `run_id` is left out.
 /// Non-finite numbers are the words NaN, Infinity and -Infinity, as in MLflow's own client.
-LOCKSTEP_API std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
+std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id);
 
 /// The body of runs/update that ends a run; an empty `run_id` is left out.
-LOCKSTEP_API std::string update_run_json(bool success, std::int64_t end_time_ms,
-                                         const std::string& run_id);
+std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id);
 
 /// A run on a server. The first call of send() or end_run() creates it, and its experiment if
 /// necessary; after a failure the next call retries. Use it from one thread at a time.
@@ -76,7 +68,7 @@ LOCKSTEP_API std::string update_run_json(bool success, std::int64_t end_time_ms,
 /// send() and end_run() throw CommError if no answer came within `timeout` or the server is
 /// temporarily unable to answer (408, 429, 5xx): retry. They throw DataError, with the server's
 /// message, if it refuses: do not retry.
-class LOCKSTEP_API MlflowClient {
+class MlflowClient {
  public:
   /// Throws ConfigError if the address is invalid or the HTTP module is missing.
   MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms);
@@ -102,4 +94,4 @@ class LOCKSTEP_API MlflowClient {
   std::string run_id_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::report

@@ -9,6 +9,7 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/report/loggers/run_folder.h>
 
 namespace lockstep::report {
@@ -20,7 +21,7 @@ std::int64_t milliseconds_of(double seconds) { return std::llround(seconds * 100
 
 std::string parameter_text(const HyperParameter& parameter) {
   const auto* text = std::get_if<std::string>(&parameter.value);
-  return text != nullptr ? *text : json_value(parameter);
+  return text != nullptr ? *text : formats::json_value(parameter);
 }
 
 MlflowLoggerOptions checked_logger_options(MlflowLoggerOptions options) {
@@ -92,7 +93,7 @@ void MlflowLogger::log_scalars(const LogMoment& moment, std::span<const NamedVal
 void MlflowLogger::log_table(const LogMoment& moment, std::string_view name,
                              const LoggedTable& table) {
   std::string value = "{\"step\":" + std::to_string(moment.step) + ',';
-  value += json_value(table).substr(1);
+  value += formats::json_value(table).substr(1);
   if (value.size() > MlflowTag::kMostBytes) {
     if (std::exchange(told_of_table_, true)) return;
     log_warning("mlflow: the table ", name, " is left out: it has ", value.size(),

@@ -9,7 +9,7 @@
 
 #include <lockstep/core/error.h>
 
-namespace lockstep {
+namespace lockstep::report {
 namespace {
 
 constexpr std::string_view kIdLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -43,4 +43,4 @@ void make_folder(const std::filesystem::path& folder) {
   }
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::report

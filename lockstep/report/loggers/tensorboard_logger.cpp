@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <utility>
 
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/formats/png.h>
 
 namespace lockstep::report {
 namespace {
 
-constexpr NumberWords kMarkdownNumberWords{"nan", "inf", "-inf"};
+constexpr formats::NumberWords kMarkdownNumberWords{"nan", "inf", "-inf"};
 
 // Markdown that shows `text` verbatim in a cell. A line break or an HTML tag in a class name would
 // otherwise end the table.
@@ -39,7 +40,7 @@ std::string markdown_number(double number) {
     return std::to_string(static_cast<std::int64_t>(number));
   }
   std::string text;
-  append_number(text, number, kMarkdownNumberWords);
+  formats::append_number(text, number, kMarkdownNumberWords);
   return text;
 }
 

@@ -10,6 +10,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/formats/png.h>
 
 namespace lockstep::report {
@@ -32,7 +33,7 @@ std::string media_name(std::string_view name) {
   std::string text(name);
   for (char& letter : text) {
     const bool is_kept =
-        is_ascii_alphanumeric(letter) || letter == '/' || letter == '_' || letter == '-';
+        formats::is_ascii_alphanumeric(letter) || letter == '/' || letter == '_' || letter == '-';
     if (!is_kept) letter = '_';
   }
   const std::size_t begin = text.find_first_not_of('/');
@@ -41,9 +42,9 @@ std::string media_name(std::string_view name) {
 
 std::string histogram_json(const Histogram& histogram) {
   std::string json = "{\"_type\":\"histogram\",\"values\":";
-  append_numbers(json, histogram.counts, kJsonNumberWords);
+  formats::append_numbers(json, histogram.counts, formats::kJsonNumberWords);
   json += ",\"bins\":";
-  append_numbers(json, histogram.edges, kJsonNumberWords);
+  formats::append_numbers(json, histogram.edges, formats::kJsonNumberWords);
   return json + '}';
 }
 
@@ -51,16 +52,16 @@ std::string histogram_json(const Histogram& histogram) {
 // as there are columns.
 std::string table_file(std::string_view name, const LoggedTable& table) {
   const std::size_t width = table.width();
-  std::string json = "{\"columns\":[" + json_string(name);
+  std::string json = "{\"columns\":[" + formats::json_string(name);
   for (std::size_t column = 0; column < width; ++column) {
-    json += ',' + json_string(table.label(column));
+    json += ',' + formats::json_string(table.label(column));
   }
   json += "],\"data\":[";
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    json += (row == 0 ? "[" : ",[") + json_string(table.label(row));
+    json += (row == 0 ? "[" : ",[") + formats::json_string(table.label(row));
     for (const double number : table.rows[row]) {
       json += ',';
-      append_number(json, number, kJsonNumberWords);
+      formats::append_number(json, number, formats::kJsonNumberWords);
     }
     for (std::size_t i = table.rows[row].size(); i < width; ++i) json += ",null";
     json += ']';
@@ -158,7 +159,7 @@ std::string WandbLogger::add_media(std::string_view kind, std::string_view name,
   make_folder(file.parent_path());
   write_file_atomically(file, content);
   file_->add_file(path);
-  return "\"path\":" + json_string(path) + ",\"sha256\":\"" + sha256 +
+  return "\"path\":" + formats::json_string(path) + ",\"sha256\":\"" + sha256 +
          "\",\"size\":" + std::to_string(content.size());
 }
 

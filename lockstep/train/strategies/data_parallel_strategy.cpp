@@ -154,7 +154,8 @@ class DataParallelStrategy final : public Strategy {
   }
 
   // The results of function(replica, its part of the batch) for each replica that has a part.
-  std::vector<torch::Tensor> run(const data_parallel::Step& step, const Function& function) {
+  std::vector<torch::Tensor> run(const detail::data_parallel::Step& step,
+                                 const Function& function) {
     std::vector<torch::Tensor> of_all(devices_.size());
     const bool trains = takes_turns_ && at::GradMode::is_enabled();
     const bool in_turn = trains && may_draw(step);
@@ -171,7 +172,7 @@ class DataParallelStrategy final : public Strategy {
   }
 
   // Whether any replica in `step` drew random numbers in its first forward, or has not run one yet.
-  bool may_draw(const data_parallel::Step& step) const {
+  bool may_draw(const detail::data_parallel::Step& step) const {
     if (std::ranges::find(draws_, std::optional(true)) != draws_.end()) return true;
     return std::ranges::any_of(step.active(),
                                [this](std::size_t replica) { return !draws_[replica]; });
@@ -200,8 +201,8 @@ class DataParallelStrategy final : public Strategy {
 
   torch::Tensor forward(const torch::Tensor& images) {
     if (!core_->has_replicas()) return task_->forward(task_->module(), images);
-    const data_parallel::Step step = core_->begin({images});
-    std::vector<data_parallel::Flattened> outputs;
+    const detail::data_parallel::Step step = core_->begin({images});
+    std::vector<detail::data_parallel::Flattened> outputs;
     for (const torch::Tensor& output : run(step, [&](torch::nn::Module& replica, const Part& part) {
            return task_->forward(replica, part[0]);
          })) {
@@ -211,7 +212,7 @@ class DataParallelStrategy final : public Strategy {
   }
 
   torch::Tensor loss_on_each(const Batch& batch) {
-    const data_parallel::Step step = core_->begin({batch.images, task_->targets(batch)});
+    const detail::data_parallel::Step step = core_->begin({batch.images, task_->targets(batch)});
     return step.mean(run(step, [&](torch::nn::Module& replica, const Part& part) {
       return task_->loss(task_->forward(replica, part[0]), part[1]);
     }));
@@ -224,7 +225,7 @@ class DataParallelStrategy final : public Strategy {
   const DpLoss dp_loss_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;
-  std::optional<DataParallelCore> core_;
+  std::optional<detail::DataParallelCore> core_;
   bool takes_turns_ = false;                // for replicas that draw random numbers
   std::vector<std::optional<bool>> draws_;  // per replica, once known
   std::uint64_t step_seed_ = 0;

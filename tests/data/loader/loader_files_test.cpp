@@ -131,7 +131,7 @@ class LoaderDamagedPack : public ::testing::TestWithParam<int> {
   LoaderDamagedPack() {
     pack_images(folder.dataset(), path, {});
     std::string bytes = read_text(path);
-    const PackReader reader(as_bytes(bytes), "");
+    const formats::PackReader reader(as_bytes(bytes), "");
     for (const std::int64_t index : {5, 10}) {
       const auto place = reader.record(index).bytes.data() - as_bytes(bytes).data();
       bytes[static_cast<std::size_t>(place)] ^= 1;

@@ -16,6 +16,7 @@
 #include <lockstep/formats/pickle.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
+#include <lockstep/formats/torch_file/read_pickle.h>
 #include <tests/formats/pack_bytes.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
@@ -205,9 +206,9 @@ bool fuzz_jpeg(std::span<const std::byte> bytes) { return fuzz_image(ImageType::
 
 bool fuzz_pack(std::span<const std::byte> bytes) {
   const auto read = [](std::span<const std::byte> pack) {
-    const PackReader reader(pack, "fuzz");
+    const formats::PackReader reader(pack, "fuzz");
     for (std::int64_t i = 0; i < reader.size(); ++i) {
-      const PackRecord record = reader.record(i);
+      const formats::PackRecord record = reader.record(i);
       touch(record.bytes);
       LOCKSTEP_CHECK(record.label >= 0 && record.label < reader.info().num_classes, "label");
     }
@@ -230,7 +231,7 @@ bool fuzz_pickle(std::span<const std::byte> bytes) {
       {.pickle = pickle, .storages = {{"0", pattern(24)}, {"1", pattern(8)}, {"2", pattern(1)}}});
   accepts([&] { touch_torch_file(parse_torch_file(as_bytes(file), "fuzz")); });
   return accepts([&] {
-    const Pickle read = read_pickle(bytes, "fuzz");
+    const torch_file::Pickle read = torch_file::read_pickle(bytes, "fuzz");
     if (read.bytes != bytes.size()) throw DataError("more than a pickle");
     touch_value(*read.value);
   });

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -59,4 +59,4 @@ TEST(ChunkSizes, AddUpToTheBatch) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

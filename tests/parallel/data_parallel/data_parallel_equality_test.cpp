@@ -14,7 +14,7 @@
 #include <lockstep/parallel/data_parallel/chunk_sizes.h>
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using testing_support::classes;
@@ -239,4 +239,4 @@ TEST(DataParallelStress, AThousandStepsOfASmallNet) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -18,7 +18,7 @@
 #include <tests/parallel/weight_on_meta.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using testing::AllOf;
@@ -268,4 +268,4 @@ TEST(DataParallelModules, ThatAreElsewhereAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -18,7 +18,7 @@
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using testing::HasSubstr;
@@ -374,4 +374,4 @@ TEST(DataParallelGraph, IsNotRecordedWithoutGradMode) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

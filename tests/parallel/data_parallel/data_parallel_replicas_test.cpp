@@ -18,7 +18,7 @@
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 #include <tests/parallel/weight_on_meta.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using testing_support::AutocastHere;
@@ -258,4 +258,4 @@ TEST(DataParallelOneDevice, GetsTheBatchThere) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

@@ -21,7 +21,7 @@
 #include <tests/parallel/data_parallel/data_parallel_nets.h>
 #include <tests/support/messages.h>
 
-namespace lockstep::data_parallel {
+namespace lockstep::detail::data_parallel {
 namespace {
 
 using testing::ElementsAre;
@@ -256,4 +256,4 @@ TEST(DataParallelLoss, TakesSeveralInputsAndAnyTarget) {
 }
 
 }  // namespace
-}  // namespace lockstep::data_parallel
+}  // namespace lockstep::detail::data_parallel

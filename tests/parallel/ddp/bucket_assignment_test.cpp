@@ -10,7 +10,7 @@ using Buckets = std::vector<std::vector<std::size_t>>;
 struct BucketCase {
   const char* name;
   std::vector<std::int64_t> elements;  // float32, 4 bytes each
-  BucketCaps caps;
+  detail::BucketCaps caps;
   Buckets expected;
 };
 
@@ -19,8 +19,9 @@ class BucketAssignment : public testing::TestWithParam<BucketCase> {};
 TEST_P(BucketAssignment, FillsInReverseOrderOfRegistration) {
   std::vector<torch::Tensor> parameters;
   for (std::int64_t n : GetParam().elements) parameters.push_back(torch::empty({n}));
-  EXPECT_EQ(assign_buckets(parameters, reverse_order(parameters.size()), GetParam().caps),
-            GetParam().expected);
+  EXPECT_EQ(
+      detail::assign_buckets(parameters, detail::reverse_order(parameters.size()), GetParam().caps),
+      GetParam().expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -37,18 +38,21 @@ TEST(BucketAssignment, KeepsTypesApart) {
   const std::vector<torch::Tensor> parameters = {
       torch::empty({4}), torch::empty({4}, torch::kFloat64), torch::empty({4}),
       torch::empty({4}, torch::kFloat64)};
-  EXPECT_EQ(assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}), (Buckets{{3, 1}, {2, 0}}));
+  EXPECT_EQ(detail::assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}),
+            (Buckets{{3, 1}, {2, 0}}));
 }
 
 TEST(BucketAssignment, FollowsTheOrderOfArrival) {
   const std::vector<torch::Tensor> parameters(5, torch::empty({1}));
-  EXPECT_EQ(assign_buckets(parameters, {2, 0, 4, 1, 3}, {4, 8}), (Buckets{{2}, {0, 4}, {1, 3}}));
+  EXPECT_EQ(detail::assign_buckets(parameters, {2, 0, 4, 1, 3}, {4, 8}),
+            (Buckets{{2}, {0, 4}, {1, 3}}));
 }
 
 TEST(BucketAssignment, GivesSparseGradientsBucketsOfTheirOwn) {
   const std::vector<torch::Tensor> parameters(4, torch::empty({1}));
-  EXPECT_EQ(assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}, {false, false, true, false}),
-            (Buckets{{3, 1, 0}, {2}}));
+  EXPECT_EQ(
+      detail::assign_buckets(parameters, {3, 2, 1, 0}, {1000, 1000}, {false, false, true, false}),
+      (Buckets{{3, 1, 0}, {2}}));
 }
 
 }  // namespace

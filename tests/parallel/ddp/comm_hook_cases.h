@@ -30,9 +30,9 @@ struct Model : torch::nn::Module {
   }
   GradBucket bucket(ProcessGroup& group, const std::vector<std::size_t>& members,
                     std::size_t index = 0, std::uint64_t layout = 0) {
-    std::vector<NamedParameter> named;
+    std::vector<detail::NamedParameter> named;
     for (const std::size_t i : members) named.push_back({"p" + std::to_string(i), parameters()[i]});
-    GradBucket bucket = make_bucket(named, group, ParameterMemory::kAsIs);
+    GradBucket bucket = detail::make_bucket(named, group, ParameterMemory::kAsIs);
     bucket.index = index;
     bucket.layout = layout;
     return bucket;

@@ -140,7 +140,7 @@ TEST(TraceOfRanks, AllRanksHearThatOneHasNoEvents) {
 }
 
 TEST(DdpStatistics, TheMedianOfTwoStepsIsTheirMean) {
-  StepRecorder recorder;
+  detail::StepRecorder recorder;
   for (int step = 0; step < 2; ++step) {
     recorder.begin(1);
     recorder.ready(0);
@@ -156,7 +156,7 @@ TEST(DdpStatistics, TheMedianOfTwoStepsIsTheirMean) {
   const GradBucket bucket{.parameters = {torch::zeros({1})}};
   double backward_ms = 0;
   const auto errors = run_group(1, "shm", [&](ProcessGroup group) {
-    backward_ms = summarize({bucket}, recorder, group).backward_ms;
+    backward_ms = detail::summarize({bucket}, recorder, group).backward_ms;
   });
   EXPECT_EQ(errors, no_errors(1));
   using FloatMilliseconds = std::chrono::duration<double, std::milli>;
@@ -164,7 +164,7 @@ TEST(DdpStatistics, TheMedianOfTwoStepsIsTheirMean) {
 }
 
 TEST(StepRecorder, KeepsTheLastSteps) {
-  StepRecorder recorder;
+  detail::StepRecorder recorder;
   for (int step = 0; step < 300; ++step) {
     recorder.begin(2);
     recorder.ready(0);
@@ -177,7 +177,7 @@ TEST(StepRecorder, KeepsTheLastSteps) {
   }
   EXPECT_EQ(recorder.steps(), 300);
   const auto steps = recorder.last();
-  ASSERT_EQ(steps.size(), StepRecorder::kSteps - 1);
+  ASSERT_EQ(steps.size(), detail::StepRecorder::kSteps - 1);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     ASSERT_EQ(steps[i].buckets.size(), 2U);
     EXPECT_LE(steps[i].begin, steps[i].backward);

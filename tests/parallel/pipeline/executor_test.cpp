@@ -142,7 +142,7 @@ std::vector<std::string> names_of_workers(int workers) {
 
 // Runs one step on threads. `before` is called before each action.
 Results run(
-    const Table& table, ThreadTeam& threads, Mailboxes<Number>& mailboxes,
+    const Table& table, lockstep::detail::ThreadTeam& threads, Mailboxes<Number>& mailboxes,
     Timeline* timeline = nullptr, const Perform& before = [](const Action&) {}) {
   Results results(table);
   StepFailure failure;
@@ -171,7 +171,7 @@ Results run(
 TEST(PipelineExecutor, GivesTheSameForAllSchedules) {
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
     for (const int workers : {1, 2, 3}) {
-      ThreadTeam threads(names_of_workers(workers));
+      lockstep::detail::ThreadTeam threads(names_of_workers(workers));
       Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
       for (const int micro_batches : {1, 2, 7}) {
         const Table plain = schedule_of(name, workers, micro_batches);
@@ -193,7 +193,7 @@ TEST(PipelineExecutor, GivesTheSameForRandomTables) {
     const Table table =
         with_messages(random_table(random, workers, stages, 1 + static_cast<int>(random() % 6)));
     ASSERT_NO_THROW(check(table)) << csv(table);
-    ThreadTeam threads(names_of_workers(workers));
+    lockstep::detail::ThreadTeam threads(names_of_workers(workers));
     Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
     EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
   }
@@ -220,7 +220,7 @@ TEST(PipelineExecutor, GivesTheSameForSchedulesOfAnySize) {
       ASSERT_LE(table.stages(), 8);
       ASSERT_NO_THROW(check(table)) << csv(table);
       const int workers = static_cast<int>(table.workers.size());
-      ThreadTeam threads(names_of_workers(workers));
+      lockstep::detail::ThreadTeam threads(names_of_workers(workers));
       Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
       EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
     }
@@ -234,7 +234,7 @@ TEST(PipelineExecutor, GivesTheSameForLargeRandomTables) {
     const Table table =
         with_messages(random_table(random, workers, 8, 29 + static_cast<int>(random() % 4)));
     ASSERT_NO_THROW(check(table)) << csv(table);
-    ThreadTeam threads(names_of_workers(workers));
+    lockstep::detail::ThreadTeam threads(names_of_workers(workers));
     Mailboxes<Number> mailboxes(workers, std::chrono::seconds(30));
     EXPECT_EQ(run(table, threads, mailboxes), expected_of(table)) << csv(table);
   }
@@ -243,7 +243,7 @@ TEST(PipelineExecutor, GivesTheSameForLargeRandomTables) {
 // One team runs all steps. In some steps, a worker fails at a random one of its actions.
 TEST(PipelineExecutor, RunsAThousandStepsOfWhichSomeFail) {
   constexpr int kWorkers = 3;
-  ThreadTeam threads(names_of_workers(kWorkers));
+  lockstep::detail::ThreadTeam threads(names_of_workers(kWorkers));
   Mailboxes<Number> mailboxes(kWorkers, std::chrono::seconds(30));
   std::vector<Table> tables;
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
@@ -272,14 +272,14 @@ TEST(PipelineExecutor, GivesTheSameForATableOfTheUser) {
       with_messages(table_of("0F0,2F0,0F1,2F1,2I1,2I0,2W0,0B0,2W1,0B1\n1F0,1F1,1B0,1B1\n", "mine"));
   // The gradient of micro-batch 1 arrives first, but 1B1 is scheduled after 1B0.
   EXPECT_NO_THROW(check(table));
-  ThreadTeam threads(names_of_workers(2));
+  lockstep::detail::ThreadTeam threads(names_of_workers(2));
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
   EXPECT_EQ(run(table, threads, mailboxes), expected_of(table));
 }
 
 TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
   const Table table = with_messages(one_forward_one_backward(2, 4));
-  ThreadTeam threads(names_of_workers(2));
+  lockstep::detail::ThreadTeam threads(names_of_workers(2));
   Mailboxes<Number> mailboxes(2, std::chrono::seconds(30));
   Timeline timeline;
   run(table, threads, mailboxes, &timeline);
@@ -304,7 +304,7 @@ TEST(PipelineExecutor, RecordsWhatEachWorkerDid) {
 // step succeeds.
 TEST(PipelineExecutorFailures, EndTheStep) {
   const Table table = with_messages(zero_bubble_h1(3, 5));
-  ThreadTeam threads(names_of_workers(3));
+  lockstep::detail::ThreadTeam threads(names_of_workers(3));
   Mailboxes<Number> mailboxes(3, std::chrono::seconds(30));
   for (const char* name : {"0F0", "0F4", "1RECV_F2", "1I3", "2W4", "2SEND_B1", "0W4"}) {
     const Action failing = action_of(name);
@@ -347,7 +347,7 @@ TEST(PipelineExecutor, KeepsTheTypeOfAnErrorAndTheOriginal) {
 
 // Otherwise worker 0 would wait until its deadline.
 TEST(PipelineWorkerFailures, EndTheWaitsOfTheOthers) {
-  ThreadTeam team({"worker 0", "worker 1"});
+  lockstep::detail::ThreadTeam team({"worker 0", "worker 1"});
   Mailboxes<int> mailboxes(2, std::chrono::seconds(60));
   bool ended_by_other = false;
   const Clock::time_point start = Clock::now();

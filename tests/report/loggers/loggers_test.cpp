@@ -154,18 +154,18 @@ TEST(TensorBoardLogger, WritesATableOfOneLineForEachLabel) {
 }
 
 TEST(RunFolder, HasANameOfItsOwn) {
-  const RunName first = new_run_name();
+  const report::RunName first = report::new_run_name();
   EXPECT_THAT(first.date_time, MatchesRegex("[0-9]+_[0-9]+"));
   EXPECT_EQ(first.date_time.size(), 15U);
   EXPECT_THAT(first.id, MatchesRegex("[0-9a-z]+"));
   EXPECT_EQ(first.id.size(), 8U);
-  EXPECT_NE(first.id, new_run_name().id);
-  EXPECT_EQ(run_folder("logs", "mnist", {.date_time = "20261124_183000", .id = "k3v9x0ab"}),
+  EXPECT_NE(first.id, report::new_run_name().id);
+  EXPECT_EQ(report::run_folder("logs", "mnist", {.date_time = "20261124_183000", .id = "k3v9x0ab"}),
             fs::path("logs/mnist-20261124_183000-k3v9x0ab"));
 }
 
 TEST(RunFolder, NamesAFolderThatCannotBe) {
-  EXPECT_EQ(message_of<DataError>([] { make_folder("/dev/null/run"); }),
+  EXPECT_EQ(message_of<DataError>([] { report::make_folder("/dev/null/run"); }),
             "cannot create the folder /dev/null/run: Not a directory");
 }
 

@@ -1,4 +1,5 @@
 // The listener that passes the reports of a run on to loggers.
+#include <lockstep/formats/logged_text.h>
 #include <lockstep/report/loggers/logging_listener.h>
 
 #include <memory>
@@ -27,13 +28,13 @@ class KeptLog final : public Logger {
   std::string place() const override { return "memory"; }
   void log_hyper_parameters(std::span<const HyperParameter> parameters) override {
     for (const HyperParameter& parameter : parameters) {
-      events.push_back(parameter.name + "=" + json_value(parameter));
+      events.push_back(parameter.name + "=" + formats::json_value(parameter));
     }
   }
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override {
     for (const auto& [name, value] : values) {
       std::string event = std::to_string(moment.step) + " " + std::string(name) + "=";
-      append_number(event, value, kJsonNumberWords);
+      formats::append_number(event, value, formats::kJsonNumberWords);
       events.push_back(event);
     }
   }
@@ -45,7 +46,7 @@ class KeptLog final : public Logger {
   void log_table(const LogMoment& moment, std::string_view name,
                  const LoggedTable& table) override {
     events.push_back(std::to_string(moment.step) + " " + std::string(name) + "=" +
-                     json_value(table));
+                     formats::json_value(table));
   }
   void flush() override { events.push_back("flush"); }
   void finish(bool success) override {

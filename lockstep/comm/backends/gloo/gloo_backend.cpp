@@ -9,6 +9,7 @@
 #include <lockstep/comm/backends/gloo/gloo_work.h>
 #include <lockstep/comm/backends/gloo/message_slot.h>
 #include <lockstep/comm/backends/gloo/pairwise_work.h>
+#include <lockstep/comm/call/message_tag.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
@@ -106,7 +107,7 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
     const Call named{call.description, call.number};
     auto handle = context_->start(named, [&] {
       if (tag_next_) {
-        tag_next_(collective_tag(call.number, fingerprint(describe(call.description))));
+        tag_next_(collective_tag(call.number, comm::fingerprint(describe(call.description))));
       }
       return function();
     });
@@ -145,14 +146,14 @@ class GlooBackend final : public c10d_adapter::C10dBackend {
   std::shared_ptr<Work> uneven_all_to_all(const comm::Collective& call) {
     const torch::NoGradGuard no_grad;
     const Call named{call.description, call.number, /*part_of_schedule=*/true};
-    const std::uint32_t print = fingerprint(describe(call.description));
+    const std::uint32_t print = comm::fingerprint(describe(call.description));
     const auto given = call.input.detach().split_with_sizes(call.input_splits);
     const auto taken = call.output.detach().split_with_sizes(call.output_splits);
     const auto slot = [&](OwnMessage kind, const torch::Tensor& tensor) {
       const std::uint64_t bytes = tensor.nbytes();
       const bool is_piece = kind == OwnMessage::kPiece;
-      return own_slot(kind, call.number, is_piece ? fingerprint(str(print, ' ', bytes)) : print,
-                      bytes);
+      return own_slot(kind, call.number,
+                      is_piece ? comm::fingerprint(str(print, ' ', bytes)) : print, bytes);
     };
     const auto sending = [&](OwnMessage kind, const torch::Tensor& tensor, int peer) {
       return send(Parcel(tensor, slot(kind, tensor)), peer, named);
