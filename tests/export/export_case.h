@@ -81,7 +81,7 @@ ExportCase case_of(std::string name, std::string op, ModuleHolder net, MakeInput
           .forward =
               [net](const Tensors& x) mutable {
                 Tensors outputs;
-                onnx::append_outputs(net->forward(x[0]), outputs);
+                detail::append_outputs(net->forward(x[0]), outputs);
                 return outputs;
               },
           .inputs = {std::move(input)}};

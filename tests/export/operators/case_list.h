@@ -27,11 +27,11 @@ class CaseList {
     each.forward = [forward](const Tensors& x) {
       Tensors outputs;
       if constexpr (std::is_invocable_v<Function, torch::Tensor>) {
-        onnx::append_outputs(forward(x[0]), outputs);
+        detail::append_outputs(forward(x[0]), outputs);
       } else if constexpr (std::is_invocable_v<Function, torch::Tensor, torch::Tensor>) {
-        onnx::append_outputs(forward(x[0], x[1]), outputs);
+        detail::append_outputs(forward(x[0], x[1]), outputs);
       } else {
-        onnx::append_outputs(forward(x[0], x[1], x[2]), outputs);
+        detail::append_outputs(forward(x[0], x[1], x[2]), outputs);
       }
       return outputs;
     };
