@@ -78,7 +78,9 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
 }
 
 void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
-  const HelpGroup group(command, "Only with --strategy all");
+  const HelpGroup group(command,
+                        "Only when strategies are compared (--strategy all, or a list with a name "
+                        "other than ddp and zero1)");
   command
       .add_option("--batch", to.batch,
                   "Images per step, summed over all processes (default: 128 "

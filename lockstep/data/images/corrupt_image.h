@@ -1,4 +1,4 @@
-// Images that cannot be decoded: the policy for them, and their names in messages.
+// Images that cannot be decoded: the policy for them, and the reason of each.
 #pragma once
 
 #include <cstdint>
