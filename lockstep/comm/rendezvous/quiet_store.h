@@ -1,5 +1,5 @@
-// LibTorch's store logs each error that it throws, with a backtrace, as a warning on standard error,
-// for example when rank 0 and its store are gone. A library should not print, so this store
+// LibTorch's store logs each error that it throws, with a backtrace, as a warning on standard
+// error, for example when rank 0 and its store are gone. A library should not print, so this store
 // suppresses the warning: the exception carries the error.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace lockstep {
 
 /// Gives every logger the run's hyper-parameters, then
 ///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
-///   train/momentum                                      at these steps, if the schedule changes it
+///   train/momentum                                      at these steps, if the schedule sets it
 ///   parameters/NAME, gradients/NAME                     histograms, if the logger takes them, every
 ///                                                       log_histograms_every_n_steps steps
 ///                                                       (TrainerOptions)
