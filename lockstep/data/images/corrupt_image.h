@@ -18,7 +18,7 @@ enum class OnCorruptImage {
 };
 
 struct LOCKSTEP_API CorruptImage {
-  std::int64_t index = 0;  ///< in the data set
+  std::int64_t index = 0;  ///< index in the data set
   std::string reason{};    ///< one line that names the file
 };
 
