@@ -43,7 +43,7 @@ class PackWriter {
  private:
   // Consecutive pieces, written a megabyte at a time.
   struct Stream {
-    std::uint64_t offset = 0;  // of the buffer in the file
+    std::uint64_t offset = 0;  // position of the buffer in the file
     std::string buffer;
   };
   void append(Stream& stream, std::string_view piece);

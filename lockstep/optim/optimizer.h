@@ -78,7 +78,7 @@ class LOCKSTEP_API Optimizer {
   void set_momentum(double momentum) { rules_.set_momentum_of_all(momentum); }
 
   const std::string& name() const { return rules_[0].name(); }  ///< "sgd", "adam", "adamw"
-  const Tensors& parameters() const { return parameters_; }     ///< of all groups
+  const Tensors& parameters() const { return parameters_; }     ///< parameters of all groups
   /// The gradients that are defined.
   Tensors gradients() const;
 
@@ -99,7 +99,7 @@ class LOCKSTEP_API Optimizer {
   bool capturable_ = false;
   detail::GroupRules rules_;
   std::vector<detail::GroupStep> groups_;
-  Tensors parameters_;  // of all groups
+  Tensors parameters_;  // parameters of all groups
 };
 
 }  // namespace lockstep

@@ -49,7 +49,7 @@ struct PredictedStep {
   double exposed_seconds = 0;  ///< communication that backward did not hide
   double taken_seconds = 0;    ///< time that transfers added to backward
   double straggler_seconds = 0;
-  std::string algorithm{};  ///< of the largest bucket's all-reduce
+  std::string algorithm{};  ///< algorithm of the largest bucket's all-reduce
   int buckets = 0;
 };
 

@@ -142,13 +142,13 @@ class TrainingRun {
   bool finished() const;
   bool all_steps_done() const;
   std::int64_t steps_of(std::int64_t batches) const;
-  std::int64_t loader_epoch() const;  // of the training data, from 0
+  std::int64_t loader_epoch() const;  // epoch of the training data, from 0
   std::int64_t batches_per_epoch() const;
   std::int64_t batches_done() const;  // in the epoch
   std::int64_t batches_left() const;
   std::int64_t steps_per_epoch() const;
   std::int64_t steps_left() const;      // steps left in the epoch
-  std::int64_t schedule_steps() const;  // of all epochs
+  std::int64_t schedule_steps() const;  // number of steps in all epochs
   std::int64_t total_steps() const;     // like schedule_steps(), but limited by max_steps
   std::int64_t test_batches() const;    // maximum number in an evaluation
   double command_seconds() const;
@@ -206,7 +206,7 @@ class TrainingRun {
   Metrics sums_;
   std::int64_t images_ = 0;
   PhaseSeconds phases_;
-  double first_batch_seconds_ = 0;  // of phases_.data
+  double first_batch_seconds_ = 0;  // part of phases_.data
   EpochClock clock_;                // pauses for evaluations and checkpoints
   std::optional<GpuSampler> gpus_;  // on GPUs
   // State of the current step:

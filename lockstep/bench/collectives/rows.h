@@ -18,7 +18,7 @@ struct BenchCommRow {
   int hosts = 1;       ///< number of hosts of the ranks
   int processors = 0;  ///< available to the rank with the fewest; 0: unknown
   std::string dtype;
-  std::int64_t bytes = 0;  ///< of the larger buffer
+  std::int64_t bytes = 0;  ///< size of the larger buffer
   bool symmetric = false;
   /// Statistics over the calls; a call's time is that of its slowest rank.
   double median_us = 0;

@@ -24,7 +24,7 @@ struct ExplainSettings {
 
 struct BenchCommSettings {
   std::vector<CallKind> collectives;
-  std::vector<Algorithm> algorithms;  ///< of all_reduce
+  std::vector<Algorithm> algorithms;  ///< algorithms of all_reduce
   std::string backend;
   /// The environment set by the launcher that started this process; absent: this process starts the
   /// ranks.

@@ -15,11 +15,11 @@ struct TracedRun {
   std::string algorithm;  ///< "ring", ...
   std::string backend;
   std::string dtype;
-  std::size_t bytes = 0;                  ///< of one rank's tensor
+  std::size_t bytes = 0;                  ///< size of one rank's tensor
   std::size_t count = 0;                  ///< number of its elements
   comm::CostModel model;                  ///< measured just before
   std::vector<double> predicted_seconds;  ///< by the model, for each rank
-  std::vector<comm::Trace> traces;        ///< of each rank, on one clock
+  std::vector<comm::Trace> traces;        ///< one trace per rank, on one clock
   int repetitions = 1;                    ///< number of runs; this one is the median
   int processors = 0;                     ///< shared by the ranks
 };

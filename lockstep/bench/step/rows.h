@@ -47,7 +47,7 @@ struct BenchStepRow {
 
   /// A round's step time is that of its slowest rank; differences are taken within one round.
   Spread step_ms;
-  std::optional<Spread> step_ms_single;  ///< of independent processes
+  std::optional<Spread> step_ms_single;  ///< time of independent processes
   std::optional<Spread> overhead_ms;     ///< step_ms minus step_ms_single
   /// The loss of ranks that only wait for each other once per step: their step time minus
   /// step_ms_single.

@@ -18,7 +18,7 @@ namespace lockstep::bench {
 
 /// Settings that both modes have, with the same permitted values in each.
 struct CommonStepSettings {
-  std::string backend;    ///< of the group of ranks
+  std::string backend;    ///< backend of the group of ranks
   std::string precision;  ///< "32" or "bf16"
   std::string optimizer;  ///< "sgd", "adam" or "adamw"
   int rounds = 0;

@@ -54,7 +54,7 @@ struct BenchTableRow {
   /// pipeline.
   double stage_waits_s = 0;
   double seconds_to_first_step = 0;
-  std::int64_t peak_rss_bytes = 0;  ///< of rank 0
+  std::int64_t peak_rss_bytes = 0;  ///< memory of rank 0
   std::string error{};              ///< why the row has no figures; otherwise empty
 };
 

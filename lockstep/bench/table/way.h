@@ -11,7 +11,7 @@ namespace lockstep::bench {
 struct TablePeer {
   std::string strategy{};  ///< by PyTorch's definition: "single", "dp", "ddp"
   std::string loader{};    ///< "dataloader" or "dali"
-  int workers = 0;         ///< of each process's DataLoader
+  int workers = 0;         ///< workers of each process's DataLoader
 };
 
 /// The configuration that one row measures.

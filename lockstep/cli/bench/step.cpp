@@ -30,9 +30,9 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
       ->capture_default_str();
   command
       .add_option("--strategy", to.strategy,
-                  "Strategies to time, separated by commas: " + join(step_strategy_names()) +
-                      ", in one set of ranks; or all (or some of " + join(strategy_names()) +
-                      "), each in processes of its own")
+                  "Strategies to time, separated by commas. These share one set of ranks: " +
+                      join(step_strategy_names()) + ". all, or any other name of " +
+                      join(strategy_names()) + ", starts processes for each strategy")
       ->capture_default_str();
   command
       .add_option("--backend", to.backend,
@@ -61,9 +61,10 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
       .add_option("--batch-per-rank", to.batch_per_rank,
                   "Images per rank and step (default: 64 for mnist, 8 for resnet18)")
       ->transform(whole_number<int>());
-  command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
-                     "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
-                     "row. whole: a single bucket, reduced after the backward (default 25)");
+  command.add_option(
+      "--bucket-cap-mb", to.bucket_cap_mb,
+      "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
+      "row. Use whole for a single bucket that is reduced after the backward (default 25)");
   command.add_option("--parameter-memory", to.parameter_memory,
                      "Memory of the parameters: " + join(parameter_memory_names()) +
                          ", or several separated by commas; each gets a row (default auto)");
@@ -78,7 +79,9 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
 }
 
 void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
-  const HelpGroup group(command, "Only with --strategy all");
+  const HelpGroup group(command,
+                        "Only when strategies are compared (--strategy all, or a list with a name "
+                        "other than ddp and zero1)");
   command
       .add_option("--batch", to.batch,
                   "Images per step, summed over all processes (default: 128 "
@@ -99,8 +102,8 @@ void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
       ->transform(whole_number<int>());
   command.add_option(
       "--cut", to.cut,
-      "Where to cut a ResNet into stages: balance (into equal measured times) or even (into equal "
-      "numbers of blocks; two stages are cut after layer2) (default balance)");
+      "Where to cut a ResNet into stages: balance (equal measured times, the default) or even "
+      "(equal numbers of blocks; with two stages, after layer2)");
   command.add_option("--only", to.only,
                      "Names of the rows to measure, separated by commas; ratios are shown only if "
                      "single is among them (default: all)");

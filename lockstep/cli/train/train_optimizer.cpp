@@ -55,7 +55,9 @@ void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
       "--optimizer", to.name,
       "Optimizer: " + join(optimizer_names()) +
           " (default: the recipe's; any other optimizer starts with PyTorch's defaults)");
-  command.add_option("--lr", to.lr, "Learning rate");
+  command.add_option(
+      "--lr", to.lr,
+      "Learning rate (default: the recipe's, or the default of another --optimizer)");
   command.add_option("--weight-decay", to.weight_decay,
                      "Weight decay: L2 penalty, or decoupled weight decay with adamw");
   command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");

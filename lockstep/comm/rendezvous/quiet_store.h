@@ -1,6 +1,6 @@
-// When LibTorch's store throws an error, for example because rank 0 and its store are gone, it also
-// prints the error and a backtrace to standard error. A library should not print, so this store
-// suppresses the output: the exception carries the error.
+// LibTorch's store logs each error that it throws, with a backtrace, as a warning on standard
+// error, for example when rank 0 and its store are gone. A library should not print, so this store
+// suppresses the warning: the exception carries the error.
 #pragma once
 
 #include <lockstep/comm/rendezvous/forwarding_store.h>

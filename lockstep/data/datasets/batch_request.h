@@ -15,7 +15,8 @@ namespace lockstep {
 struct LOCKSTEP_API BatchRequest {
   std::uint64_t seed = 0;  ///< LoaderOptions::seed
   std::int64_t epoch = 0;
-  std::span<const std::int64_t> indices{};       ///< of the samples in the data set, in batch order
+  std::span<const std::int64_t>
+      indices{};  ///< the samples' indices in the data set, in batch order
   std::span<const std::uint32_t> occurrences{};  ///< as in EpochShare; empty: all are 0
 
   /// The number of samples.

@@ -1,4 +1,4 @@
-// Images that cannot be decoded: the policy for them, and their names in messages.
+// Images that cannot be decoded: the policy for them, and the reason of each.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class OnCorruptImage {
 };
 
 struct LOCKSTEP_API CorruptImage {
-  std::int64_t index = 0;  ///< in the data set
+  std::int64_t index = 0;  ///< index in the data set
   std::string reason{};    ///< one line that names the file
 };
 

@@ -88,7 +88,7 @@ class LOCKSTEP_API ImageReader {
   ImageShape shape_;
   ImageView view_;  // without pixels: a file is open
   std::span<const std::byte> file_;
-  std::vector<std::byte> content_;  // of a file that was read here
+  std::vector<std::byte> content_;  // content of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<detail::ImageDecoder> decoder_;
   std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels

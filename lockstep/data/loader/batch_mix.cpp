@@ -64,7 +64,7 @@ void mix_up(torch::Tensor& images, double lambda) {
 
 // The contiguous runs of bytes of a box, in an image whose dimensions are in the order of memory.
 struct BoxRuns {
-  std::size_t bytes;        // of a run
+  std::size_t bytes;        // size of a run
   std::int64_t runs;        // in a group
   std::int64_t run_stride;  // bytes
   std::int64_t groups;

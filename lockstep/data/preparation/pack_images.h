@@ -34,7 +34,7 @@ struct LOCKSTEP_API PackImagesOptions {
 
 struct LOCKSTEP_API PackedSize {
   std::int64_t images = 0;
-  std::uint64_t bytes = 0;              ///< of the file
+  std::uint64_t bytes = 0;              ///< size of the file
   std::vector<CorruptImage> skipped{};  ///< with kSkip; indices of the data set
 };
 

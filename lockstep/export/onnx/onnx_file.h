@@ -15,7 +15,7 @@ inline constexpr std::int64_t kMostBytesInOneFile = 2'000'000'000;
 inline constexpr std::int64_t kLeastExternalBytes = 1024;
 
 struct WrittenModel {
-  std::int64_t bytes = 0;        ///< of the model's file and its external data
+  std::int64_t bytes = 0;        ///< size of the model's file and its external data
   std::filesystem::path data{};  ///< the file of external data; empty if there is none
 };
 

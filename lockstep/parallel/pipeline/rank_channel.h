@@ -79,7 +79,7 @@ class RankChannel final : public MessageChannel {
   void move_on();  // the caller must hold mutex_
 
   ProcessGroup group_;
-  ProcessGroup messages_;  // of the same ranks
+  ProcessGroup messages_;  // a group of the same ranks
   const torch::Device device_;
 
   std::mutex mutex_;  // guards the members below

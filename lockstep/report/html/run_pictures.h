@@ -8,7 +8,7 @@
 namespace lockstep::html {
 
 struct RunPictureFile {
-  std::string name{};  ///< of the file: "reconstructions.png"
+  std::string name{};  ///< name of the file: "reconstructions.png"
   std::string png{};   ///< its content, or that of a reduced copy
   int width = 0;       ///< pixels of the file
   int height = 0;

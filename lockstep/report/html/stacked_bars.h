@@ -14,7 +14,7 @@ struct StackedBar {
 
 struct StackedBars {
   std::string title{};
-  std::string unit{};                ///< of all parts: "ms"
+  std::string unit{};                ///< unit of all parts: "ms"
   std::vector<std::string> parts{};  ///< their names, in drawing order
   std::vector<StackedBar> bars{};
   std::vector<std::size_t> colors{};  ///< of the parts, 0 to 7; empty: in order

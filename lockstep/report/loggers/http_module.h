@@ -24,7 +24,7 @@ struct lockstep_http_request_v1 {
 };
 
 struct lockstep_http_answer_v1 {
-  long status;      ///< of HTTP
+  long status;      ///< status code of HTTP
   char* text;       ///< receives the beginning of the answer, null-terminated
   size_t capacity;  ///< bytes of `text`
 };

@@ -22,8 +22,8 @@ namespace lockstep {
 /// What load_pretrained() did with the last layer.
 struct LOCKSTEP_API PretrainedWeights {
   std::string origin{};
-  std::string last_layer{};            ///< its name in the module: "fc"
-  std::int64_t outputs = 0;            ///< of the last layer in the module; 0 if it was loaded
+  std::string last_layer{};  ///< its name in the module: "fc"
+  std::int64_t outputs = 0;  ///< outputs of the last layer in the module; 0 if it was loaded
   std::int64_t outputs_in_file = 0;    ///< 0 if the last layer was loaded
   std::vector<std::string> initial{};  ///< names of tensors that keep their previous values
 

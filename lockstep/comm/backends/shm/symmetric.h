@@ -15,7 +15,7 @@ namespace lockstep::shm {
 
 /// One collective allocation, as seen by one rank.
 struct SymmetricAllocation {
-  std::uint32_t id = 0;  ///< the same on all ranks
+  std::uint32_t id = 0;  ///< equal on all ranks
   std::shared_ptr<Segment> segment;
   std::size_t stride = 0;  ///< bytes of one rank's slice
   int rank = 0;
