@@ -32,10 +32,14 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/memory.h>
 #include <lockstep/data/files/data_source.h>
+#include <lockstep/data/loader/loader_options.h>
+#include <lockstep/optim/options.h>
 #include <lockstep/report/advice/advice.h>
 #include <lockstep/report/json_report.h>
 #include <lockstep/report/output.h>
 #include <lockstep/report/text.h>
+#include <lockstep/train/optimization/precision.h>
+#include <lockstep/train/strategies/strategy.h>
 
 namespace lockstep::cli {
 namespace {
@@ -103,6 +107,11 @@ Finding backends() {
   return {"backends", join(names) + (nccl_available() ? "" : " (this build has no NCCL)"), names};
 }
 
+// The names that an option takes, from the table that checks the option.
+Finding choices(const std::string& key, const std::vector<std::string>& names) {
+  return {key, join(names), names};
+}
+
 Finding data(const std::string& name) {
   try {
     if (const auto folder = find_data({.name = name, .may_download = false})) {
@@ -137,6 +146,10 @@ std::vector<Finding> examine() {
                                    libtorch(),
                                    gpus(),
                                    backends(),
+                                   choices("strategies", strategy_names()),
+                                   choices("optimizers", optimizer_names()),
+                                   choices("loaders", loader_engine_names()),
+                                   choices("precisions", precision_names()),
                                    launcher()};
   for (const std::string& name : known_data_names()) findings.push_back(data(name));
   return findings;

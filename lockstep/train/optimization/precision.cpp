@@ -1,5 +1,7 @@
 #include <lockstep/train/optimization/precision.h>
 
+#include <algorithm>
+
 #include <ATen/autocast_mode.h>
 
 #include <lockstep/core/error.h>
@@ -8,27 +10,45 @@
 
 namespace lockstep {
 
+namespace {
+
+struct NamedPrecision {
+  Precision precision;
+  std::string name;
+};
+
+const std::vector<NamedPrecision>& named_precisions() {
+  static const std::vector<NamedPrecision> all = {
+      {Precision::k32, "32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "16"}};
+  return all;
+}
+
+}  // namespace
+
 std::string to_string(Precision precision) {
-  switch (precision) {
-    case Precision::k32:
-      return "32";
-    case Precision::kFp16:
-      return "16";
-    case Precision::kBf16:
-      return "bf16";
-  }
-  throw InternalError("Trainer: a precision without a name");
+  const auto& all = named_precisions();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const NamedPrecision& each) {
+    return each.precision == precision;
+  });
+  LOCKSTEP_CHECK(found != all.end(), "Trainer: a precision without a name");
+  return found->name;
 }
 
 const std::vector<std::string>& precision_names() {
-  static const std::vector<std::string> names = {"32", "bf16", "16"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const NamedPrecision& each : named_precisions()) all.push_back(each.name);
+    return all;
+  }();
   return names;
 }
 
 Precision parse_precision(const std::string& name) {
   OptionCheck("Trainer").one_of("precision", name, precision_names());
-  if (name == "32") return Precision::k32;
-  return name == "16" ? Precision::kFp16 : Precision::kBf16;
+  const auto& all = named_precisions();
+  return std::find_if(all.begin(), all.end(),
+                      [&](const NamedPrecision& each) { return each.name == name; })
+      ->precision;
 }
 
 AutocastScope::AutocastScope(Precision precision, torch::DeviceType device) : device_(device) {
