@@ -162,7 +162,7 @@ void run_doctor(const std::string& json_file) {
     std::cout << finding.key << std::string(12 - finding.key.size(), ' ') << finding.text << '\n';
   }
   report::flush_output(std::cout);
-  if (!json_file.empty()) report::write_json_file(json_file, bench::json_text(json));
+  if (!json_file.empty()) report::write_text_file(json_file, bench::json_text(json));
 }
 
 struct DoctorArguments {
@@ -184,7 +184,7 @@ void examine_run(const DoctorArguments& arguments) {
                     {"figures", each.figures},
                     {"option", each.option}});
   }
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace

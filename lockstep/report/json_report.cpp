@@ -127,10 +127,10 @@ std::string to_json(const RunReport& report) {
   return json.dump(2) + "\n";
 }
 
-void write_json_file(const fs::path& path, const std::string& json) {
-  if (!is_special(path)) return write_file_atomically(behind_links(path), json);
+void write_text_file(const fs::path& path, const std::string& text) {
+  if (!is_special(path)) return write_file_atomically(behind_links(path), text);
   std::ofstream file(path);
-  file << json << std::flush;
+  file << text << std::flush;
   if (!file) throw DataError(str("cannot write ", path.string()));
 }
 
@@ -142,6 +142,6 @@ void JsonReport::on_run_begin(const RunInfo&) {
   if (!is_special(path_)) make_writable_directory(folder_of(behind_links(path_)));
 }
 
-void JsonReport::on_run_end(const RunReport& report) { write_json_file(path_, to_json(report)); }
+void JsonReport::on_run_end(const RunReport& report) { write_text_file(path_, to_json(report)); }
 
 }  // namespace lockstep::report

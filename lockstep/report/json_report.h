@@ -34,7 +34,7 @@ std::filesystem::path behind_links(const std::filesystem::path& path);
 /// Writes text to a file atomically (see write_file_atomically()). Devices and pipes, such as
 /// /dev/stdout, are written directly. If `path` is a link, its target is replaced and the link
 /// stays. Throws DataError on failure.
-void write_json_file(const std::filesystem::path& path, const std::string& json);
+void write_text_file(const std::filesystem::path& path, const std::string& text);
 
 /// Writes the report when the run ends. Checks the folder when the run begins: if files cannot be
 /// created there, throws ConfigError instead of losing the results hours later.

@@ -104,7 +104,7 @@ void show(const ExplainSettings& explain, const TracedRun& run) {
   const Terminal terminal = detect_terminal(STDOUT_FILENO);
   std::cout << trace_text(run, terminal.columns(), terminal.unicode);
   if (!explain.svg.empty()) {
-    report::write_json_file(explain.svg, trace_svg(run));
+    report::write_text_file(explain.svg, trace_svg(run));
     std::cout << "drawn in " << explain.svg.string() << '\n';
   }
   report::flush_output(std::cout);

@@ -73,7 +73,7 @@ class Measurement {
     }
     say(copy_line());
     if (group_.rank() == 0 && !settings_.json.empty())
-      report::write_json_file(settings_.json, to_json(rows_));
+      report::write_text_file(settings_.json, to_json(rows_));
     // No rank may leave while rank 0 may still ask.
     start_line_.barrier();
   }

@@ -170,7 +170,7 @@ class StepMeasurement {
       std::cout << table_line(rows.back()) << '\n';
     }
     report::flush_output(std::cout);
-    if (!settings_.json.empty()) report::write_json_file(settings_.json, to_json(rows));
+    if (!settings_.json.empty()) report::write_text_file(settings_.json, to_json(rows));
   }
 
   // The first two ways are baselines without rows.

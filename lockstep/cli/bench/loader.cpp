@@ -107,7 +107,7 @@ void write_json(const BenchLoaderArguments& arguments, const std::string& operat
       json.back()["copy_images_per_second"] = median(row.floors);
     }
   }
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 void print_rows(const BenchLoaderArguments& arguments, const LoaderData& data,

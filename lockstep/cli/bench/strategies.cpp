@@ -70,7 +70,7 @@ void bench_strategies(const bench::BenchStrategiesSettings& asked) {
   report::flush_output(std::cout);
   bench::warn_of_other_programs(others);
   if (!settings.json.empty())
-    report::write_json_file(settings.json, bench::to_json(settings, rows));
+    report::write_text_file(settings.json, bench::to_json(settings, rows));
 }
 
 }  // namespace lockstep::cli

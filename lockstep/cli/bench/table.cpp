@@ -232,7 +232,7 @@ void run_table(const BenchTableArguments& arguments) {
   const bench::BenchTableNotes notes = notes_of(arguments, table, rows, others.share());
   std::cout << bench::bench_table_text(rows, notes, arguments.format) << std::flush;
   if (!arguments.json.empty()) {
-    report::write_json_file(arguments.json, bench::bench_table_text(rows, notes, "json"));
+    report::write_text_file(arguments.json, bench::bench_table_text(rows, notes, "json"));
   }
   const auto failed = std::ranges::find_if(
       rows, [](const bench::BenchTableRow& row) { return !row.error.empty(); });

@@ -64,7 +64,7 @@ void write_json(const CheckArguments& arguments, const ImageDataset& dataset,
                   {"odd", listed(result.odd)},
                   {"threads", threads},
                   {"seconds", seconds}};
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 void run(const CheckArguments& arguments) {

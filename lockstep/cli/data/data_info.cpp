@@ -101,7 +101,7 @@ void run(const InfoArguments& arguments) {
                                     {"class_names", info.class_names},
                                     {"bytes", file.bytes().size()},
                                     {"verified", arguments.verify}};
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void list_data(const std::string& json_file) {
     json.back()["cache"] = cache ? nlohmann::ordered_json(*cache) : nullptr;
     if (!found.problem.empty()) json.back()["problem"] = found.problem;
   }
-  if (!json_file.empty()) report::write_json_file(json_file, bench::json_text(json));
+  if (!json_file.empty()) report::write_text_file(json_file, bench::json_text(json));
 }
 
 }  // namespace

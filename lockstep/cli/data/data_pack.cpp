@@ -165,7 +165,7 @@ void run(const PackArguments& arguments) {
                                     {"threads", options.threads},
                                     {"seconds", seconds},
                                     {"images_per_second", rate}};
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 }  // namespace

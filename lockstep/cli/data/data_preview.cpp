@@ -79,7 +79,7 @@ void write_json(const PreviewArguments& arguments, const LoaderData& data, const
     json["rows"].push_back(
         {{"index", row.index}, {"label", row.label}, {"versions", std::move(versions)}});
   }
-  report::write_json_file(arguments.json, bench::json_text(json));
+  report::write_text_file(arguments.json, bench::json_text(json));
 }
 
 void run(PreviewArguments& arguments) {

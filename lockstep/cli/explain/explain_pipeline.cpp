@@ -95,10 +95,10 @@ void explain_pipeline(const ExplainPipelineArguments& arguments) {
       settings.toys ? picture_of(settings, bench::measure_pipeline(settings.table, *settings.toys))
                     : picture_of(settings);
   std::cout << pipeline_text(picture, detect_terminal(STDOUT_FILENO).columns());
-  if (!settings.csv.empty()) report::write_json_file(settings.csv, csv(settings.table));
-  if (!settings.json.empty()) report::write_json_file(settings.json, picture_json(picture));
+  if (!settings.csv.empty()) report::write_text_file(settings.csv, csv(settings.table));
+  if (!settings.json.empty()) report::write_text_file(settings.json, picture_json(picture));
   if (!settings.svg.empty()) {
-    report::write_json_file(settings.svg, pipeline_svg(picture));
+    report::write_text_file(settings.svg, pipeline_svg(picture));
     std::cout << "drawn in " << settings.svg.string() << '\n';
   }
   report::flush_output(std::cout);

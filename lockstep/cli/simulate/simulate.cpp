@@ -22,7 +22,7 @@ void run_simulation(const SimulateArguments& arguments) {
   const SimulateResult result = simulate(settings);
   std::cout << simulate_text(settings, result);
   report::flush_output(std::cout);
-  if (!settings.json.empty()) report::write_json_file(settings.json, to_json(settings, result));
+  if (!settings.json.empty()) report::write_text_file(settings.json, to_json(settings, result));
 }
 
 void add_network_options(CLI::App& command, SimulateArguments& to) {

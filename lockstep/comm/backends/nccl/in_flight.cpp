@@ -30,7 +30,7 @@ std::chrono::nanoseconds pause_after(std::chrono::nanoseconds waited,
   return std::clamp(waited / 8, least, most);
 }
 
-InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
+InFlight::OperationPointer InFlight::add(WorkHandle handle, Call call) {
   free_ended();
   const auto ticket = context_.watchdog().started(call.description, call.number);
   auto operation = std::make_shared<StreamOperation>(std::move(handle), std::move(call), ticket);
@@ -50,7 +50,7 @@ InFlight::Operation InFlight::add(WorkHandle handle, Call call) {
 }
 
 void InFlight::free_ended() {
-  std::vector<Operation> ended;  // destroyed after the lock is released
+  std::vector<OperationPointer> ended;  // destroyed after the lock is released
   const Lock lock(mutex_);
   ended.swap(ended_);
 }
@@ -70,16 +70,16 @@ bool InFlight::ask(StreamOperation& operation) {
 // Whether an earlier operation has failed, since operations behind a failed one can look complete.
 // An earlier operation that still runs means nothing: messages may overtake each other.
 bool InFlight::is_behind_failed(const StreamOperation& operation) {
-  std::vector<Operation> earlier;
+  std::vector<OperationPointer> earlier;
   {
     const Lock lock(mutex_);
     if (failure_) return true;
-    for (const Operation& each : operations_) {
+    for (const OperationPointer& each : operations_) {
       if (each.get() == &operation) break;
       if (!each->has_ended()) earlier.push_back(each);
     }
   }
-  return std::any_of(earlier.begin(), earlier.end(), [&](const Operation& each) {
+  return std::any_of(earlier.begin(), earlier.end(), [&](const OperationPointer& each) {
     return context_.device().has_ended(each->library_work()) && each->library_work().exception();
   });
 }
@@ -91,7 +91,7 @@ void InFlight::run() {
       changed_.wait(lock);
       continue;
     }
-    const Operation first = operations_.front();
+    const OperationPointer first = operations_.front();
     const auto since = first_since_;
     lock.unlock();
     look_at(*first);
@@ -150,17 +150,17 @@ void InFlight::judge() {
 
 // Judges the first operation, together with those that the library runs as one with it.
 void InFlight::judge_first() {
-  std::vector<Operation> together;
+  std::vector<OperationPointer> together;
   Clock::time_point since;
   {
     const Lock lock(mutex_);
     if (operations_.empty() || failure_) return;
     const c10d::Work* const work = &operations_.front()->library_work();
     std::copy_if(operations_.begin(), operations_.end(), std::back_inserter(together),
-                 [&](const Operation& each) { return &each->library_work() == work; });
+                 [&](const OperationPointer& each) { return &each->library_work() == work; });
     since = first_since_;
   }
-  for (const Operation& each : together) {
+  for (const OperationPointer& each : together) {
     if (!each->has_ended()) context_.check_in_flight(each->call(), since);
   }
 }
@@ -190,7 +190,7 @@ void InFlight::forget_ended() {
 }
 
 void InFlight::fail(std::exception_ptr error) {
-  std::deque<Operation> failed;
+  std::deque<OperationPointer> failed;
   {
     const Lock lock(mutex_);
     if (failure_) return;
@@ -199,10 +199,10 @@ void InFlight::fail(std::exception_ptr error) {
     ended_.insert(ended_.end(), failed.begin(), failed.end());
     changed_.notify_all();
   }
-  for (const Operation& operation : failed) operation->end(error);
+  for (const OperationPointer& operation : failed) operation->end(error);
 }
 
-std::vector<InFlight::Operation> InFlight::stop() {
+std::vector<InFlight::OperationPointer> InFlight::stop() {
   {
     const Lock lock(mutex_);
     stop_ = true;
@@ -210,7 +210,7 @@ std::vector<InFlight::Operation> InFlight::stop() {
   }
   if (thread_.joinable()) thread_.join();
   const Lock lock(mutex_);  // the watchdog's thread may still call judge()
-  std::vector<Operation> rest(operations_.begin(), operations_.end());
+  std::vector<OperationPointer> rest(operations_.begin(), operations_.end());
   operations_.clear();
   return rest;
 }

@@ -23,7 +23,7 @@ namespace lockstep::nccl {
 /// The operations of one group that are under way. Safe to use from several threads.
 class InFlight {
  public:
-  using Operation = std::shared_ptr<StreamOperation>;
+  using OperationPointer = std::shared_ptr<StreamOperation>;
 
   /// `context` must outlive this object.
   explicit InFlight(StreamContext& context) : context_(context) {}
@@ -32,7 +32,7 @@ class InFlight {
   InFlight& operator=(const InFlight&) = delete;
 
   /// Adds an operation that the library has just started.
-  Operation add(WorkHandle handle, Call call);
+  OperationPointer add(WorkHandle handle, Call call);
   /// Queries the device about one operation, for a caller that waits for it or polls it. True once
   /// its outcome is known. The reason of a failure is found by the querying thread.
   bool ask(StreamOperation& operation);
@@ -45,7 +45,7 @@ class InFlight {
   /// Fails all operations, including later ones.
   void fail(std::exception_ptr error);
   /// Stops querying the device. Returns the operations that have not ended.
-  std::vector<Operation> stop();
+  std::vector<OperationPointer> stop();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -63,11 +63,11 @@ class InFlight {
   StreamContext& context_;
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<Operation> operations_;               // in the order of their starts
+  std::deque<OperationPointer> operations_;        // in the order of their starts
   Clock::time_point first_since_{};                // when the first operation became the first
   std::optional<Clock::time_point> asking_since_;  // start of thread_'s query, while it runs
-  std::vector<Operation> ended_;  // callers, not thread_, free the tensors of these
-  std::exception_ptr failure_;    // fails all operations, including later ones
+  std::vector<OperationPointer> ended_;  // callers, not thread_, free the tensors of these
+  std::exception_ptr failure_;           // fails all operations, including later ones
   bool stop_ = false;
   std::thread thread_;
 };

@@ -44,16 +44,16 @@ std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes,
                     element_bytes);
 }
 
-bool Stages::is_root(const Chunk& chunk) const { return chunk.description.call.root == rank_; }
+bool ChunkStages::is_root(const Chunk& chunk) const { return chunk.description.call.root == rank_; }
 
-bool Stages::two_stages(const Chunk& chunk) const {
+bool ChunkStages::two_stages(const Chunk& chunk) const {
   const CallKind kind = chunk.description.call.kind;
   return (kind == CallKind::kAllReduce || kind == CallKind::kReduce) && !chunk.small;
 }
 
 // The part of a chunk that `rank` combines. It consists of whole cache lines, so that no two ranks
 // write to the same line.
-Stages::Range Stages::share(const Chunk& chunk, int rank) const {
+ChunkStages::Range ChunkStages::share(const Chunk& chunk, int rank) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t lines = (chunk.bytes + kCacheLine - 1) / kCacheLine;
   const std::size_t per_rank = (lines + ranks - 1) / ranks * kCacheLine;
@@ -62,12 +62,12 @@ Stages::Range Stages::share(const Chunk& chunk, int rank) const {
 }
 
 // The distance in bytes between the parts for consecutive ranks in a staging slot.
-std::size_t Stages::part_bytes() const {
+std::size_t ChunkStages::part_bytes() const {
   return round_down(control_.slot_bytes() / static_cast<std::size_t>(size_), kCacheLine);
 }
 
 // The data that `rank` contributes to this rank (or to all ranks) in this chunk.
-const std::byte* Stages::given(const Chunk& chunk, int rank) const {
+const std::byte* ChunkStages::given(const Chunk& chunk, int rank) const {
   const bool parts = gives_a_part_to_each(chunk.description.call.kind);
   const auto me = static_cast<std::size_t>(rank_);
   const auto them = static_cast<std::size_t>(rank);
@@ -81,17 +81,17 @@ const std::byte* Stages::given(const Chunk& chunk, int rank) const {
 
 // Where `rank` stages its contribution. A small one is stored next to the counter that announces
 // it.
-std::byte* Stages::staging(const Chunk& chunk, int rank) const {
+std::byte* ChunkStages::staging(const Chunk& chunk, int rank) const {
   return is_inline(chunk) ? control_.state(rank).arrival(chunk.sequence).data
                           : control_.slot(rank, chunk.slot);
 }
 
-bool Stages::is_inline(const Chunk& chunk) {
+bool ChunkStages::is_inline(const Chunk& chunk) {
   return chunk.small && chunk.bytes <= Arrival::kInlineBytes &&
          !gives_a_part_to_each(chunk.description.call.kind);
 }
 
-void Stages::arrive(const Chunk& chunk) const {
+void ChunkStages::arrive(const Chunk& chunk) const {
   if (chunk.place || chunk.bytes == 0) return;
   std::byte* const slot = staging(chunk, rank_);
   switch (chunk.description.call.kind) {
@@ -131,7 +131,7 @@ void Stages::arrive(const Chunk& chunk) const {
   }
 }
 
-void Stages::expect(const Chunk& chunk) const {
+void ChunkStages::expect(const Chunk& chunk) const {
   // For all peers together. More would slow down a peer that is still writing its data.
   constexpr std::size_t kMostBytes = 256;
   const auto peers = static_cast<std::size_t>(size_ - 1);
@@ -143,7 +143,7 @@ void Stages::expect(const Chunk& chunk) const {
   }
 }
 
-Stages::Others Stages::before_work(const Chunk& chunk) const {
+ChunkStages::Others ChunkStages::before_work(const Chunk& chunk) const {
   switch (chunk.description.call.kind) {
     case CallKind::kBroadcast:
       if (chunk.place) return Others::kAll;
@@ -159,7 +159,7 @@ Stages::Others Stages::before_work(const Chunk& chunk) const {
   }
 }
 
-void Stages::work(const Chunk& chunk) const {
+void ChunkStages::work(const Chunk& chunk) const {
   if (chunk.bytes == 0) return;
   switch (chunk.description.call.kind) {
     case CallKind::kBroadcast:
@@ -188,7 +188,7 @@ void Stages::work(const Chunk& chunk) const {
   }
 }
 
-Stages::Others Stages::before_release(const Chunk& chunk) const {
+ChunkStages::Others ChunkStages::before_release(const Chunk& chunk) const {
   const CallKind kind = chunk.description.call.kind;
   if (chunk.place) {
     // Peers may still be reading this rank's memory.
@@ -199,11 +199,11 @@ Stages::Others Stages::before_release(const Chunk& chunk) const {
   return kind == CallKind::kAllReduce || is_root(chunk) ? Others::kAll : Others::kNobody;
 }
 
-bool Stages::work_is_awaited(const Chunk& chunk) const {
+bool ChunkStages::work_is_awaited(const Chunk& chunk) const {
   return chunk.place.has_value() || two_stages(chunk);
 }
 
-void Stages::release(const Chunk& chunk) const {
+void ChunkStages::release(const Chunk& chunk) const {
   if (chunk.place || chunk.bytes == 0 || !two_stages(chunk)) return;
   if (chunk.description.call.kind == CallKind::kReduce && !is_root(chunk)) return;
   for (int peer = 0; peer < size_; ++peer) {
@@ -214,7 +214,7 @@ void Stages::release(const Chunk& chunk) const {
   }
 }
 
-void Stages::take_pieces(const Chunk& chunk) const {
+void ChunkStages::take_pieces(const Chunk& chunk) const {
   for (int peer = 0; peer < size_; ++peer) {
     copy_out(chunk.output + static_cast<std::size_t>(peer) * chunk.stride, given(chunk, peer),
              chunk.bytes, chunk.stride * static_cast<std::size_t>(size_));
@@ -224,7 +224,7 @@ void Stages::take_pieces(const Chunk& chunk) const {
 // In a symmetric broadcast among N ranks, each rank reads (N - 1) / N of the piece from the root,
 // and the root writes the remaining 1 / N to each rank. All ranks therefore copy the same amount in
 // parallel.
-void Stages::copy_between(const Chunk& chunk) const {
+void ChunkStages::copy_between(const Chunk& chunk) const {
   const auto ranks = static_cast<std::size_t>(size_);
   const std::size_t taken = round_down(chunk.bytes / ranks * (ranks - 1), kCacheLine);
   const SymmetricPlace& place = *chunk.place;
@@ -238,13 +238,13 @@ void Stages::copy_between(const Chunk& chunk) const {
   }
 }
 
-void Stages::combine(const Chunk& chunk) const {
+void ChunkStages::combine(const Chunk& chunk) const {
   std::array<const std::byte*, kMaxRanks> sources;
   for (int peer = 0; peer < size_; ++peer) sources[peer] = given(chunk, peer);
   reduce_into(chunk, sources.data(), &chunk.output, 1, chunk.bytes);
 }
 
-void Stages::combine_share(const Chunk& chunk) const {
+void ChunkStages::combine_share(const Chunk& chunk) const {
   const Range mine = share(chunk, rank_);
   if (mine.bytes == 0) return;
   std::array<const std::byte*, kMaxRanks> sources;
@@ -261,8 +261,8 @@ void Stages::combine_share(const Chunk& chunk) const {
 }
 
 // Combines this rank's share into its output, if it receives one, and into its slot for the peers.
-void Stages::combine_staged_share(const Chunk& chunk, const std::byte* const* sources, Range mine,
-                                  bool all) const {
+void ChunkStages::combine_staged_share(const Chunk& chunk, const std::byte* const* sources,
+                                       Range mine, bool all) const {
   std::byte* const own = chunk.output + mine.begin;
   std::byte* const shared = control_.slot(rank_, chunk.slot) + mine.begin;
   if (all && chunk.streamed) {
@@ -283,9 +283,9 @@ void Stages::combine_staged_share(const Chunk& chunk, const std::byte* const* so
   reduce_into(chunk, sources, both.data() + (only_shared ? 1 : 0), all ? 2 : 1, mine.bytes);
 }
 
-void Stages::reduce_into(const Chunk& chunk, const std::byte* const* sources,
-                         std::byte* const* destinations, std::size_t destination_count,
-                         std::size_t bytes) const {
+void ChunkStages::reduce_into(const Chunk& chunk, const std::byte* const* sources,
+                              std::byte* const* destinations, std::size_t destination_count,
+                              std::size_t bytes) const {
   const CallDescription& call = chunk.description.call;
   comm::reduce({sources, static_cast<std::size_t>(size_)}, {destinations, destination_count},
                bytes / detail::element_size(call.type), call.type, call.op);

@@ -53,9 +53,9 @@ struct Chunk {
 std::size_t chunk_bytes(CallKind kind, int size, std::size_t slot_bytes, std::size_t element_bytes);
 
 /// Executes one rank's stages of its chunks. Holds no state except memory locations.
-class Stages {
+class ChunkStages {
  public:
-  Stages(const Control& control, int rank)
+  ChunkStages(const Control& control, int rank)
       : control_(control), rank_(rank), size_(control.size()) {}
 
   /// Whether the chunk's data is stored in the Arrival, so that it needs no slot.

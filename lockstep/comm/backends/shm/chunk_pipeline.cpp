@@ -55,7 +55,7 @@ void ChunkPipeline::post(const CollectiveRequest& request, std::optional<Symmetr
     Chunk& chunk = push(request, offset, std::min(most, request.piece_bytes - offset));
     chunk.small = chunk.bytes <= small_bytes_;
     chunk.keep_alive = keep_alive;
-    if (Stages::is_inline(chunk)) continue;
+    if (ChunkStages::is_inline(chunk)) continue;
     chunk.staged = true;
     chunk.slot = next_slot_;
     chunk.slot_free_at = slot_free_at_[next_slot_];
@@ -136,12 +136,12 @@ bool ChunkPipeline::advance() {
 
 // The first rank among `others` whose word has not reached `wanted`.
 template <class WordOf>
-std::optional<ChunkPipeline::Blocker> ChunkPipeline::find_blocker(Stages::Others others, int root,
-                                                                  const WordOf& word_of,
+std::optional<ChunkPipeline::Blocker> ChunkPipeline::find_blocker(ChunkStages::Others others,
+                                                                  int root, const WordOf& word_of,
                                                                   std::uint32_t wanted,
                                                                   const char* verb) const {
-  if (others == Stages::Others::kNobody) return std::nullopt;
-  const bool one = others == Stages::Others::kRoot;
+  if (others == ChunkStages::Others::kNobody) return std::nullopt;
+  const bool one = others == ChunkStages::Others::kRoot;
   for (int peer = one ? root : 0; peer < (one ? root + 1 : size_); ++peer) {
     if (peer == rank_) continue;
     Word& word = word_of(control_.state(peer));
@@ -165,7 +165,7 @@ std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_worked(const Chunk& chu
 
 std::optional<ChunkPipeline::Blocker> ChunkPipeline::not_released(std::uint32_t wanted) const {
   const auto word = [](RankState& state) -> Word& { return state.released; };
-  return find_blocker(Stages::Others::kAll, -1, word, wanted,
+  return find_blocker(ChunkStages::Others::kAll, -1, word, wanted,
                       "take the result of an operation before");
 }
 
@@ -266,10 +266,10 @@ void ChunkPipeline::wake_sleepers() {
 }
 
 // Checks that the peers that this rank waited for have published the same operation for this chunk.
-void ChunkPipeline::compare(const Chunk& chunk, Stages::Others others) {
-  if (others == Stages::Others::kNobody) return;
+void ChunkPipeline::compare(const Chunk& chunk, ChunkStages::Others others) {
+  if (others == ChunkStages::Others::kNobody) return;
   const std::uint64_t mine = control_.state(rank_).arrival(chunk.sequence).history;
-  const bool one = others == Stages::Others::kRoot;
+  const bool one = others == ChunkStages::Others::kRoot;
   const int first = one ? chunk.description.call.root : 0;
   for (int peer = first; peer < (one ? first + 1 : size_); ++peer) {
     if (peer == rank_ || control_.state(peer).arrival(chunk.sequence).history == mine) continue;

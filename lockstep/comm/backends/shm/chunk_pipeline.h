@@ -79,12 +79,12 @@ class ChunkPipeline {
   bool try_work();
   bool try_release();
   void publish(Word& word, std::uint32_t value);
-  void compare(const Chunk& chunk, Stages::Others others);
+  void compare(const Chunk& chunk, ChunkStages::Others others);
   std::string disagreement(std::uint32_t sequence, int peer) const;
   bool should_stream(const Chunk& chunk) const;
   bool all_released(std::uint32_t wanted);
   template <class WordOf>
-  std::optional<Blocker> find_blocker(Stages::Others others, int root, const WordOf& word_of,
+  std::optional<Blocker> find_blocker(ChunkStages::Others others, int root, const WordOf& word_of,
                                       std::uint32_t wanted, const char* verb) const;
   std::optional<Blocker> not_arrived(const Chunk& chunk) const;
   std::optional<Blocker> not_worked(const Chunk& chunk) const;
@@ -94,7 +94,7 @@ class ChunkPipeline {
   const int rank_;
   const int size_;
   const std::size_t small_bytes_;
-  const Stages stages_;
+  const ChunkStages stages_;
   SharingCost& sharing_cost_;
   GroupEnd& end_;
   std::vector<Word*> published_;  // words whose sleepers have not been woken yet
