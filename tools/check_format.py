@@ -6,7 +6,7 @@ Usage: check_format.py [ROOT]     (default: the project that this file belongs t
   * Every source is formatted as clang-format 19.1.7 of .deps/venv formats it (`make format`). Without that program
     this check is skipped, and a line says so.
   * No line has more than 100 columns, except inside raw strings and between `// clang-format off` and `on`.
-  * No comment begins with a word in OPENINGS, and none contains a phrase in PHRASES: such comments make readers guess
+  * No comment begins with a word in OPENINGS, in capitals or not, and none contains a phrase in PHRASES: such comments make readers guess
     the subject (CONTRIBUTING.md, "How code looks here").
 
 Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
@@ -23,7 +23,7 @@ SUFFIXES = {".h", ".cpp", ".cu"}
 COLUMNS = 100
 CLANG_FORMAT = ".deps/venv/bin/clang-format"
 FILES_AT_ONCE = 100
-OPENINGS = re.compile(r"(Of|Who|Whose|Whom|Those|Not of|The same)\b")
+OPENINGS = re.compile(r"(of|who|whose|whom|those|not of|the same)\b", re.IGNORECASE)
 PHRASES = re.compile(r"\bso (?:many|much)\b(?! as| that)")
 COMMENT = re.compile(r"^\s*(///?<?)(?: (.*))?$")
 TRAILING = re.compile(r"""^(?:[^"'/]|/(?!/)|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')*?\S\s+(///?<?) (.*)$""")

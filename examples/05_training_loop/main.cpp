@@ -90,7 +90,7 @@ torch::Tensor train(ProcessGroup& group, const std::filesystem::path& file,
                                            .warmup_epochs = 0.5};
 
   std::int64_t epoch = 1;  // counted from 1, as in a checkpoint
-  std::int64_t step = 0;   // of the epoch
+  std::int64_t step = 0;   // steps of the epoch
   if (std::filesystem::exists(file)) {
     const auto checkpoint =
         lockstep::load_checkpoint(file, *net, optimizer.state(), "training_loop");
@@ -158,7 +158,7 @@ torch::Tensor train_sharded(ProcessGroup& group, const std::filesystem::path& fi
 
   std::int64_t epoch = 1;
   lockstep::SamplerPosition position;
-  lockstep::NamedTensors state;  // of all parameters, on rank 0
+  lockstep::NamedTensors state;  // state of all parameters, on rank 0
   if (group.rank() == 0 && std::filesystem::exists(file)) {
     state = lockstep::Optimizer(*net, options).state();  // provides names and shapes
     const auto checkpoint = lockstep::load_checkpoint(file, *net, state, "sharded");

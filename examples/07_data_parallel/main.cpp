@@ -57,7 +57,7 @@ Net make_net(torch::Device device) {
 struct Result {
   std::string name{};
   double step_seconds = 0;
-  double loss = 0;  // of the last step
+  double loss = 0;  // loss of the last step
   torch::Tensor parameters{};
 };
 

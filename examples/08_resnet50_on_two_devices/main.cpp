@@ -248,8 +248,8 @@ void run_on_threads(Comparison& comparison, Stages& stages, const Expected& expe
     };
     comparison.run("pipeline, " + std::string(lockstep::schedule_name(schedule)),
                    expected.micro_batches, step);
-    const lockstep::pipeline::Timeline& measured = pipe.timeline();  // of the last step
-    const auto replayed = replay(pipe.table(), costs_of(measured));  // the same without waits
+    const lockstep::pipeline::Timeline& measured = pipe.timeline();  // timeline of the last step
+    const auto replayed = replay(pipe.table(), costs_of(measured));  // replayed without waits
     std::printf("%24s bubble %.1f%%, replayed %.1f%%\n", "", 100 * measured.bubble(),
                 100 * replayed.bubble());
   }

@@ -18,7 +18,7 @@ struct DataChoice {
   std::string source;                    ///< one of known_data_names(), a folder, or a pack
   std::optional<std::string> split;      ///< train (default) or test; for a known data set
   std::optional<std::string> directory;  ///< --data; for a known data set
-  std::int64_t max_image_pixels = kMaxImagePixels;  ///< of image files
+  std::int64_t max_image_pixels = kMaxImagePixels;  ///< limit of each image file
 };
 
 /// Adds SOURCE, --split, --data and --max-image-pixels to `command`. `to` must outlive the parsing.

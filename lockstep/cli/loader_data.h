@@ -22,8 +22,8 @@ struct LoaderDataChoice {
   std::optional<std::string> operators;
   int size = 128;
   std::optional<std::string> directory;                            ///< --data; for a known data set
-  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< of image files
-  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< of image files
+  std::int64_t max_image_pixels = kMaxImagePixels;                 ///< limit of each image file
+  ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< how image files are decoded
 };
 
 struct LoaderData {

@@ -20,9 +20,10 @@ enum class ImageType { kJpeg, kPng };
 
 struct LOCKSTEP_API ImageHeader {
   ImageType type = ImageType::kJpeg;
-  int width = 0;     ///< pixels
-  int height = 0;    ///< pixels
-  int channels = 0;  ///< of the file: 1 grey or palette, 2 grey and alpha, 3 colour, 4 RGBA or CMYK
+  int width = 0;   ///< pixels
+  int height = 0;  ///< pixels
+  int channels =
+      0;  ///< channels of the file: 1 grey or palette, 2 grey and alpha, 3 colour, 4 RGBA or CMYK
 };
 
 /// A part of an image in pixels: columns [left, left + width) of rows [top, top + height).

@@ -41,8 +41,8 @@ struct LOCKSTEP_API HyperParameter {
 struct LOCKSTEP_API Histogram {
   std::vector<double> edges{};
   std::vector<double> counts{};
-  double sum = 0;             ///< of the values
-  double sum_of_squares = 0;  ///< of the values
+  double sum = 0;             ///< sum of the values
+  double sum_of_squares = 0;  ///< sum of their squares
 };
 
 /// A histogram of `bins` equal bins from the smallest value to the largest. Values that are not

@@ -29,7 +29,7 @@ struct PackInfo {
   PackKind kind = PackKind::kPixels;
   std::string name{};         ///< a description of the data set
   std::int64_t channels = 0;  ///< 1 to 4; 3 for files
-  std::int64_t height = 0;    ///< of every image; 0: each image has its own size
+  std::int64_t height = 0;    ///< height of every image; 0: each image has its own size
   std::int64_t width = 0;
   std::int64_t num_classes = 0;            ///< 1 to kMaximumPackClasses
   std::vector<std::string> class_names{};  ///< empty, or one name per class

@@ -24,9 +24,10 @@ struct PackHeader {
   std::uint32_t height;
   std::uint32_t width;
   std::uint64_t names_bytes;
-  std::uint64_t table_checksum;  ///< of all bytes from the header's end to the first record
+  std::uint64_t
+      table_checksum;  ///< checksum of all bytes from the header's end to the first record
   std::uint64_t reserved[7];
-  std::uint64_t header_checksum;  ///< of all header bytes before it
+  std::uint64_t header_checksum;  ///< checksum of all header bytes before it
 };
 static_assert(sizeof(PackHeader) == 128);
 inline constexpr std::size_t kPackHeaderChecked = offsetof(PackHeader, header_checksum);

@@ -64,10 +64,11 @@ struct LOCKSTEP_API PickleName {
 
 /// A reference to memory outside of the pickle.
 struct LOCKSTEP_API PickleStorage {
-  std::string type{};         ///< "FloatStorage", ..., or "UntypedStorage"
-  std::string key{};          ///< names the memory
-  std::string location{};     ///< where the memory was when it was saved: "cpu", "cuda:0"
-  std::int64_t elements = 0;  ///< of `type`, or bytes for UntypedStorage; not negative
+  std::string type{};      ///< "FloatStorage", ..., or "UntypedStorage"
+  std::string key{};       ///< names the memory
+  std::string location{};  ///< where the memory was when it was saved: "cpu", "cuda:0"
+  std::int64_t elements =
+      0;  ///< number of elements of `type`, or bytes for UntypedStorage; not negative
 };
 
 /// A tensor or parameter over a storage. Shape and strides have the same length, at most 64, and
@@ -75,7 +76,7 @@ struct LOCKSTEP_API PickleStorage {
 struct LOCKSTEP_API PickleTensor {
   std::shared_ptr<const PickleStorage> storage{};
   std::string dtype{};      ///< "float8_e4m3fn" if the storage is untyped, otherwise empty
-  std::int64_t offset = 0;  ///< of the first element, in elements; not negative
+  std::int64_t offset = 0;  ///< position of the first element, in elements; not negative
   std::vector<std::int64_t> shape{};
   std::vector<std::int64_t> strides{};  ///< in elements
 };

@@ -50,7 +50,7 @@ class TensorBoardFile {
   void write_event();
 
   AppendFile file_;
-  std::string event_;   // of the current call; kept to reuse its memory
+  std::string event_;   // event of the current call; kept to reuse its memory
   std::string record_;  // the framed event
 };
 

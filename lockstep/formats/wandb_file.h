@@ -61,7 +61,7 @@ class WandbFile {
   std::int64_t next_number() { return ++records_; }
 
   AppendFile file_;
-  std::string record_;  // of the current call; kept to reuse its memory
+  std::string record_;  // record of the current call; kept to reuse its memory
   double start_time_;
   std::int64_t records_ = 0;
 };

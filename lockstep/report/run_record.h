@@ -43,7 +43,7 @@ class LOCKSTEP_API RunRecord : public Listener {
   const RunOrigin origin_;
   const bool goes_on_;
   std::string started_{};
-  std::string epochs_before_ = "[]";  // of the resumed run, as JSON
+  std::string epochs_before_ = "[]";  // epochs of the resumed run, as JSON
   RunReport so_far_{};
   std::string error_{};
 };

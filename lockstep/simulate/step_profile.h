@@ -23,12 +23,13 @@ struct ProfileBucket {
 /// A step of one rank without its communication. Its times hold for the processors and the batch
 /// size of the run from which they come.
 struct StepProfile {
-  std::string name{};      ///< of the recipe or model
-  std::string strategy{};  ///< of the run: "ddp", in which each rank does the whole update
+  std::string name{};      ///< name of the recipe or model
+  std::string strategy{};  ///< strategy of the run: "ddp", in which each rank does the whole update
   std::string backend{};   ///< the wire of the run; empty: the profile does not come from a run
-  int ranks = 1;           ///< of the run
+  int ranks = 1;           ///< number of ranks of the run
   std::int64_t batch_per_rank = 0;
-  std::int64_t processors = 0;  ///< of the run's host, if the run computes on them; 0: unknown
+  std::int64_t processors =
+      0;  ///< processors of the run's host, if the run computes on them; 0: unknown
   std::int64_t threads_per_rank = 1;
   std::int64_t steps = 0;  ///< number of measured steps; 0: the profile does not come from a run
 

@@ -41,7 +41,7 @@ struct TracedReduction {
 // The spans of one rank in the trace.
 struct RankEvents {
   std::map<int, std::string> tracks{};
-  std::vector<TracedSpan> steps{};      // of the training loop
+  std::vector<TracedSpan> steps{};      // steps of the training loop
   std::vector<TracedSpan> data{};       // waits for batches
   std::vector<TracedSpan> pauses{};     // evaluations, checkpoints: no training
   std::vector<TracedSpan> backward{};   // calls of backward

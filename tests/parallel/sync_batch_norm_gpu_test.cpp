@@ -28,7 +28,7 @@ constexpr std::int64_t kChannels = 5;
 
 struct GpuNormCase {
   const char* name;
-  std::vector<std::int64_t> batches;  // of the ranks
+  std::vector<std::int64_t> batches;  // batches of the ranks
   torch::ScalarType type = torch::kFloat32;
   bool channels_last = false;
   double tolerance = 1e-4;
@@ -42,7 +42,7 @@ Tensor numbers(const GpuNormCase& given, std::int64_t begin, std::int64_t count,
 
 struct Normalised {
   Tensor output, mean, variance;
-  std::vector<Tensor> gradients;  // of the input, the weight and the bias
+  std::vector<Tensor> gradients;  // gradients of the input, the weight and the bias
 };
 
 // `normalise` gets the input, the weight, the bias and the running statistics.

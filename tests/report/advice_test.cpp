@@ -330,7 +330,7 @@ TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {
 TEST_F(RunFactsTest, KnowWhatOtherProgramsUsed) {
   nlohmann::json run = nlohmann::json::parse(kRecord);
   run["usable_processors"] = 4;
-  nlohmann::json& epoch = run["epochs"][1];  // of 2 s
+  nlohmann::json& epoch = run["epochs"][1];  // an epoch of 2 s
   epoch["processor_seconds"] = 3;
   epoch["processor_wait_seconds"] = 0.5;
   epoch["busy_processors"] = 0.875;

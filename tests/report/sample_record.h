@@ -12,14 +12,14 @@ namespace lockstep::testing_support {
 struct SampleRecord {
   std::string recipe = "mnist";
   std::string state = "complete";
-  std::string error{};  ///< of a run that failed
+  std::string error{};  ///< error of a run that failed
   std::string command = "lockstep train mnist --out run";
   int ranks = 2;
   int epochs = 3;
   /// Images per second in the first epoch. Each later epoch is a hundredth faster than the one
   /// before it.
   double images_per_second = 1000;
-  std::string gpu = "null";  ///< of each epoch, as JSON
+  std::string gpu = "null";  ///< measurement of each epoch, as JSON
   double stage_waits = 0;    ///< in each epoch
 };
 

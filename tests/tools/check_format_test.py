@@ -15,6 +15,8 @@ BAD = [
     ("lockstep/core/log.cpp", f"int a;\nint {LONG};\n", "lockstep/core/log.cpp:2: 106 columns, of at most 100"),
     ("lockstep/core/log.cpp", f"// clang-format off\n// clang-format on\nint {LONG};\n", "log.cpp:3: 106 columns"),
     ("tests/core/log_test.cpp", "int a;\n\n  // Of all lines.\n", "log_test.cpp:3: a comment begins with 'Of'"),
+    ("tests/core/log_test.cpp", "int a = 0;  ///< of all lines\n", "log_test.cpp:1: a comment begins with 'of'"),
+    ("tests/core/log_test.cpp", "int a = 0;  // those of all lines\n", "log_test.cpp:1: a comment begins with 'those'"),
     ("lockstep/core/log.cpp", "/// Who waits is woken.\n", "begins with 'Who': name the subject"),
     ("lockstep/core/log.cpp", "int a;  // The same for a.\n", "begins with 'The same'"),
     ("lockstep/core/log.cpp", 'int a = f("//");  ///< Those of a.\n', "begins with 'Those'"),

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kWarmUps = 3;
 constexpr int kRuns = 21;    // odd: the median is one of them
-constexpr int kRounds = 41;  // of the ping-pong
+constexpr int kRounds = 41;  // rounds of the ping-pong
 constexpr std::size_t kLongMessage = std::size_t{256} << 10;
 
 // On rank 0, half the time that a message of `bytes` takes from rank 0 to rank 1 and back; 0 on

@@ -56,7 +56,7 @@ struct BenchStepRow {
   /// How long backward waits at its end: the shortest wait of a rank (it arrives last, so this is
   /// only communication) and the longest (it also waits for the other ranks).
   std::optional<Spread> exposed_ms, waited_ms;
-  Spread cpu_ms;  ///< of the rank with most
+  Spread cpu_ms;  ///< time of the rank with most
   std::optional<Spread> cpu_ms_single;
 
   /// Step times of each round, for comparing rows with each other.

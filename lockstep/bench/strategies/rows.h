@@ -32,7 +32,7 @@ struct StrategyRow {
   int processors = 0;
   std::int64_t steps = 0;  ///< timed steps of the last round
   Spread step_ms;
-  std::optional<Spread> single_ms;    ///< of the way "single"; absent if not measured
+  std::optional<Spread> single_ms;    ///< step of the way "single"; absent if not measured
   std::optional<Spread> overhead_ms;  ///< per round, the step time minus that of "single"
   std::optional<Spread> ratio;        ///< per round, the throughput relative to "single"
   double samples_per_second = 0;

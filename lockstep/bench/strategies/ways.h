@@ -17,7 +17,7 @@ struct StrategyWay {
   std::string dp_loss{};   ///< for dp: "gathered" or "on-each"
   int replicas = 1;        ///< for dp: copies of the model in the process
   std::string schedule{};  ///< schedule of the pipeline; empty: no pipeline
-  int stages = 0;          ///< of a pipeline
+  int stages = 0;          ///< pipelines only
   int workers = 0;         ///< workers of one pipeline: threads or ranks
   /// Micro-batches of a pipeline, or parts of the batch whose gradients a process accumulates; 0:
   /// the whole batch at once.

@@ -31,7 +31,7 @@ namespace {
 
 constexpr const char* kOwner = "preview";
 constexpr std::int64_t kLeastCell = 96;  // pixels
-constexpr std::int64_t kMost = 4096;     // of images and versions
+constexpr std::int64_t kMost = 4096;     // limit of images and of versions
 
 // Uses one set of images in every epoch. They keep their places in the data set, which determine
 // the random choices.

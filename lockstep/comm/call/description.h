@@ -51,7 +51,7 @@ struct LOCKSTEP_API CallDescription {
 
   std::int32_t root = -1;   ///< the root, or for kSend and kRecv the peer (-1: any source)
   std::uint64_t count = 0;  ///< elements of one rank's piece: its input, or its output in a scatter
-  Shape shape;              ///< of that piece
+  Shape shape;              ///< shape of that piece
   Algorithm algorithm = Algorithm::kNative;  ///< set once chosen; kNative if not point-to-point
   bool operator==(const CallDescription&) const = default;
 };

@@ -18,7 +18,7 @@ using Bytes = hn::Rebind<std::uint8_t, Integers>;
 
 constexpr int kPrecisionBits = 22;
 constexpr std::int32_t kHalf = 1 << (kPrecisionBits - 1);
-constexpr std::int64_t kBlock = 16;  // of the transposition, in both directions
+constexpr std::int64_t kBlock = 16;  // block of the transposition, in both directions
 
 // Computes one output row.
 void combine(const std::uint8_t* rows, std::int64_t stride, std::int64_t length,

@@ -48,7 +48,7 @@ class Resampler {
     std::vector<RowWindow> windows;
     std::vector<std::int32_t> weights;
     std::vector<double> full;    // weights of the current window, over full-size pixels
-    std::vector<double> folded;  // the same weights, over reduced pixels
+    std::vector<double> folded;  // equal weights, over reduced pixels
 
     void prepare(const Extent& from, std::int64_t to);
   };

@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 // MD5 sums are those that the publishers state; sizes are upper bounds.
 struct KnownDataset {
   const char* name;
-  const char* host;                      // of the remote files, with a slash
+  const char* host;                      // where the remote files are, with a slash
   const char* subfolder;                 // another place of the files within a folder; may be empty
   std::vector<std::string> files;        // without .gz
   std::vector<RemoteFile> remote;        // url: the file's name on the host
   bool archive;                          // remote is one .tar.gz that holds the files
-  std::uint64_t maximum_unpacked_bytes;  // of a file in the archive
+  std::uint64_t maximum_unpacked_bytes;  // limit of a file in the archive
 };
 
 const std::array<KnownDataset, 3>& known_datasets() {

@@ -39,7 +39,8 @@ class DaliBatch {
   ImageReader reader_;
   std::vector<std::byte> copies_;  // files, and pixels that had to be decoded, padded or packed
   std::vector<const void*> pointers_;
-  std::vector<std::ptrdiff_t> offsets_;  // of each image in copies_; -1: the image is elsewhere
+  std::vector<std::ptrdiff_t>
+      offsets_;  // place of each image in copies_; -1: the image is elsewhere
   std::vector<std::int64_t> shapes_;
   DaliNumbers numbers_;
   std::vector<std::int64_t> indices_;

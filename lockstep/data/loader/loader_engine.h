@@ -20,7 +20,7 @@ namespace lockstep::detail {
 struct LOCKSTEP_API LoaderEpoch {
   std::int64_t epoch = 0;
   std::span<const std::int64_t>
-      indices{};  ///< of this rank; valid until the next start() or stop()
+      indices{};  ///< this rank's indices; valid until the next start() or stop()
   std::span<const std::uint32_t> occurrences{};  ///< as in EpochShare; valid as long as `indices`
   std::int64_t batches = 0;  ///< all have batch_size samples, but the last may have fewer
 };

@@ -39,7 +39,7 @@ class LOCKSTEP_API DataPartitioner {
 
  private:
   std::int64_t dataset_size_;
-  std::vector<std::int64_t> ends_;  // of each partition, as positions in the shuffled order
+  std::vector<std::int64_t> ends_;  // end of each partition, as a position in the shuffled order
   std::uint64_t seed_;
 };
 

@@ -90,7 +90,7 @@ class LOCKSTEP_API SamplerCursor {
   void load();
 
   std::shared_ptr<const Sampler> sampler_;
-  EpochShare share_;        // of the epoch from taken_ on; computed on first use
+  EpochShare share_;        // the epoch from taken_ on; computed on first use
   std::int64_t taken_ = 0;  // by all ranks, before share_ begins
   std::int64_t epoch_ = 0;
   std::int64_t next_ = 0;  // in share_

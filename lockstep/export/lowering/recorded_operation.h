@@ -26,7 +26,7 @@ struct Operand {
   std::string name{};              ///< in the ONNX graph; empty until it is needed there
   at::Tensor constant{};           ///< defined if the value is known: parameter, folded constant
   std::string wish{};              ///< the preferred name of its initializer
-  std::vector<Operand> members{};  ///< of a list of tensors
+  std::vector<Operand> members{};  ///< members of a list of tensors
 };
 
 using Operands = std::unordered_map<const torch::jit::Value*, Operand>;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint16_t kPaddingField = 0x4246;  // "FB", torch.save's own
 constexpr std::uint64_t kFieldHeaderBytes = 4;
-constexpr std::uint64_t kVersion = 45;       // of zip64
+constexpr std::uint64_t kVersion = 45;       // version of zip64
 constexpr std::uint64_t kTime = 0x00210000;  // always 1 January 1980: files are reproducible
 
 std::uint64_t in_32_bits(std::uint64_t value) { return std::min(value, kIn64Bits); }

@@ -31,7 +31,7 @@ class LOCKSTEP_API ModuleBuffers {
     torch::Tensor flat;
     std::vector<std::string> names;
     std::vector<torch::Tensor> buffers;
-    std::vector<torch::Tensor> views;  ///< of `flat`, one for each buffer
+    std::vector<torch::Tensor> views;  ///< parts of `flat`, one for each buffer
   };
   void move_into_block(Block& block);
 

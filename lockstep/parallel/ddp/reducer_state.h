@@ -133,7 +133,7 @@ class Reducer::State : public std::enable_shared_from_this<Reducer::State> {
   bool backward_told_ = false;
   bool forward_seen_ = false;
   parallel::ForwardGraphs forward_graphs_;
-  std::int64_t forwards_ = 0;  // of the wrapper, not yet followed by a backward
+  std::int64_t forwards_ = 0;  // forwards of the wrapper that no backward has followed yet
   // In the current backward:
   bool in_backward_ = false;
   int followed_task_ = -1;                    // the graph whose end calls on_backward_end()

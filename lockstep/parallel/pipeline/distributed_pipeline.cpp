@@ -342,7 +342,7 @@ class DistributedPipeline::Impl {
   std::vector<std::shared_ptr<pipeline::Stage>> stages_;  // null for stages of other ranks
   std::unique_ptr<pipeline::StageWorker> worker_;
   std::shared_ptr<pipeline::WorkerClock> clock_;
-  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step; null before it
+  std::shared_ptr<const pipeline::StepTimes> times_;  // times of the last step; null before it
 };
 
 DistributedPipeline::DistributedPipeline(std::vector<pipeline::StageModule> stages,

@@ -223,7 +223,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<MailboxChannel>> channels_;
   std::vector<std::unique_ptr<pipeline::StageWorker>> workers_;
   std::vector<std::shared_ptr<pipeline::WorkerClock>> clocks_;
-  std::shared_ptr<const pipeline::StepTimes> times_;  // of the last step; null before it
+  std::shared_ptr<const pipeline::StepTimes> times_;  // times of the last step; null before it
   std::shared_ptr<detail::ThreadTeam> threads_;  // last: the threads must end before other members
 };
 

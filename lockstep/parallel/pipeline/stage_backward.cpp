@@ -140,7 +140,7 @@ class StageBackward::Border {
 
   NodePtr node_;
   std::size_t first_;     // index of its first capture
-  edge_list to_weights_;  // of an all-at-once node: its edges, with those to inputs made invalid
+  edge_list to_weights_;  // edges of an all-at-once node, with those to inputs made invalid
 };
 
 void StageBackward::Roots::add(Edge edge, torch::Tensor gradient) {

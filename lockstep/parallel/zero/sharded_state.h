@@ -69,7 +69,7 @@ class ShardedState {
   std::vector<std::string> state_names_;
   bool counts_steps_;
   ProcessGroup group_;
-  std::vector<BucketedParameter> parameters_;     // of all buckets
+  std::vector<BucketedParameter> parameters_;     // parameters of all buckets
   std::vector<Tensors> shards_;                   // by bucket, by state name
   std::vector<std::vector<std::int64_t>> steps_;  // by bucket, by parameter
   std::vector<torch::TensorOptions> options_;     // by bucket

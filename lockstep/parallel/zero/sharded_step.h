@@ -68,7 +68,7 @@ class ShardedStep {
   void fetch_counts();
   Tensors lrs_on(torch::Device device) const;
 
-  const std::vector<detail::NamedParameter> names_;  // of all groups
+  const std::vector<detail::NamedParameter> names_;  // names of all groups' parameters
   std::unordered_map<const torch::TensorImpl*, std::size_t> group_of_;
   GroupRules rules_;
   ProcessGroup group_;

@@ -11,7 +11,7 @@ namespace lockstep::report {
 namespace {
 
 constexpr double kNoticeable = 0.05;      // share of a step
-constexpr double kMostly = 2.0 / 3;       // of the waiting, caused by one rank
+constexpr double kMostly = 2.0 / 3;       // this share of the waiting is caused by one rank
 constexpr double kIdleGpu = 0.6;          // utilisation below which a GPU waits for its host
 constexpr double kSmallBucket = 1 << 20;  // bytes
 constexpr double kFewBuckets = 3;

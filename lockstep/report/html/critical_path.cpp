@@ -221,7 +221,7 @@ class PathWalk {
   std::size_t most_ = 0;
   int rank_ = 0;
   double time_ = 0;
-  std::string track_{};  // of a worker; empty: the training thread
+  std::string track_{};  // track of a worker; empty: the training thread
 };
 
 }  // namespace

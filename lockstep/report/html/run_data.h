@@ -24,7 +24,7 @@ struct EpochData {
   double processors = 0;  ///< processors kept busy per rank, mean over the ranks
   std::optional<GpuUsage> gpu{};
   std::vector<double> phases{};  ///< seconds, in the order of phase_names(), including "other"
-  std::map<std::string, double> metrics{};  ///< of the evaluation, without NaN
+  std::map<std::string, double> metrics{};  ///< results of the evaluation, without NaN
 };
 
 /// "data", "forward", "backward", "communication" (excluding the next phase), "waits for a stage"
@@ -32,7 +32,7 @@ struct EpochData {
 const std::vector<std::string>& phase_names();
 
 struct RunData {
-  std::string name{};     ///< of the folder, or of the record without its extension
+  std::string name{};     ///< name of the folder, or of the record without its extension
   std::string subject{};  ///< recipe, strategy and loader; equal in comparable runs
   std::string state{};    ///< "running", "complete", "failed"
   std::string error{};
@@ -40,7 +40,7 @@ struct RunData {
   std::string command{};  ///< empty in a record of `lockstep train --json`
   std::vector<std::pair<std::string, std::string>> configuration{};
   int ranks = 1;          ///< with strategy dp, multiplied by its devices
-  double seconds = 0;     ///< of the whole run; 0: unknown
+  double seconds = 0;     ///< length of the whole run; 0: unknown
   double peak_bytes = 0;  ///< memory of the rank that used most; 0: unknown
   std::vector<EpochData> epochs{};
   std::optional<report::RunFacts> facts{};  ///< if the run has a complete epoch

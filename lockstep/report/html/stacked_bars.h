@@ -17,7 +17,7 @@ struct StackedBars {
   std::string unit{};                ///< unit of all parts: "ms"
   std::vector<std::string> parts{};  ///< their names, in drawing order
   std::vector<StackedBar> bars{};
-  std::vector<std::size_t> colors{};  ///< of the parts, 0 to 7; empty: in order
+  std::vector<std::size_t> colors{};  ///< colors of the parts, 0 to 7; empty: in order
 };
 
 /// The chart, `width` pixels wide, with a line for each bar. Each part has a title with its name

@@ -40,7 +40,7 @@ struct StepWindow {
 
 struct TracedStep {
   std::string name{};                 ///< "step 12"
-  std::map<int, StepWindow> ranks{};  ///< of all ranks of the run
+  std::map<int, StepWindow> ranks{};  ///< windows of all ranks of the run
 };
 
 struct TracedRun {
@@ -48,7 +48,7 @@ struct TracedRun {
   std::vector<TracedSpan> spans{};      ///< sorted by beginning
   std::vector<TracedValue> values{};    ///< sorted by time
   std::vector<TracedStep> steps{};      ///< steps recorded by all ranks, in order
-  std::map<int, double> uncertainty{};  ///< of each rank's clock
+  std::map<int, double> uncertainty{};  ///< uncertainty of each rank's clock
 };
 
 /// Reads the output of write_chrome_trace(). Throws DataError if the file is anything else.

@@ -35,7 +35,7 @@ class JsonlLogger final : public Logger {
 
   std::filesystem::path folder_;
   AppendFile file_;
-  std::string line_;  // of the current call; a member so that it keeps its memory
+  std::string line_;  // line of the current call; a member so that it keeps its memory
 };
 
 }  // namespace lockstep::report

@@ -32,7 +32,7 @@ struct MlflowParameter {
 
 /// A text of the run; only the last one for each key is kept.
 struct MlflowTag {
-  static constexpr std::size_t kMostBytes = 5000;  ///< of a value that every server accepts
+  static constexpr std::size_t kMostBytes = 5000;  ///< longest value that every server accepts
 
   std::string key{};
   std::string value{};

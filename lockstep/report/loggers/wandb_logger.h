@@ -62,11 +62,11 @@ class WandbLogger final : public Logger {
   std::optional<formats::WandbFile> file_;
   LogMoment moment_{};
   bool row_begun_ = false;
-  std::vector<Number> numbers_;              // of the row, in the order of logging
-  std::vector<formats::WandbValue> values_;  // of the row: histograms, images and tables
+  std::vector<Number> numbers_;              // numbers of the row, in the order of logging
+  std::vector<formats::WandbValue> values_;  // the row's histograms, images and tables
   std::vector<NamedValue> row_;              // numbers_ in the file's form; kept for its memory
   std::map<std::string, double, std::less<>> summary_;
-  std::map<std::string, std::string> tables_;  // of the summary, as JSON
+  std::map<std::string, std::string> tables_;  // tables of the summary, as JSON
 };
 
 }  // namespace lockstep::report

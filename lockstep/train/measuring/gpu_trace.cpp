@@ -90,7 +90,7 @@ std::vector<Span> GpuTrace::stop(Clock::time_point from) {
 // events. Times are therefore counted back from the last event, which the GPU reaches now.
 std::vector<Span> GpuTrace::spans_since(Clock::time_point from) const {
   std::vector<Span> spans;
-  std::vector<Clock::time_point> ends;  // of the open phases, going backwards
+  std::vector<Clock::time_point> ends;  // ends of the open phases, going backwards
   Clock::time_point time = Clock::now();
   for (std::size_t i = marks_.size(); i-- > 1 && time > from;) {
     const Mark& earlier = marks_[i - 1];

@@ -33,7 +33,7 @@ class RunTrace {
 
  private:
   const std::filesystem::path file_;
-  std::vector<Clock::time_point> begins_;  // of the last steps, as a ring
+  std::vector<Clock::time_point> begins_;  // begins of the last steps, as a ring
   std::size_t next_ = 0;                   // ring position of the next step
   bool finished_ = false;
 };

@@ -204,11 +204,12 @@ class StageOptimizers final : public RunOptimizer {
 
   std::vector<StageOptimizer> stages_;
   std::vector<std::set<std::string>> names_;  // names of each stage's parameters
-  std::set<std::string> counted_names_;       // those that no other rank counts
+  std::set<std::string> counted_names_;       // names that no other rank counts
   Tensors counted_;                           // these parameters
   std::optional<StageRanks> ranks_;
   ForEachStage for_each_;
-  std::vector<std::set<std::string>> names_of_ranks_;  // of the pipeline; on its first rank only
+  std::vector<std::set<std::string>>
+      names_of_ranks_;  // names on the pipeline's ranks; on its first rank only
   double lr_;
 };
 

@@ -61,7 +61,7 @@ struct LOCKSTEP_API MetricValue {
 /// A result of more than one number, such as a confusion matrix.
 struct LOCKSTEP_API MetricTable {
   std::string name{};
-  std::vector<std::string> labels{};  ///< of rows and columns alike; may be empty
+  std::vector<std::string> labels{};  ///< names of rows and columns alike; may be empty
   std::vector<std::vector<double>> rows{};
 };
 
@@ -103,15 +103,15 @@ struct LOCKSTEP_API RunInfo {
   /// Strategy dp: relative shares of a batch. Empty: equal shares.
   std::vector<double> device_weights{};
   std::string dp_loss{};  ///< strategy dp: "gathered", "on-each"
-  int stages = 0;         ///< of a pipeline
-  int workers = 0;        ///< of a pipeline: its threads or ranks
+  int stages = 0;         ///< pipelines only
+  int workers = 0;        ///< pipelines only: threads or ranks
   /// Pipelines: where the model was cut, as the last block of every stage except the last.
   std::vector<std::string> cuts{};
   /// Pipelines whose schedule splits backwards: the stages whose backward is not split.
   std::vector<int> whole_backward{};
-  int micro_batches = 0;     ///< of a pipeline
-  std::string schedule{};    ///< of a pipeline: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
-  bool recompute = false;    ///< of a pipeline: forwards run again before the backward
+  int micro_batches = 0;     ///< pipelines only
+  std::string schedule{};    ///< pipelines only: "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"
+  bool recompute = false;    ///< pipelines only: forwards run again before the backward
   int threads_per_rank = 0;  ///< compute threads
   std::int64_t global_batch = 0;
   std::int64_t accumulate_grad_batches = 1;  ///< batches of an optimizer step
@@ -140,7 +140,7 @@ struct LOCKSTEP_API StepReport {
   /// SGD's momentum or Adam's and AdamW's beta1, if the schedule changes it.
   std::optional<double> momentum{};
   std::int64_t images = 0;  ///< over all ranks, in this epoch so far
-  double seconds = 0;       ///< of training since the epoch began
+  double seconds = 0;       ///< time spent training since the epoch began
 };
 
 /// An evaluation in the middle of an epoch (TrainerOptions::val_check_interval).
@@ -191,10 +191,10 @@ struct LOCKSTEP_API ProfiledAction {
 struct LOCKSTEP_API EpochReport {
   std::int64_t epoch = 0;  ///< from 1
   std::int64_t steps = 0;  ///< optimizer steps that this run made in the epoch
-  double seconds = 0;      ///< of training, without the evaluation
+  double seconds = 0;      ///< time spent training, without the evaluation
   double train_loss = 0;   ///< mean over the samples of all ranks
   double images_per_second = 0;
-  PhaseSeconds phases{};  ///< of rank 0
+  PhaseSeconds phases{};  ///< phases of rank 0
   /// The part of `phases.data` before the epoch's first batch. The loader restarts with each epoch,
   /// so nothing hides this time.
   double first_batch_seconds = 0;
@@ -231,7 +231,7 @@ struct LOCKSTEP_API RunReport {
   /// With TrainerOptions::profiler, the time of rank 0 in fit() by action; "other" is the rest.
   std::vector<ProfiledAction> profile{};
   double seconds_total = 0;      ///< from the start of the command
-  long long peak_rss_bytes = 0;  ///< of rank 0
+  long long peak_rss_bytes = 0;  ///< memory of rank 0
 };
 
 /// Receives the events of a run. Every method does nothing by default.

@@ -66,13 +66,13 @@ class LOCKSTEP_API Metrics {
   struct Sum {
     std::string name{};
     MetricUnit unit = MetricUnit::kNumber;
-    double sum = 0;              // of values added as numbers
-    torch::Tensor device_sum{};  // of values added on another device: float64, one element
+    double sum = 0;              // sum of values added as numbers
+    torch::Tensor device_sum{};  // sum of values added on another device: float64, one element
     double samples = 0;
   };
 
   Sum& sum_named(std::string_view name, std::int64_t samples, MetricUnit unit);
-  std::vector<double> totals() const;  // of each sum; waits for the device
+  std::vector<double> totals() const;  // total of each sum; waits for the device
   void agree_on_names(ProcessGroup& group);
   void reduce_sums(ProcessGroup& group, torch::Device device);
   void reduce_metrics(ProcessGroup& group, torch::Device device);

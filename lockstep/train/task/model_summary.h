@@ -27,7 +27,7 @@ struct LOCKSTEP_API ModuleSummary {
 
 struct LOCKSTEP_API ModelSummary {
   std::vector<ModuleSummary> modules{};  ///< the model, then its parts in pre-order
-  std::int64_t trainable = 0;            ///< of the whole model, including parts not in `modules`
+  std::int64_t trainable = 0;  ///< count for the whole model, including parts not in `modules`
   std::int64_t frozen = 0;
   std::int64_t parameter_bytes = 0;
   std::int64_t buffer_bytes = 0;  ///< running statistics and the like

@@ -165,7 +165,7 @@ const torch::nn::Module* owner_of(const c10::IValue& value) {
   };
   if (value.isTensor()) return value.toTensor().defined() ? owner(value.toTensor()) : nullptr;
   if (!value.isTensorList()) return nullptr;
-  for (const torch::Tensor& tensor : value.toTensorVector()) {  // of a recurrent layer
+  for (const torch::Tensor& tensor : value.toTensorVector()) {  // outputs of a recurrent layer
     if (const auto* const found = owner(tensor)) return found;
   }
   return nullptr;

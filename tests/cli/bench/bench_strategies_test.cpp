@@ -333,7 +333,7 @@ TEST_F(StrategyRowsTest, SayWhatLimitsThem) {
   EXPECT_DOUBLE_EQ(limit.share, 0.25);
 
   bench::StrategyRounds single = rounds_of("single", {10});
-  single.figures[0][0].processor_ms = 15;  // of 2 processors x 10 ms
+  single.figures[0][0].processor_ms = 15;  // 15 ms of 2 processors x 10 ms
   limit = bench::limit_of(bench::summarize(settings, single, nullptr));
   EXPECT_EQ(limit.what, "idle");
   EXPECT_DOUBLE_EQ(limit.share, 0.25);

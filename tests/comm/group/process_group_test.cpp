@@ -116,7 +116,7 @@ TEST(InitProcessGroup, WaitsForAHostAsLongAsTheEnvironmentSays) {
 
 struct Contradiction {
   const char* name;
-  WorkerEnvironment second;  // of the second process; the first is rank 0 of 2
+  WorkerEnvironment second;  // environment of the second process; the first is rank 0 of 2
   const char* expected;      // in the errors of both processes
 };
 

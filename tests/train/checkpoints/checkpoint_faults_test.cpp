@@ -27,7 +27,7 @@ namespace lockstep::train {
 namespace {
 
 bool refuses_links = false;                  // as on a disk without free inodes
-bool changes_bytes = false;                  // of the file that is flushed next
+bool changes_bytes = false;                  // changes bytes of the file that is flushed next
 bool dies_at_removal = false;                // the process is killed when it removes a checkpoint
 std::vector<std::string>* events = nullptr;  // disk operations in order
 

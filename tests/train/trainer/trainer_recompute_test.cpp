@@ -37,7 +37,7 @@ struct RecomputedStep {
   int losses = 0;   // losses computed on this rank
   double loss = 0;  // the mean that the strategy returned
   RunInfo info{};
-  std::vector<std::int64_t> bytes{};  // of each device in the process
+  std::vector<std::int64_t> bytes{};  // memory of each device in the process
 };
 
 RecomputedStep step_with(const ProcessGroup& group, const std::string& name,

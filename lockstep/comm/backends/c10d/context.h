@@ -34,7 +34,7 @@ inline constexpr std::chrono::milliseconds kInquiryPause{50};
 /// One call, for messages and for the watchdog.
 struct Call {
   CallDescription description;
-  std::optional<std::uint64_t> number;  ///< of the collective that the call is or belongs to
+  std::optional<std::uint64_t> number;  ///< number of the collective that the call is or belongs to
   bool part_of_schedule = false;        ///< if so, the schedule itself reports to the watchdog
   std::string text() const { return comm::describe_numbered(description, number); }
 };

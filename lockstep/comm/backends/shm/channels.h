@@ -24,7 +24,7 @@ namespace lockstep::shm {
 struct Transfer {
   CallDescription call;  ///< kSend or kRecv; root is the peer, -1 for any source
   int tag = 0;
-  std::uint32_t fingerprint = 0;  ///< of the collective that the message belongs to; 0: none
+  std::uint32_t fingerprint = 0;  ///< the fingerprint of the message's collective; 0: none
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<const void> keep_alive;
