@@ -6,8 +6,8 @@ Usage: check_format.py [ROOT]     (default: the project that this file belongs t
   * Every source is formatted as clang-format 19.1.7 of .deps/venv formats it (`make format`). Without that program
     this check is skipped, and a line says so.
   * No line has more than 100 columns, except inside raw strings and between `// clang-format off` and `on`.
-  * No comment begins with a word in OPENINGS, in capitals or not, and none contains a phrase in PHRASES: such comments make readers guess
-    the subject (CONTRIBUTING.md, "How code looks here").
+  * No comment begins with a word in OPENINGS, in capitals or not, and none contains a phrase in PHRASES: such comments
+    make readers guess the subject (CONTRIBUTING.md, "How code looks here").
 
 Prints a line for each violation, `file:line: what`, and exits with 1 if there is one.
 """

@@ -62,7 +62,9 @@ TEST(ThreadShare, LeavesMembersWithMoreThreadsThanTheirShareFree) {
   detail::ThreadTeam team({"first", "second"});
   detail::keep_members_apart(team, {1, static_cast<int>(cpus.size())});
   team.run([&](std::size_t) {
-    if (cpus.size() > 1) EXPECT_EQ(available_cpus(), cpus);
+    if (cpus.size() > 1) {
+      EXPECT_EQ(available_cpus(), cpus);
+    }
   });
 }
 
