@@ -17,7 +17,7 @@ using lockstep::ProcessGroup;
 
 namespace {
 
-constexpr std::int64_t kTrainingImages = 12'000;  // of all ranks together
+constexpr std::int64_t kTrainingImages = 12'000;  // images of all ranks together
 constexpr std::int64_t kTestImages = 1'000;
 constexpr std::int64_t kGlobalBatch = 128;
 constexpr std::int64_t kEpochs = 2;
