@@ -27,7 +27,8 @@ class AtomicFolder {
   /// Creates the temporary folder, replacing one that a killed process left. Throws a DataError if
   /// that fails.
   explicit AtomicFolder(const std::filesystem::path& path);
-  ~AtomicFolder();  ///< A forked child leaves the folder to its parent.
+  /// Removes the temporary folder unless commit() has renamed it. Does nothing in a forked child.
+  ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 

@@ -15,7 +15,7 @@
 namespace lockstep {
 
 /// Format: the opcodes documented in Python's Lib/pickletools.py. Values are never shared (no
-/// memo). A dictionary's values follow their keys. The caller must balance begin and end.
+/// memo). Write each key of a dictionary, then its value. The caller must balance begin and end.
 class PickleWriter {
  public:
   PickleWriter();

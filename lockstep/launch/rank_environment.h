@@ -15,7 +15,7 @@ namespace lockstep::launch {
 struct JobEnvironment {
   LaunchOptions options;
   pid_t launcher = -1;
-  /// If empty, ranks keep the secret in the environment.
+  /// The job's secret. If absent, LOCKSTEP_SECRET is left unchanged.
   std::optional<std::string> secret;
 
   int world_size() const { return options.nnodes * options.nproc_per_node; }
@@ -24,9 +24,10 @@ struct JobEnvironment {
   }
 };
 
-/// LOCKSTEP_SECRET, else a random one if all ranks are on this host: every user of the host can
-/// reach the meeting point, even on loopback. Throws a ConfigError if other machines can reach it
-/// and the user has set no secret.
+/// Returns LOCKSTEP_SECRET if it is set. Otherwise returns a random secret if all ranks are on this
+/// host, because every user of the host can reach the meeting point, even on loopback. With several
+/// hosts and no LOCKSTEP_SECRET, throws a ConfigError if other machines can reach the meeting
+/// point, and returns std::nullopt otherwise.
 std::optional<std::string> secret_of_job(const LaunchOptions& options);
 
 /// Sets torchrun's variables, which make this process, just forked, a rank of the job. Removes

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 enum class ScheduleKind {
-  kConstant,   ///< base rate
+  kConstant,   ///< the base rate (the optimizer's `lr`)
   kStep,       ///< base rate, multiplied by `gamma` every `step_epochs` epochs
   kMultiStep,  ///< base rate, multiplied by `gamma` at each of `milestones`
   kCosine,     ///< half a cosine from the base rate down to `final_fraction` of it

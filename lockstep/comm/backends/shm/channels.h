@@ -47,7 +47,7 @@ class Channels {
   /// two sides of a message gave different sizes, types or fingerprints.
   bool advance(std::string& mismatch);
 
-  /// Whether no transfer waits for a peer.
+  /// Whether every transfer has completed and no mismatch is waiting to be reported.
   bool idle() const {
     return sends_under_way_ == 0 && receives_.empty() && claimed_ == 0 && early_mismatch_.empty();
   }
