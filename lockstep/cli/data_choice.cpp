@@ -32,7 +32,7 @@ ImageDataset open_folder_or_pack(const std::string& command, const DataChoice& c
   if (choice.split || choice.directory) {
     throw ConfigError(str(command, ": ", choice.split ? "--split" : "--data",
                           " belongs to a known data set (", join(known_data_names()),
-                          "); of a folder, name the part that is wanted"));
+                          "); for a folder, give the path of the part, such as photos/train"));
   }
   if (folder) {
     return load_image_folder(choice.source, {.max_image_pixels = choice.max_image_pixels});

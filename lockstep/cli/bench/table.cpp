@@ -250,7 +250,7 @@ void add_row_options(CLI::App& command, BenchTableArguments& to) {
   command
       .add_option("--strategies", to.strategies,
                   "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
-                      "; a rank of dp is a replica, a rank of single a share of the threads")
+                      "; with dp, --ranks counts replicas; with single, it multiplies the threads")
       ->capture_default_str();
   command
       .add_option("--loaders", to.loaders,
@@ -258,11 +258,11 @@ void add_row_options(CLI::App& command, BenchTableArguments& to) {
       ->capture_default_str();
   command.add_option("--kernels", to.kernels,
                      "Kernels: fused (Lockstep's own), libtorch, or both separated by a comma; "
-                     "each gets its rows (default: fused)");
+                     "each gets rows of its own (default: fused)");
   command.add_option(
       "--batch-per-rank", to.batch_per_rank,
-      "Images per rank and step, or several such numbers separated by commas; each gets its rows "
-      "(default: the recipe's batch)");
+      "Images per rank and step, or several such numbers separated by commas; each gets rows of "
+      "its own (default: the recipe's batch)");
   command
       .add_option("--epochs", to.epochs,
                   "Epochs of each run; the first warms up, fills the cache of decoded images and "
@@ -291,7 +291,7 @@ void add_peer_options(CLI::App& command, BenchTableArguments& to) {
   command.add_option(
       "--peer-workers", to.peer_workers,
       "Workers of each PyTorch DataLoader, or several such numbers separated by commas; each gets "
-      "its rows (default: 0)");
+      "rows of its own (default: 0)");
   command
       .add_option("--peer-timeout", to.peer_timeout_seconds,
                   "Timeout of a PyTorch program, in seconds")

@@ -121,7 +121,7 @@ void add_data_options(CLI::App& command, PreviewArguments& to) {
       ->type_name("FILE");
   add_operators_option(command, to.choice.operators);
   add_number(command, "--size", to.choice.size,
-             "Side of the cropped images, in pixels (random-resized-crop only)");
+             "Side of the cropped images, in pixels (--operators random-resized-crop only)");
   command.add_option("--data", to.choice.directory, "Folder with a known data set's files");
   add_max_image_pixels_option(command, to.choice.max_image_pixels);
   add_decoding_option(command, to.decoding);
@@ -136,9 +136,9 @@ void add_data_preview_command(CLI::App& data) {
   const auto to = std::make_shared<PreviewArguments>();
   add_data_options(*command, *to);
   add_number(*command, "--images", to->options.images,
-             "Rows of the sheet: number of images, spread over the classes");
+             "Number of rows, one image each, spread over the classes");
   add_number(*command, "--versions", to->options.versions,
-             "Columns of the sheet: number of epochs, each with its own augmentation of the image");
+             "Number of columns; each shows the images as augmented in another epoch");
   command
       ->add_option("--scale", to->options.scale,
                    "Factor by which images are enlarged (default: the smallest for cells of at "

@@ -53,9 +53,9 @@ void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
                    "the same table takes with stages that do nothing)");
   command
       .add_option("--wait", to.wait,
-                  "Let stages wait instead of computing, for this number of microseconds in each "
-                  "forward and each half of a backward; useful with more workers than processors "
-                  "(--measured only)")
+                  "Microseconds that a stage waits in each forward and each half of a backward, "
+                  "instead of computing; useful with more workers than processors (--measured "
+                  "only, default: stages compute)")
       ->transform(whole_number<int>());
   command.add_option("--width", to.width, "Features per layer (--measured only, default 512)")
       ->transform(whole_number<int>());

@@ -121,16 +121,18 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
                    "Cycle the momentum (beta1 of adam and adamw) inversely to the learning rate "
                    "(--schedule one-cycle only)");
   command.add_option("--base-momentum", to.base_momentum,
-                     "Smallest momentum of --cycle-momentum (default 0.85)");
+                     "Smallest momentum (--cycle-momentum only, default 0.85)");
   command.add_option("--max-momentum", to.max_momentum,
-                     "Largest momentum of --cycle-momentum (default 0.95)");
+                     "Largest momentum (--cycle-momentum only, default 0.95)");
   command.add_option(
       "--plateau", to.plateau,
       "METRIC:PATIENCE[:GOAL]: reduce the learning rate when the metric has not improved for more "
       "than PATIENCE evaluations; GOAL is min or max, and may be left out for losses (--schedule "
       "plateau only, default loss:10)");
-  command.add_option("--warmup-epochs", to.warmup_epochs,
-                     "Epochs of linear warmup before the schedule begins (any schedule)");
+  command.add_option(
+      "--warmup-epochs", to.warmup_epochs,
+      "Epochs of linear warmup before the schedule begins (any schedule, default: the "
+      "recipe's)");
 }
 
 void add_computation_options(CLI::App& command, TrainArguments& to) {

@@ -182,9 +182,10 @@ void add_report_options(CLI::App& command, LimitArguments& to) {
           "--json) or trace (also records LibTorch's operations in some steps, in "
           "operations.json in --out)")
       ->capture_default_str();
-  command.add_flag("--trace", to.trace,
-                   "Record what all threads of all ranks do in the last steps, in trace.json in "
-                   "--out, with times on one clock; https://ui.perfetto.dev opens the file");
+  command.add_flag(
+      "--trace", to.trace,
+      "Record what all threads of all ranks do in the last steps, in trace.json in "
+      "--out, with the times of all ranks on one clock; https://ui.perfetto.dev opens the file");
   add_count(command, "--trace-steps", to.trace_steps,
             "Number of optimizer steps to record: --trace records the last ones (default 10), "
             "--profiler trace begins at the second step (default 5)");

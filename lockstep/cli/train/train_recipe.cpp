@@ -79,7 +79,7 @@ void add_recipe_options(CLI::App& command, RecipeArguments& to) {
           "ranks that this program starts share one cache; ranks that another launcher "
           "starts have one each (" +
               only_recipes(splits_folder) +
-              ", and only for the native loader; "
+              ", --loader native only; "
               "default: none for classify, and for autoencoder 1GiB but at most a quarter of "
               "the free memory)")
       ->type_name("SIZE");
