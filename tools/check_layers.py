@@ -4,7 +4,7 @@
 Usage: check_layers.py [ROOT]     (default: the project that this file belongs to)
 
   * A room of lockstep/ includes only the rooms listed for it in ROOMS. A room's tests may include the room and
-    whatever it may include. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
+    all rooms that come earlier in ROOMS. Programs of tests/, examples/ and benchmarks/ outside a room may include everything.
   * The table of folders in a room's README has each folder of FOLDERS above those that it may include.
   * No folder has more than MOST_SOURCES sources.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
@@ -19,7 +19,7 @@ import pathlib
 import re
 import sys
 
-# From the lowest room up. A room may include itself and the rooms named here, all of which precede it in this list.
+# A room may include itself and the rooms named here, all of which come earlier in this list.
 ROOMS = {
     "core": [],
     "formats": ["core"],
@@ -38,7 +38,8 @@ ROOMS = {
     "cli": ["core", "formats", "simulate", "comm", "data", "models", "optim", "parallel", "train", "report", "export",
             "recipes", "launch", "bench"],
 }
-# The folders inside rooms, from the lowest up.
+# The folders inside rooms. A folder may include itself and the folders that come earlier in its list. The table in the
+# room's README has the reverse order: there a folder may include the rows below it.
 FOLDERS = {
     "core": [".", "measuring", "trace"],
     "formats": [".", "torch_file"],
@@ -78,9 +79,9 @@ def allowed_rooms(path):
             raise SystemExit(f"error: lockstep/{parts[1]} is not a room of tools/check_layers.py")
         return {parts[1], *ROOMS[parts[1]]}
     if parts[0] == "tests" and parts[1] in ROOMS:
-        # A test may use a lower room's neighbours as oracles, but never a room that stands on its own.
-        above = list(ROOMS)
-        return set(above[: above.index(parts[1]) + 1]) | set(ROOMS[parts[1]])
+        # A test may use every room that comes earlier in the list, for example as an oracle.
+        order = list(ROOMS)
+        return set(order[: order.index(parts[1]) + 1]) | set(ROOMS[parts[1]])
     return None
 
 

@@ -27,7 +27,7 @@ class AtomicFolder {
   /// Creates the temporary folder, replacing one that a killed process left. Throws a DataError if
   /// that fails.
   explicit AtomicFolder(const std::filesystem::path& path);
-  /// Removes the temporary folder unless commit() was called. Does nothing in a forked child.
+  /// Removes the temporary folder unless commit() has renamed it. Does nothing in a forked child.
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;

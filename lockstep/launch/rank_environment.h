@@ -25,9 +25,9 @@ struct JobEnvironment {
 };
 
 /// Returns LOCKSTEP_SECRET if it is set. Otherwise returns a random secret if all ranks are on this
-/// host, because every user of the host can reach the meeting point, even on loopback. Throws a
-/// ConfigError if the job has several hosts, other machines can reach the meeting point and the
-/// user has set no secret.
+/// host, because every user of the host can reach the meeting point, even on loopback. With several
+/// hosts and no LOCKSTEP_SECRET, throws a ConfigError if other machines can reach the meeting
+/// point, and returns std::nullopt otherwise.
 std::optional<std::string> secret_of_job(const LaunchOptions& options);
 
 /// Sets torchrun's variables, which make this process, just forked, a rank of the job. Removes

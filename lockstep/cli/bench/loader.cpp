@@ -183,7 +183,7 @@ void add_image_options(CLI::App& command, BenchLoaderArguments& to) {
   add_operators_option(command, to.operators);
   command
       .add_option("--size", to.size,
-                  "Side of the cropped images, in pixels (random-resized-crop only)")
+                  "Side of the cropped images, in pixels (--operators random-resized-crop only)")
       ->transform(whole_number<int>())
       ->capture_default_str();
 }

@@ -25,13 +25,14 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
   const HelpGroup group(command, "Work");
   command
       .add_option("--model", to.model,
-                  "Network: " + join(step_model_names()) +
-                      " (for 32x32 images); with --strategy all: " + join(strategies_model_names()))
+                  "Network: " + join(step_model_names()) + " (for 32x32 images); with " +
+                      strategies_of_own_processes() + ": " + join(strategies_model_names()))
       ->capture_default_str();
   command
       .add_option("--strategy", to.strategy,
-                  "Strategies to time, separated by commas. These share one set of ranks: " +
-                      join(step_strategy_names()) + ". all, or any other name of " +
+                  "Strategies to time, separated by commas. " +
+                      join(step_strategy_names(), " and ") +
+                      " share one set of ranks; all, or any other name of " +
                       join(strategy_names()) + ", starts processes for each strategy")
       ->capture_default_str();
   command
@@ -40,8 +41,8 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
       ->capture_default_str();
   command
       .add_option("--threads", to.threads,
-                  "Compute threads per rank (default 1); with --strategy all, threads of all "
-                  "processes together (default: one for each processor)")
+                  "Compute threads per rank (default 1); with " + strategies_of_own_processes() +
+                      ", threads of all processes together (default: one for each processor)")
       ->transform(whole_number<int>());
   command
       .add_option("--precision", to.precision,
@@ -61,10 +62,10 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
       .add_option("--batch-per-rank", to.batch_per_rank,
                   "Images per rank and step (default: 64 for mnist, 8 for resnet18)")
       ->transform(whole_number<int>());
-  command.add_option(
-      "--bucket-cap-mb", to.bucket_cap_mb,
-      "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
-      "row. Use whole for a single bucket that is reduced after the backward (default 25)");
+  command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
+                     "Maximum sizes of a gradient bucket in MiB, separated by commas; each gets a "
+                     "row. Use whole for a single bucket that is reduced after the backward "
+                     "(default 25)");
   command.add_option("--parameter-memory", to.parameter_memory,
                      "Memory of the parameters: " + join(parameter_memory_names()) +
                          ", or several separated by commas; each gets a row (default auto)");
@@ -79,9 +80,7 @@ void add_rank_options(CLI::App& command, BenchStepArguments& to) {
 }
 
 void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
-  const HelpGroup group(command,
-                        "Only when strategies are compared (--strategy all, or a list with a name "
-                        "other than ddp and zero1)");
+  const HelpGroup group(command, "Only with " + strategies_of_own_processes());
   command
       .add_option("--batch", to.batch,
                   "Images per step, summed over all processes (default: 128 "
@@ -112,14 +111,14 @@ void add_strategy_options(CLI::App& command, BenchStepArguments& to) {
 void add_measurement_options(CLI::App& command, BenchStepArguments& to) {
   const HelpGroup group(command, "Measurement");
   command
-      .add_option(
-          "--rounds", to.rounds,
-          "Number of rounds; each round times every row once (default 21; with --strategy all 5)")
+      .add_option("--rounds", to.rounds,
+                  "Number of rounds; each round times every row once (default 21; with " +
+                      strategies_of_own_processes() + ", 5)")
       ->transform(whole_number<int>());
   command
       .add_option("--steps", to.steps,
-                  "Steps per row and round (default: as many as take 0.2 s, from 1 to 50; with "
-                  "--strategy all, as many as take 1 s, from 3 to 1000)")
+                  "Steps per row and round (default: as many as take 0.2 s, from 1 to 50; with " +
+                      strategies_of_own_processes() + ", as many as take 1 s, from 3 to 1000)")
       ->transform(whole_number<int>());
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <lockstep/comm/call/backend_names.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/core/strings.h>
 #include <lockstep/optim/options.h>
 
 namespace lockstep::cli {
@@ -63,15 +64,13 @@ std::vector<bench::StepVariant> resolve_variants(const BenchStepArguments& argum
 }
 
 void refuse_options_of_strategies(const BenchStepArguments& arguments) {
-  refuse_step_option(arguments.batch.has_value(),
-                     "--batch belongs to --strategy all; use --batch-per-rank");
-  refuse_step_option(arguments.micro_batches.has_value(),
-                     "--micro-batches belongs to --strategy all, which has pipelines");
-  refuse_step_option(arguments.recompute,
-                     "--recompute belongs to --strategy all, which has pipelines");
-  refuse_step_option(arguments.image_size.has_value(), "--image-size belongs to --strategy all");
-  refuse_step_option(arguments.cut.has_value(), "--cut belongs to --strategy all");
-  refuse_step_option(arguments.only.has_value(), "--only belongs to --strategy all");
+  const std::string belongs = " belongs to " + strategies_of_own_processes();
+  refuse_step_option(arguments.batch.has_value(), "--batch" + belongs + "; use --batch-per-rank");
+  refuse_step_option(arguments.micro_batches.has_value(), "--micro-batches" + belongs);
+  refuse_step_option(arguments.recompute, "--recompute" + belongs);
+  refuse_step_option(arguments.image_size.has_value(), "--image-size" + belongs);
+  refuse_step_option(arguments.cut.has_value(), "--cut" + belongs);
+  refuse_step_option(arguments.only.has_value(), "--only" + belongs);
 }
 
 }  // namespace
@@ -79,6 +78,10 @@ void refuse_options_of_strategies(const BenchStepArguments& arguments) {
 const std::vector<std::string>& step_strategy_names() {
   static const std::vector<std::string> names = {"ddp", "zero1"};
   return names;
+}
+
+std::string strategies_of_own_processes() {
+  return "--strategy all or a strategy other than " + join(step_strategy_names(), " and ");
 }
 
 const std::vector<std::string>& step_model_names() {

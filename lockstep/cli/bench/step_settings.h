@@ -33,7 +33,7 @@ struct BenchStepArguments {
   std::optional<std::string> trace;
   double timeout_seconds = 60;
 
-  // Only for --strategy all:
+  // Only for --strategy all or a strategy other than ddp and zero1:
   std::optional<int> batch;
   std::optional<int> micro_batches;
   bool recompute = false;
@@ -44,7 +44,9 @@ struct BenchStepArguments {
 
 /// The strategies that are compared in one set of ranks.
 const std::vector<std::string>& step_strategy_names();
-/// The networks that these strategies train.
+/// Words for the values of --strategy that select the second mode, in help and messages.
+std::string strategies_of_own_processes();
+/// The networks that the first mode trains.
 const std::vector<std::string>& step_model_names();
 const std::vector<std::string>& parameter_memory_names();
 /// The precisions in which both modes compute, on CPUs.

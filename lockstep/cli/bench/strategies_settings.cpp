@@ -32,17 +32,18 @@ const ModelDefaults& defaults_of(const std::string& model) {
 }
 
 void refuse_options_of_ranks(const BenchStepArguments& arguments) {
+  const std::string given = "--strategy " + arguments.strategy;
   refuse_step_option(arguments.nproc_per_node.has_value(),
-                     "--strategy all gives each way its own ranks; leave --nproc-per-node out");
+                     given + " gives each way its own ranks; leave --nproc-per-node out");
   refuse_step_option(arguments.batch_per_rank.has_value(),
-                     "--strategy all has one batch for all ranks together; give it as --batch");
+                     given + " has one batch for all ranks together; give it as --batch");
   const std::string belongs = " belongs to --strategy " + join(step_strategy_names(), " or ");
   refuse_step_option(arguments.bucket_cap_mb.has_value(), "--bucket-cap-mb" + belongs);
   refuse_step_option(arguments.parameter_memory.has_value(), "--parameter-memory" + belongs);
   refuse_step_option(arguments.set_to_none, "--set-to-none" + belongs);
   refuse_step_option(arguments.find_unused_parameters, "--find-unused-parameters" + belongs);
   refuse_step_option(arguments.alone,
-                     "--strategy all has processes of its own for each way; leave --alone out");
+                     given + " has processes of its own for each way; leave --alone out");
 }
 
 void require_even(const char* option, std::int64_t value) {
@@ -143,9 +144,8 @@ bench::BenchStrategiesSettings resolve_strategies(const BenchStepArguments& argu
   refuse_options_of_ranks(arguments);
   const auto worker = worker_environment();
   if (worker) {
-    throw ConfigError(str(kBenchStep,
-                          ": --strategy all starts the ranks of each way itself; run it without ",
-                          worker->source));
+    throw ConfigError(str(kBenchStep, ": --strategy ", arguments.strategy,
+                          " starts the ranks of each way itself; run it without ", worker->source));
   }
   bench::BenchStrategiesSettings settings;
   settings.model = arguments.model;

@@ -54,8 +54,8 @@ void add_run_options(CLI::App& command, ExplainPipelineArguments& to) {
   command
       .add_option("--wait", to.wait,
                   "Microseconds that a stage waits in each forward and each half of a backward, "
-                  "instead of computing; useful with more workers than processors "
-                  "(--measured only)")
+                  "instead of computing; useful with more workers than processors (--measured "
+                  "only, default: stages compute)")
       ->transform(whole_number<int>());
   command.add_option("--width", to.width, "Features per layer (--measured only, default 512)")
       ->transform(whole_number<int>());

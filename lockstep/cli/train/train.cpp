@@ -130,8 +130,10 @@ void add_schedule_options(CLI::App& command, ScheduleArguments& to) {
       "METRIC:PATIENCE[:GOAL]: reduce the learning rate when the metric has not improved for more "
       "than PATIENCE evaluations; GOAL is min or max, and may be left out for losses (--schedule "
       "plateau only, default loss:10)");
-  command.add_option("--warmup-epochs", to.warmup_epochs,
-                     "Epochs of linear warmup before the schedule begins (any schedule)");
+  command.add_option(
+      "--warmup-epochs", to.warmup_epochs,
+      "Epochs of linear warmup before the schedule begins (any schedule, default: the "
+      "recipe's)");
 }
 
 void add_computation_options(CLI::App& command, TrainArguments& to) {

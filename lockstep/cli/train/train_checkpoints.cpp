@@ -23,9 +23,10 @@ void add_checkpoint_options(CLI::App& command, CheckpointArguments& to) {
                               const char* help) {
     command.add_option(name, number, help)->transform(whole_number<std::int64_t>());
   };
-  add_number("--every-n-train-steps", to.every_n_train_steps,
-             "Number of optimizer steps from one additional checkpoint to the next (default: none, "
-             "only at the end of each epoch)");
+  add_number(
+      "--every-n-train-steps", to.every_n_train_steps,
+      "Number of optimizer steps from one additional checkpoint to the next (default: none, only "
+      "at the end of each epoch)");
   add_number("--keep-checkpoints", to.keep_checkpoints,
              "Number of newest checkpoints to keep (default 2; with 1 there is no older one to "
              "fall back to)");

@@ -55,18 +55,21 @@ void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
       "--optimizer", to.name,
       "Optimizer: " + join(optimizer_names()) +
           " (default: the recipe's; any other optimizer starts with PyTorch's defaults)");
-  command.add_option(
-      "--lr", to.lr,
-      "Learning rate (default: the recipe's, or the default of another --optimizer)");
+  command.add_option("--lr", to.lr, "Learning rate (default: the recipe's)");
   command.add_option("--weight-decay", to.weight_decay,
-                     "Weight decay: L2 penalty, or decoupled weight decay with adamw");
-  command.add_option("--momentum", to.momentum, "Momentum factor (sgd only)");
-  command.add_flag("--nesterov", to.nesterov, "Use Nesterov's momentum (sgd only)");
+                     "Weight decay: L2 penalty, or decoupled weight decay with adamw (default: the "
+                     "recipe's)");
+  command.add_option("--momentum", to.momentum,
+                     "Momentum factor (sgd only, default: the recipe's)");
+  command.add_flag("--nesterov", to.nesterov,
+                   "Use Nesterov's momentum (sgd only, default: the recipe's choice)");
   command
       .add_option("--betas", to.betas,
-                  "Decay rates of the two moment estimates (adam and adamw only)")
+                  "Decay rates of the two moment estimates (adam and adamw only, default: the "
+                  "recipe's)")
       ->expected(2);
-  command.add_option("--eps", to.eps, "Term added to the denominator (adam and adamw only)");
+  command.add_option("--eps", to.eps,
+                     "Term added to the denominator (adam and adamw only, default: the recipe's)");
   command.add_flag("--amsgrad", to.amsgrad, "Use the AMSGrad variant (adam and adamw only)");
 }
 

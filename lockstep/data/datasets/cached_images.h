@@ -1,8 +1,9 @@
 // A cache of decoded images in memory, shared by the ranks of a host: epochs after the first do not
 // decode again.
 //
-//   const ImageDataset train = cache_images(
-//       load_image_folder("photos"), {.max_bytes = 1 << 30, .size = ImageSize{160}});
+//   const ImageDataset train =
+//       cache_images(load_image_folder("photos"),
+//                    {.max_bytes = 1 << 30, .size = ImageSize{160}});
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Images that cannot be decoded: the policy for them, and the reason of each.
+// Images that cannot be read: the policy for them, and how results describe one.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ enum class OnCorruptImage {
   kSkip,
 };
 
+/// An image that cannot be read, or, in ImagesCheck::odd, one that other programs may reject.
 struct LOCKSTEP_API CorruptImage {
   std::int64_t index = 0;  ///< index in the data set
   std::string reason{};    ///< one line that names the file

@@ -14,10 +14,12 @@ namespace lockstep {
 
 /// Gives every logger the run's hyper-parameters, then
 ///   train/loss, train/learning_rate                     at each optimizer step: rank 0's own loss
-///   train/momentum                                      same steps, if the schedule changes it
-///   parameters/NAME, gradients/NAME                     histograms, if the logger takes them,
-///                                                       every log_histograms_every_n_steps steps
-///                                                       (TrainerOptions)
+///   train/momentum                                      at the same steps, if the schedule
+///                                                       changes it
+///   parameters/NAME, gradients/NAME                     histograms every
+///                                                       log_histograms_every_n_steps steps
+///                                                       (TrainerOptions), if the logger takes
+///                                                       them
 ///   epoch, train/epoch_loss, train/images_per_second,   at the end of each epoch
 ///   train/seconds, phases/NAME_seconds (rank 0's), memory/rss_bytes,
 ///   test/loss and test/NAME of every other metric       at each evaluation, also in mid-epoch

@@ -147,7 +147,8 @@ TEST_F(BenchStepSettingsTest, NameTheOptionThatIsWrong) {
       {[](auto& a) { a.json = "none/rows.json"; },
        "bench step: --json: the folder none does not exist; create it first"},
       {[](auto& a) { a.batch = 8; },
-       "bench step: --batch belongs to --strategy all; use --batch-per-rank"},
+       "bench step: --batch belongs to --strategy all or a strategy other than ddp and zero1; "
+       "use --batch-per-rank"},
       {[](auto& a) { a.micro_batches = 8; },
        "bench step: --micro-batches belongs to --strategy all"},
       {[](auto& a) { a.recompute = true; }, "bench step: --recompute belongs to --strategy all"},

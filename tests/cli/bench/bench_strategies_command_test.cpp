@@ -124,8 +124,12 @@ TEST(BenchStrategiesCommand, SaysInOneLineWhatIsWrongWithItsOptions) {
        "error: bench step: --only must be one of single, "},
       {{"--strategy", "all", "--bucket-cap-mb", "1"},
        "error: bench step: --bucket-cap-mb belongs to --strategy ddp or zero1\n"},
-      {{"--recompute"}, "error: bench step: --recompute belongs to --strategy all, which has "},
-      {{"--batch", "8"}, "error: bench step: --batch belongs to --strategy all; use "},
+      {{"--recompute"},
+       "error: bench step: --recompute belongs to --strategy all or a strategy other than ddp "
+       "and zero1\n"},
+      {{"--batch", "8"},
+       "error: bench step: --batch belongs to --strategy all or a strategy other than ddp and "
+       "zero1; use --batch-per-rank\n"},
       {{"--strategy", "all", "--batch", "x"}, "error: --batch: must be a whole number, got 'x'"},
   };
   for (const Case& each : cases) {
