@@ -1,13 +1,18 @@
-// Each list of names in --help is the table against which the program checks the option.
+// Each list of names in --help, and in what doctor finds, is the table against which the program
+// checks the option.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <lockstep/bench/collectives/collective.h>
 #include <lockstep/bench/strategies/ways.h>
@@ -28,6 +33,7 @@
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/strategies/strategy.h>
 #include <tests/cli/program_run.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::testing_support {
 namespace {
@@ -189,6 +195,23 @@ TEST(Help, OfTrainingHasEveryFlagThatMessagesOfTheLibraryBecome) {
         std::sregex_token_iterator(flags.begin(), flags.end(), flag), {});
     EXPECT_FALSE(words.empty()) << name.option;
     for (const std::string& word : words) EXPECT_NE(help_of(help.out, word), "") << word;
+  }
+}
+
+TEST(Doctor, ListsTheNamesThatOptionsTake) {
+  const TemporaryDirectory scratch;
+  const std::string file = (scratch / "doctor.json").string();
+  const ProgramResult result = run_to_end({LOCKSTEP_PROGRAM, "doctor", "--json", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  const std::vector<std::pair<std::string, Names>> findings = {{"strategies", strategy_names()},
+                                                               {"optimizers", optimizer_names()},
+                                                               {"loaders", loader_engine_names()},
+                                                               {"precisions", precision_names()}};
+  for (const auto& [key, names] : findings) {
+    EXPECT_EQ(json.at(key), nlohmann::json(names)) << key;
+    EXPECT_THAT(result.out,
+                HasSubstr("\n" + key + std::string(12 - key.size(), ' ') + join(names) + "\n"));
   }
 }
 
