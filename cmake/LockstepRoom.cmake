@@ -6,7 +6,7 @@
 # LOCKSTEP_UNITY_FILES of its files (0: all) form one translation unit, so shared headers are compiled only once.
 # Names in unnamed namespaces must therefore be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
-# COLD: the room computes little in a step, so that it loses no measurable time by quick compilation (-O1).
+# COLD: the room's own code takes so small a part of a step that quick compilation (-O1) costs no measurable time.
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
   cmake_parse_arguments(arg "INTERNAL;COLD;TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})

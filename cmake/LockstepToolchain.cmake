@@ -1,9 +1,14 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands). With -O1
+                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands), or that
+                       # leave all loops over elements to LibTorch and to other rooms (training, strategies). With -O1
                        # they compile in two thirds of the time that -O3 takes.
                        $<$<CONFIG:Release>:$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COLD>>,-O1,-O3>>)
+# g++ collects the garbage of its own heap each time the heap has grown by a fixed share. For the unit of a room that
+# takes up to a tenth of the compilation, so g++ first collects when the heap has reached this size, in KiB.
+target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:
+                       SHELL:--param ggc-min-heapsize=1000000>)
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
