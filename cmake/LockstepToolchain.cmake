@@ -7,8 +7,8 @@ target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parame
                        $<$<CONFIG:Release>:$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COLD>>,-O1,-O3>>)
 # g++ collects the garbage of its own heap each time the heap has grown by a fixed share. For the unit of a room that
 # takes up to a tenth of the compilation, so g++ first collects when the heap has reached this size, in KiB.
-target_compile_options(lockstep_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:
-                       SHELL:--param ggc-min-heapsize=1000000>)
+target_compile_options(lockstep_flags INTERFACE
+                       $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1000000>)
 # Floating-point contraction would let two compilations of one sum differ in the last bit; ranks must
 # agree on every bit, and the oracles compare with PyTorch.
 target_compile_options(lockstep_flags INTERFACE -ffp-contract=off)
