@@ -112,6 +112,14 @@ Finding choices(const std::string& key, const std::vector<std::string>& names) {
   return {key, join(names), names};
 }
 
+Finding loaders() {
+  Finding finding = choices("loaders", loader_engine_names());
+  finding.text += at::globalContext().hasCUDART()
+                      ? " (dali needs NVIDIA DALI)"
+                      : " (cuda needs the CUDA build of LibTorch, dali needs NVIDIA DALI)";
+  return finding;
+}
+
 Finding data(const std::string& name) {
   try {
     if (const auto folder = find_data({.name = name, .may_download = false})) {
@@ -148,7 +156,7 @@ std::vector<Finding> examine() {
                                    backends(),
                                    choices("strategies", strategy_names()),
                                    choices("optimizers", optimizer_names()),
-                                   choices("loaders", loader_engine_names()),
+                                   loaders(),
                                    choices("precisions", precision_names()),
                                    launcher()};
   for (const std::string& name : known_data_names()) findings.push_back(data(name));

@@ -8,9 +8,15 @@
 // Each check throws ConfigError: "Loader: batch_size must be at least 1, got 0".
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <lockstep/core/error.h>
 
 namespace lockstep {
 
@@ -32,5 +38,48 @@ class OptionCheck {
  private:
   std::string owner_;
 };
+
+namespace detail {
+
+/// The table of an option that takes one of a few names, and the value of each. Checks, help texts
+/// and `lockstep doctor` read the same table.
+template <class Value>
+class NamedValues {
+ public:
+  NamedValues(std::initializer_list<std::pair<const char*, Value>> entries) {
+    for (const auto& [name, value] : entries) {
+      names_.emplace_back(name);
+      values_.push_back(value);
+    }
+  }
+
+  /// In the order of the table.
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// Throws ConfigError, which begins with `owner` and `option`, for a name that is not in the
+  /// table.
+  const Value& value_of(const char* owner, const char* option, std::string_view name) const {
+    OptionCheck(owner).one_of(option, name, names_);
+    return values_[place_of(name, names_)];
+  }
+
+  /// Throws InternalError for a value that is not in the table.
+  const std::string& name_of(const Value& value) const {
+    const std::size_t place = place_of(value, values_);
+    LOCKSTEP_CHECK(place < names_.size(), "a value of ", join(names_), " lacks its name");
+    return names_[place];
+  }
+
+ private:
+  template <class Wanted, class All>
+  static std::size_t place_of(const Wanted& wanted, const All& all) {
+    return static_cast<std::size_t>(std::find(all.begin(), all.end(), wanted) - all.begin());
+  }
+
+  std::vector<std::string> names_;
+  std::vector<Value> values_;
+};
+
+}  // namespace detail
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ std::string json_string(std::string_view text) {
 }
 
 std::string_view as_utf8(std::string_view text, std::string& replaced) {
-  if (torch_file::is_utf8(text)) return text;
+  if (is_utf8(text)) return text;
   replaced = nlohmann::json::parse(json_string(text)).get<std::string>();
   return replaced;
 }

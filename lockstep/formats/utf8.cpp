@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace lockstep::torch_file {
+namespace lockstep::formats {
 
 bool is_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
@@ -33,4 +33,4 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-}  // namespace lockstep::torch_file
+}  // namespace lockstep::formats

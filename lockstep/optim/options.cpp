@@ -1,6 +1,5 @@
 #include <lockstep/optim/options.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -36,13 +35,8 @@ struct ToSettings {
   Settings operator()(const AdamWOptions& options) const { return adam_settings("adamw", options); }
 };
 
-struct NamedOptimizer {
-  const char* name;
-  OptimizerOptions defaults;
-};
-
-const std::vector<NamedOptimizer>& named_optimizers() {
-  static const std::vector<NamedOptimizer> all = {
+const detail::NamedValues<OptimizerOptions>& named_optimizers() {
+  static const detail::NamedValues<OptimizerOptions> all = {
       {"sgd", SgdOptions{}}, {"adam", AdamOptions{}}, {"adamw", AdamWOptions{}}};
   return all;
 }
@@ -55,20 +49,10 @@ std::string exact_text(double value) {
   return {text.data(), end};
 }
 
-const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const NamedOptimizer& each : named_optimizers()) all.emplace_back(each.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& optimizer_names() { return named_optimizers().names(); }
 
 OptimizerOptions default_optimizer(const std::string& name) {
-  OptionCheck("Optimizer").one_of("name", name, optimizer_names());
-  const auto& all = named_optimizers();
-  return std::find_if(all.begin(), all.end(), [&](const auto& each) { return name == each.name; })
-      ->defaults;
+  return named_optimizers().value_of("Optimizer", "name", name);
 }
 
 bool has_momentum(const OptimizerOptions& options) {

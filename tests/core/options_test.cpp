@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <lockstep/core/error.h>
 
@@ -45,6 +46,23 @@ TEST(OptionCheck, AcceptsAndRejects) {
       message = error.what();
     }
     EXPECT_EQ(message, c.message);
+  }
+}
+
+TEST(NamedValues, FindsValuesByNameAndNamesByValue) {
+  const detail::NamedValues<int> all = {{"two", 2}, {"one", 1}};
+  EXPECT_EQ(all.names(), (std::vector<std::string>{"two", "one"}));
+  for (const std::string& name : all.names()) {
+    EXPECT_EQ(all.name_of(all.value_of("Thing", "size", name)), name);
+  }
+  EXPECT_EQ(all.value_of("Thing", "size", "one"), 1);
+  EXPECT_THROW(all.name_of(3), InternalError);
+  try {
+    all.value_of("Thing", "size", "tow");
+    FAIL() << "an unknown name was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "Thing: size must be one of two, one, got 'tow'; did you mean 'two'?");
   }
 }
 

@@ -226,12 +226,12 @@ TEST(Pickle, BoundsTheNumberOfValues) {
 TEST(Utf8, TellsTextFromOtherBytes) {
   for (const char* text :
        {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
-    EXPECT_TRUE(torch_file::is_utf8(text)) << text;
+    EXPECT_TRUE(formats::is_utf8(text)) << text;
   }
   for (const char* bytes :
        {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xe2\x82",
         "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3("}) {
-    EXPECT_FALSE(torch_file::is_utf8(bytes));
+    EXPECT_FALSE(formats::is_utf8(bytes));
   }
 }
 

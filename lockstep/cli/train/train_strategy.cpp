@@ -151,7 +151,7 @@ void choose_strategy(const TrainArguments& arguments, TrainSettings& settings) {
   if (settings.has_pipeline) return resolve_pipeline(arguments, settings);
   resolve_devices(arguments, settings);
   if (arguments.dp_loss) {
-    check.one_of("--dp-loss", *arguments.dp_loss, {"gathered", "on-each"});
+    check.one_of("--dp-loss", *arguments.dp_loss, dp_loss_names());
     settings.strategy_options.dp_loss = parse_dp_loss(*arguments.dp_loss);
   }
   settings.on_several_devices = is_dp;

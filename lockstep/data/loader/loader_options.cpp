@@ -1,50 +1,25 @@
 #include <lockstep/data/loader/loader_options.h>
 
-#include <algorithm>
-
-#include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
 namespace {
 
-struct NamedEngine {
-  LoaderEngineKind kind;
-  std::string name;
-};
-
-const std::vector<NamedEngine>& named_engines() {
-  static const std::vector<NamedEngine> all = {{LoaderEngineKind::kNative, "native"},
-                                               {LoaderEngineKind::kCuda, "cuda"},
-                                               {LoaderEngineKind::kDali, "dali"}};
+const detail::NamedValues<LoaderEngineKind>& named_engines() {
+  static const detail::NamedValues<LoaderEngineKind> all = {{"native", LoaderEngineKind::kNative},
+                                                            {"cuda", LoaderEngineKind::kCuda},
+                                                            {"dali", LoaderEngineKind::kDali}};
   return all;
 }
 
 }  // namespace
 
-std::string to_string(LoaderEngineKind kind) {
-  const auto& all = named_engines();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const NamedEngine& each) { return each.kind == kind; });
-  LOCKSTEP_CHECK(found != all.end(), "Loader: an engine without a name");
-  return found->name;
-}
+std::string to_string(LoaderEngineKind kind) { return named_engines().name_of(kind); }
 
-const std::vector<std::string>& loader_engine_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const NamedEngine& each : named_engines()) all.push_back(each.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& loader_engine_names() { return named_engines().names(); }
 
 LoaderEngineKind parse_loader_engine(const std::string& name) {
-  OptionCheck("Loader").one_of("engine", name, loader_engine_names());
-  const auto& all = named_engines();
-  return std::find_if(all.begin(), all.end(),
-                      [&](const NamedEngine& each) { return each.name == name; })
-      ->kind;
+  return named_engines().value_of("Loader", "engine", name);
 }
 
 }  // namespace lockstep

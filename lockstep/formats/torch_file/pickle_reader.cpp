@@ -227,7 +227,7 @@ class PickleReader {
   std::string text(std::size_t count) {
     const auto bytes = take_bytes(count);
     std::string result(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (!is_utf8(result)) place_.fail("a text is not UTF-8");
+    if (!formats::is_utf8(result)) place_.fail("a text is not UTF-8");
     return result;
   }
 

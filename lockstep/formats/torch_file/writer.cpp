@@ -60,7 +60,7 @@ const TensorType& checked_type(const std::string& name, const TorchTensor& tenso
     throw CheckpointError(
         str("cannot write tensor '", formats::printable(name), "': it ", values...));
   };
-  if (name.size() > kMaximumTensorNameBytes || !is_utf8(name)) {
+  if (name.size() > kMaximumTensorNameBytes || !formats::is_utf8(name)) {
     fail("has a name that is not UTF-8 of at most ", kMaximumTensorNameBytes, " bytes");
   }
   const TensorType* type = type_of_dtype(tensor.dtype);

@@ -208,7 +208,7 @@ class ZipReader {
   }
 
   void check_header(const ZipHeader& header) const {
-    if (header.name.empty() || !is_utf8(header.name) ||
+    if (header.name.empty() || !formats::is_utf8(header.name) ||
         std::any_of(header.name.begin(), header.name.end(),
                     [](char c) { return static_cast<unsigned char>(c) < 0x20; })) {
       fail_entry(header.name, "has a name that is empty or no text");

@@ -1,22 +1,24 @@
 #include <lockstep/train/measuring/profiler.h>
 
-#include <algorithm>
-
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 
 namespace lockstep {
 
-// In the order of the enumeration.
-const std::vector<std::string>& profiler_names() {
-  static const std::vector<std::string> names = {"none", "simple", "trace"};
-  return names;
+namespace {
+
+const detail::NamedValues<Profiler>& named_profilers() {
+  static const detail::NamedValues<Profiler> all = {
+      {"none", Profiler::kNone}, {"simple", Profiler::kSimple}, {"trace", Profiler::kTrace}};
+  return all;
 }
 
+}  // namespace
+
+const std::vector<std::string>& profiler_names() { return named_profilers().names(); }
+
 Profiler parse_profiler(const std::string& name) {
-  OptionCheck("profiler").one_of("kind", name, profiler_names());
-  const auto found = std::ranges::find(profiler_names(), name);
-  return static_cast<Profiler>(found - profiler_names().begin());
+  return named_profilers().value_of("profiler", "kind", name);
 }
 
 void validate(const ProfilerOptions& options) {

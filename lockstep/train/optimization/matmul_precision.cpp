@@ -1,24 +1,30 @@
 #include <lockstep/train/optimization/matmul_precision.h>
 
-#include <algorithm>
-
 #include <lockstep/core/options.h>
 
 namespace lockstep {
 
+namespace {
+
+const detail::NamedValues<MatmulPrecision>& named_matmul_precisions() {
+  static const detail::NamedValues<MatmulPrecision> all = {{"highest", MatmulPrecision::kHighest},
+                                                           {"high", MatmulPrecision::kHigh},
+                                                           {"medium", MatmulPrecision::kMedium}};
+  return all;
+}
+
+}  // namespace
+
 const std::vector<std::string>& matmul_precision_names() {
-  static const std::vector<std::string> names = {"highest", "high", "medium"};
-  return names;
+  return named_matmul_precisions().names();
 }
 
 std::string to_string(MatmulPrecision precision) {
-  return matmul_precision_names().at(static_cast<std::size_t>(precision));
+  return named_matmul_precisions().name_of(precision);
 }
 
 MatmulPrecision parse_matmul_precision(const std::string& name) {
-  const std::vector<std::string>& names = matmul_precision_names();
-  OptionCheck("Trainer").one_of("matmul_precision", name, names);
-  return static_cast<MatmulPrecision>(std::ranges::find(names, name) - names.begin());
+  return named_matmul_precisions().value_of("Trainer", "matmul_precision", name);
 }
 
 }  // namespace lockstep

@@ -1,10 +1,7 @@
 #include <lockstep/train/optimization/precision.h>
 
-#include <algorithm>
-
 #include <ATen/autocast_mode.h>
 
-#include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
 #include <lockstep/parallel/base/autocast_type_scope.h>
 
@@ -12,43 +9,20 @@ namespace lockstep {
 
 namespace {
 
-struct NamedPrecision {
-  Precision precision;
-  std::string name;
-};
-
-const std::vector<NamedPrecision>& named_precisions() {
-  static const std::vector<NamedPrecision> all = {
-      {Precision::k32, "32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "16"}};
+const detail::NamedValues<Precision>& named_precisions() {
+  static const detail::NamedValues<Precision> all = {
+      {"32", Precision::k32}, {"bf16", Precision::kBf16}, {"16", Precision::kFp16}};
   return all;
 }
 
 }  // namespace
 
-std::string to_string(Precision precision) {
-  const auto& all = named_precisions();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const NamedPrecision& each) {
-    return each.precision == precision;
-  });
-  LOCKSTEP_CHECK(found != all.end(), "Trainer: a precision without a name");
-  return found->name;
-}
+std::string to_string(Precision precision) { return named_precisions().name_of(precision); }
 
-const std::vector<std::string>& precision_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const NamedPrecision& each : named_precisions()) all.push_back(each.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& precision_names() { return named_precisions().names(); }
 
 Precision parse_precision(const std::string& name) {
-  OptionCheck("Trainer").one_of("precision", name, precision_names());
-  const auto& all = named_precisions();
-  return std::find_if(all.begin(), all.end(),
-                      [&](const NamedPrecision& each) { return each.name == name; })
-      ->precision;
+  return named_precisions().value_of("Trainer", "precision", name);
 }
 
 AutocastScope::AutocastScope(Precision precision, torch::DeviceType device) : device_(device) {

@@ -12,12 +12,13 @@
 namespace lockstep {
 namespace {
 
-using NamedKind = std::pair<const char*, ScheduleKind>;
-
-constexpr NamedKind kScheduleKinds[] = {
-    {"constant", ScheduleKind::kConstant},    {"step", ScheduleKind::kStep},
-    {"multi-step", ScheduleKind::kMultiStep}, {"cosine", ScheduleKind::kCosine},
-    {"one-cycle", ScheduleKind::kOneCycle},   {"plateau", ScheduleKind::kPlateau}};
+const detail::NamedValues<ScheduleKind>& named_kinds() {
+  static const detail::NamedValues<ScheduleKind> all = {
+      {"constant", ScheduleKind::kConstant},    {"step", ScheduleKind::kStep},
+      {"multi-step", ScheduleKind::kMultiStep}, {"cosine", ScheduleKind::kCosine},
+      {"one-cycle", ScheduleKind::kOneCycle},   {"plateau", ScheduleKind::kPlateau}};
+  return all;
+}
 
 double multi_step_factor(const ScheduleOptions& options, std::int64_t step,
                          std::int64_t steps_per_epoch) {
@@ -178,20 +179,10 @@ std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::in
   return cycled(options, values, std::max<std::int64_t>(step - warmup, 0), total_steps - warmup);
 }
 
-const std::vector<std::string>& learning_rate_schedule_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& [name, kind] : kScheduleKinds) all.emplace_back(name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& learning_rate_schedule_names() { return named_kinds().names(); }
 
 ScheduleKind parse_schedule(const std::string& name) {
-  OptionCheck("schedule").one_of("kind", name, learning_rate_schedule_names());
-  const auto* const found = std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
-                                         [&](const NamedKind& each) { return name == each.first; });
-  return found->second;
+  return named_kinds().value_of("schedule", "kind", name);
 }
 
 std::string to_string(const ScheduleOptions& options, std::int64_t max_epochs) {

@@ -13,10 +13,8 @@
 namespace lockstep {
 namespace {
 
-struct StrategyEntry {
-  const char* name;
-  std::unique_ptr<Strategy> (*make)(ProcessGroup group, const StrategyOptions& options);
-};
+using MakeStrategy = std::unique_ptr<Strategy> (*)(ProcessGroup group,
+                                                   const StrategyOptions& options);
 
 std::unique_ptr<Strategy> make_single(ProcessGroup group, const StrategyOptions&) {
   if (group.size() > 1) {
@@ -26,13 +24,19 @@ std::unique_ptr<Strategy> make_single(ProcessGroup group, const StrategyOptions&
   return std::make_unique<train::ReplicaStrategy>("single", std::move(group));
 }
 
-const std::vector<StrategyEntry>& strategy_entries() {
-  static const std::vector<StrategyEntry> all = {{"single", make_single},
-                                                 {"dp", train::make_data_parallel_strategy},
-                                                 {"ddp", train::make_ddp_strategy},
-                                                 {"zero1", train::make_zero_strategy},
-                                                 {"pipeline", train::make_pipeline_strategy},
-                                                 {"hybrid", train::make_hybrid_strategy}};
+const detail::NamedValues<MakeStrategy>& named_strategies() {
+  static const detail::NamedValues<MakeStrategy> all = {{"single", make_single},
+                                                        {"dp", train::make_data_parallel_strategy},
+                                                        {"ddp", train::make_ddp_strategy},
+                                                        {"zero1", train::make_zero_strategy},
+                                                        {"pipeline", train::make_pipeline_strategy},
+                                                        {"hybrid", train::make_hybrid_strategy}};
+  return all;
+}
+
+const detail::NamedValues<DpLoss>& named_dp_losses() {
+  static const detail::NamedValues<DpLoss> all = {{"gathered", DpLoss::kGathered},
+                                                  {"on-each", DpLoss::kOnEach}};
   return all;
 }
 
@@ -40,29 +44,19 @@ const std::vector<StrategyEntry>& strategy_entries() {
 
 void Strategy::seed(std::uint64_t seed, torch::Device device) { seed_generators(seed, device); }
 
-const std::vector<std::string>& strategy_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const StrategyEntry& entry : strategy_entries()) all.emplace_back(entry.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& strategy_names() { return named_strategies().names(); }
 
-std::string to_string(DpLoss loss) { return loss == DpLoss::kGathered ? "gathered" : "on-each"; }
+const std::vector<std::string>& dp_loss_names() { return named_dp_losses().names(); }
+
+std::string to_string(DpLoss loss) { return named_dp_losses().name_of(loss); }
 
 DpLoss parse_dp_loss(const std::string& name) {
-  OptionCheck("strategy dp").one_of("dp_loss", name, {"gathered", "on-each"});
-  return name == "gathered" ? DpLoss::kGathered : DpLoss::kOnEach;
+  return named_dp_losses().value_of("strategy dp", "dp_loss", name);
 }
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, ProcessGroup group,
                                         const StrategyOptions& options) {
-  OptionCheck("Trainer").one_of("strategy", name, strategy_names());
-  for (const StrategyEntry& entry : strategy_entries()) {
-    if (name == entry.name) return entry.make(std::move(group), options);
-  }
-  throw InternalError("Trainer: a strategy's name without its strategy");
+  return named_strategies().value_of("Trainer", "strategy", name)(std::move(group), options);
 }
 
 }  // namespace lockstep

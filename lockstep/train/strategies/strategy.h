@@ -146,7 +146,8 @@ enum class DpLoss {
   kOnEach,    ///< on each device, from its replica's output; averaged by samples
 };
 
-/// "gathered" or "on-each".
+/// "gathered" and "on-each".
+LOCKSTEP_API const std::vector<std::string>& dp_loss_names();
 LOCKSTEP_API std::string to_string(DpLoss loss);
 /// The inverse of to_string(). Throws ConfigError for an unknown name.
 LOCKSTEP_API DpLoss parse_dp_loss(const std::string& name);
