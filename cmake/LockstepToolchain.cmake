@@ -1,8 +1,8 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands), or that
-                       # leave all loops over elements to libraries and to other rooms (training, strategies). With -O1
+                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands, predictions), or
+                       # that leave all loops over elements to libraries and to other rooms (training, strategies). With -O1
                        # they compile in two thirds of the time that -O3 takes.
                        $<$<CONFIG:Release>:$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COLD>>,-O1,-O3>>)
 # g++ collects the garbage of its own heap each time the heap has grown by a fixed share. For the unit of a room that

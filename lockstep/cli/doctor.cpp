@@ -114,9 +114,9 @@ Finding choices(const std::string& key, const std::vector<std::string>& names) {
 
 Finding loaders() {
   Finding finding = choices("loaders", loader_engine_names());
-  finding.text += at::globalContext().hasCUDART()
-                      ? " (dali needs NVIDIA DALI)"
-                      : " (cuda needs the CUDA build of LibTorch, dali needs NVIDIA DALI)";
+  // A build with NCCL is one with CUDA.
+  finding.text += nccl_available() ? " (dali needs NVIDIA DALI)"
+                                   : " (this build has no cuda; dali needs NVIDIA DALI)";
   return finding;
 }
 

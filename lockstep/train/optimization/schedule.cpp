@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numbers>
-#include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>

@@ -37,15 +37,20 @@ std::vector<double> numbers_of_state(const std::string& state, std::size_t count
                                       "', expected ", count, " numbers"));
 }
 
+const detail::NamedValues<MetricGoal>& named_goals() {
+  static const detail::NamedValues<MetricGoal> all = {{"min", MetricGoal::kMin},
+                                                      {"max", MetricGoal::kMax}};
+  return all;
+}
+
 std::int64_t whole_number_of(double number) { return static_cast<std::int64_t>(number); }
 
 }  // namespace
 
-std::string to_string(MetricGoal goal) { return goal == MetricGoal::kMin ? "min" : "max"; }
+std::string to_string(MetricGoal goal) { return named_goals().name_of(goal); }
 
 MetricGoal parse_metric_goal(const std::string& name) {
-  OptionCheck("metric").one_of("goal", name, {"min", "max"});
-  return name == "min" ? MetricGoal::kMin : MetricGoal::kMax;
+  return named_goals().value_of("metric", "goal", name);
 }
 
 void validate(const PlateauOptions& options) {
