@@ -1,5 +1,5 @@
-// Checks of option structs: they are validated once, where they enter the library, with uniform
-// messages.
+// Checks of option structs, and tables of the names that an option takes (detail::NamedValues).
+// Options are validated once, where they enter the library, with uniform messages:
 //
 //   OptionCheck check("Loader");
 //   check.positive("batch_size", options.batch_size);
@@ -41,8 +41,8 @@ class OptionCheck {
 
 namespace detail {
 
-/// The table of an option that takes one of a few names, and the value of each. Checks, help texts
-/// and `lockstep doctor` read the same table.
+/// The names that an option takes, each with its value: one table for checks, help texts and
+/// `lockstep doctor`.
 template <class Value>
 class NamedValues {
  public:
@@ -56,17 +56,17 @@ class NamedValues {
   /// In the order of the table.
   const std::vector<std::string>& names() const { return names_; }
 
-  /// Throws ConfigError, which begins with `owner` and `option`, for a name that is not in the
+  /// Throws ConfigError, whose message begins with `owner` and `option`, if `name` is not in the
   /// table.
-  const Value& value_of(const char* owner, const char* option, std::string_view name) const {
+  Value value_of(const char* owner, const char* option, std::string_view name) const {
     OptionCheck(owner).one_of(option, name, names_);
     return values_[place_of(name, names_)];
   }
 
-  /// Throws InternalError for a value that is not in the table.
+  /// Throws InternalError if `value` is not in the table.
   const std::string& name_of(const Value& value) const {
     const std::size_t place = place_of(value, values_);
-    LOCKSTEP_CHECK(place < names_.size(), "a value of ", join(names_), " lacks its name");
+    LOCKSTEP_CHECK(place < names_.size(), "a value without a name; the names are ", join(names_));
     return names_[place];
   }
 
