@@ -1,5 +1,9 @@
 #include <lockstep/models/autoencoder.h>
 
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/pooling.h>
+
 namespace lockstep {
 namespace {
 

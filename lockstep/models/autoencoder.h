@@ -7,7 +7,8 @@
 
 #include <cstdint>
 
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <lockstep/core/export.h>
 

@@ -2,8 +2,8 @@
 
 #include <ATen/TensorIterator.h>
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/nn.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/kernels/conv_pool_relu_kernel.h>

@@ -1,7 +1,10 @@
 // The network of PyTorch's classic MNIST example.
 #pragma once
 
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/export.h>
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/core/export.h>
 #include <lockstep/models/mnist_net.h>

@@ -6,7 +6,11 @@
 #include <array>
 #include <cstdint>
 
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/export.h>
 

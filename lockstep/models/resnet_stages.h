@@ -8,7 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/export.h>
 #include <lockstep/models/resnet.h>
