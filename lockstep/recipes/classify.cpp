@@ -16,25 +16,15 @@ constexpr std::int64_t kUsualSide = 224;
 constexpr std::int64_t kLeastSide = 64;
 constexpr std::int64_t kLargestSide = 4096;
 
-struct NamedNet {
-  const char* name;
+struct Net {
   ResNet (*make)(ResNetStem stem, std::int64_t num_classes);
   int blocks;  // the largest number of stages
 };
-constexpr NamedNet kNets[] = {
-    {"resnet18", resnet18, 8}, {"resnet34", resnet34, 16}, {"resnet50", resnet50, 16}};
 
-std::vector<std::string> net_names() {
-  std::vector<std::string> names;
-  for (const NamedNet& net : kNets) names.emplace_back(net.name);
-  return names;
-}
-
-const NamedNet& net_named(const std::string& name) {
-  OptionCheck(kClassifyOwner).one_of("the model", name, net_names());
-  const NamedNet* net = kNets;
-  while (net->name != name) ++net;
-  return *net;
+const detail::NamedValues<Net>& named_nets() {
+  static const detail::NamedValues<Net> all = {
+      {"resnet18", {resnet18, 8}}, {"resnet34", {resnet34, 16}}, {"resnet50", {resnet50, 16}}};
+  return all;
 }
 
 RecipeData load_classes(const RecipeDataOptions& options) {
@@ -50,7 +40,8 @@ RecipeData load_classes(const RecipeDataOptions& options) {
 }  // namespace
 
 Recipe classify_recipe(const RecipeChoices& choices) {
-  const NamedNet& net = net_named(choices.model.value_or(kDefaultNet));
+  const std::string net_name = choices.model.value_or(kDefaultNet);
+  const Net net = named_nets().value_of(kClassifyOwner, "the model", net_name);
   const std::int64_t size = choices.image_size.value_or(kUsualSide);
   OptionCheck(kClassifyOwner)
       .in_range("the image size", static_cast<double>(size), kLeastSide, kLargestSide);
@@ -78,9 +69,9 @@ Recipe classify_recipe(const RecipeChoices& choices) {
               [make = net.make](const TaskOptions& options) {
                 return make_resnet_task(make(ResNetStem::kImageNet, options.num_classes));
               },
-          .models = net_names(),
+          .models = named_nets().names(),
           .choose = classify_recipe,
-          .choices = {{kModelChoice, net.name}, {kImageSizeChoice, std::to_string(side)}}};
+          .choices = {{kModelChoice, net_name}, {kImageSizeChoice, std::to_string(side)}}};
 }
 
 }  // namespace lockstep::recipes

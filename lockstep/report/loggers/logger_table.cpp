@@ -1,7 +1,6 @@
 #include <lockstep/report/loggers/logger_table.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
@@ -32,56 +31,42 @@ struct LoggedRun {
   }
 };
 
-struct LoggerKind {
-  const char* name = nullptr;
-  std::unique_ptr<Logger> (*make)(const LoggedRun& run) = nullptr;
-};
+using MakeLogger = std::unique_ptr<Logger> (*)(const LoggedRun& run);
 
-constexpr LoggerKind kLoggerKinds[] = {
-    {"csv",
-     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<report::CsvLogger>(run.made_folder());
-     }},
-    {"jsonl",
-     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<report::JsonlLogger>(run.made_folder());
-     }},
-    {"tensorboard",
-     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<report::TensorBoardLogger>(run.made_folder(), run.full_name());
-     }},
-    {"wandb",
-     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<report::WandbLogger>(
-           report::WandbLoggerOptions{.directory = run.setup.directory,
-                                      .project = run.setup.project,
-                                      .display_name = run.full_name(),
-                                      .run = run.name});
-     }},
-    {"mlflow",
-     [](const LoggedRun& run) -> std::unique_ptr<Logger> {
-       return std::make_unique<report::MlflowLogger>(report::MlflowLoggerOptions{
-           .server = run.setup.mlflow, .run_name = run.full_name(), .folder = run.folder()});
-     }},
-};
-
-const LoggerKind& logger_kind(const std::string& name) {
-  const auto* const kind =
-      std::ranges::find_if(kLoggerKinds, [&](const LoggerKind& each) { return each.name == name; });
-  LOCKSTEP_CHECK(kind != std::end(kLoggerKinds), "no logger ", name);
-  return *kind;
+const detail::NamedValues<MakeLogger>& named_loggers() {
+  static const detail::NamedValues<MakeLogger> all = {
+      {"csv",
+       [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+         return std::make_unique<report::CsvLogger>(run.made_folder());
+       }},
+      {"jsonl",
+       [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+         return std::make_unique<report::JsonlLogger>(run.made_folder());
+       }},
+      {"tensorboard",
+       [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+         return std::make_unique<report::TensorBoardLogger>(run.made_folder(), run.full_name());
+       }},
+      {"wandb",
+       [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+         return std::make_unique<report::WandbLogger>(
+             report::WandbLoggerOptions{.directory = run.setup.directory,
+                                        .project = run.setup.project,
+                                        .display_name = run.full_name(),
+                                        .run = run.name});
+       }},
+      {"mlflow",
+       [](const LoggedRun& run) -> std::unique_ptr<Logger> {
+         return std::make_unique<report::MlflowLogger>(report::MlflowLoggerOptions{
+             .server = run.setup.mlflow, .run_name = run.full_name(), .folder = run.folder()});
+       }},
+  };
+  return all;
 }
 
 }  // namespace
 
-const std::vector<std::string>& logger_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const LoggerKind& kind : kLoggerKinds) all.emplace_back(kind.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& logger_names() { return named_loggers().names(); }
 
 void check_loggers(const std::string& what, const std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {
@@ -100,7 +85,9 @@ std::vector<std::unique_ptr<Logger>> make_loggers(const std::vector<std::string>
   check_loggers("make_loggers: names", names);
   const LoggedRun run{.setup = setup, .name = report::new_run_name()};
   std::vector<std::unique_ptr<Logger>> loggers;
-  for (const std::string& name : names) loggers.push_back(logger_kind(name).make(run));
+  for (const std::string& name : names) {
+    loggers.push_back(named_loggers().value_of("make_loggers", "names", name)(run));
+  }
   return loggers;
 }
 

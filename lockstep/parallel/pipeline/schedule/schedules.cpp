@@ -174,41 +174,32 @@ Table zero_bubble_v(int workers, int micro_batches) {
 
 namespace {
 
-struct NamedSchedule {
-  const char* name;
-  Table (*make)(int workers, int micro_batches, int stages_per_worker);
-};
+using MakeSchedule = Table (*)(int workers, int micro_batches, int stages_per_worker);
 
-constexpr NamedSchedule kSchedules[] = {
-    {"gpipe", [](int workers, int micro_batches, int) { return gpipe(workers, micro_batches); }},
-    {"1f1b", [](int workers, int micro_batches,
-                int) { return one_forward_one_backward(workers, micro_batches); }},
-    {"interleaved",
-     [](int workers, int micro_batches, int stages_per_worker) {
-       return interleaved(workers, stages_per_worker, micro_batches);
-     }},
-    {"zb-h1",
-     [](int workers, int micro_batches, int) { return zero_bubble_h1(workers, micro_batches); }},
-    {"zbv",
-     [](int workers, int micro_batches, int) { return zero_bubble_v(workers, micro_batches); }},
-};
+const lockstep::detail::NamedValues<MakeSchedule>& named_schedules() {
+  static const lockstep::detail::NamedValues<MakeSchedule> all = {
+      {"gpipe", [](int workers, int micro_batches, int) { return gpipe(workers, micro_batches); }},
+      {"1f1b", [](int workers, int micro_batches,
+                  int) { return one_forward_one_backward(workers, micro_batches); }},
+      {"interleaved",
+       [](int workers, int micro_batches, int stages_per_worker) {
+         return interleaved(workers, stages_per_worker, micro_batches);
+       }},
+      {"zb-h1",
+       [](int workers, int micro_batches, int) { return zero_bubble_h1(workers, micro_batches); }},
+      {"zbv",
+       [](int workers, int micro_batches, int) { return zero_bubble_v(workers, micro_batches); }},
+  };
+  return all;
+}
 
 }  // namespace
 
-const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const NamedSchedule& each : kSchedules) all.emplace_back(each.name);
-    return all;
-  }();
-  return names;
-}
+const std::vector<std::string>& schedule_names() { return named_schedules().names(); }
 
 Table schedule_of(std::string_view name, int workers, int micro_batches, int stages_per_worker) {
-  for (const NamedSchedule& each : kSchedules) {
-    if (name == each.name) return each.make(workers, micro_batches, stages_per_worker);
-  }
-  throw ConfigError(not_one_of("schedule", name, schedule_names()));
+  const MakeSchedule make = named_schedules().value_of("Pipeline", "schedule", name);
+  return make(workers, micro_batches, stages_per_worker);
 }
 
 }  // namespace lockstep::pipeline
