@@ -1,4 +1,4 @@
-# lockstep_room(NAME [INTERNAL] [COLD] [TORCH] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
+# lockstep_room(NAME [INTERNAL] [TORCH] [OPTIMIZATION level] SOURCES file... [DEPENDS target...] [LIBRARIES library...])
 #
 # Defines the static library lockstep_NAME (alias lockstep::NAME) for one room of lockstep/. With
 # TORCH the room uses LibTorch through a precompiled header. Without TORCH the room cannot include a LibTorch
@@ -6,10 +6,13 @@
 # LOCKSTEP_UNITY_FILES of its files (0: all) form one translation unit, so shared headers are compiled only once.
 # Names in unnamed namespaces must therefore be unique within a target.
 # INTERNAL: the room is part of the program and not of the library that `cmake --install` installs.
-# COLD: the room's own code takes so small a part of a step that quick compilation (-O1) costs no measurable time.
+# OPTIMIZATION: the level at which the room is compiled (default -O3, for loops over elements). -O2 takes four fifths of
+# the time that -O3 takes, -O1 two thirds and -Og half. Each room has the quickest level with which the program's
+# benchmarks do not change: -Og for commands, reports and the Trainer, -O1 for what runs in each step, and -O2 for what
+# runs in each call of a collective.
 # DEPENDS (other rooms) are public: their headers appear in ours. LIBRARIES are private.
 function(lockstep_room name)
-  cmake_parse_arguments(arg "INTERNAL;COLD;TORCH" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "INTERNAL;TORCH" "OPTIMIZATION" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(lockstep_${name} STATIC ${arg_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
@@ -17,7 +20,7 @@ function(lockstep_room name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
-  set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_COLD "${arg_COLD}")
+  set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_OPTIMIZATION "${arg_OPTIMIZATION}")
   target_link_libraries(lockstep_${name} PUBLIC ${arg_DEPENDS}
                         PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${arg_LIBRARIES})
   if(NOT LOCKSTEP_SANITIZE MATCHES address)  # that tree compiles each file by itself, which reveals a missing #include
@@ -47,12 +50,12 @@ function(lockstep_unite_files target)
   endif()
 endfunction()
 
-# lockstep_program(NAME [COLD] SOURCES file... LIBRARIES target...): an executable that uses LibTorch. It is built last,
-# and one large unit would then leave the other processors idle.
+# lockstep_program(NAME [OPTIMIZATION level] SOURCES file... LIBRARIES target...): an executable that uses LibTorch. It is
+# built last, and one large unit would then leave the other processors idle.
 function(lockstep_program name)
-  cmake_parse_arguments(arg "COLD" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "OPTIMIZATION" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES LOCKSTEP_COLD "${arg_COLD}")
+  set_target_properties(${name} PROPERTIES LOCKSTEP_OPTIMIZATION "${arg_OPTIMIZATION}")
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LIBRARIES})
   lockstep_unite_files(${name} 20)
   lockstep_use_torch_pch(${name})

@@ -1,10 +1,9 @@
 # Compiler flags that every target shares.
 add_library(lockstep_flags INTERFACE)
+set(_level $<TARGET_PROPERTY:LOCKSTEP_OPTIMIZATION>)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                       # LOCKSTEP_COLD is for sources that are compiled more often than run (tests, commands, predictions), or
-                       # that leave all loops over elements to libraries and to other rooms (training, strategies). With -O1
-                       # they compile in two thirds of the time that -O3 takes.
-                       $<$<CONFIG:Release>:$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COLD>>,-O1,-O3>>)
+                       # LOCKSTEP_OPTIMIZATION: the level at which a target is compiled (-O3 if it has none).
+                       $<$<CONFIG:Release>:$<IF:$<BOOL:${_level}>,${_level},-O3>>)
 # g++ collects the garbage of its own heap each time the heap has grown by a fixed share. For the unit of a room that
 # takes up to a tenth of the compilation, so g++ first collects when the heap has reached this size, in KiB.
 target_compile_options(lockstep_flags INTERFACE
