@@ -4,7 +4,7 @@ set(_level $<TARGET_PROPERTY:LOCKSTEP_OPTIMIZATION>)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
                        # LOCKSTEP_OPTIMIZATION: the level at which a target is compiled (-O3 if it has none).
                        $<$<CONFIG:Release>:$<IF:$<BOOL:${_level}>,${_level},-O3>>)
-# With -Og, g++ takes the values of LibTorch's empty optionals for uninitialized ones. Sanitizers' trees keep the warning.
+# With -Og, g++ takes the values of LibTorch's empty optionals for uninitialized ones.
 target_compile_options(lockstep_flags INTERFACE
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<STREQUAL:${_level},-Og>>:-Wno-maybe-uninitialized>)
 # g++ collects the garbage of its own heap each time the heap has grown by a fixed share. For the unit of a room that
