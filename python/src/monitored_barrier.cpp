@@ -12,6 +12,8 @@
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 
+#include "operation.h"
+
 namespace lockstep_c10d {
 namespace {
 
@@ -20,7 +22,6 @@ using lockstep::str;
 using lockstep::WorkPtr;
 
 constexpr int kTag = (1 << 16) - 1;  // the highest tag that Gloo supports
-constexpr std::chrono::microseconds kBetweenLooks{200};
 
 at::Tensor message() { return at::zeros({1}, at::kByte); }
 

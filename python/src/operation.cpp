@@ -10,12 +10,6 @@ namespace lockstep_c10d {
 
 using c10::ivalue::Future;
 
-namespace {
-
-constexpr std::chrono::microseconds kBetweenLooks{200};
-
-}  // namespace
-
 Operation::Operation(std::shared_ptr<lockstep::Work> work, std::vector<at::Tensor> inputs,
                      std::vector<at::Tensor> outputs, int rank,
                      std::shared_ptr<ProgressThreads> progress, const OperationOptions& options)

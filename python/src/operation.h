@@ -16,6 +16,9 @@ namespace lockstep_c10d {
 
 class ProgressThreads;
 
+/// The time between two looks at an operation that has not completed.
+inline constexpr std::chrono::microseconds kBetweenLooks{200};
+
 struct OperationOptions {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   /// The name in PyTorch's profiler, as in "lockstep:all_reduce".

@@ -11,8 +11,6 @@
 namespace lockstep_c10d {
 namespace {
 
-constexpr std::chrono::microseconds kBetweenLooks{200};
-
 // The ProgressThreads object to which this thread belongs.
 thread_local const ProgressThreads* own_set = nullptr;
 
