@@ -40,7 +40,7 @@ tar -xzf "$archive" -C "$work/unpacked_torch"
 prefix=$(echo "$work"/unpacked_torch/*)
 without_places "$prefix"
 link "$prefix"
-cmake -S "$example" -B "$work/example" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_PREFIX_PATH=$prefix" >"$work/configure.log"
+cmake -S "$example" -B "$work/example" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" >"$work/configure.log"
 cmake --build "$work/example" -j 1 --target distributed
 trains "$work/example/distributed"
 

@@ -6,8 +6,8 @@ Each header that the ENTRANCES lead to is its own translation unit: with g++ if 
 also if it needs no more of LibTorch than tensors. A unit with all of LibTorch takes four seconds even when LibTorch
 is precompiled, so that the other headers share one unit if they use LibTorch, and another one if they do not.
 Then come call_style.cpp (the calls that the guides show), readme.cpp and from_pytorch.cpp (the lines of README.md and
-docs/from_pytorch.md), and with clang++ the examples, which run.sh compiles with the same warnings with g++. Nothing is
-optimised or linked.
+docs/from_pytorch.md), and with clang++ the examples, which build_examples.sh compiles with the same warnings with g++.
+Nothing is optimised or linked.
 
 Before that, each of ENTRANCES compiled below C++20 must give a single error, and two checks read the texts. A header
 that names something in LibTorch must include a header of LibTorch, directly or through others, because the
