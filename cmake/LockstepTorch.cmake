@@ -11,20 +11,20 @@ if(NOT Torch_FOUND)
 endif()
 set(LOCKSTEP_TORCH_TARGET lockstep::torch)
 
-# lockstep_use_torch_pch(TARGET): the target shares the precompiled header of LibTorch with all others.
+# lockstep_use_torch_pch(TARGET): the target shares the precompiled header of LibTorch with all others. The first target,
+# the room comm, has it compiled.
 #
 # One header serves all targets, because compiling each further header takes 20 s. Every translation unit instantiates the
 # templates that the header left pending, so a smaller header (<torch/types.h>) for targets without modules would save 0.5
 # to 1.5 s per translation unit. A larger one (<torch/nn.h>) costs as much as it saves.
 function(lockstep_use_torch_pch target)
-  if(NOT TARGET lockstep_torch_pch)
-    # file(CONFIGURE) does not touch an unchanged file, so configuring again does not rebuild it.
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/lockstep_torch_pch.cpp CONTENT "// Exists to build the precompiled header once.\n")
-    add_library(lockstep_torch_pch OBJECT ${CMAKE_BINARY_DIR}/lockstep_torch_pch.cpp)
-    target_link_libraries(lockstep_torch_pch PRIVATE lockstep::torch lockstep_flags)
-    target_precompile_headers(lockstep_torch_pch PRIVATE <torch/nn/module.h>)
+  get_property(owner GLOBAL PROPERTY LOCKSTEP_PCH_OWNER)
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE <torch/nn/module.h>)
+    set_property(GLOBAL PROPERTY LOCKSTEP_PCH_OWNER ${target})
   endif()
-  target_precompile_headers(${target} REUSE_FROM lockstep_torch_pch)
   # Programs would be compiled with -fPIE, and g++ ignores a header that was made with -fPIC.
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()

@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kPlenty = 1 << 24;
 constexpr int kSide = 24;
-const Normalize kNormalize = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Normalize kImageNetNormalize = {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
 // The result of the augmentation `list` for image `index`.
 std::vector<float> made_of(const ImageDataset& dataset, const Augmentation& list,
@@ -63,9 +63,9 @@ TEST(CachedImages, AreTheSameAsWithoutACache) {
     Augmentation list;
   };
   const Case cases[] = {
-      {ImageSize{kSide}, {Resize{kSide}, kNormalize}},
-      {ImageSize{kSide, 30}, {Resize{{kSide, 30}}, RandomHorizontalFlip{}, kNormalize}},
-      {std::nullopt, {RandomResizedCrop{kSide}, RandomHorizontalFlip{}, kNormalize}},
+      {ImageSize{kSide}, {Resize{kSide}, kImageNetNormalize}},
+      {ImageSize{kSide, 30}, {Resize{{kSide, 30}}, RandomHorizontalFlip{}, kImageNetNormalize}},
+      {std::nullopt, {RandomResizedCrop{kSide}, RandomHorizontalFlip{}, kImageNetNormalize}},
   };
   for (const Case& each : cases) {
     const ImageDataset cached = cache_images(plain, {.max_bytes = kPlenty, .size = each.size});
@@ -85,7 +85,7 @@ TEST(CachedImages, NeedNoFileOnceTheyAreStored) {
   const PhotoFolder folder;
   const ImageDataset cached =
       cache_images(folder.dataset(), {.max_bytes = kPlenty, .size = ImageSize{kSide}});
-  const Augmentation list = {Resize{kSide}, kNormalize};
+  const Augmentation list = {Resize{kSide}, kImageNetNormalize};
   const std::vector<float> before = made_of(cached, list, 4);
   remove_files(folder);
   EXPECT_EQ(made_of(cached, list, 4), before);
@@ -102,7 +102,7 @@ TEST(CachedImages, AreThoseForWhichThereIsRoom) {
   for (const std::int64_t i : {7, 2, 9, 11, 0}) is_cached(cached, i);
   for (const std::int64_t i : {7, 2, 9}) EXPECT_TRUE(is_cached(cached, i)) << i;
   for (const std::int64_t i : {11, 0}) EXPECT_FALSE(is_cached(cached, i)) << i;
-  const Augmentation list = {Resize{kSide}, kNormalize};
+  const Augmentation list = {Resize{kSide}, kImageNetNormalize};
   EXPECT_EQ(made_of(cached, list, 11), made_of(folder.dataset(), list, 11));
 }
 
@@ -118,7 +118,7 @@ TEST(CachedImages, AreSharedWithForkedProcesses) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  const Augmentation list = {Resize{kSide}, kNormalize};
+  const Augmentation list = {Resize{kSide}, kImageNetNormalize};
   const std::vector<float> expected = made_of(folder.dataset(), list, 6);
   remove_files(folder);
   EXPECT_EQ(made_of(cached, list, 6), expected);
@@ -127,7 +127,7 @@ TEST(CachedImages, AreSharedWithForkedProcesses) {
 TEST(CachedImages, AreReadByManyThreadsAtOnce) {
   const PhotoFolder folder;
   const ImageDataset plain = folder.dataset();
-  const Augmentation list = {Resize{kSide}, kNormalize};
+  const Augmentation list = {Resize{kSide}, kImageNetNormalize};
   std::vector<std::vector<float>> expected;
   for (std::int64_t i = 0; i < plain.size(); ++i) expected.push_back(made_of(plain, list, i));
   // The cache has no room for all images, so the threads also race for the last slot.

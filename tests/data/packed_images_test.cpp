@@ -32,7 +32,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string png(int width, int height, unsigned factor) {
+std::string gradient_png(int width, int height, unsigned factor) {
   const std::string pixels = pattern(static_cast<std::size_t>(width * height * 3), factor);
   return detail::encode_png({reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()},
                             width, height);
@@ -64,7 +64,7 @@ class PackedImages : public ::testing::Test {
   PackedImages() {
     for (int i = 0; i < 7; ++i) {
       folder.write(i < 4 ? str("cat/", i, ".png") : str("dog/", i, ".png"),
-                   png(20 + i, 31 - 2 * i, 7 + static_cast<unsigned>(i)));
+                   gradient_png(20 + i, 31 - 2 * i, 7 + static_cast<unsigned>(i)));
     }
   }
   std::filesystem::path pack(const PackImagesOptions& options) {
@@ -206,7 +206,7 @@ TEST_F(PackedImages, EveryReadIsVerifiedOnlyWhereAskedFor) {
 // Reading a record beyond the new end would end the process with SIGBUS.
 TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
   for (const bool large : {false, true}) {
-    if (large) folder.write("dog/9.png", png(300, 300, 7));
+    if (large) folder.write("dog/9.png", gradient_png(300, 300, 7));
     for (const bool keep_files : {false, true}) {
       const auto path = pack({.keep_files = keep_files});
       const ImageDataset packed = load_packed_images(path);
@@ -232,7 +232,7 @@ TEST_F(PackedImages, AFileThatIsCutShortInUseIsAnError) {
 
 // A reader that trusted the index's shape would read beyond the end of the pixels.
 TEST_F(PackedImages, AFileThatIsNotWhatItsIndexSaysIsAnError) {
-  const std::string file = png(9, 7, 3);
+  const std::string file = gradient_png(9, 7, 3);
   formats::PackWriter writer(
       out / "pack",
       {.kind = formats::PackKind::kFiles, .name = "x", .channels = 3, .num_classes = 1}, 1);
@@ -271,10 +271,10 @@ TEST_F(PackedImages, OptionsThatCannotBe) {
   EXPECT_THAT(error({.resize = Resize{{0, 5}}}), HasSubstr("resize.size.height"));
   EXPECT_THAT(error({.resize = Resize{{5, 0}}}), HasSubstr("resize.size.width"));
   EXPECT_THAT(error({.threads = -1}), HasSubstr("threads"));
-  folder.write("cat/wide.png", png(7000, 1, 3));
+  folder.write("cat/wide.png", gradient_png(7000, 1, 3));
   EXPECT_THAT(message_of<DataError>([&] { pack({.resize = Resize{20, true}}); }),
               HasSubstr("is 20x140000 in 8400000 bytes, more than a pack takes"));
-  folder.write("cat/wide.png", png(65'536, 1, 3));
+  folder.write("cat/wide.png", gradient_png(65'536, 1, 3));
   EXPECT_THAT(message_of<DataError>([&] { pack({.keep_files = true}); }),
               HasSubstr("cat/wide.png: "));
   EXPECT_THAT(out.names(), IsEmpty());

@@ -2,7 +2,7 @@
 #include <lockstep/cli/train/weights_file.h>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/train/checkpoints/checkpoint_content.h>
 #include <lockstep/train/checkpoints/checkpoint_store.h>
