@@ -8,6 +8,8 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
   * The table of folders in a room's README has each folder of FOLDERS above those that it may include.
   * No folder has more than MOST_SOURCES sources.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
+  * Only what users compile (examples/ and tests/install/) includes LibTorch's collections of headers, as <torch/nn.h>,
+    which cost a translation unit 4 s that the headers of single modules do not.
   * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
     command that a message quotes in backticks. Errors of the others name fields, as C++ users know them, and
     lockstep/cli/flag_names.cpp translates these.
@@ -69,6 +71,7 @@ ROW = re.compile(r"^\| (?:`([\w/]+)/`|(\(top level\)))", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
 ACCELERATOR = re.compile(r"(cuda|cub|cublas|cudnn|nccl|nvml|thrust)[\w.]*(/|\.h|\b)|c10/cuda/|ATen/cuda/|"
                          r"torch/csrc/cuda/|.*ProcessGroupNCCL")
+COLLECTIONS = {f"torch/{name}.h" for name in ("torch", "all", "nn", "nn/modules", "nn/functional", "optim", "data")}
 
 
 def allowed_rooms(path):
@@ -148,6 +151,10 @@ def may_see_accelerator(path):
             path.parts[:4] == ("lockstep", "comm", "backends", "nccl"))
 
 
+def may_include_collections(path):
+    return path.parts[0] == "examples" or path.parts[:2] == ("tests", "install")
+
+
 def violations(root, path):
     """Yields (line number, text) for the file `path`, relative to `root`."""
     text = (root / path).read_text(encoding="utf-8")
@@ -167,6 +174,8 @@ def violations(root, path):
         quote, name = match.groups()
         if ACCELERATOR.match(name) and not may_see_accelerator(path):
             yield number, f"<{name}> belongs in *.cu, *_cuda.cpp or backends/nccl/"
+        if name in COLLECTIONS and not may_include_collections(path):
+            yield number, f"<{name}> takes 4 s to compile: include what is used, as in <torch/nn/modules/linear.h>"
         if name.startswith("lockstep/"):
             room = name.split("/")[1]
             if quote != "<":

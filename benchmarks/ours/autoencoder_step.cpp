@@ -14,7 +14,8 @@
 #include <sys/mman.h>
 
 #include <ATen/Parallel.h>
-#include <torch/nn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <lockstep/comm/rendezvous/worker_environment.h>
 #include <lockstep/core/clock.h>

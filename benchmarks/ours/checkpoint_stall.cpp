@@ -18,7 +18,8 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/data/datasets/tensor_dataset.h>

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/models/conv_pool_relu.h>

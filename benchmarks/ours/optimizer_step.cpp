@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <torch/cuda.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/models/mnist_net.h>

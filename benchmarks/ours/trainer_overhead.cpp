@@ -26,7 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <lockstep/data/datasets/tensor_dataset.h>
 #include <lockstep/data/samplers/random_sampler.h>

@@ -13,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <lockstep/comm/group/process_group.h>
 #include <lockstep/comm/rendezvous/worker_environment.h>

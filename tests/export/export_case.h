@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/export/onnx_export.h>
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn.h>
+#include <torch/types.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>

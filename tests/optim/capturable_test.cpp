@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/types.h>
 
 namespace lockstep::testing_support {
 

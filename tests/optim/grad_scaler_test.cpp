@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/clip_grad.h>

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/optim/optimizer.h>
 

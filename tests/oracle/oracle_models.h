@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include <torch/nn.h>
+#include <torch/types.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet.h>

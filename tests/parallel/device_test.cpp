@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>

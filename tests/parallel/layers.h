@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 namespace lockstep::testing_support {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/core/error.h>
 

@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <torch/cuda.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/models/resnet_stages.h>

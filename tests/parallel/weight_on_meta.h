@@ -2,7 +2,8 @@
 // a second device on machines without a GPU.
 #pragma once
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 
 namespace lockstep::testing_support {
 

@@ -16,7 +16,9 @@ GOOD = {
     "lockstep/recipes/mnist.cpp": 'throw ConfigError("recipe mnist: leave out --data");\n',
     "lockstep/cli/main.cpp": "#include <lockstep/comm/group/group.h>\n",
     "tests/comm/group_test.cpp": "#include <lockstep/comm/group/group.h>\n",
-    "examples/01_first/main.cpp": "#include <lockstep/comm/group/group.h>\n",
+    "tests/data/loader_test.cpp": "#include <torch/nn/modules/linear.h>\n",
+    "tests/install/readme.cpp": "#include <torch/torch.h>\n",
+    "examples/01_first/main.cpp": "#include <torch/nn.h>\n#include <lockstep/comm/group/group.h>\n",
 }
 # (file, its contents, what the tool must report)
 BAD = [
@@ -32,6 +34,8 @@ BAD = [
     ("lockstep/comm/group/group.cpp", "  #  include <nccl.h>\n", "<nccl.h> belongs in"),
     ("lockstep/comm/group/group.cpp", "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n",
      "belongs in"),
+    ("tests/data/loader_test.cpp", "#include <torch/nn.h>\n", "loader_test.cpp:1: <torch/nn.h> takes 4 s to compile"),
+    ("benchmarks/ours/step.cpp", "#include <torch/torch.h>\n", "<torch/torch.h> takes 4 s to compile"),
     ("lockstep/comm/group/group.cpp", "#include <lockstep/core/absent.h>\n", "does not exist"),
     ("lockstep/comm/group/group.cpp", '#include "lockstep/core/error.h"\n', "write <lockstep/core/error.h>"),
     ("lockstep/comm/group/group.cpp", '#include "group.h"\n', "are spelled <lockstep/room/file.h>"),

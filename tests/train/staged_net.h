@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/parallel/pipeline/balance.h>
 #include <lockstep/train/checkpoints/checkpoint.h>

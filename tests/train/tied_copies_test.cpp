@@ -8,7 +8,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
 #include <torch/nn/modules/activation.h>
 
 #include <lockstep/core/error.h>

@@ -1,6 +1,7 @@
 // The generated digits must be too hard for a linear model. Otherwise training a net on them would
 // show nothing.
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Activations, softmax, and dropout in eval mode.
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
 
 #include <tests/export/operators/case_list.h>
 

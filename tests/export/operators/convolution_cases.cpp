@@ -1,5 +1,5 @@
 // Convolutions and transposed convolutions in one to three dimensions.
-#include <torch/nn.h>
+#include <torch/nn/modules/conv.h>
 
 #include <tests/export/operators/case_list.h>
 

@@ -1,5 +1,5 @@
 // Indexing, and sliding windows over images.
-#include <torch/nn.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <tests/export/operators/case_list.h>
 

@@ -1,5 +1,5 @@
 // Matrix products and distances.
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <tests/export/operators/case_list.h>
 

@@ -1,5 +1,10 @@
 // Normalisation over batch statistics, channels, groups and layers.
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <tests/export/operators/case_list.h>
 

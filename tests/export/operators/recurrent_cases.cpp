@@ -1,5 +1,5 @@
 // Recurrent layers.
-#include <torch/nn.h>
+#include <torch/nn/modules/rnn.h>
 
 #include <tests/export/operators/case_list.h>
 

@@ -1,5 +1,5 @@
 // Resizing of images.
-#include <torch/nn.h>
+#include <torch/nn/functional/upsampling.h>
 
 #include <tests/export/operators/case_list.h>
 

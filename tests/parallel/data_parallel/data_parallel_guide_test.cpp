@@ -6,8 +6,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
-#include <torch/optim.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/data_parallel.h>

@@ -10,7 +10,12 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 namespace lockstep::testing_support {
 

@@ -14,7 +14,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/cloneable.h>
 #include <torch/ordered_dict.h>
 
 #include <lockstep/core/error.h>

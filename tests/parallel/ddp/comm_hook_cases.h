@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
 
 #include <lockstep/parallel/ddp/bucket_memory.h>
 #include <lockstep/parallel/distributed_data_parallel.h>

@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <thread>
 
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/types.h>
 
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>

@@ -4,7 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/pipeline.h>

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/parallel/pipeline/step_times.h>
 #include <tests/support/far_device/far_device.h>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <csignal>
 #include <functional>

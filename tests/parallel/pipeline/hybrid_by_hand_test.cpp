@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <torch/nn.h>
-#include <torch/optim.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>

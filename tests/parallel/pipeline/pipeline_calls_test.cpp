@@ -12,7 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
 #include <lockstep/parallel/pipeline/distributed_pipeline.h>

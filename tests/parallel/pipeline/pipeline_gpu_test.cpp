@@ -11,7 +11,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cstdint>
 #include <memory>

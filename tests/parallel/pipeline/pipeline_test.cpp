@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <torch/nn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/nn/pimpl.h>
 
 #include <algorithm>
 #include <atomic>

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/parallel/distributed_data_parallel.h>

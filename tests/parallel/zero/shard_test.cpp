@@ -1,7 +1,7 @@
 #include <lockstep/parallel/zero/shard.h>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <lockstep/optim/options.h>
 #include <tests/support/processor_time.h>

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <lockstep/core/error.h>
 #include <tests/support/messages.h>

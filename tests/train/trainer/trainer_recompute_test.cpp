@@ -5,7 +5,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <tests/train/staged_net.h>
 
