@@ -10,9 +10,11 @@ tests of what collectives and pipelines compute.
 
 The summary at the end names each test that passed only in its second run. Exits with 0 if every test passed.
 """
+import ctypes
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -31,6 +33,21 @@ COUNT = re.compile(r"\d+% tests passed, (\d+) tests failed out of \d+")
 WITHOUT_CRASH = {"Failed", "Timeout"}
 
 
+PR_SET_PDEATHSIG = 1
+
+
+def leave_group():
+    """Called in the child that becomes ctest: its process group is its own, and it ends with its parent.
+
+    Some tests stop a process, and others have a parent in another process group, as the ranks of `lockstep run` have.
+    In a background job whose shell has ended, the kernel would send SIGHUP to all processes of the job when a process
+    of the second kind ends while one of the first kind is stopped (POSIX: an orphaned process group). A group whose
+    leader's parent is in another group of the session is not orphaned.
+    """
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def run(folder, arguments, report):
     """Returns ctest's status and the tests that failed: [(name, ctest's word for the failure, output)].
 
@@ -38,8 +55,10 @@ def run(folder, arguments, report):
     """
     report.unlink(missing_ok=True)
     ctest = subprocess.Popen(["ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error",
-                              "--output-junit", str(report), *arguments], stdout=subprocess.PIPE, text=True,
-                             errors="replace")
+                              "--output-junit", str(report), *arguments], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True, errors="replace", preexec_fn=leave_group)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # they no longer reach ctest and its tests by themselves
+        signal.signal(number, lambda number, frame: os.killpg(ctest.pid, number))
     how = {}
     in_list, count = False, None
     for line in ctest.stdout:

@@ -1,8 +1,17 @@
-"""Tests run_tests.py on tests that fail always, that fail once, that crash, and that print a sanitizer's report."""
+"""Tests run_tests.py on tests that fail always, that fail once, that crash, and that print a sanitizer's report, and as a
+background job."""
+import pathlib
 import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 import unittest
 
 from small_tree import run_tool
+
+RUN_TESTS = pathlib.Path(__file__).resolve().parents[2] / "tools/run_tests.py"
 
 ONCE = """add_test({name} sh -c "[ -e {mark} ] || {{ echo {words} >{mark}; cat {mark}; exit 1; }}")\n"""
 
@@ -14,6 +23,14 @@ def once(name, words="unlucky"):
 
 def run(tests):
     return run_tool("run_tests.py", {"CTestTestfile.cmake": tests})
+
+
+def runs(process):
+    try:
+        state = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "XZ"
 
 
 class RunTests(unittest.TestCase):
@@ -74,6 +91,66 @@ class RunTests(unittest.TestCase):
                 status, output = run(tests)
                 self.assertNotEqual(status, 0, output)
                 self.assertNotIn("Second run", output)
+
+    # Has a process in ctest's group whose parent is in another group, as `lockstep run` has. It ends at the file `end`.
+    OUTSIDER = """
+import os, pathlib, time
+group = os.getpgrp()
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        os.setpgid(0, group)
+        pathlib.Path("begun").touch()
+        while not pathlib.Path("end").exists():
+            time.sleep(0.01)
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+"""
+    STOPPED = """
+import os, pathlib, signal, time
+while not pathlib.Path("begun").exists():
+    time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), signal.SIGSTOP)
+os.waitid(os.P_PID, child, os.WSTOPPED)
+pathlib.Path("end").touch()
+time.sleep(0.5)
+os.kill(child, signal.SIGKILL)
+"""
+
+    def start(self, folder, scripts, tests):
+        """Starts run_tests.py in a process group that is orphaned, because its parent is in another session."""
+        for name, script in scripts.items():
+            (folder / name).write_text(script, encoding="utf-8")
+        (folder / "CTestTestfile.cmake").write_text(tests, encoding="utf-8")
+        return subprocess.Popen([sys.executable, str(RUN_TESTS), str(folder), "-j", "2"], stdout=subprocess.PIPE, text=True,
+                                start_new_session=True)
+
+    def test_a_stopped_process_does_not_end_a_background_job(self):
+        with tempfile.TemporaryDirectory() as name:
+            job = self.start(pathlib.Path(name), {"outsider.py": self.OUTSIDER, "stopped.py": self.STOPPED},
+                             f"add_test(system.a {sys.executable} outsider.py)\nadd_test(system.b {sys.executable} stopped.py)\n")
+            output, _ = job.communicate(timeout=60)
+            self.assertEqual(job.returncode, 0, output)
+            self.assertIn("100% tests passed, 0 tests failed out of 2", output)
+
+    def test_signals_end_its_tests(self):
+        script = "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\nos.rename('process', 'ready')\ntime.sleep(60)\n"
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name), tempfile.TemporaryDirectory() as name:
+                ready = pathlib.Path(name) / "ready"
+                job = self.start(pathlib.Path(name), {"sleeps.py": script}, f"add_test(core.a {sys.executable} sleeps.py)\n")
+                while not ready.exists():
+                    self.assertIsNone(job.poll())
+                job.send_signal(number)
+                job.communicate(timeout=20)
+                self.assertNotEqual(job.returncode, 0)
+                deadline = time.monotonic() + 20
+                while runs(int(ready.read_text())):
+                    self.assertLess(time.monotonic(), deadline, "the test still runs")
 
 
 if __name__ == "__main__":
