@@ -12,7 +12,7 @@ endif()
 set(LOCKSTEP_TORCH_TARGET lockstep::torch)
 
 # lockstep_use_torch_pch(TARGET): the target shares the precompiled header of LibTorch with all others. The first target,
-# the room comm, has it compiled.
+# the room comm, compiles it.
 #
 # One header serves all targets, because compiling each further header takes 20 s. Every translation unit instantiates the
 # templates that the header left pending, so a smaller header (<torch/types.h>) for targets without modules would save 0.5

@@ -8,8 +8,8 @@ Usage: check_layers.py [ROOT]     (default: the project that this file belongs t
   * The table of folders in a room's README has each folder of FOLDERS above those that it may include.
   * No folder has more than MOST_SOURCES sources.
   * CUDA and NCCL headers appear only in *.cu, *_cuda.cpp, *_cuda.h and backends/nccl/.
-  * Only what users compile (examples/ and tests/install/) includes LibTorch's collections of headers, as <torch/nn.h>,
-    which cost a translation unit 4 s that the headers of single modules do not.
+  * Only what users compile (examples/ and tests/install/) includes LibTorch's collections of headers, such as
+    <torch/nn.h>, which takes 4 s longer to compile than the headers of single modules.
   * Options of the command line (--name) stand only in messages of the rooms in KNOW_THE_PROGRAM, or inside a whole
     command that a message quotes in backticks. Errors of the others name fields, as C++ users know them, and
     lockstep/cli/flag_names.cpp translates these.
@@ -175,7 +175,7 @@ def violations(root, path):
         if ACCELERATOR.match(name) and not may_see_accelerator(path):
             yield number, f"<{name}> belongs in *.cu, *_cuda.cpp or backends/nccl/"
         if name in COLLECTIONS and not may_include_collections(path):
-            yield number, f"<{name}> takes 4 s to compile: include what is used, as in <torch/nn/modules/linear.h>"
+            yield number, f"<{name}> takes seconds to compile: include what is used, as in <torch/nn/modules/linear.h>"
         if name.startswith("lockstep/"):
             room = name.split("/")[1]
             if quote != "<":

@@ -10,6 +10,7 @@ tests of what collectives and pipelines compute.
 
 The summary at the end names each test that passed only in its second run. Exits with 0 if every test passed.
 """
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -37,15 +38,31 @@ PR_SET_PDEATHSIG = 1
 
 
 def leave_group():
-    """Called in the child that becomes ctest: its process group is its own, and it ends with its parent.
+    """Called in the child that becomes ctest: gives it a process group of its own, and ends it if run_tests.py is killed.
 
-    Some tests stop a process, and others have a parent in another process group, as the ranks of `lockstep run` have.
-    In a background job whose shell has ended, the kernel would send SIGHUP to all processes of the job when a process
-    of the second kind ends while one of the first kind is stopped (POSIX: an orphaned process group). A group whose
-    leader's parent is in another group of the session is not orphaned.
+    Some tests stop a process, and others start processes whose parent is in another process group, as the ranks of
+    `lockstep run` are. In a background job whose shell has ended, the kernel would send SIGHUP to all processes of the
+    job when a process of the second kind ends while one of the first kind is stopped (POSIX: an orphaned process group).
+    A group whose leader's parent is in another group of the session is not orphaned.
     """
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def signals_passed_on(group):
+    """Passes signals that ask run_tests.py to end on to a process group, which they do not reach by themselves."""
+    def pass_on(number, frame):
+        os.killpg(group, number)
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(folder, arguments, report):
@@ -54,21 +71,21 @@ def run(folder, arguments, report):
     The tests are None if ctest's list of them was not understood.
     """
     report.unlink(missing_ok=True)
+    background = not os.isatty(0)  # in a terminal, Ctrl-C and Ctrl-Z shall reach the tests
     ctest = subprocess.Popen(["ctest", "--test-dir", str(folder), "--output-on-failure", "--no-tests=error",
-                              "--output-junit", str(report), *arguments], stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, text=True, errors="replace", preexec_fn=leave_group)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # they no longer reach ctest and its tests by themselves
-        signal.signal(number, lambda number, frame: os.killpg(ctest.pid, number))
+                              "--output-junit", str(report), *arguments], stdout=subprocess.PIPE, text=True,
+                             errors="replace", preexec_fn=leave_group if background else None)
     how = {}
     in_list, count = False, None
-    for line in ctest.stdout:
-        print(line, end="", flush=True)
-        in_list = in_list or line.startswith("The following tests FAILED")
-        if found := COUNT.match(line):
-            count = int(found[1])
-        if in_list and (failure := FAILURE.match(line.rstrip())):
-            how[failure[1]] = failure[2]
-    status = ctest.wait()
+    with signals_passed_on(ctest.pid) if background else contextlib.nullcontext():
+        for line in ctest.stdout:
+            print(line, end="", flush=True)
+            in_list = in_list or line.startswith("The following tests FAILED")
+            if found := COUNT.match(line):
+                count = int(found[1])
+            if in_list and (failure := FAILURE.match(line.rstrip())):
+                how[failure[1]] = failure[2]
+        status = ctest.wait()
     if count != len(how):
         return status or 1, None
     output = {}

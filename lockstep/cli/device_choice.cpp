@@ -20,8 +20,9 @@ std::optional<int> choose_gpu(const std::string& accelerator, int gpu_count, int
   if (gpu_count >= local_world_size) return local_rank;
   if (accelerator == "auto") return std::nullopt;
   if (gpu_count == 1) return 0;
-  throw ConfigError(str("train: --accelerator cuda needs a GPU for each of the ", local_world_size,
-                        " ranks of this host, and sees ", gpu_count));
+  throw ConfigError(str("train: --accelerator cuda needs as many GPUs as this host has ranks (",
+                        local_world_size, "), and sees ", gpu_count,
+                        "; with --accelerator auto or cpu the processor computes"));
 }
 
 std::vector<int> choose_gpus(const std::string& accelerator, int gpu_count,

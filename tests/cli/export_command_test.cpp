@@ -79,7 +79,8 @@ TEST_F(ExportCommand, TakesTheAverageOfTheWeights) {
 }
 
 TEST_F(ExportCommand, SaysInOneLineWhatIsWrong) {
-  expect_one_error(export_to("net.onnx"), 1, "checkpoint.safetensors", "no such file");
+  expect_one_error(export_to("net.onnx"), 2,
+                   "checkpoint.safetensors does not exist; give the folder", "no such file");
   train_two_steps();
   struct Case {
     std::vector<std::string> arguments;

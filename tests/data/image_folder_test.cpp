@@ -162,7 +162,10 @@ TEST_F(ImageFolder, SaysWhatIsMissing) {
   write("cat/b.webp", "");
   EXPECT_THAT(error(), HasSubstr("b.webp: .webp files are not read; convert it"));
   EXPECT_THAT(message_of<DataError>([&] { load_image_folder(folder / "none"); }),
-              HasSubstr("none: No such file"));
+              HasSubstr("none: there is no such folder; give a folder with a subfolder of images "
+                        "for each class"));
+  EXPECT_THAT(message_of<DataError>([&] { load_image_folder(folder / "cat/a.png"); }),
+              HasSubstr("a.png is not a folder; give a folder with"));
 }
 
 TEST_F(ImageFolder, NamesADamagedFile) {

@@ -92,7 +92,8 @@ class RunTests(unittest.TestCase):
                 self.assertNotEqual(status, 0, output)
                 self.assertNotIn("Second run", output)
 
-    # Has a process in ctest's group whose parent is in another group, as `lockstep run` has. It ends at the file `end`.
+    # Has a process in ctest's group whose parent is in another group, as `lockstep run` has. It ends when the file `end`
+    # exists, and the file `ended` says that it has.
     OUTSIDER = """
 import os, pathlib, time
 group = os.getpgrp()
@@ -105,6 +106,7 @@ if os.fork() == 0:
             time.sleep(0.01)
         os._exit(0)
     os.wait()
+    pathlib.Path("ended").touch()
     os._exit(0)
 os.wait()
 """
@@ -117,7 +119,8 @@ if child == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
 os.waitid(os.P_PID, child, os.WSTOPPED)
 pathlib.Path("end").touch()
-time.sleep(0.5)
+while not pathlib.Path("ended").exists():
+    time.sleep(0.01)
 os.kill(child, signal.SIGKILL)
 """
 
@@ -126,8 +129,16 @@ os.kill(child, signal.SIGKILL)
         for name, script in scripts.items():
             (folder / name).write_text(script, encoding="utf-8")
         (folder / "CTestTestfile.cmake").write_text(tests, encoding="utf-8")
-        return subprocess.Popen([sys.executable, str(RUN_TESTS), str(folder), "-j", "2"], stdout=subprocess.PIPE, text=True,
-                                start_new_session=True)
+        job = subprocess.Popen([sys.executable, str(RUN_TESTS), str(folder), "-j", "2"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(job.kill)  # ctest ends with it
+        return job
+
+    def wait_until(self, holds):
+        deadline = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
     def test_a_stopped_process_does_not_end_a_background_job(self):
         with tempfile.TemporaryDirectory() as name:
@@ -143,14 +154,12 @@ os.kill(child, signal.SIGKILL)
             with self.subTest(number.name), tempfile.TemporaryDirectory() as name:
                 ready = pathlib.Path(name) / "ready"
                 job = self.start(pathlib.Path(name), {"sleeps.py": script}, f"add_test(core.a {sys.executable} sleeps.py)\n")
-                while not ready.exists():
-                    self.assertIsNone(job.poll())
+                self.wait_until(lambda: ready.exists() or job.poll() is not None)
                 job.send_signal(number)
                 job.communicate(timeout=20)
                 self.assertNotEqual(job.returncode, 0)
-                deadline = time.monotonic() + 20
-                while runs(int(ready.read_text())):
-                    self.assertLess(time.monotonic(), deadline, "the test still runs")
+                process = int(ready.read_text(encoding="utf-8"))
+                self.wait_until(lambda: not runs(process))
 
 
 if __name__ == "__main__":

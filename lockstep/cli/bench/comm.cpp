@@ -54,9 +54,10 @@ void add_measurement_options(CLI::App& command, BenchCommArguments& to) {
       .add_option("--repetitions", to.repetitions,
                   "Calls per row (default: as many as fit into --seconds, from 5 to 200)")
       ->transform(whole_number<int>());
-  command.add_option("--seconds", to.seconds,
-                     "Time per row, in seconds (default 0.5); a row ends earlier after 200 calls, "
-                     "unless --repetitions asks for more");
+  command.add_option(
+      "--seconds", to.seconds,
+      "Time per row, in seconds (default 0.5); a row ends earlier after 200 calls. Not "
+      "with --repetitions");
   command.add_option("--timeout", to.timeout_seconds, "Timeout of every wait, in seconds")
       ->capture_default_str();
   add_rows_json_option(command, to.json);

@@ -31,6 +31,11 @@ namespace {
 // The weights file of `path`, which may be the folder of a run or of a checkpoint.
 std::string weights_in(const std::string& path) {
   std::error_code ignored;
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    throw ConfigError(lockstep::str(path,
+                                    " does not exist; give the folder that `lockstep train --out` "
+                                    "has written, a checkpoint in it, or a weights file"));
+  }
   for (const char* name : {train::kModelFile, kWeightsLink}) {
     const std::filesystem::path file = std::filesystem::path(path) / name;
     if (std::filesystem::is_regular_file(file, ignored)) return file.string();

@@ -141,6 +141,14 @@ ImageDataset load_image_folder(const fs::path& directory, const ImageFolderOptio
   OptionCheck("load_image_folder")
       .in_range("max_image_pixels", static_cast<double>(options.max_image_pixels), 1,
                 static_cast<double>(kMaxImagePixelsLimit));
+  std::error_code ignored;  // list_directory() reports any other problem
+  if (const auto type = fs::status(directory, ignored).type();
+      type == fs::file_type::not_found || type == fs::file_type::regular) {
+    throw DataError(
+        str(directory.string(),
+            type == fs::file_type::regular ? " is not a folder" : ": there is no such folder",
+            "; give a folder with a subfolder of images for each class"));
+  }
   const std::vector<std::string> classes = list_directory(directory).folders;
   if (classes.empty()) {
     throw DataError(
