@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/strings.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/optim/distinct.h>
 
