@@ -46,18 +46,19 @@ class ShmWork : public Work {
       : engine_(std::move(engine)), timeout_(timeout) {}
 
   void wait(std::optional<std::chrono::milliseconds> timeout) final {
-    if (has_ended()) return rethrow();
-    try {
-      wait_for_engine(*engine_, timeout.value_or(timeout_));
-      end(nullptr);
-    } catch (...) {
-      end(std::current_exception());
+    if (!outcome_.has_ended()) {
+      try {
+        wait_for_engine(*engine_, timeout.value_or(timeout_));
+        end(nullptr);
+      } catch (...) {
+        end(std::current_exception());
+      }
     }
-    rethrow();
+    outcome_.rethrow();
   }
 
   bool is_completed() final {
-    if (has_ended()) return true;
+    if (outcome_.has_ended()) return true;
     try {
       if (!test_engine(*engine_)) return false;
       end(nullptr);
@@ -67,32 +68,21 @@ class ShmWork : public Work {
     return true;
   }
 
-  std::exception_ptr error() const final {
-    const std::scoped_lock lock(mutex_);
-    return outcome_.error();
-  }
+  std::exception_ptr error() const final { return outcome_.error(); }
 
  protected:
   virtual void wait_for_engine(Engine& engine, std::chrono::milliseconds timeout) = 0;
   virtual bool test_engine(Engine& engine) = 0;
 
  private:
-  bool has_ended() const {
-    const std::scoped_lock lock(mutex_);
-    return outcome_.has_ended();
-  }
   void end(std::exception_ptr error) {
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(ending_);
     outcome_.end(std::move(error));
-  }
-  void rethrow() const {
-    const std::scoped_lock lock(mutex_);
-    outcome_.rethrow();
   }
 
   const std::shared_ptr<Engine> engine_;
   const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;  // guards `outcome_`
+  std::mutex ending_;  // held by the thread that ends `outcome_`
   comm::Outcome outcome_;
 };
 
@@ -214,9 +204,9 @@ class ShmBackend final : public comm::Backend {
  private:
   std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer,
                                 comm::MessageTag tag) {
-    return std::make_shared<TransferWork>(
-        engine_, timeout_,
-        std::vector<std::shared_ptr<Transfer>>{post(kind, std::move(tensor), peer, tag)});
+    std::vector<std::shared_ptr<Transfer>> transfers;
+    transfers.push_back(post(kind, std::move(tensor), peer, tag));
+    return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers));
   }
 
   std::shared_ptr<Transfer> post(CallKind kind, torch::Tensor tensor, int peer,
