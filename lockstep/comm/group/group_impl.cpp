@@ -65,11 +65,13 @@ ProcessGroup::Impl::~Impl() {
 
 // --- Calls ---------------------------------------------------------------------------------------
 
-void ProcessGroup::Impl::run(comm::Prepared&& prepared, int tag) {
-  if (run_at_once(prepared)) return;
+int ProcessGroup::Impl::run(comm::Prepared&& prepared, int tag) {
+  if (run_at_once(prepared)) return -1;
   auto [work, id] = begin(prepared, tag);
-  comm::GroupWork(std::move(work), std::move(prepared.copies), log, id, backend->runs_on_stream())
-      .wait(std::nullopt);
+  comm::GroupWork call(std::move(work), std::move(prepared.copies), log, id,
+                       backend->runs_on_stream());
+  call.wait(std::nullopt);
+  return call.source_rank();
 }
 
 // Fast path for a blocking collective that needs only its backend. Returns false if the call needs

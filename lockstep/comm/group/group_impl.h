@@ -30,8 +30,9 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   const comm::Prepare prepare;
   const std::shared_ptr<comm::CallLog> log;
 
-  /// Runs a prepared collective or message: run() waits for its end, start() does not.
-  void run(comm::Prepared&& prepared, int tag = 0);
+  /// Runs a prepared collective or message: run() waits for its end, start() does not. run()
+  /// returns the rank from which a message came, and -1 for any other call.
+  int run(comm::Prepared&& prepared, int tag = 0);
   std::shared_ptr<comm::GroupWork> start(comm::Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<comm::Prepared> prepared);
   /// Starts prepared messages with their tags together.

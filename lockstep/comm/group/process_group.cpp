@@ -153,9 +153,8 @@ WorkPtr ProcessGroup::isend(const torch::Tensor& tensor, int destination, int ta
 }
 
 int ProcessGroup::recv(const torch::Tensor& tensor, std::optional<int> source, int tag) {
-  const auto work = irecv(tensor, source, tag);
-  work->wait();
-  return source.value_or(work->source_rank());
+  const int sender = impl_->run(impl_->prepare.recv(tensor, source, tag), tag);
+  return source.value_or(sender);
 }
 WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> source, int tag) {
   return impl_->start(impl_->prepare.recv(tensor, source, tag), tag);

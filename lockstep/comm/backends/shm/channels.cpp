@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include <lockstep/comm/kernels/copy.h>
 #include <lockstep/core/strings.h>
@@ -57,8 +58,8 @@ void Channels::post(std::shared_ptr<Transfer> transfer) {
 }
 
 bool Channels::advance(std::string& mismatch) {
-  mismatch = std::move(early_mismatch_);
-  early_mismatch_.clear();
+  if (!early_mismatch_.empty()) [[unlikely]]
+    mismatch = std::exchange(early_mismatch_, {});
   bool moved = false;
   for (int peer = 0; peer < size_ && mismatch.empty(); ++peer) {
     if (peer == rank_) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/EmptyTensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <lockstep/comm/backends/shm/engine.h>
 #include <lockstep/comm/call/outcome.h>
@@ -101,11 +102,13 @@ class ShmCollectiveWork final : public ShmWork {
   const Engine::Ticket ticket_;
 };
 
+// Most often there is only one, for which no memory is allocated.
+using Transfers = c10::SmallVector<std::shared_ptr<Transfer>, 1>;
+
 class TransferWork final : public ShmWork {
  public:
   TransferWork(std::shared_ptr<Engine> engine, std::chrono::milliseconds timeout,
-               std::vector<std::shared_ptr<Transfer>> transfers,
-               std::optional<Engine::Ticket> collective = std::nullopt)
+               Transfers transfers, std::optional<Engine::Ticket> collective = std::nullopt)
       : ShmWork(std::move(engine), timeout),
         transfers_(std::move(transfers)),
         collective_(collective) {}
@@ -128,7 +131,7 @@ class TransferWork final : public ShmWork {
     return true;
   }
 
-  const std::vector<std::shared_ptr<Transfer>> transfers_;
+  const Transfers transfers_;
   const std::optional<Engine::Ticket> collective_;
 };
 
@@ -204,7 +207,7 @@ class ShmBackend final : public comm::Backend {
  private:
   std::shared_ptr<Work> message(CallKind kind, torch::Tensor tensor, int peer,
                                 comm::MessageTag tag) {
-    std::vector<std::shared_ptr<Transfer>> transfers;
+    Transfers transfers;
     transfers.push_back(post(kind, std::move(tensor), peer, tag));
     return std::make_shared<TransferWork>(engine_, timeout_, std::move(transfers));
   }
@@ -245,7 +248,7 @@ class ShmBackend final : public comm::Backend {
     const int rank = engine_->rank();
     const auto inputs = call.input.split_with_sizes(call.input_splits);
     const auto outputs = call.output.split_with_sizes(call.output_splits);
-    std::vector<std::shared_ptr<Transfer>> transfers;
+    Transfers transfers;
     const torch::NoGradGuard no_grad;
     outputs[rank].copy_(inputs[rank]);
     for (int step = 1; step < engine_->size(); ++step) {
