@@ -67,10 +67,11 @@ void GroupWork::wait(std::optional<std::chrono::milliseconds> timeout) {
 
 // Throws the error of an operation that has failed.
 bool GroupWork::has_ended() {
+  if (!outcome_.has_ended()) return false;
   const std::scoped_lock lock(mutex_);
   outcome_.rethrow();
   follow_copies();
-  return outcome_.has_ended();
+  return true;
 }
 
 // Requires the lock. A graph cannot wait for copies made outside it, and streams outside a graph
@@ -102,8 +103,8 @@ std::exception_ptr GroupWork::error() const {
 
 // Whether the outcome is known. It is not known after the first wait for a stream operation.
 bool GroupWork::is_known() const {
-  const std::scoped_lock lock(mutex_);
   if (!outcome_.has_ended()) return false;
+  const std::scoped_lock lock(mutex_);
   if (outcome_.error()) return true;
   follow_copies();
   return !log_hears_later_;
