@@ -103,8 +103,7 @@ bool Channels::advance_send(int peer) {
     Transfer& transfer = *out.queue.front();
     Channel& channel = control_.channel(rank_, peer);
     if (!transfer.header_moved) {
-      const std::uint32_t used = out.written - channel.read.load(std::memory_order_acquire);
-      if (control_.ring_bytes() - used < sizeof(Header)) return moved;
+      if (room(peer, sizeof(Header)) < sizeof(Header)) return moved;
       Header header;
       header.bytes = transfer.bytes;
       header.tag = transfer.tag;
@@ -118,10 +117,9 @@ bool Channels::advance_send(int peer) {
     const bool streamed = transfer.bytes >= SharingCost::kLeastBytes &&
                           SharingCost::is_dear(control_.state(peer).sharing_cost);
     while (transfer.moved < transfer.bytes) {
-      const std::uint32_t used = out.written - channel.read.load(std::memory_order_acquire);
-      const std::size_t room = control_.ring_bytes() - used;
-      const std::size_t piece =
-          std::min({room, transfer.bytes - transfer.moved, control_.ring_bytes() / kPiecesOfRing});
+      const std::size_t most =
+          std::min(transfer.bytes - transfer.moved, control_.ring_bytes() / kPiecesOfRing);
+      const std::size_t piece = std::min(room(peer, most), most);
       if (piece == 0) break;
       out.written += put(peer, transfer.data + transfer.moved, piece, out.written, streamed);
       transfer.moved += piece;
@@ -138,6 +136,16 @@ bool Channels::advance_send(int peer) {
     --sends_under_way_;
   }
   return moved;
+}
+
+// The free bytes of the ring to `peer`. Reads the peer's counter only if what was last seen of it
+// leaves less than `wanted`, because the peer writes that cache line for each message.
+std::size_t Channels::room(int peer, std::size_t wanted) {
+  Outgoing& out = outgoing_[static_cast<std::size_t>(peer)];
+  const auto left = [&] { return control_.ring_bytes() - (out.written - out.read); };
+  if (left() < wanted)
+    out.read = control_.channel(rank_, peer).read.load(std::memory_order_acquire);
+  return left();
 }
 
 std::size_t Channels::put(int peer, const std::byte* data, std::size_t bytes, std::uint32_t written,
@@ -202,7 +210,9 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
     ++claimed_;
   }
   in.read += sizeof(Header);
-  publish(channel.read, channel.read_sleepers, in.read);
+  // If the message has bytes, move_message() publishes the counter together with the first of them.
+  // The sender can write these, because the ring holds nothing else.
+  if (header.bytes == 0) publish(channel.read, channel.read_sleepers, in.read);
   return true;
 }
 

@@ -78,6 +78,7 @@ class Channels {
   struct Outgoing {
     std::deque<std::shared_ptr<Transfer>> queue;
     std::uint32_t written = 0;
+    std::uint32_t read = 0;  // a lower bound on what the peer has read
   };
   struct Incoming {
     std::uint32_t read = 0;
@@ -87,6 +88,7 @@ class Channels {
   };
 
   bool advance_send(int peer);
+  std::size_t room(int peer, std::size_t wanted);
   bool advance_receive(int peer, std::string& mismatch);
   bool begin_message(int peer, std::string& mismatch);
   bool move_message(int peer);
