@@ -55,6 +55,38 @@ TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
   }
 }
 
+// The sender fills the ring, in some cases to the last byte of a header, before the receiver takes
+// anything.
+TEST(ShmMessages, FillTheRingToItsLastByte) {
+  constexpr std::size_t kHeaderBytes = 32;
+  const ShmGroup group(2);
+  const std::size_t ring = Control(group.control->data(), 2, group.options.slot_bytes).ring_bytes();
+  const auto errors = run_threads(2, [&](int rank) {
+    auto engine = group.engine(rank);
+    std::uint64_t calls = 0;
+    for (const std::size_t left : {0, 1, 31, 32, 33, 63, 64, 65}) {
+      const std::size_t most = ring - kHeaderBytes - left;
+      std::vector<Bytes> messages;
+      for (const std::size_t size : {most, std::size_t{40}, std::size_t{0}, most, ring}) {
+        messages.push_back(message(0, static_cast<int>(messages.size()), size));
+      }
+      std::vector<std::shared_ptr<Transfer>> sends;
+      if (rank == 0) {
+        for (Bytes& each : messages) sends.push_back(send(*engine, each, 1));
+      }
+      engine->run({.kind = CallKind::kBarrier}, calls++, nullptr, nullptr, kTimeout, [] {});
+      for (auto& each : sends) engine->wait(*each, kTimeout);
+      for (std::size_t i = 0; rank == 1 && i < messages.size(); ++i) {
+        Bytes got(messages[i].size());
+        engine->wait(*receive(*engine, got, 0), kTimeout);
+        if (got != messages[i]) throw Error(str("message ", i, " with ", left, " bytes left"));
+      }
+      engine->run({.kind = CallKind::kBarrier}, calls++, nullptr, nullptr, kTimeout, [] {});
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 // The receiver asks for the last tag first. Messages that block it are buffered and keep their
 // order.
 TEST(ShmMessages, AreMatchedByTag) {
