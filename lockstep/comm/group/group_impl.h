@@ -31,7 +31,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   const std::shared_ptr<comm::CallLog> log;
 
   /// Runs a prepared collective or message: run() waits for its end, start() does not. run()
-  /// returns the rank from which a message came, and -1 for any other call.
+  /// returns the Work's source_rank(): the sender of a received message, if the backend reports it.
   int run(comm::Prepared&& prepared, int tag = 0);
   std::shared_ptr<comm::GroupWork> start(comm::Prepared prepared, int tag = 0);
   WorkPtr start(std::vector<comm::Prepared> prepared);

@@ -51,7 +51,8 @@ class GroupWork final : public Work {
   const std::optional<c10::Event> called_;     // work in the stream at the time of the call
   const bool log_hears_later_;                 // the Work reports its end to the log
   std::timed_mutex work_mutex_;                // held by the thread that queries the backend's Work
-  mutable std::mutex mutex_;                   // guards the members below
+  // Guards the members below; whether `outcome_` has ended may be asked without it.
+  mutable std::mutex mutex_;
   Outcome outcome_;
   std::optional<c10::Event> arrived_;  // completes once the results are in the caller's tensors
   bool copied_in_graph_ = false;

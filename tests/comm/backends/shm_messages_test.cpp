@@ -55,7 +55,7 @@ TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
   }
 }
 
-// The sender fills the ring, in some cases to the last byte of a header, before the receiver takes
+// The sender fills the ring, in some cases with a header in its last bytes, before the receiver takes
 // anything.
 TEST(ShmMessages, FillTheRingToItsLastByte) {
   constexpr std::size_t kHeaderBytes = 32;
@@ -64,7 +64,7 @@ TEST(ShmMessages, FillTheRingToItsLastByte) {
   const auto errors = run_threads(2, [&](int rank) {
     auto engine = group.engine(rank);
     std::uint64_t calls = 0;
-    for (const std::size_t left : {0, 1, 31, 32, 33, 63, 64, 65}) {
+    for (const std::size_t left : {0, 1, 31, 32, 33, 63, 64, 65, 104}) {
       const std::size_t most = ring - kHeaderBytes - left;
       std::vector<Bytes> messages;
       for (const std::size_t size : {most, std::size_t{40}, std::size_t{0}, most, ring}) {
@@ -85,6 +85,30 @@ TEST(ShmMessages, FillTheRingToItsLastByte) {
     }
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// The receiver has taken only a header, which it does not publish, and the sender goes on.
+TEST(ShmMessages, GoOnAfterAHeaderThatEndedTheRing) {
+  constexpr std::size_t kHeaderBytes = 32;
+  const ShmGroup group(2);
+  const Control control(group.control->data(), 2, group.options.slot_bytes);
+  const Word& read = control.channel(0, 1).read;
+  const auto sender = group.engine(0), receiver = group.engine(1);
+  const std::size_t most = control.ring_bytes() - 2 * kHeaderBytes;
+  Bytes first = message(0, 1, most), second = message(0, 2, 40), taken(most), rest(40);
+  const auto sent_first = send(*sender, first, 1), sent_second = send(*sender, second, 1);
+  EXPECT_TRUE(sent_first->done);
+  EXPECT_FALSE(sent_second->done);
+  const auto took_first = receive(*receiver, taken, 0), took_second = receive(*receiver, rest, 0);
+  EXPECT_TRUE(took_first->done);
+  EXPECT_FALSE(took_second->done);
+  EXPECT_EQ(read, kHeaderBytes + most);
+  sender->advance();
+  receiver->advance();
+  EXPECT_TRUE(sent_second->done);
+  EXPECT_TRUE(took_second->done);
+  EXPECT_EQ(taken, first);
+  EXPECT_EQ(rest, second);
 }
 
 // The receiver asks for the last tag first. Messages that block it are buffered and keep their

@@ -138,8 +138,8 @@ bool Channels::advance_send(int peer) {
   return moved;
 }
 
-// The free bytes of the ring to `peer`. Reads the peer's counter only if what was last seen of it
-// leaves less than `wanted`, because the peer writes that cache line for each message.
+// The free bytes of the ring to `peer`. Reads the peer's counter only if its last known value leaves
+// less than `wanted`, because the peer writes that cache line for each message.
 std::size_t Channels::room(int peer, std::size_t wanted) {
   Outgoing& out = outgoing_[static_cast<std::size_t>(peer)];
   const auto left = [&] { return control_.ring_bytes() - (out.written - out.read); };
@@ -210,8 +210,8 @@ bool Channels::begin_message(int peer, std::string& mismatch) {
     ++claimed_;
   }
   in.read += sizeof(Header);
-  // If the message has bytes, move_message() publishes the counter together with the first of them.
-  // The sender can write these, because the ring holds nothing else.
+  // If the message has bytes, move_message() publishes the counter with the first of them. If none
+  // has arrived yet, the ring holds only this header, so the sender has room for more.
   if (header.bytes == 0) publish(channel.read, channel.read_sleepers, in.read);
   return true;
 }
