@@ -55,8 +55,8 @@ TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
   }
 }
 
-// The sender fills the ring, in some cases with a header in its last bytes, before the receiver takes
-// anything.
+// The sender fills the ring, in some cases with a header in its last bytes, before the receiver
+// takes anything.
 TEST(ShmMessages, FillTheRingToItsLastByte) {
   constexpr std::size_t kHeaderBytes = 32;
   const ShmGroup group(2);

@@ -138,8 +138,8 @@ bool Channels::advance_send(int peer) {
   return moved;
 }
 
-// The free bytes of the ring to `peer`. Reads the peer's counter only if its last known value leaves
-// less than `wanted`, because the peer writes that cache line for each message.
+// The free bytes of the ring to `peer`. Reads the peer's counter only if its last known value
+// leaves less than `wanted`, because the peer writes that cache line for each message.
 std::size_t Channels::room(int peer, std::size_t wanted) {
   Outgoing& out = outgoing_[static_cast<std::size_t>(peer)];
   const auto left = [&] { return control_.ring_bytes() - (out.written - out.read); };
