@@ -41,22 +41,24 @@ struct BenchStepRow {
   std::string optimizer;
   bool set_to_none = false;
   int rounds = 0;
-  std::int64_t steps = 0;           ///< per round
-  std::int64_t peak_rss_bytes = 0;  ///< maximum over the ranks, including the replicas of all ways
-  std::int64_t proportional_bytes = 0;  ///< at the end; shared memory is divided among its ranks
+  std::int64_t steps = 0;  ///< per round
+  /// Maximum over the ranks, including the replicas of all variants.
+  std::int64_t peak_rss_bytes = 0;
+  /// Maximum over the ranks of the proportional set size (PSS) at the end.
+  std::int64_t proportional_bytes = 0;
 
   /// A round's step time is that of its slowest rank; differences are taken within one round.
   Spread step_ms;
   std::optional<Spread> step_ms_single;  ///< time of independent processes
   std::optional<Spread> overhead_ms;     ///< step_ms minus step_ms_single
-  /// The loss of ranks that only wait for each other once per step: their step time minus
-  /// step_ms_single.
+  /// The time that ranks lose if they only wait for each other once per step: their step time
+  /// minus step_ms_single.
   std::optional<Spread> in_step_overhead_ms;
-  std::optional<Spread> over_in_step_ms;  ///< what communication adds to that
+  std::optional<Spread> over_in_step_ms;  ///< what communication adds to in_step_overhead_ms
   /// How long backward waits at its end: the shortest wait of a rank (it arrives last, so this is
   /// only communication) and the longest (it also waits for the other ranks).
   std::optional<Spread> exposed_ms, waited_ms;
-  Spread cpu_ms;  ///< time of the rank with most
+  Spread cpu_ms;  ///< time of the rank with the most
   std::optional<Spread> cpu_ms_single;
 
   /// Step times of each round, for comparing rows with each other.

@@ -21,14 +21,15 @@ LaunchResult add_balanced_cuts(BenchStrategiesSettings& settings);
 
 struct MeasuredStrategies {
   std::vector<StrategyRounds> ways{};  ///< in the order of the settings
-  /// How the first processes ended whose failure ended the measurement; otherwise ok().
+  /// If processes failed and thereby ended the measurement: how the first of them ended. Otherwise
+  /// ok().
   LaunchResult failure{};
 };
 
 /// Measures every way once in each round. Each round starts with a different way, so that drift of
-/// the machine affects all of them. A way that the model or this machine does not support is
-/// left out from then on, and says why. Calls `begins` before each measurement, with the round
-/// (from 0) and the name of the way.
+/// the machine affects all of them. A way that the model or this machine does not support is left
+/// out from then on, and StrategyRounds says why. Calls `begins` before each measurement, with the
+/// round (from 0) and the name of the way.
 MeasuredStrategies measure_strategies(
     const BenchStrategiesSettings& settings,
     const std::function<void(int round, const std::string& way)>& begins = {});

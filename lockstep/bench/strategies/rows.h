@@ -12,7 +12,7 @@
 
 namespace lockstep::bench {
 
-/// What was measured for one way.
+/// What was measured for one way (a strategy with its options, see ways.h).
 struct StrategyRounds {
   StrategyWay way;
   std::vector<std::vector<RankFigures>> figures;  ///< figures[round][rank]
@@ -45,9 +45,10 @@ struct StrategyRow {
   /// Only for pipelines with a processor for each thread: the share of the workers' time in which
   /// they did not compute, from 0 to 1.
   std::optional<double> bubble;
-  std::int64_t peak_bytes = 0;         ///< peak memory of the process that used most
+  std::int64_t peak_bytes = 0;         ///< peak memory of the process that used the most
   std::int64_t peak_growth_bytes = 0;  ///< likewise, minus the memory held before the model existed
-  std::int64_t proportional_bytes = 0;  ///< proportional set sizes (PSS) after the steps, summed up
+  /// Proportional set sizes (PSS) after the steps, summed over the processes.
+  std::int64_t proportional_bytes = 0;
   /// Only for pipelines of threads: bytes of the model, optimizer state and activations on the
   /// worker that has the most of them.
   std::optional<std::int64_t> device_bytes;
@@ -60,10 +61,11 @@ struct StrategyRow {
 /// What limits the speed of a way.
 struct StepLimit {
   /// "bubble" for a pipeline, "communication" for replicas on ranks, "idle" (threads without work)
-  /// for others. "processors" if that loss is less than 5% of the step, or if there are fewer
+  /// for others. "processors" if this lost time is less than 5% of the step, or if there are fewer
   /// processors than threads.
   std::string what;
-  double share = 0;  ///< the loss as a share of the step, 0 to 1; for "processors", utilisation
+  /// The lost time as a share of the step, from 0 to 1; for "processors", their utilisation.
+  double share = 0;
 };
 StepLimit limit_of(const StrategyRow& row);
 

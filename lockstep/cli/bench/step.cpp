@@ -30,10 +30,10 @@ void add_work_options(CLI::App& command, BenchStepArguments& to) {
       ->capture_default_str();
   command
       .add_option("--strategy", to.strategy,
-                  "Strategies to time, separated by commas. " +
-                      join(step_strategy_names(), " and ") +
-                      " share one set of ranks; all, or any other name of " +
-                      join(strategy_names()) + ", starts processes for each strategy")
+                  "Strategies to time, separated by commas: " + join(strategy_names()) +
+                      ", or all. " + join(step_strategy_names(), " and ") +
+                      " alone share one set of ranks; with any other name, each strategy runs in "
+                      "processes of its own")
       ->capture_default_str();
   command
       .add_option("--backend", to.backend,

@@ -249,8 +249,10 @@ void add_row_options(CLI::App& command, BenchTableArguments& to) {
                      "machine's number of processors, or of GPUs)");
   command
       .add_option("--strategies", to.strategies,
-                  "Strategies of several ranks, separated by commas: " + join(strategy_names()) +
-                      "; with dp, --ranks counts replicas; with single, it multiplies the threads")
+                  "Strategies for the rows with several ranks, separated by commas: " +
+                      join(strategy_names()) +
+                      "; with dp, --ranks counts replicas; with single, --ranks multiplies the "
+                      "number of threads")
       ->capture_default_str();
   command
       .add_option("--loaders", to.loaders,

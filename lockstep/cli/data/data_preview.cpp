@@ -141,8 +141,8 @@ void add_data_preview_command(CLI::App& data) {
              "Number of columns; each shows the images as augmented in another epoch");
   command
       ->add_option("--scale", to->options.scale,
-                   "Factor by which images are enlarged (default: the smallest for cells of at "
-                   "least 96 pixels)")
+                   "Factor by which images are enlarged (default: the smallest that makes the "
+                   "longer side of an image at least 96 pixels)")
       ->transform(whole_number<std::int64_t>());
   add_number(*command, "--seed", to->options.seed,
              "Seed of the augmentation and of the choice of images");

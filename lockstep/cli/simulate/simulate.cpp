@@ -73,7 +73,7 @@ void add_simulate_command(CLI::App& app) {
   command
       ->add_option("--strategy", arguments->strategy,
                    str("Strategy to predict: ", join(simulate::simulated_strategy_names()),
-                       " (all from a ddp run)"))
+                       " (each is predicted from a run with ddp)"))
       ->capture_default_str();
   command->add_flag(
       "--shared-parameters", arguments->shares_parameters,

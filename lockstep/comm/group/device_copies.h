@@ -1,5 +1,5 @@
 // Copies between a device's memory and pinned host memory, without blocking the calling thread.
-// Nothing here is specific to CUDA: everything works on any device type that LibTorch supports.
+// Everything works on any device type that LibTorch supports; only is_captured() is about CUDA.
 #pragma once
 
 #include <optional>

@@ -91,8 +91,8 @@ class LOCKSTEP_API StepRecorder {
   std::optional<StreamClock> device_;
   bool is_on_device_ = false;
   std::vector<std::vector<Mark>> marks_;       // parallel to the ring; empty if the times are known
-  std::size_t unknown_ = 0;                    // number of last steps whose times are unknown
-  std::size_t unaligned_ = 0;                  // number of last steps since settle()
+  std::size_t unknown_ = 0;                    // number of latest steps whose times are unknown
+  std::size_t unaligned_ = 0;                  // number of steps since the last settle()
   std::optional<StreamClock::Moment> anchor_;  // reached by the device at anchor_time_
   Clock::time_point anchor_time_{};
 };

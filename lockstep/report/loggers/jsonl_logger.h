@@ -1,4 +1,5 @@
-// Everything representable in JSON, one object per line: pandas.read_json(path, lines=True).
+// JsonlLogger: logs all values that JSON can represent, one object per line, for
+// pandas.read_json(path, lines=True).
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The address of an MLflow server, and what a program shows to be let in.
+// The address of an MLflow server, and the credentials for it.
 #pragma once
 
 #include <string>

@@ -33,7 +33,7 @@ class LOCKSTEP_API Task {
   virtual std::vector<MetricPtr> metrics() { return {}; }
   /// Returns a picture of the module's output for `samples`: a few of the images that rank 0
   /// evaluates, the same in every epoch. Called on rank 0 at the end of epochs with an evaluation,
-  /// without gradients, in eval mode, and only if a listener takes pictures. Returns std::nullopt
+  /// without gradients, in eval mode, and only if a listener accepts pictures. Returns std::nullopt
   /// if there is none. It must not communicate with other ranks.
   virtual std::optional<RunPicture> picture(const Batch& /*samples*/) { return std::nullopt; }
 };

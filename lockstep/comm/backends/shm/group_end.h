@@ -21,7 +21,7 @@ class GroupEnd {
 
   /// From this call on, deaths are detected. `pids[r]` is the process of rank r.
   void watch(const std::vector<pid_t>& pids) { liveness_.emplace(pids); }
-  /// Tells the peers that this rank has left, and wakes those that sleep on its words.
+  /// Tells the peers that this rank has left, and wakes those that sleep on its futexes.
   void leave();
 
   /// Aborts the group for all ranks and wakes them; the first reason wins. `late`: they throw
@@ -30,7 +30,7 @@ class GroupEnd {
   /// Makes throw_if_aborted() throw on this rank. Call it while holding the engine's lock, so that
   /// no thread is moving data afterwards.
   void stop() { stopped_ = true; }
-  /// stop(), abort(), and throws the reason.
+  /// Calls stop() and abort(), then throws the reason.
   [[noreturn]] void fail(const std::string& reason, bool late = false);
   /// Throws the reason for which a rank aborted the group, if one did.
   void throw_if_aborted();
