@@ -17,6 +17,7 @@ using testing::HasSubstr;
 using namespace testing_support;
 
 constexpr int kAnySource = -1;
+constexpr std::size_t kHeaderBytes = 32;  // header of a message in its ring
 
 std::shared_ptr<Transfer> send(Engine& engine, Bytes& bytes, int to, int tag = 0) {
   return engine.post({.kind = CallKind::kSend, .root = to, .count = bytes.size()}, tag,
@@ -58,7 +59,6 @@ TEST(ShmMessages, TravelBetweenAllPairsAtOnce) {
 // The sender fills the ring, in some cases with a header in its last bytes, before the receiver
 // takes anything.
 TEST(ShmMessages, FillTheRingToItsLastByte) {
-  constexpr std::size_t kHeaderBytes = 32;
   const ShmGroup group(2);
   const std::size_t ring = Control(group.control->data(), 2, group.options.slot_bytes).ring_bytes();
   const auto errors = run_threads(2, [&](int rank) {
@@ -89,7 +89,6 @@ TEST(ShmMessages, FillTheRingToItsLastByte) {
 
 // The receiver has taken only a header, which it does not publish, and the sender goes on.
 TEST(ShmMessages, GoOnAfterAHeaderThatEndedTheRing) {
-  constexpr std::size_t kHeaderBytes = 32;
   const ShmGroup group(2);
   const Control control(group.control->data(), 2, group.options.slot_bytes);
   const Word& read = control.channel(0, 1).read;

@@ -102,7 +102,7 @@ class ShmCollectiveWork final : public ShmWork {
   const Engine::Ticket ticket_;
 };
 
-// Most often there is only one, for which no memory is allocated.
+// The transfers of one Work. Most have a single one, for which the list allocates no memory.
 using Transfers = c10::SmallVector<std::shared_ptr<Transfer>, 1>;
 
 class TransferWork final : public ShmWork {
