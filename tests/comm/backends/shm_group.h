@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 
 #include <lockstep/comm/backends/shm/engine.h>
@@ -9,6 +10,7 @@
 namespace lockstep::testing_support {
 
 inline constexpr std::chrono::milliseconds kTimeout = std::chrono::seconds(30);
+inline constexpr std::size_t kHeaderBytes = 32;  ///< header of a message in its ring
 
 struct ShmGroup {
   explicit ShmGroup(int size, shm::EngineOptions options = {})

@@ -20,11 +20,11 @@
 namespace lockstep::shm {
 namespace {
 
+using testing_support::kHeaderBytes;
 using testing_support::ShmGroup;
 
 constexpr std::size_t kFloats = 4;
 constexpr std::size_t kMessageBytes = 1000;
-constexpr std::size_t kHeaderBytes = 32;  // header of a message in its ring
 
 // Two ranks in one process, and their buffers.
 struct World {

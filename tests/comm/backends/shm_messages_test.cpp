@@ -17,7 +17,6 @@ using testing::HasSubstr;
 using namespace testing_support;
 
 constexpr int kAnySource = -1;
-constexpr std::size_t kHeaderBytes = 32;  // header of a message in its ring
 
 std::shared_ptr<Transfer> send(Engine& engine, Bytes& bytes, int to, int tag = 0) {
   return engine.post({.kind = CallKind::kSend, .root = to, .count = bytes.size()}, tag,
