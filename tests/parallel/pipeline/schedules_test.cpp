@@ -79,9 +79,37 @@ TEST(PipelineSchedules, HaveTheBubblesOfTheFormulas) {
   EXPECT_NEAR(idle_of(zero_bubble_h1(2, 8)) / 24, 1 / 24., 1e-9);
 }
 
+// With fewer micro-batches than fill the pipeline. No table can be shorter than the bounds, except
+// where `slots` exceeds them: worker w begins after w forwards and has six actions for each
+// micro-batch, and a micro-batch passes through all stages twice.
+TEST(PipelineSchedules, ZbVTakesFewSlotsForFewMicroBatches) {
+  struct Case {
+    int workers, micro_batches, slots;
+  };
+  for (const Case& c : {Case{2, 1, 9}, Case{2, 2, 13}, Case{3, 1, 13}, Case{3, 2, 16},
+                        Case{3, 3, 20}, Case{3, 4, 26}, Case{4, 1, 17}, Case{4, 2, 19},
+                        Case{4, 3, 23}, Case{4, 4, 27}, Case{4, 5, 33}, Case{4, 6, 39}}) {
+    const Table table = zero_bubble_v(c.workers, c.micro_batches);
+    EXPECT_EQ(replay(table).end, c.slots) << c.workers << ' ' << c.micro_batches;
+    EXPECT_GE(c.slots, std::max(c.workers - 1 + 6 * c.micro_batches, 4 * c.workers + 1));
+  }
+  // Never longer than the beginning of the table for enough micro-batches.
+  for (int workers = 2; workers <= 8; ++workers) {
+    for (int micro_batches = 1; micro_batches < 2 * workers - 1; ++micro_batches) {
+      Table beginning = zero_bubble_v(workers, 2 * workers - 1);
+      beginning.micro_batches = micro_batches;
+      for (auto& actions : beginning.workers) {
+        std::erase_if(actions, [&](const Action& a) { return a.micro_batch >= micro_batches; });
+      }
+      EXPECT_LE(replay(zero_bubble_v(workers, micro_batches)).end, replay(beginning).end)
+          << workers << ' ' << micro_batches;
+    }
+  }
+}
+
 TEST(PipelineSchedules, HoldNoMoreActivationsThanTheyPromise) {
   for (int p = 1; p <= 8; ++p) {
-    for (const int m : {1, p, 3 * p + 1}) {
+    for (const int m : {1, p, p + 1, 2 * p, 3 * p + 1}) {
       EXPECT_THAT(check(gpipe(p, m)).peak_activations, Each(m));
       const auto held = check(one_forward_one_backward(p, m)).peak_activations;
       for (int w = 0; w < p; ++w) EXPECT_EQ(held[static_cast<std::size_t>(w)], std::min(m, p - w));

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/parallel/pipeline/schedule/replay.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -133,15 +135,23 @@ Table interleaved(int workers, int stages_per_worker, int micro_batches) {
   return table;
 }
 
-Table zero_bubble_v(int workers, int micro_batches) {
-  check_sizes("zbv", workers, micro_batches);
+namespace {
+
+// Worker w has the stages w and 2 * workers - 1 - w, as in the letter V.
+Table v_shaped(int workers, int micro_batches) {
   Table table{"zbv", micro_batches, {}, {}};
   for (int stage = 0; stage < 2 * workers; ++stage) {
     table.worker_of.push_back(std::min(stage, 2 * workers - 1 - stage));
   }
+  return table;
+}
+
+// The paper's table, cut to `micro_batches` if it has more.
+Table full_v(int workers, int micro_batches) {
+  Table table = v_shaped(workers, micro_batches);
   const int enough = std::max(micro_batches, 2 * workers - 1);  // enough to fill the pipeline
   for (int worker = 0; worker < workers; ++worker) {
-    const int down = worker, up = 2 * workers - 1 - worker;  // the two stages, as in the letter V
+    const int down = worker, up = 2 * workers - 1 - worker;
     Row row(enough);
     // Until the first backward arrives.
     for (int i = 0; i < 2 * (workers - worker) - 1; ++i) row.next(Kind::kForward, down);
@@ -170,6 +180,59 @@ Table zero_bubble_v(int workers, int micro_batches) {
     table.workers.push_back(first_of(row.take(), micro_batches));
   }
   return table;
+}
+
+// Every action takes one slot. In each slot a worker does the first of these that is ready: the
+// gradients of inputs, for which others wait, a forward, the gradients of weights. Returns nullopt
+// if no worker can continue with the activations that it may hold.
+std::optional<Table> eager_v(int workers, int micro_batches) {
+  Table table = v_shaped(workers, micro_batches);
+  table.workers.resize(static_cast<std::size_t>(workers));
+  const int last = 2 * workers - 1;
+  std::map<std::pair<Kind, int>, int> done;  // micro-batches that have ended before this slot
+  const auto is_ready = [&](Kind kind, int stage, int i) {
+    if (kind == Kind::kForward) return stage == 0 || done[{kind, stage - 1}] > i;
+    if (kind == Kind::kBackwardWeight) return done[{Kind::kBackwardInput, stage}] > i;
+    return done[{Kind::kForward, stage}] > i && (stage == last || done[{kind, stage + 1}] > i);
+  };
+  for (int left = 3 * 2 * workers * micro_batches; left > 0;) {
+    std::vector<Action> slot;
+    for (int worker = 0; worker < workers; ++worker) {
+      const int down = worker, up = last - worker;
+      const int held = done[{Kind::kForward, down}] + done[{Kind::kForward, up}] -
+                       done[{Kind::kBackwardWeight, down}] - done[{Kind::kBackwardWeight, up}];
+      const std::pair<Kind, int> by_urgency[] = {
+          {Kind::kBackwardInput, down}, {Kind::kBackwardInput, up},    {Kind::kForward, up},
+          {Kind::kForward, down},       {Kind::kBackwardWeight, down}, {Kind::kBackwardWeight, up}};
+      for (const auto& [kind, stage] : by_urgency) {
+        const int i = done[{kind, stage}];
+        if (i == micro_batches || !is_ready(kind, stage, i)) continue;
+        if (kind == Kind::kForward && held == 2 * workers) continue;
+        slot.push_back({kind, stage, i});
+        break;
+      }
+    }
+    if (slot.empty()) return std::nullopt;
+    for (const Action& action : slot) {
+      const int worker = std::min(action.stage, last - action.stage);
+      table.workers[static_cast<std::size_t>(worker)].push_back(action);
+      ++done[{action.kind, action.stage}];
+      --left;
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+// The paper's table is the shortest one if there are enough micro-batches to fill the pipeline.
+// With fewer, workers would wait in places where the missing ones are left out.
+Table zero_bubble_v(int workers, int micro_batches) {
+  check_sizes("zbv", workers, micro_batches);
+  Table full = full_v(workers, micro_batches);
+  if (micro_batches >= 2 * workers - 1) return full;
+  std::optional<Table> eager = eager_v(workers, micro_batches);
+  return eager && replay(*eager).end < replay(full).end ? *std::move(eager) : full;
 }
 
 namespace {

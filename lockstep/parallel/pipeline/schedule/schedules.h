@@ -34,7 +34,9 @@ LOCKSTEP_API Table zero_bubble_h1(int workers, int micro_batches);
 
 /// ZB-V (the same paper): worker w of p holds the stages w and 2p - 1 - w, so that the first and
 /// last stages share a worker. The bubble is that of ZB-H1 with stages of half the size; each
-/// worker holds the activations of at most 2p of these half-size stages.
+/// worker holds the activations of at most 2p of these half-size stages. With fewer than 2p - 1
+/// micro-batches it is the shorter of two tables: the beginning of the paper's, which PyTorch has,
+/// and one in which each worker does what is ready.
 LOCKSTEP_API Table zero_bubble_v(int workers, int micro_batches);
 
 /// The names of all schedules, in the order of lockstep::Schedule.
