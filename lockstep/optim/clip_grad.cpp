@@ -1,10 +1,12 @@
 #include <lockstep/optim/clip_grad.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/by_place.h>
 #include <lockstep/optim/distinct.h>
 
 namespace lockstep {
@@ -35,18 +37,26 @@ Tensors distinct_values(const Tensors& tensors, bool coalesced) {
   return values;
 }
 
+// Throws ConfigError if some tensors have values and others do not.
+void require_values(const Tensors& tensors) {
+  const auto is_meta = [](const torch::Tensor& tensor) { return tensor.is_meta(); };
+  if (std::none_of(tensors.begin(), tensors.end(), is_meta)) return;
+  if (std::all_of(tensors.begin(), tensors.end(), is_meta)) return;
+  throw ConfigError(
+      "clip_grad_norm_: some gradients are on the meta device and have no values, others do; give "
+      "the parameters memory with Module::to() before the backward");
+}
+
 // The norm of each tensor, in at least float32: in float16 a norm beyond 65,504 would be infinite,
-// and the gradients would become zero. Otherwise the types are those of PyTorch's norms.
+// and the gradients would become zero. Otherwise the types are those of PyTorch's norms. All are on
+// the device of the first tensor.
 Tensors norms_of(const Tensors& tensors, double norm_type) {
-  Tensors of_16_bits, others;
-  for (const auto& tensor : tensors) {
-    (tensor.element_size() == 2 ? of_16_bits : others).push_back(tensor);
-  }
   Tensors norms;
-  if (!others.empty()) norms = at::_foreach_norm(others, norm_type);
-  if (!of_16_bits.empty()) {
-    for (auto& norm : at::_foreach_norm(of_16_bits, norm_type, torch::kFloat32)) {
-      norms.push_back(std::move(norm));
+  for (const Tensors& list : optim::by_place(tensors)) {
+    const bool has_16_bits = list[0].element_size() == 2;
+    for (const auto& norm : has_16_bits ? at::_foreach_norm(list, norm_type, torch::kFloat32)
+                                        : at::_foreach_norm(list, norm_type)) {
+      norms.push_back(norm.to(tensors[0].device()));
     }
   }
   return norms;
@@ -58,9 +68,9 @@ torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_
   const torch::NoGradGuard no_grad;
   const Tensors tensors = distinct_values(given, /*coalesced=*/true);
   if (tensors.empty()) return torch::zeros({});
-  Tensors norms = norms_of(tensors, norm_type);
-  for (auto& norm : norms) norm = norm.to(tensors[0].device());
-  const torch::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  require_values(tensors);
+  const torch::Tensor total =
+      at::linalg_vector_norm(at::stack(norms_of(tensors, norm_type)), norm_type);
   if (error_if_nonfinite && !std::isfinite(total.item<double>())) {
     throw Error(lockstep::str("clip_grad_norm_: the norm of ", tensors.size(), " gradients is ",
                               total.item<double>(), ", so that they cannot be clipped"));
@@ -75,7 +85,9 @@ void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
   // Skips a multiplication by one. On a GPU the multiplication costs less than the check.
   if (coefficient.is_cpu() && !is_capturing() && coefficient.item<double>() == 1.0) return;
-  at::_foreach_mul_(distinct_values(gradients, /*coalesced=*/false), coefficient);
+  for (const Tensors& list : optim::by_place(distinct_values(gradients, /*coalesced=*/false))) {
+    at::_foreach_mul_(list, coefficient.to(list[0].device()));
+  }
 }
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double norm_type,
@@ -97,9 +109,10 @@ void clip_grads_by_value_(const Tensors& given, double clip_value) {
         "clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
         "clip by the norm, or make the embedding dense");
   }
-  if (gradients.empty()) return;
-  at::_foreach_clamp_min_(gradients, -clip_value);
-  at::_foreach_clamp_max_(gradients, clip_value);
+  for (const Tensors& list : optim::by_place(gradients)) {
+    at::_foreach_clamp_min_(list, -clip_value);
+    at::_foreach_clamp_max_(list, clip_value);
+  }
 }
 
 void clip_grad_value_(const Tensors& parameters, double clip_value) {

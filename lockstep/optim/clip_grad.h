@@ -16,8 +16,9 @@ namespace lockstep {
 /// If the norm is not finite and `error_if_nonfinite` is true, throws an Error and scales nothing;
 /// if it is false, scales the gradients by that norm all the same. Coalesces sparse gradients. The
 /// norm has the widest type among the gradients, and at least float32, whereas PyTorch's norm of
-/// float16 gradients is infinite above 65,504. A tensor that occurs several times, like a tied
-/// weight in C++'s Module::parameters(), counts once, here and in the functions below.
+/// float16 gradients is infinite above 65,504. Gradients may be on several devices; the norm is on
+/// that of the first one. A tensor that occurs several times, like a tied weight in C++'s
+/// Module::parameters(), counts once, here and in the functions below.
 LOCKSTEP_API torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
                                            double norm_type = 2, bool error_if_nonfinite = false);
 

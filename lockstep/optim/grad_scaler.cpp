@@ -1,11 +1,10 @@
 #include <lockstep/optim/grad_scaler.h>
 
-#include <map>
-#include <string>
 #include <utility>
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/optim/by_place.h>
 #include <lockstep/optim/distinct.h>
 
 namespace lockstep {
@@ -31,21 +30,19 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
     throw ConfigError(
         "GradScaler: unscale_() was called twice in a step; call update() after each");
   }
-  // By device and type, because the kernel takes tensors of a single device and type.
-  std::map<std::pair<std::string, torch::ScalarType>, Tensors> by_place;
+  Tensors values;
   for (const auto& gradient : optim::distinct(gradients)) {
     if (gradient.scalar_type() == torch::kHalf) {
       throw ConfigError(
           "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "
           "rest");
     }
-    by_place[{gradient.device().str(), gradient.scalar_type()}].push_back(
-        gradient.is_sparse() ? gradient._values() : gradient);
+    values.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   }
   // The reciprocal of a float may exceed the range of float.
   const torch::Tensor inverse = scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32);
   found_inf_.zero_();
-  for (auto& [place, tensors] : by_place) {
+  for (const Tensors& tensors : optim::by_place(values)) {
     const torch::Device device = tensors.front().device();
     if (device == found_inf_.device()) {
       at::_amp_foreach_non_finite_check_and_unscale_(tensors, found_inf_, inverse);

@@ -12,6 +12,7 @@
 #include <lockstep/optim/clip_grad.h>
 #include <lockstep/optim/optimizer.h>
 #include <tests/optim/golden.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -114,6 +115,24 @@ TEST(ClipGradNorm, TakesSparseGradientsInItsHalves) {
   clip_grads_with_norm_({sparse, dense, sparse}, 1, norm);
   EXPECT_NEAR(sparse.to_dense()[2].item<double>(), 0.6, 1e-6);
   EXPECT_NEAR(dense[1].item<double>(), 0.8, 1e-6);
+}
+
+// Gradients on the meta device have no values: together with others they have no norm.
+TEST(ClipGradNorm, TakesGradientsOnTheMetaDeviceOnlyAlone) {
+  const auto parameter_on = [](torch::Device device) {
+    auto parameter = torch::zeros({2}, torch::TensorOptions(device).requires_grad(true));
+    parameter.mutable_grad() = torch::full({2}, 3.0F, torch::TensorOptions(device));
+    return parameter;
+  };
+  const auto host = parameter_on(torch::kCPU), meta = parameter_on(torch::kMeta);
+  for (const Tensors& parameters : {Tensors{host, meta}, Tensors{meta, host}}) {
+    EXPECT_THAT(testing_support::message_of<ConfigError>([&] { clip_grad_norm_(parameters, 1); }),
+                testing::HasSubstr("some gradients are on the meta device"));
+  }
+  EXPECT_TRUE(host.grad().equal(torch::full({2}, 3.0F)));
+  EXPECT_TRUE(clip_grad_norm_({meta}, 1).is_meta());
+  clip_grad_value_({meta, host}, 1);
+  EXPECT_TRUE(host.grad().equal(torch::ones({2})));
 }
 
 // The norm's type must be neither that of the first gradient nor float16.

@@ -1,5 +1,6 @@
 // Runs this library's device code on a simulated device: the results equal those on a CPU, and the
 // host never waits for the device.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/optim/clip_grad.h>
 #include <lockstep/parallel/comm_hooks/power_sgd.h>
 #include <lockstep/parallel/ddp/step_recorder.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
@@ -338,6 +340,46 @@ double clipped_norm(torch::Device device) {
 
 TEST_F(OnADevice, ZeroClipsByTheNormOfACpu) {
   EXPECT_NEAR(clipped_norm(far_device::device()), clipped_norm(torch::kCPU), 1e-5);
+}
+
+// Parameters of a model whose parts are on several devices. Each list of a kernel is on one device:
+// a device's kernels cannot read the memory of another.
+TEST_F(OnADevice, ClippingGroupsGradientsByDevice) {
+  struct Kind {
+    const char* what;
+    double norm_type;
+  };
+  for (const Kind& kind : {Kind{"2", 2}, Kind{"inf", INFINITY}, Kind{"1", 1}, Kind{"values", 0}}) {
+    const auto clipped = [&](const std::vector<torch::Device>& devices) {
+      std::vector<Tensor> parameters, gradients;
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        const auto type = i % 2 == 0 ? torch::kFloat32 : torch::kFloat64;
+        const auto options = torch::TensorOptions(devices[i]).dtype(type);
+        parameters.push_back(torch::zeros({3}, options).requires_grad_());
+        parameters[i].mutable_grad() =
+            torch::arange(1 + 2.0 * static_cast<double>(i), 4 + 2.0 * static_cast<double>(i), type)
+                .to(devices[i]);
+      }
+      Tensor norm = torch::zeros({});
+      if (kind.norm_type == 0) {
+        clip_grad_value_(parameters, 4);
+      } else {
+        norm = clip_grad_norm_(parameters, 1.5, kind.norm_type);
+        EXPECT_EQ(norm.device(), devices[0]) << kind.what;
+      }
+      for (const Tensor& parameter : parameters) {
+        EXPECT_EQ(parameter.grad().device(), parameter.device()) << kind.what;
+        gradients.push_back(parameter.grad().cpu().to(torch::kFloat64));
+      }
+      gradients.push_back(norm.cpu().to(torch::kFloat64).view({1}));
+      return torch::cat(gradients);
+    };
+    const torch::Device cpu = torch::kCPU, far = far_device::device(0),
+                        farther = far_device::device(1);
+    const Tensor expected = clipped({cpu, cpu, cpu, cpu, cpu});
+    EXPECT_TRUE(clipped({cpu, far, farther, cpu, far}).allclose(expected, 1e-6)) << kind.what;
+    EXPECT_TRUE(clipped({far, cpu, cpu, farther, farther}).allclose(expected, 1e-6)) << kind.what;
+  }
 }
 
 }  // namespace
