@@ -3,9 +3,12 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
@@ -100,6 +103,74 @@ TEST(DataParallelGraph, GivesInputsTheirGradients) {
   squared_error(p.oracle->forward(other * 2), p.y).backward();
   EXPECT_LE(difference(leaf.grad(), other.grad()), 1e-5);
   p.expect_equal_gradients();
+}
+
+// The gradients of both weights are one tensor, in each replica.
+struct SummedWeightsImpl : torch::nn::Cloneable<SummedWeightsImpl> {
+  SummedWeightsImpl() { SummedWeightsImpl::reset(); }
+  void reset() override {
+    a = register_parameter("a", torch::randn({4, 3}));
+    b = register_parameter("b", torch::randn({4, 3}));
+  }
+  Tensor forward(const Tensor& x) { return x.mm(a + b); }
+  Tensor a, b;
+};
+TORCH_MODULE(SummedWeights);
+
+TEST(DataParallelGraph, AddsUpAGradientThatTwoParametersShare) {
+  for (const std::int64_t samples : {1, 2, 5, 6}) {  // also with replicas that have none
+    SummedWeights net, oracle;
+    copy_state(*oracle, *net);
+    DataParallel dp(net, cpus(3));
+    const Tensor x = normal({samples, 4}, 1), y = normal({samples, 3}, 2);
+    for (int backward = 1; backward <= 2; ++backward) {
+      dp.loss(squared_error, x, y).backward();
+      squared_error(oracle->forward(x), y).backward();
+      expect_equal(gradients_of_parameters(*net), gradients_of_parameters(*oracle), 1e-5,
+                   lockstep::str(samples, " samples, backward ", backward));
+    }
+    net->a.mutable_grad().zero_();
+    EXPECT_LE(difference(net->b.grad(), oracle->b.grad()), 1e-5) << samples;
+  }
+}
+
+// The replicas whose part has a negative number do not use the input, or not the weight.
+struct ChoosingImpl : torch::nn::Cloneable<ChoosingImpl> {
+  ChoosingImpl() { ChoosingImpl::reset(); }
+  void reset() override {
+    weight = register_parameter("weight", torch::randn({4}));
+    bias = register_parameter("bias", torch::randn({4}));
+  }
+  Tensor forward(const Tensor& x) {
+    const bool chooses_bias = x.min().item<float>() < 0;
+    return chooses_bias ? bias.expand({x.size(0), 4}) * 2 : x * weight;
+  }
+  Tensor weight, bias;
+};
+TORCH_MODULE(Choosing);
+
+TEST(DataParallelGraph, GivesZeroToInputsThatAReplicaDoesNotUse) {
+  // For each of three replicas with two rows, whether it uses its input.
+  const std::vector<bool> cases[] = {{true, false, true},   {false, true, true},
+                                     {true, true, false},   {false, false, true},
+                                     {false, false, false}, {true, true, true}};
+  for (const std::vector<bool>& uses : cases) {
+    Choosing net, oracle;
+    copy_state(*oracle, *net);
+    DataParallel dp(net, cpus(3));
+    Tensor x = normal({6, 4}, 1).abs();
+    for (std::size_t r = 0; r < uses.size(); ++r) {
+      if (!uses[r]) x.narrow(0, 2 * static_cast<std::int64_t>(r), 2).neg_();
+    }
+    const Tensor mine = x.clone().requires_grad_(), other = x.clone().requires_grad_();
+    const std::string what = lockstep::str(uses[0], uses[1], uses[2]);
+    dp.forward(mine).square().sum().backward();
+    Tensor sum = torch::zeros({});
+    for (const Tensor& part : other.chunk(3)) sum = sum + oracle->forward(part).square().sum();
+    sum.backward();
+    expect_equal({mine.grad()}, {other.grad()}, 1e-5, "input, " + what);
+    expect_equal(gradients_of_parameters(*net), gradients_of_parameters(*oracle), 1e-5, what);
+  }
 }
 
 struct ScaledNetImpl : torch::nn::Cloneable<ScaledNetImpl> {

@@ -65,6 +65,39 @@ TEST(DataParallelReplicas, FollowTheModulesParameters) {
   expect_follows(dp, x.to(torch::kFloat64), "another dtype");
 }
 
+// Buffers, gradients and the optimizer follow, too. The oracle runs on each replica's part.
+TEST(DataParallelReplicas, FollowAModuleWithBuffersToAnotherDtype) {
+  const ThreadsScope one(1);
+  SmallNet net(/*with_norm=*/true), oracle(/*with_norm=*/true);
+  copy_state(*oracle, *net);
+  DataParallel dp(net, cpus(2));
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kFloat32}) {
+    net->to(dtype);
+    oracle->to(dtype);
+    const Tensor x = normal({6, 4}, 1).to(dtype), y = normal({6, 3}, 2).to(dtype);
+    for (SmallNet& each : {std::ref(net), std::ref(oracle)}) each->zero_grad();
+    const Tensor loss = dp.loss(squared_error, x, y);
+    loss.backward();
+    const auto first = squared_error(oracle->forward(x.narrow(0, 0, 3)), y.narrow(0, 0, 3));
+    // Only the first replica's part changes the running statistics.
+    const Tensor mean = oracle->norm->running_mean.clone(), var = oracle->norm->running_var.clone();
+    const auto second = squared_error(oracle->forward(x.narrow(0, 3, 3)), y.narrow(0, 3, 3));
+    const Tensor expected = (first + second) / 2;
+    expected.backward();
+    EXPECT_EQ(loss.scalar_type(), dtype);
+    EXPECT_LE(difference(loss, expected), 1e-5);
+    EXPECT_EQ(net->norm->running_mean.scalar_type(), dtype);
+    EXPECT_LE(difference(net->norm->running_mean, mean), 1e-5);
+    EXPECT_LE(difference(net->norm->running_var, var), 1e-5);
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+      const Tensor gradient = net->parameters()[i].grad();
+      ASSERT_EQ(gradient.scalar_type(), dtype) << i;
+      EXPECT_LE(difference(gradient, oracle->parameters()[i].grad()), 1e-5) << i;
+    }
+    copy_state(*oracle, *net);
+  }
+}
+
 TEST(DataParallelReplicas, ShareTheModulesMemory) {
   struct SharingImpl : torch::nn::Cloneable<SharingImpl> {
     explicit SharingImpl(std::function<void(const Tensor&)> given) : probe(std::move(given)) {
