@@ -21,7 +21,57 @@ double slower_link(double bytes, const RankPlaces& places, const Network& networ
   return std::max(crossing, inside);
 }
 
-int floor_log2(int value) { return std::bit_width(static_cast<unsigned>(value)) - 1; }
+// Halving and doubling between the ranks that remain when the surplus over a power of two is folded
+// in. These are numbered from 0 by rank, so that those of a host are neighbours.
+class HalvingRounds {
+ public:
+  explicit HalvingRounds(const RankPlaces& places)
+      : places_(places),
+        remaining_(static_cast<int>(std::bit_floor(static_cast<unsigned>(places.ranks)))),
+        surplus_(places.ranks - remaining_),
+        most_of_a_host_(most_crossing_by_host(remaining_)) {}
+
+  int remaining() const { return remaining_; }
+  bool folds() const { return surplus_ > 0; }
+
+  // Whether a pair of neighbours that is folded is on two hosts. If the ranks per host are odd, the
+  // first two hosts meet within a pair; if they are even, no hosts do.
+  bool folds_between_hosts() const {
+    return places_.ranks_per_host % 2 == 1 && places_.ranks_per_host < 2 * surplus_;
+  }
+
+  // The most messages that leave one host in the round between ranks at this distance.
+  int most_crossing(int distance) const {
+    return distance >= places_.ranks_per_host ? most_of_a_host_ : most_crossing_by_host(distance);
+  }
+
+ private:
+  // The remaining ranks below `rank`.
+  int remaining_below(int rank) const { return rank < 2 * surplus_ ? rank / 2 : rank - surplus_; }
+
+  int most_crossing_by_host(int distance) const {
+    const auto lower_partners = [distance](int end) {  // the numbers below `end` without this bit
+      return end / (2 * distance) * distance + std::min(end % (2 * distance), distance);
+    };
+    int most = 0;
+    for (int host = 0; host < places_.hosts(); ++host) {
+      const int first = host * places_.ranks_per_host;
+      const int begin = remaining_below(first);
+      const int end = remaining_below(std::min(first + places_.ranks_per_host, places_.ranks));
+      // Pairs of two ranks of this host.
+      const int pairs =
+          end - distance > begin ? lower_partners(end - distance) - lower_partners(begin) : 0;
+      most = std::max(most, end - begin - 2 * pairs);
+    }
+    return most;
+  }
+
+  const RankPlaces places_;
+  const int remaining_;
+  const int surplus_;
+  const int most_of_a_host_;
+};
+
 int ceil_log2(int value) { return std::bit_width(static_cast<unsigned>(value - 1)); }
 
 double adding(double bytes, int ranks, const Network& network) {
@@ -47,22 +97,21 @@ double ring_seconds(double bytes, const RankPlaces& places, const Network& netwo
 }
 
 double halving_doubling_seconds(double bytes, const RankPlaces& places, const Network& network) {
-  const int p = places.ranks;
-  if (p < 2) return 0;
-  const int steps = floor_log2(p);
-  const int paired = 1 << steps;
-  double seconds = 0;
+  if (places.ranks < 2) return 0;
+  const HalvingRounds rounds(places);
+  double seconds = adding(bytes, rounds.remaining(), network);
   double message = bytes;
-  for (int step = 0; step < steps; ++step) {
+  for (int distance = 1; distance < rounds.remaining(); distance *= 2) {
     message /= 2;
-    const bool crosses = (1 << step) >= places.ranks_per_host;
-    seconds += 2 * (crosses ? between(message * std::min(places.ranks_per_host, p), network)
-                            : within(message, network));
+    const int flows = rounds.most_crossing(distance);
+    const double crossing = flows > 0 ? between(message * flows, network) : 0;
+    const double inside = distance < places.ranks_per_host ? within(message, network) : 0;
+    seconds += 2 * std::max(crossing, inside);
   }
-  seconds += adding(bytes, paired, network);
-  if (paired == p) return seconds;
-  const double whole = places.hosts() > 1 ? between(bytes, network) : within(bytes, network);
-  return seconds + 2 * whole + network.gamma_seconds_per_byte * bytes;
+  if (!rounds.folds()) return seconds;
+  const double crossing = rounds.folds_between_hosts() ? between(bytes, network) : 0;
+  const double inside = places.ranks_per_host > 1 ? within(bytes, network) : 0;
+  return seconds + 2 * std::max(crossing, inside) + network.gamma_seconds_per_byte * bytes;
 }
 
 double tree_seconds(double bytes, const RankPlaces& places, const Network& network) {

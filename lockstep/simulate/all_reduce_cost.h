@@ -28,10 +28,12 @@ struct RankPlaces {
 double ring_seconds(double bytes, const RankPlaces& places, const Network& network);
 
 /// Reduce-scatter by halving and all-gather by doubling distances, near ranks first: 2 sum over k =
-/// 1 ... log2 p of L(n / 2^k), + gamma n (p - 1) / p. In rounds between hosts, the r ranks of a
-/// host share its link. If p is not a power of two, the surplus ranks are folded in before and
-/// unfolded after (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
-/// operations in MPICH", IJHPCA 19, 2005).
+/// 1 ... log2 p of L(n / 2^k), + gamma n (p - 1) / p. If p is not a power of two, the surplus s
+/// ranks are folded in before and unfolded after: of the first s pairs of neighbours, the even rank
+/// sends its tensor to the odd rank, which takes part for both (R. Thakur, R. Rabenseifner, W.
+/// Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005). Each
+/// round lasts as long as its slowest link; the messages of a round that leave the same host share
+/// its link.
 double halving_doubling_seconds(double bytes, const RankPlaces& places, const Network& network);
 
 /// Two binary trees, each of which reduces and broadcasts half of the tensor, in the fastest number

@@ -57,6 +57,15 @@ std::optional<std::string> shared_processors(const StepProfile& profile, const N
              ": ranks that share processors take longer than predicted");
 }
 
+// More ranks wait longer for the slowest of them; how long is modelled (predict_step()).
+std::optional<std::string> modelled_stragglers(const StepProfile& profile, int most_ranks,
+                                               const SimulationOptions& options) {
+  const bool waits = options.has_stragglers && profile.straggler_seconds > 0;
+  if (!waits || most_ranks <= profile.ranks) return std::nullopt;
+  return str("the run had ", amount_of(profile.ranks, "rank"), ": how long up to ", most_ranks,
+             " ranks wait for the slowest of them is modelled");
+}
+
 // The ranks of `ranks` whose all-reduce is modelled from messages, not measured.
 std::vector<int> modelled_ranks(const MeasuredNetwork& measured, const std::vector<int>& ranks) {
   std::vector<int> others;
@@ -65,30 +74,67 @@ std::vector<int> modelled_ranks(const MeasuredNetwork& measured, const std::vect
   return others;
 }
 
-// Sizes outside of the measurement: whole buckets with the measured number of ranks, a ring's
-// messages with other numbers.
-std::optional<std::string> sizes_beyond(const StepProfile& profile, const Network& network,
-                                        const std::vector<int>& ranks,
-                                        const SimulationOptions& options) {
-  const auto& points = network.measured->all_reduce.alone.points();
-  const SizeRange measured{.least = points.front().bytes, .most = points.back().bytes};
-  const SizeRange needed = sizes_of(buckets_of(profile, options), options.bytes_factor);
-  const auto sentence = [&](const std::string& what, const SizeRange& sizes,
-                            const SizeRange& known) {
-    return str(what, " of ", range_text(sizes), " are beyond the measured ", range_text(known),
-               ": their times are extrapolated (`lockstep bench comm --sizes` measures others)");
+std::string beyond_text(const std::string& what, const SizeRange& sizes, const SizeRange& known) {
+  return str(what, " of ", range_text(sizes), " are beyond the measured ", range_text(known),
+             ": their times are extrapolated (`lockstep bench comm --sizes` measures others)");
+}
+
+SizeRange measured_sizes(const MeasuredCollective& collective) {
+  const auto& points = collective.alone.points();
+  return {.least = points.front().bytes, .most = points.back().bytes};
+}
+
+// The buckets of the measured number of ranks that are outside of the measured sizes of one of the
+// collectives that the strategy uses. The parameters that zero1 gathers are not scaled.
+std::optional<std::string> buckets_beyond(const StepProfile& profile,
+                                          const MeasuredNetwork& measured,
+                                          const SimulationOptions& options) {
+  const std::vector<ProfileBucket> buckets = buckets_of(profile, options);
+  const SizeRange gradients = sizes_of(buckets, options.bytes_factor);
+  const SizeRange parameters = sizes_of(buckets, 1);
+  const bool sharded = options.strategy == "zero1";
+  const bool gathers = sharded && !options.shares_parameters;
+  const auto refusal = [&](const char* what, const SizeRange& needed,
+                           const MeasuredCollective& by) -> std::optional<std::string> {
+    const SizeRange known = measured_sizes(by);
+    if (known.holds(needed)) return std::nullopt;
+    return beyond_text(str(what, " on ", amount_of(measured.ranks, "rank")), needed, known);
   };
-  const int own = network.measured->ranks;
-  if (std::ranges::find(ranks, own) != ranks.end() && !measured.holds(needed)) {
-    return sentence(str("buckets on ", amount_of(own, "rank")), needed, measured);
+  const bool scatters = sharded && measured.reduce_scatter;
+  if (auto found = refusal("buckets", gradients,
+                           scatters ? *measured.reduce_scatter : measured.all_reduce)) {
+    return found;
   }
-  const std::vector<int> others = modelled_ranks(*network.measured, ranks);
-  if (others.empty()) return std::nullopt;
-  const auto [fewest, most] = std::ranges::minmax(others);
+  if (!gathers) return std::nullopt;
+  return refusal("parameters", parameters,
+                 measured.all_gather ? *measured.all_gather : measured.all_reduce);
+}
+
+// The messages of a ring of these numbers of ranks that are outside of the measured ones.
+std::optional<std::string> messages_beyond(const StepProfile& profile,
+                                           const MeasuredNetwork& measured,
+                                           const std::vector<int>& ranks,
+                                           const SimulationOptions& options) {
+  const SizeRange needed = sizes_of(buckets_of(profile, options), options.bytes_factor);
+  const SizeRange whole = measured_sizes(measured.all_reduce);
+  const auto [fewest, most] = std::ranges::minmax(ranks);
   const SizeRange messages{.least = needed.least / most, .most = needed.most / fewest};
-  const SizeRange known{.least = measured.least / own, .most = measured.most / own};
+  const SizeRange known{.least = whole.least / measured.ranks, .most = whole.most / measured.ranks};
   if (known.holds(messages)) return std::nullopt;
-  return sentence(str("messages on ", ranks_text(others), " ranks"), messages, known);
+  return beyond_text(str("messages on ", ranks_text(ranks), " ranks"), messages, known);
+}
+
+// The collectives of zero1 that were not measured, for the number of ranks that was.
+std::optional<std::string> halved_collectives(const MeasuredNetwork& measured,
+                                              const SimulationOptions& options) {
+  if (options.strategy != "zero1") return std::nullopt;
+  std::vector<std::string> halved;
+  if (!measured.reduce_scatter) halved.emplace_back("reduce_scatter");
+  if (!measured.all_gather && !options.shares_parameters) halved.emplace_back("all_gather");
+  if (halved.empty()) return std::nullopt;
+  return str(join(halved, " and "), " on ", amount_of(measured.ranks, "rank"),
+             halved.size() > 1 ? " were" : " was",
+             " not measured: half of the all-reduce's time is assumed");
 }
 
 void add_of_measured(const StepProfile& profile, const Network& network,
@@ -100,7 +146,8 @@ void add_of_measured(const StepProfile& profile, const Network& network,
                      " was ever compared with a measurement: its intervals are those of Gloo "
                      "between hosts"));
   }
-  const std::vector<int> others = modelled_ranks(measured, ranks);
+  const bool is_chosen = options.algorithm != "auto";  // the measured one may be another
+  std::vector<int> others = modelled_ranks(measured, ranks);
   if (!others.empty()) {
     const char* const without =
         measured.all_reduce.taken.empty() ? "" : " without what it takes from computing";
@@ -108,7 +155,26 @@ void add_of_measured(const StepProfile& profile, const Network& network,
                      ": what it takes on ", ranks_text(others), " is modelled", without,
                      ", and no interval was checked there"));
   }
-  if (const auto sizes = sizes_beyond(profile, network, ranks, options)) to.push_back(*sizes);
+  if (options.speed != 1) {
+    to.push_back(str("the network was measured at its own speed: at ", options.speed,
+                     " times that, only what exceeds the latency changes, which is estimated from "
+                     "the two smallest sizes"));
+  }
+  const auto add = [&to](const std::optional<std::string>& sentence) {
+    if (sentence) to.push_back(*sentence);
+  };
+  if (std::ranges::find(ranks, measured.ranks) != ranks.end()) {
+    if (is_chosen) {
+      to.push_back(str("the network was not measured with the algorithm ", options.algorithm,
+                       ": what it takes on ", amount_of(measured.ranks, "rank"),
+                       " is modelled from messages"));
+      others.push_back(measured.ranks);
+    } else {
+      add(halved_collectives(measured, options));
+      add(buckets_beyond(profile, measured, options));
+    }
+  }
+  if (!others.empty()) add(messages_beyond(profile, measured, others, options));
 }
 
 }  // namespace
@@ -121,7 +187,10 @@ std::vector<std::string> extrapolations(const StepProfile& profile, const Networ
   if (const auto shared = shared_processors(profile, network, most_ranks, options)) {
     found.push_back(*shared);
   }
-  if (most_ranks < 2) return found;
+  if (const auto waits = modelled_stragglers(profile, most_ranks, options)) {
+    found.push_back(*waits);
+  }
+  if (most_ranks < 2 || !options.communicates) return found;
   if (network.measured) {
     add_of_measured(profile, network, ranks, options, found);
   } else {

@@ -8,7 +8,30 @@
 namespace lockstep::simulate {
 namespace {
 
+using CostPoints = std::vector<MessageCost::Point>;
+
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
+
+double slope_between(const MessageCost::Point& from, const MessageCost::Point& to) {
+  return (to.seconds - from.seconds) / (to.bytes - from.bytes);
+}
+
+// See MessageCost::latency_seconds().
+double latency_of(const CostPoints& points) {
+  const MessageCost::Point& first = points.front();
+  if (points.size() == 1) return first.seconds;
+  return std::max(0.0, first.seconds - first.bytes * slope_between(first, points[1]));
+}
+
+// The slope of the last segment that rises, see MessageCost::seconds().
+double slope_beyond(const CostPoints& points) {
+  if (points.size() == 1) return 0;
+  const MessageCost::Point& last = points.back();
+  for (std::size_t i = points.size() - 1; i > 0; --i) {
+    if (points[i - 1].seconds < last.seconds) return slope_between(points[i - 1], last);
+  }
+  return last.seconds / last.bytes;
+}
 
 }  // namespace
 
@@ -29,6 +52,8 @@ MessageCost::MessageCost(std::vector<Point> points) : points_(std::move(points))
   for (std::size_t i = points_.size() - 1; i > 0; --i) {
     points_[i - 1].seconds = std::min(points_[i - 1].seconds, points_[i].seconds);
   }
+  latency_seconds_ = latency_of(points_);
+  seconds_per_byte_ = slope_beyond(points_);
 }
 
 MessageCost MessageCost::of(double alpha_seconds, double bytes_per_second) {
@@ -39,20 +64,24 @@ MessageCost MessageCost::of(double alpha_seconds, double bytes_per_second) {
 
 double MessageCost::seconds(double bytes) const {
   if (points_.empty()) return 0;
-  if (points_.size() == 1 || bytes <= points_.front().bytes) return points_.front().seconds;
-  const auto above = std::ranges::lower_bound(points_, bytes, {}, &Point::bytes);
-  const Point& to = above == points_.end() ? points_.back() : *above;
-  const Point& from = *(above == points_.end() ? above - 2 : above - 1);
-  const double slope = (to.seconds - from.seconds) / (to.bytes - from.bytes);
-  return from.seconds + (bytes - from.bytes) * slope;
+  const Point& first = points_.front();
+  const Point& last = points_.back();
+  if (bytes >= last.bytes) return last.seconds + (bytes - last.bytes) * seconds_per_byte_;
+  if (bytes >= first.bytes) {
+    const auto above = std::ranges::upper_bound(points_, bytes, {}, &Point::bytes);
+    const Point& from = *(above - 1);
+    return from.seconds + (bytes - from.bytes) * slope_between(from, *above);
+  }
+  return latency_seconds_ + (first.seconds - latency_seconds_) * bytes / first.bytes;
 }
 
 MessageCost MessageCost::at_speed(double factor) const {
-  if (points_.empty()) return {};
-  const double shortest = points_.front().seconds;
-  std::vector<Point> points = points_;
-  for (Point& point : points) point.seconds = shortest + (point.seconds - shortest) / factor;
-  return MessageCost(std::move(points));
+  MessageCost changed = *this;
+  for (Point& point : changed.points_) {
+    point.seconds = latency_seconds_ + (point.seconds - latency_seconds_) / factor;
+  }
+  changed.seconds_per_byte_ /= factor;
+  return changed;
 }
 
 }  // namespace lockstep::simulate

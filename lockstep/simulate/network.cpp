@@ -194,6 +194,9 @@ Network find_network(const std::string& option, const std::string& text) {
 Network at_speed(const Network& network, double factor) {
   Network changed = network;
   changed.between_hosts = network.between_hosts.at_speed(factor);
+  if (network.within_host.points() == network.between_hosts.points()) {
+    changed.within_host = changed.between_hosts;
+  }
   if (!network.measured) return changed;
   changed.measured->all_reduce = at_speed(network.measured->all_reduce, factor);
   for (auto* const collective :

@@ -61,7 +61,9 @@ Network read_network(const std::filesystem::path& file);
 /// Reads the file `text` if it exists; otherwise takes `text` as a name (named_network()).
 Network find_network(const std::string& option, const std::string& text);
 
-/// The network at `factor` times its speed; latencies and the processor's time do not change.
+/// The network at `factor` times its speed; latencies and the processor's time do not change. The
+/// links within a host change only if they are the same as those between hosts, as in "nvlink" and
+/// in a measurement.
 Network at_speed(const Network& network, double factor);
 
 }  // namespace lockstep::simulate

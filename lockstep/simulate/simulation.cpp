@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/simulate/extrapolation.h>
 #include <lockstep/simulate/simulated_step.h>
 
 namespace lockstep::simulate {
@@ -192,6 +193,7 @@ PredictedStep predict_step(const StepProfile& profile, const Network& network, i
                       step.exposed_seconds + step.taken_seconds + step.straggler_seconds;
   step.interval = interval_around(step.step_seconds, share, late_seconds);
   step.efficiency = alone / step.step_seconds;
+  step.extrapolations = extrapolations(profile, network, {ranks}, options);
   return step;
 }
 

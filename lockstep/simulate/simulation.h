@@ -50,6 +50,8 @@ struct PredictedStep {
   double taken_seconds = 0;    ///< time that transfers added to backward
   double straggler_seconds = 0;
   std::string algorithm{};  ///< algorithm of the largest bucket's all-reduce
+  /// How this prediction goes beyond the measurements, by extrapolations(); empty if it does not.
+  std::vector<std::string> extrapolations{};
   int buckets = 0;
 };
 

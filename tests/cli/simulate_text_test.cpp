@@ -66,7 +66,9 @@ TEST_F(SimulateText, IsATableOverRanksAndOneOfAnswers) {
           "      0  none\n"
           "2       320.20  285.89 to 363.86       96.8%       10.20      0.00           0.00  "
           "      2  "));
-  EXPECT_THAT(text(), HasSubstr("\nwhat if, 4 ranks "));
+  EXPECT_THAT(text(), HasSubstr(", extrapolated\n\nwhat if, 4 ranks "));
+  EXPECT_THAT(text(), HasSubstr("\nExtrapolated: the rows whose last column says so; --json gives "
+                                "the reasons of each row.\n"));
   EXPECT_THAT(text(), HasSubstr("\nbf16 gradients "));
 }
 
@@ -121,6 +123,10 @@ TEST_F(SimulateText, HasTheFiguresAsJson) {
   ASSERT_EQ(json.at("extrapolations").size(), 1U);
   EXPECT_THAT(json.at("extrapolations").at(0).get<std::string>(), HasSubstr("never measured"));
   EXPECT_EQ(json.at("what_if").at(0).at("name"), "as it is");
+  EXPECT_EQ(json.at("rows").at(0).at("extrapolations").size(), 0U);
+  EXPECT_EQ(json.at("rows").at(1).at("extrapolations"), json.at("extrapolations"));
+  EXPECT_EQ(json.at("what_if").at(1).at("name"), "without communication");
+  EXPECT_EQ(json.at("what_if").at(1).at("extrapolations").size(), 0U);
 }
 
 TEST_F(SimulateText, RefusesWhatCannotBe) {

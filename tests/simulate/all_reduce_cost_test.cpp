@@ -1,6 +1,10 @@
 #include <lockstep/simulate/all_reduce_cost.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -61,6 +65,129 @@ TEST(AllReduceCost, OfHostsIsThreePhases) {
               inside + halving_doubling_seconds(bytes, {.ranks = 4}, network), 1e-12);
   EXPECT_NEAR(hierarchical_seconds(bytes, {.ranks = 8, .ranks_per_host = 8}, network), inside,
               1e-12);
+}
+
+// The messages of halving and doubling one by one, as MPICH sends them: of the surplus ranks, those
+// with an even number are folded into their neighbours.
+double played_halving_doubling(double bytes, const RankPlaces& places, const Network& network) {
+  int remaining = 1;
+  while (2 * remaining <= places.ranks) remaining *= 2;
+  const int surplus = places.ranks - remaining;
+  const auto round = [&](const std::vector<std::pair<int, int>>& pairs, double message) {
+    std::map<int, int> leaving;  // by host
+    double seconds = 0;
+    for (const auto& [from, to] : pairs) {
+      const int host = from / places.ranks_per_host;
+      if (host == to / places.ranks_per_host) {
+        seconds = std::max(seconds, network.within_host.seconds(message));
+      } else {
+        ++leaving[host];
+      }
+    }
+    for (const auto& [host, flows] : leaving) {
+      seconds = std::max(seconds, network.between_hosts.seconds(flows * message));
+    }
+    return seconds;
+  };
+  std::vector<std::pair<int, int>> folded;
+  std::vector<int> taking_part;
+  for (int rank = 0; rank < places.ranks; ++rank) {
+    if (rank < 2 * surplus && rank % 2 == 0) {
+      folded.emplace_back(rank, rank + 1);
+    } else {
+      taking_part.push_back(rank);
+    }
+  }
+  double seconds = 2 * round(folded, bytes);
+  double message = bytes;
+  for (int distance = 1; distance < remaining; distance *= 2) {
+    message /= 2;
+    std::vector<std::pair<int, int>> pairs;
+    for (int i = 0; i < remaining; ++i) {
+      pairs.emplace_back(taking_part[i], taking_part[i ^ distance]);
+    }
+    seconds += 2 * round(pairs, message);
+  }
+  return seconds;
+}
+
+TEST(AllReduceCost, OfHalvingAndDoublingIsThatOfItsMessages) {
+  for (int ranks = 2; ranks <= 70; ++ranks) {
+    for (const int ranks_per_host : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 70}) {
+      const RankPlaces places{.ranks = ranks, .ranks_per_host = ranks_per_host};
+      for (const double bytes : {4.0, 1e8}) {
+        const double expected = played_halving_doubling(bytes, places, plain_network());
+        EXPECT_NEAR(halving_doubling_seconds(bytes, places, plain_network()), expected,
+                    1e-9 * expected)
+            << ranks << " ranks, " << ranks_per_host << " a host, " << bytes << " bytes";
+      }
+    }
+  }
+}
+
+TEST(AllReduceCost, OfHalvingAndDoublingIsQuickForManyRanks) {
+  for (const int ranks_per_host : {1, 2, 3, 1000}) {
+    const RankPlaces places{.ranks = (1 << 20) - 1, .ranks_per_host = ranks_per_host};
+    EXPECT_GT(halving_doubling_seconds(1e8, places, plain_network()), 0.2);
+  }
+}
+
+// A fast wire between hosts and slow links within them, and measured networks, too.
+std::vector<Network> networks_with_bounds() {
+  std::vector<Network> networks;
+  for (const char* name : {"1gbit", "10gbit", "25gbit", "100gbit", "nvlink", "20,2.5", "0,1000"}) {
+    networks.push_back(named_network("--network", name));
+  }
+  Network slow_inside = plain_network();
+  slow_inside.name = "slow links within hosts";
+  std::swap(slow_inside.between_hosts, slow_inside.within_host);
+  networks.push_back(slow_inside);
+  Network measured = plain_network(kGamma);
+  measured.name = "measured";
+  measured.between_hosts = MessageCost({{1e5, 1e-4 + 30e-6}, {1e6, 1e-3 + 30e-6}});
+  measured.within_host = measured.between_hosts;
+  networks.push_back(measured);
+  networks.push_back(at_speed(measured, 0.5));
+  return networks;
+}
+
+// The rate of long messages.
+double bytes_per_second(const MessageCost& cost) {
+  return 1e12 / (cost.seconds(2e12) - cost.seconds(1e12));
+}
+
+// Each rank must receive 2 (p - 1) / p of the tensor, over its faster link, and each of H hosts 2
+// (H - 1) / H of it, over its only one.
+TEST(AllReduceCost, IsNotBelowTheBandwidthsOfItsLinks) {
+  for (const Network& network : networks_with_bounds()) {
+    const double outside = bytes_per_second(network.between_hosts);
+    const double inside = bytes_per_second(network.within_host);
+    for (const int ranks : {2, 3, 4, 6, 8, 9, 12, 24, 48, 100, 1000}) {
+      for (const int ranks_per_host : {1, 2, 3, 4, 6, 8, 12, 50, 1000}) {
+        const RankPlaces places{.ranks = ranks, .ranks_per_host = ranks_per_host};
+        const int hosts = places.hosts();
+        const double fastest = ranks_per_host == 1 ? outside
+                               : hosts == 1        ? inside
+                                                   : std::max(outside, inside);
+        for (const double bytes : {4.0, 1e4, 1e6, 100 * 1048576.0, 1e10}) {
+          const double of_ranks = 2.0 * (ranks - 1) / ranks * bytes / fastest;
+          const double of_hosts = 2.0 * (hosts - 1) / hosts * bytes / outside;
+          for (const std::string& name : all_reduce_names()) {
+            EXPECT_GE(all_reduce_cost(name, bytes, places, network).seconds,
+                      std::max(of_ranks, of_hosts) * (1 - 1e-9))
+                << name << " on " << network.name << ", " << ranks << " ranks, " << ranks_per_host
+                << " a host, " << bytes << " bytes";
+          }
+        }
+      }
+    }
+  }
+  // 100 MiB over 1 Gbit/s between two hosts of three ranks.
+  const double seconds = all_reduce_cost("auto", 100 * 1048576.0, {.ranks = 6, .ranks_per_host = 3},
+                                         named_network("--network", "1gbit"))
+                             .seconds;
+  EXPECT_GE(seconds, 0.892);
+  EXPECT_LE(seconds, 1.5);
 }
 
 // The lower bound of any algorithm: each rank must send and receive 2 (p - 1) / p of the tensor.

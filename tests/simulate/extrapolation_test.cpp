@@ -85,6 +85,52 @@ TEST_F(ExtrapolationTest, NamesSizesThatWereNotMeasured) {
                                  "measured 5 kB to 5 MB"));
 }
 
+TEST_F(ExtrapolationTest, NamesAnAlgorithmThatWasNotMeasured) {
+  options_.algorithm = "tree";
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("not measured with the algorithm tree: what it "
+                                                "takes on 2 ranks is modelled from messages")));
+  EXPECT_THAT(found({1}), IsEmpty());
+}
+
+TEST_F(ExtrapolationTest, NamesAnotherSpeed) {
+  options_.speed = 0.5;
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("measured at its own speed: at 0.5 times that")));
+  options_.communicates = false;
+  EXPECT_THAT(found({2, 1024}), IsEmpty()) << "nothing travels";
+}
+
+TEST_F(ExtrapolationTest, NamesTheCollectivesOfZeroThatWereNotMeasured) {
+  options_.strategy = "zero1";
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("reduce_scatter and all_gather on 2 ranks were not "
+                                                "measured: half of the all-reduce's time")));
+  options_.shares_parameters = true;
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("reduce_scatter on 2 ranks was not measured")));
+  options_.shares_parameters = false;
+  MeasuredNetwork& measured = *network_.measured;
+  measured.reduce_scatter = measured.all_gather = measured.all_reduce;
+  EXPECT_THAT(found({2}), IsEmpty());
+  measured.reduce_scatter->alone = MessageCost({{1e6, 1e-3}, {2e6, 2e-3}});
+  EXPECT_THAT(found({2}),
+              ElementsAre(HasSubstr("buckets on 2 ranks of 1 MB to 4 MB are beyond the measured 1 "
+                                    "MB to 2 MB")));
+  options_.bytes_factor = 0.25;  // the parameters keep their size
+  measured.reduce_scatter = measured.all_reduce;
+  measured.all_gather->alone = MessageCost({{1e3, 1e-3}, {2e6, 2e-3}});
+  EXPECT_THAT(found({2}), ElementsAre(HasSubstr("parameters on 2 ranks of 1 MB to 4 MB are")));
+}
+
+TEST_F(ExtrapolationTest, NamesRanksThatWaitForTheSlowest) {
+  profile_.ranks = 2;
+  profile_.straggler_seconds = 0.001;
+  EXPECT_THAT(found({1, 2}), IsEmpty());
+  EXPECT_THAT(found({2, 8}),
+              ElementsAre(HasSubstr("the run had 2 ranks: how long up to 8 ranks wait for the "
+                                    "slowest of them is modelled"),
+                          HasSubstr("what it takes on 8 is modelled")));
+  options_.has_stragglers = false;
+  EXPECT_THAT(found({2, 8}), ElementsAre(HasSubstr("what it takes on 8 is modelled")));
+}
+
 TEST_F(ExtrapolationTest, NamesRanksThatShareProcessors) {
   options_.ranks_per_host = 3;
   EXPECT_THAT(found({2}), IsEmpty());

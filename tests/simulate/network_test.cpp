@@ -155,6 +155,22 @@ TEST(Network, KeepsItsLatencyAtAnotherSpeed) {
   const Network fast = at_speed(named_network("--network", "20,1"), 4);
   EXPECT_DOUBLE_EQ(fast.between_hosts.seconds(0), 20e-6);
   EXPECT_NEAR(fast.between_hosts.seconds(4e6), 20e-6 + 1e-3, 1e-12);
+  // The wire between hosts is another than the links within them.
+  EXPECT_EQ(fast.within_host.points(), named_network("--network", "20,1").within_host.points());
+}
+
+// With all ranks on one host, no other link is left whose speed could change.
+TEST(Network, ChangesTheLinksOfAHostThatAreItsWire) {
+  const TemporaryDirectory folder;
+  folder.write("rows.json", kRows);
+  for (const Network& network : {named_network("--network", "nvlink"),
+                                 find_network("--network", (folder / "rows.json").string())}) {
+    const Network slow = at_speed(network, 0.5);
+    const double bytes = 1e8;
+    EXPECT_GT(slow.within_host.seconds(bytes), 1.9 * network.within_host.seconds(bytes))
+        << network.name;
+    EXPECT_DOUBLE_EQ(slow.within_host.seconds(bytes), slow.between_hosts.seconds(bytes));
+  }
 }
 
 }  // namespace

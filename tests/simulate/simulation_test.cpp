@@ -9,7 +9,9 @@
 namespace lockstep::simulate {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A step with 10 ms of data, 100 ms of forward, 200 ms of backward and 20 ms of update. Four
 // buckets have 40 MiB.
@@ -143,6 +145,36 @@ TEST(Simulation, AnswersWhatIf) {
             2);  // the first bucket has at most 1 MiB, and therefore one parameter
   EXPECT_EQ(answer("twice as many ranks").ranks, 4);
   EXPECT_LT(answer("half as many ranks").step_seconds, as_it_is);
+}
+
+// The table of answers goes beyond the measurements even if the step as it is does not.
+TEST(Simulation, SaysWhichAnswersAreExtrapolated) {
+  Network network = measured_network(0);
+  network.measured->all_reduce.alone = MessageCost({{kMebibyte, 1e-3}, {40 * kMebibyte, 40e-3}});
+  network.measured->backend = "gloo";
+  std::vector<std::string> names;
+  for (const WhatIf& answer : what_if(profile_of_a_run(), network, 2, {})) {
+    if (!answer.step.extrapolations.empty()) names.push_back(answer.name);
+  }
+  EXPECT_THAT(names, ElementsAre("a wire of half the speed", "a wire of twice the speed",
+                                 "twice as many ranks"));
+  network.measured->all_reduce.alone = MessageCost({{kMebibyte, 1e-3}, {16 * kMebibyte, 16e-3}});
+  EXPECT_THAT(predict_step(profile_of_a_run(), network, 2, {}).extrapolations, IsEmpty());
+  EXPECT_THAT(predict_step(profile_of_a_run(), network, 2, {.bytes_factor = 2}).extrapolations,
+              ElementsAre(HasSubstr("buckets on 2 ranks of 21 MB are beyond the measured")));
+}
+
+// The wire of a measurement without small messages still has a speed.
+TEST(Simulation, ChangesTheSpeedOfAWireWithoutSmallMessages) {
+  Network network = measured_network(0);
+  network.measured->all_reduce.alone =
+      MessageCost({{10 * kMebibyte, 10e-3}, {20 * kMebibyte, 20e-3}});
+  const auto exposed = [&](double speed) {
+    return predict_step(profile_of_a_run(), network, 2, {.speed = speed}).exposed_seconds;
+  };
+  EXPECT_NEAR(exposed(1), 0.010, 1e-9);
+  EXPECT_NEAR(exposed(0.5), 0.020, 1e-9);
+  EXPECT_NEAR(exposed(2), 0.005, 1e-9);
 }
 
 TEST(Simulation, IsSlowerOnMoreRanksAndSlowerWires) {

@@ -88,6 +88,7 @@ void add_simulate_command(CLI::App& app) {
       ->add_option("--json", arguments->json,
                    "Also write the figures to this JSON file (its folder must exist)")
       ->type_name("FILE");
+  collect_values(*command, {"--ranks"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run_simulation(*arguments); });
 }

@@ -27,7 +27,7 @@ SimulateCells step_cells(const std::string& first, const simulate::PredictedStep
           ms_text(step.taken_seconds),
           ms_text(step.straggler_seconds),
           std::to_string(step.buckets),
-          step.algorithm};
+          step.extrapolations.empty() ? step.algorithm : step.algorithm + ", extrapolated"};
 }
 
 SimulateCells heading_cells(const std::string& first) {
@@ -100,6 +100,15 @@ std::string notes_text(const SimulateSettings& settings, const SimulateResult& r
             "rank's only processor"
           : "",
       " (see docs/simulate.md in the sources).\n");
+  const auto is_extrapolated = [](const simulate::WhatIf& answer) {
+    return !answer.step.extrapolations.empty();
+  };
+  if (std::ranges::any_of(result.answers, is_extrapolated)) {
+    text +=
+        str(bullet,
+            "Extrapolated: the rows whose last column says so; --json gives the reasons of each "
+            "row.\n");
+  }
   for (const std::string& note : result.extrapolations) {
     text += str(bullet, "Extrapolated: ", note, ".\n");
   }
@@ -115,7 +124,8 @@ nlohmann::ordered_json step_json(const simulate::PredictedStep& step) {
           {"taken_ms", kMilli * step.taken_seconds},
           {"straggler_ms", kMilli * step.straggler_seconds},
           {"algorithm", step.algorithm},
-          {"buckets", step.buckets}};
+          {"buckets", step.buckets},
+          {"extrapolations", step.extrapolations}};
 }
 
 }  // namespace

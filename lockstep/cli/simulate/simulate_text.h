@@ -24,8 +24,8 @@ std::string simulate_text(const SimulateSettings& settings, const SimulateResult
 
 /// {"run": the profile (step_profile.h), "strategy", "network", "algorithm", "ranks_per_host",
 /// "rows": [{"ranks", "step_ms", "interval_ms": [low, high], "efficiency", "exposed_ms",
-/// "taken_ms", "straggler_ms", "algorithm", "buckets"}], "what_if": the same with "name",
-/// "extrapolations": [sentence]}.
+/// "taken_ms", "straggler_ms", "algorithm", "buckets", "extrapolations": [sentence]}], "what_if":
+/// the same with "name", "extrapolations": [sentence, for all rows]}.
 std::string to_json(const SimulateSettings& settings, const SimulateResult& result);
 
 }  // namespace lockstep::cli
