@@ -5,12 +5,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/encoding/json_text.h>
+
 namespace lockstep::bench {
 
 /// Returns `json` as text, indented by two spaces and ending with a newline. Names of files and
-/// classes may contain any bytes; invalid UTF-8 becomes U+FFFD.
+/// classes may contain any bytes (utf8_text()).
 inline std::string json_text(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return lockstep::json_text(json, 2) + "\n";
 }
 
 }  // namespace lockstep::bench

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <mutex>
 
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/environment.h>
 
 namespace lockstep {
@@ -55,8 +56,9 @@ bool log_enabled(LogLevel level) { return level >= logger().level.load(); }
 
 void log_message(LogLevel level, const std::string& message) {
   const int rank = logger().rank.load();
-  const std::string line = rank < 0 ? str(level_name(level), ": ", message)
-                                    : str("[rank ", rank, "] ", level_name(level), ": ", message);
+  const std::string text = without_credentials(message);  // addresses may have passwords
+  const std::string line = rank < 0 ? str(level_name(level), ": ", text)
+                                    : str("[rank ", rank, "] ", level_name(level), ": ", text);
   const std::scoped_lock lock(logger().mutex);
   if (logger().sink) {
     logger().sink(level, line);

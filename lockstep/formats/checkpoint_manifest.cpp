@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
 #include <lockstep/formats/checksum.h>
@@ -22,7 +23,7 @@ constexpr const char* kManifestChecksum = "xxh3_64";
 constexpr std::size_t kChecksumDigits = 16;
 constexpr int kManifestDepth = 3;  // {"files": {name: {..}}}
 
-std::string manifest_text(const ManifestJson& json) { return json.dump(2) + "\n"; }
+std::string manifest_text(const ManifestJson& json) { return json_text(json, 2) + "\n"; }
 
 std::string checksum_of_text(const std::string& text) {
   return checksum_digits(checksum(std::as_bytes(std::span(text.data(), text.size()))));

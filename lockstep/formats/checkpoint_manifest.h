@@ -44,7 +44,8 @@ struct CheckpointManifest {
   /// then, of the one from which it resumed. Checkpoints between the two no longer belong to the
   /// run. 0: none, or not known.
   std::int64_t parent = 0;
-  /// Results of the evaluation before the checkpoint, by name. All are finite.
+  /// Results of the evaluation before the checkpoint, by name. All are finite. The file has
+  /// utf8_text() of the names.
   std::map<std::string, double> metrics{};
   std::map<std::string, ManifestFile> files{};  ///< by their names in the folder
 };

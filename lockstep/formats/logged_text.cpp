@@ -8,7 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/formats/utf8.h>
+#include <lockstep/core/encoding/json_text.h>
+#include <lockstep/core/encoding/utf8.h>
 
 namespace lockstep::formats {
 
@@ -42,11 +43,8 @@ void append_seconds(std::string& to, double seconds) {
 }
 
 std::string json_value(const HyperParameter& parameter) {
-  return std::visit(
-      [](const auto& value) {
-        return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-      },
-      parameter.value);
+  return std::visit([](const auto& value) { return json_text(nlohmann::json(value)); },
+                    parameter.value);
 }
 
 std::string json_value(const LoggedTable& table) {
@@ -66,13 +64,11 @@ std::string json_value(const LoggedTable& table) {
   return json + "]}";
 }
 
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_string(std::string_view text) { return json_text(nlohmann::json(text)); }
 
 std::string_view as_utf8(std::string_view text, std::string& replaced) {
   if (is_utf8(text)) return text;
-  replaced = nlohmann::json::parse(json_string(text)).get<std::string>();
+  replaced = utf8_text(text);
   return replaced;
 }
 

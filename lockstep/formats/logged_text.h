@@ -32,12 +32,11 @@ inline constexpr NumberWords kJsonNumberWords{"null", "null", "null"};
 std::string json_value(const HyperParameter& parameter);
 /// {"labels":["cat","dog"],"rows":[[7,1],[2,9]]}, with null for numbers that are not finite.
 std::string json_value(const LoggedTable& table);
-/// `text` as a JSON string, in quotes; bytes that are not UTF-8 are replaced.
+/// `text` as a JSON string, in quotes, by utf8_text().
 std::string json_string(std::string_view text);
 
-/// Returns `text` if it is UTF-8. Otherwise stores `text` with invalid bytes replaced in `replaced`
-/// and returns that: readers of protobuf messages reject invalid bytes, and with them the rest of
-/// the file.
+/// Returns `text` if it is UTF-8. Otherwise stores its utf8_text() in `replaced` and returns that:
+/// readers of protobuf messages reject other bytes, and with them the rest of the file.
 std::string_view as_utf8(std::string_view text, std::string& replaced);
 
 /// Whether `letter` is one of the 62 letters and digits of ASCII, whatever the program's locale.

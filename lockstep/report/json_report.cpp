@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 
@@ -124,7 +125,7 @@ std::string to_json(const RunReport& report) {
   }
   if (!report.stop_reason.empty()) json["stop_reason"] = report.stop_reason;
   if (!info.resumed_from.empty()) json["resumed_from"] = info.resumed_from;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 void write_text_file(const fs::path& path, const std::string& text) {

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/core/cpu.h>
+#include <lockstep/core/credentials.h>
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
@@ -61,7 +63,9 @@ std::string shell_word(const std::string& word) {
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(shell_word(word));
+  for (std::string word; std::getline(file, word, '\0');) {
+    words.push_back(shell_word(word_without_credentials(word)));
+  }
   return join(words, " ");
 }
 
@@ -91,7 +95,7 @@ void RunRecord::on_run_end(const RunReport& report) { write(report, "complete");
 void RunRecord::on_exception(const std::exception& error) noexcept {
   if (started_.empty()) return;
   try {
-    error_ = first_line(error);
+    error_ = without_credentials(first_line(error));
     write(so_far_, "failed");
   } catch (const std::exception& failure) {
     log_warning(first_line(failure));
@@ -107,12 +111,12 @@ void RunRecord::write(const RunReport& report, const std::string& state) const {
   json["usable_processors"] = origin_.processors;
   json["local_ranks"] = origin_.local_ranks;
   json["versions"] = origin_.versions;
-  json["command"] = origin_.command;
+  json["command"] = without_credentials(origin_.command);
   json.update(Json::parse(report::to_json(report)));
   Json epochs = Json::parse(epochs_before_);
   for (Json& epoch : json.at("epochs")) epochs.push_back(std::move(epoch));
   json["epochs"] = std::move(epochs);
-  write_file_atomically(file_, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomically(file_, json_text(json, 2) + "\n");
 }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 struct LOCKSTEP_API RunOrigin {
   /// {"lockstep", "0.1.0"}, {"commit", "4ec0fe713eba"}, {"libtorch", "2.13.0"}
   std::map<std::string, std::string> versions{};
-  std::string command{};  ///< as typed
+  std::string command{};  ///< as typed; recorded without passwords and tokens in addresses
   int local_ranks = 1;    ///< on rank 0's host
   int processors = 0;     ///< available to the local ranks together
 };
@@ -49,7 +49,7 @@ class LOCKSTEP_API RunRecord : public Listener {
 };
 
 /// The words of this process's command line, separated by blanks, with quotes around words that a
-/// shell would split. Empty if /proc is missing.
+/// shell would split, and without passwords and tokens in addresses. Empty if /proc is missing.
 LOCKSTEP_API std::string command_line();
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
 
@@ -124,7 +125,7 @@ std::string to_json(const StepProfile& profile) {
                        {"parameters", bucket.parameters}});
   }
   json["buckets"] = std::move(buckets);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace lockstep::simulate

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/train/checkpoints/checkpoint_content.h>
@@ -288,6 +289,8 @@ std::map<std::string, std::string> TrainingRun::settings() const {
   for (const auto& [name, value] : info_.recipe_options) {
     settings[std::string(kRecipeOption) + name] = value;
   }
+  // The description of a data set may have a path of any bytes; the file takes UTF-8 only.
+  for (auto& [name, value] : settings) value = utf8_text(value);
   return settings;
 }
 

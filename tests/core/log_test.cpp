@@ -33,6 +33,12 @@ TEST_F(Log, PassesTheLevelAndWhatIsAbove) {
   EXPECT_THAT(lines_[1], ::testing::EndsWith("error 2"));
 }
 
+TEST_F(Log, HidesCredentials) {
+  log_warning("no answer from http://ada:secret@host/x: timeout");
+  ASSERT_EQ(lines_.size(), 1U);
+  EXPECT_THAT(lines_[0], ::testing::EndsWith("no answer from http://***@host/x: timeout"));
+}
+
 TEST_F(Log, CarriesTheRank) {
   set_log_level(LogLevel::kInfo);
   set_log_rank(3);

@@ -1,4 +1,4 @@
-#include <lockstep/core/pickle_writer.h>
+#include <lockstep/core/encoding/pickle_writer.h>
 
 #include <gtest/gtest.h>
 

@@ -44,6 +44,15 @@ TEST(CheckpointManifest, ReadsWhatItWrites) {
   EXPECT_EQ(read.files.at("model.safetensors").checksum, 0x05e8aecd2ac6e2d9U);
 }
 
+// A metric of a class whose name is no UTF-8.
+TEST(CheckpointManifest, KeepsNamesThatAreNoTextApart) {
+  CheckpointManifest manifest = example();
+  manifest.metrics = {{"accuracy/caf\xE9", 0.5}, {"accuracy/caf\xE8", 0.25}};
+  const CheckpointManifest read = parse_manifest(serialize_manifest(manifest), "m.json");
+  EXPECT_EQ(read.metrics, (std::map<std::string, double>{{"accuracy/caf\\xe9", 0.5},
+                                                         {"accuracy/caf\\xe8", 0.25}}));
+}
+
 TEST(CheckpointManifest, RefusesEveryOtherBit) {
   const std::string text = serialize_manifest(example());
   for (std::size_t i = 0; i < text.size() * 8; ++i) {

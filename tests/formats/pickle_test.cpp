@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 
+#include <lockstep/core/encoding/pickle_writer.h>
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/pickle_writer.h>
-#include <lockstep/formats/utf8.h>
 #include <tests/formats/torch_bytes.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/temporary_directory.h>
@@ -226,12 +226,12 @@ TEST(Pickle, BoundsTheNumberOfValues) {
 TEST(Utf8, TellsTextFromOtherBytes) {
   for (const char* text :
        {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
-    EXPECT_TRUE(formats::is_utf8(text)) << text;
+    EXPECT_TRUE(is_utf8(text)) << text;
   }
   for (const char* bytes :
        {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xe2\x82",
         "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3("}) {
-    EXPECT_FALSE(formats::is_utf8(bytes));
+    EXPECT_FALSE(is_utf8(bytes));
   }
 }
 

@@ -126,6 +126,19 @@ TEST(ToJson, HasWhateverTheTaskGives) {
   EXPECT_FALSE(nlohmann::json::parse(to_json(sample_report(1))).contains("stop_reason"));
 }
 
+TEST(ToJson, TakesPathsAndClassesThatAreNoText) {
+  RunReport report = sample_report(1);
+  report.info.resumed_from = "/run\xE9/checkpoint";
+  report.info.recipe_options = {{"weights", "/caf\xE8"}};
+  report.test = Evaluation{
+      .tables = {
+          {.name = "confusion", .labels = {"caf\xE9", "caf\xE8"}, .rows = {{3, 1}, {0, 2}}}}};
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["resumed_from"], "/run\\xe9/checkpoint");
+  EXPECT_EQ(json["recipe_options"]["weights"], "/caf\\xe8");
+  EXPECT_EQ(json["test"]["confusion"]["labels"], nlohmann::json({"caf\\xe9", "caf\\xe8"}));
+}
+
 TEST(ToJson, SaysHowManyBatchesAStepHas) {
   RunReport report = sample_report(1);
   EXPECT_FALSE(nlohmann::json::parse(to_json(report)).contains("accumulate_grad_batches"));

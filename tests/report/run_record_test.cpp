@@ -69,6 +69,16 @@ TEST_F(RunRecordTest, SaysWhyARunFailed) {
   EXPECT_EQ(written()["epochs"].size(), 1U);
 }
 
+TEST_F(RunRecordTest, HasNoCredentials) {
+  RunRecord run(folder_.path(), {.command = "lockstep train --mlflow-uri=http://ada:secret@host"},
+                false);
+  run.on_run_begin(sample_info());
+  run.on_exception(Error("no answer from https://secret@host/?access_token=secret timeout"));
+  EXPECT_EQ(written()["command"], "lockstep train --mlflow-uri=http://***@host");
+  EXPECT_EQ(written()["error"], "no answer from https://***@host/?access_token=*** timeout");
+  EXPECT_THAT(read_text(folder_ / "run.json"), ::testing::Not(::testing::HasSubstr("secret")));
+}
+
 TEST_F(RunRecordTest, KeepsTheEpochsThatAResumedRunHadBefore) {
   RunRecord first = record();
   first.on_run_begin(sample_info());

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include <lockstep/comm/diagnostics/flight_recorder_parts.h>
-#include <lockstep/core/pickle_writer.h>
+#include <lockstep/core/encoding/pickle_writer.h>
 #include <lockstep/core/strings.h>
 
 namespace lockstep::comm {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/core/trace/matched_collectives.h>
@@ -125,10 +126,9 @@ void write_chrome_trace(const std::filesystem::path& path, const std::vector<Ran
     RankEvents(rank, collectives, events).add_all();
     clocks.push_back(clock_json(rank));
   }
-  write_file_atomically(path, Json{{"displayTimeUnit", "ms"},
-                                   {"otherData", {{"clocks", std::move(clocks)}}},
-                                   {"traceEvents", std::move(events)}}
-                                  .dump());
+  write_file_atomically(path, json_text(Json{{"displayTimeUnit", "ms"},
+                                             {"otherData", {{"clocks", std::move(clocks)}}},
+                                             {"traceEvents", std::move(events)}}));
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
 
@@ -27,12 +28,11 @@ std::string to_text(const RankTrace& trace) {
     spans.push_back({span.name, span.category, nanoseconds_of(span.begin), nanoseconds_of(span.end),
                      span.track, span.arguments, span.collective});
   }
-  return SpanJson{{"rank", trace.rank},
-                  {"host", trace.host},
-                  {"offset", trace.clock.nanoseconds},
-                  {"uncertainty", trace.clock.uncertainty_nanoseconds},
-                  {"spans", std::move(spans)}}
-      .dump();
+  return json_text(SpanJson{{"rank", trace.rank},
+                            {"host", trace.host},
+                            {"offset", trace.clock.nanoseconds},
+                            {"uncertainty", trace.clock.uncertainty_nanoseconds},
+                            {"spans", std::move(spans)}});
 }
 
 RankTrace rank_trace_from(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/file.h>
 #include <lockstep/core/module_file.h>
@@ -111,7 +112,9 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
                       file.maximum_bytes, on_progress, &call, error.data(), error.size());
   if (status == 0) return arrival;
   if (call.error) std::rethrow_exception(call.error);
-  const std::string text = str("cannot download ", file.url, ": ", error.data());
+  // The address of a mirror or a proxy may hold a password.
+  const std::string text =
+      without_credentials(str("cannot download ", file.url, ": ", error.data()));
   if (status == data::kNobodyAnswered) {
     throw NetworkError(str(text,
                            "; put its files into a folder and name that (DataRequest::directory, "

@@ -5,11 +5,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file/pickle_calls.h>
 #include <lockstep/formats/torch_file/pickle_node.h>
 #include <lockstep/formats/torch_file/read_pickle.h>
-#include <lockstep/formats/utf8.h>
 
 namespace lockstep::torch_file {
 namespace {
@@ -227,7 +227,7 @@ class PickleReader {
   std::string text(std::size_t count) {
     const auto bytes = take_bytes(count);
     std::string result(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (!formats::is_utf8(result)) place_.fail("a text is not UTF-8");
+    if (!is_utf8(result)) place_.fail("a text is not UTF-8");
     return result;
   }
 

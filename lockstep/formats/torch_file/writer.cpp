@@ -4,14 +4,14 @@
 #include <utility>
 
 #include <lockstep/core/atomic_file.h>
+#include <lockstep/core/encoding/pickle_writer.h>
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
-#include <lockstep/core/pickle_writer.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/formats/torch_file.h>
 #include <lockstep/formats/torch_file/types.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
-#include <lockstep/formats/utf8.h>
 
 namespace lockstep {
 namespace torch_file {
@@ -60,7 +60,7 @@ const TensorType& checked_type(const std::string& name, const TorchTensor& tenso
     throw CheckpointError(
         str("cannot write tensor '", formats::printable(name), "': it ", values...));
   };
-  if (name.size() > kMaximumTensorNameBytes || !formats::is_utf8(name)) {
+  if (name.size() > kMaximumTensorNameBytes || !is_utf8(name)) {
     fail("has a name that is not UTF-8 of at most ", kMaximumTensorNameBytes, " bytes");
   }
   const TensorType* type = type_of_dtype(tensor.dtype);

@@ -5,11 +5,11 @@
 #include <set>
 #include <utility>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/formats/printable.h>
 #include <lockstep/formats/torch_file/zip_archive.h>
 #include <lockstep/formats/torch_file/zip_records.h>
-#include <lockstep/formats/utf8.h>
 
 namespace lockstep::torch_file {
 namespace {
@@ -208,7 +208,7 @@ class ZipReader {
   }
 
   void check_header(const ZipHeader& header) const {
-    if (header.name.empty() || !formats::is_utf8(header.name) ||
+    if (header.name.empty() || !is_utf8(header.name) ||
         std::any_of(header.name.begin(), header.name.end(),
                     [](char c) { return static_cast<unsigned char>(c) < 0x20; })) {
       fail_entry(header.name, "has a name that is empty or no text");

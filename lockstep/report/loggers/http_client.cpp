@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/module_file.h>
 #include <lockstep/formats/logged_text.h>
 
@@ -84,7 +85,8 @@ HttpAnswer HttpClient::send(const char* method, const std::string& url, const st
                                          .user = const_cast<std::atomic<bool>*>(&cancelled)};
   lockstep_http_answer_v1 answer{.status = 0, .text = text.data(), .capacity = text.size()};
   if (send_(client_, &request, &answer, error.data(), error.size()) != 0) {
-    throw CommError(str("no answer from ", url, ": ", error.data()));
+    // The address of a server or a proxy may hold a password.
+    throw CommError(without_credentials(str("no answer from ", url, ": ", error.data())));
   }
   return {.status = answer.status, .text = text.data()};
 }

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/credentials.h>
+#include <lockstep/core/encoding/json_text.h>
 #include <lockstep/core/error.h>
 #include <lockstep/formats/logged_text.h>
 
@@ -20,6 +22,7 @@ constexpr long kHttpNotFound = 404;
 constexpr std::size_t kMostWordsOfServer = 300;
 
 MlflowServer checked(MlflowServer server) {
+  server = with_credentials_apart(std::move(server));
   check_mlflow_uri("MlflowClient: tracking_uri", server.tracking_uri);
   while (server.tracking_uri.ends_with('/')) server.tracking_uri.pop_back();
   return server;
@@ -41,7 +44,8 @@ std::string server_words(const HttpAnswer& answer) {
 }
 
 [[noreturn]] void throw_refusal(const std::string& url, const HttpAnswer& answer) {
-  const std::string text = str(url, " answered ", answer.status, ": ", server_words(answer));
+  const std::string text =
+      without_credentials(str(url, " answered ", answer.status, ": ", server_words(answer)));
   if (is_passing(answer.status)) throw CommError(text);
   throw DataError(text);
 }
@@ -82,7 +86,17 @@ void check_mlflow_uri(const std::string& what, const std::string& uri) {
   }
   throw ConfigError(
       str(what, " must be the address of an MLflow server, http://HOST:PORT or https://, got '",
-          uri, "'"));
+          word_without_credentials(uri), "'"));
+}
+
+MlflowServer with_credentials_apart(MlflowServer server) {
+  AddressParts parts = address_parts(server.tracking_uri);
+  server.tracking_uri = std::move(parts.address);
+  HttpCredentials& own = server.credentials;
+  if (!own.username.empty() || parts.username.empty()) return server;
+  own.username = std::move(parts.username);
+  if (!parts.password.empty()) own.password = std::move(parts.password);
+  return server;
 }
 
 std::string mlflow_key(std::string_view name) {
@@ -122,7 +136,7 @@ std::string log_batch_json(const MlflowBatch& batch, const std::string& run_id) 
 std::string update_run_json(bool success, std::int64_t end_time_ms, const std::string& run_id) {
   MlflowJson body{{"status", success ? "FINISHED" : "FAILED"}, {"end_time", end_time_ms}};
   if (!run_id.empty()) body["run_id"] = run_id;
-  return body.dump(-1, ' ', false, MlflowJson::error_handler_t::replace);
+  return json_text(body);
 }
 
 MlflowClient::MlflowClient(MlflowServer server, std::string run_name, std::int64_t start_time_ms)
@@ -157,9 +171,7 @@ void MlflowClient::begin_run(const Call& call) {
       {"run_name", run_name_},
       {"start_time", start_time_ms_},
       {"tags", MlflowJson::array({{{"key", "mlflow.source.name"}, {"value", "lockstep"}}})}};
-  run_id_ = text_in(to,
-                    http_.post(to, body.dump(-1, ' ', false, MlflowJson::error_handler_t::replace),
-                               call.timeout, call.cancelled),
+  run_id_ = text_in(to, http_.post(to, json_text(body), call.timeout, call.cancelled),
                     "/run/info/run_id");
 }
 

@@ -18,6 +18,10 @@ namespace lockstep::report {
 /// MLflow's other kinds of address are folders and databases, which only its own client can write.
 void check_mlflow_uri(const std::string& what, const std::string& uri);
 
+/// Moves a user and a password in the address to the credentials, whose own username wins. The
+/// address may then be shown.
+MlflowServer with_credentials_apart(MlflowServer server);
+
 struct MlflowMetric {
   std::string key{};
   double value = 0;

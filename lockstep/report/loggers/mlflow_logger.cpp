@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
@@ -29,6 +30,7 @@ MlflowLoggerOptions checked_logger_options(MlflowLoggerOptions options) {
   check.at_least("capacity", static_cast<double>(options.capacity), 1);
   // To libcurl, 0 means no timeout.
   check.at_least("request_timeout", static_cast<double>(options.request_timeout.count()), 1);
+  options.server = with_credentials_apart(std::move(options.server));
   return options;
 }
 
@@ -61,6 +63,10 @@ MlflowLogger::~MlflowLogger() {
   cancelled_ = true;
   end(false);
   thread_.join();
+}
+
+std::string MlflowLogger::place() const {
+  return word_without_credentials(options_.server.tracking_uri);
 }
 
 void MlflowLogger::log_hyper_parameters(std::span<const HyperParameter> parameters) {

@@ -61,7 +61,7 @@ class MlflowLogger final : public Logger {
   MlflowLogger(const MlflowLogger&) = delete;
   MlflowLogger& operator=(const MlflowLogger&) = delete;
 
-  std::string place() const override { return options_.server.tracking_uri; }
+  std::string place() const override;
   void log_hyper_parameters(std::span<const HyperParameter> parameters) override;
   void log_scalars(const LogMoment& moment, std::span<const NamedValue> values) override;
   void log_table(const LogMoment& moment, std::string_view name, const LoggedTable& table) override;

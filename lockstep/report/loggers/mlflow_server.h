@@ -15,7 +15,9 @@ struct LOCKSTEP_API HttpCredentials {
 
 /// The server that runs are sent to.
 struct LOCKSTEP_API MlflowServer {
-  std::string tracking_uri{};           ///< http://HOST:PORT or https://...
+  /// http://HOST:PORT or https://... A user and a password in it (http://USER:PASSWORD@HOST) are
+  /// used like `credentials`, which win, and are not shown.
+  std::string tracking_uri{};
   std::string experiment = "lockstep";  ///< created if it does not exist
   HttpCredentials credentials{};
 };

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/core/encoding/utf8.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/log.h>
 #include <lockstep/formats/checksum.h>
@@ -217,12 +218,12 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
 
 // If two are equal, the older is better: the metric has not improved since.
 std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
-  std::erase_if(stored, [&](const Stored& each) {
-    return !each.manifest.metrics.contains(options_.monitor);
-  });
+  const std::string monitor = utf8_text(options_.monitor);  // as manifests have it
+  std::erase_if(stored,
+                [&](const Stored& each) { return !each.manifest.metrics.contains(monitor); });
   const auto is_better = [&](const Stored& a, const Stored& b) {
-    const double one = a.manifest.metrics.at(options_.monitor);
-    const double other = b.manifest.metrics.at(options_.monitor);
+    const double one = a.manifest.metrics.at(monitor);
+    const double other = b.manifest.metrics.at(monitor);
     if (one == other) return a.manifest.sequence < b.manifest.sequence;
     return options_.mode == MetricGoal::kMin ? one < other : one > other;
   };

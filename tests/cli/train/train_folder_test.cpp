@@ -86,6 +86,46 @@ std::vector<std::filesystem::path> event_files(const std::filesystem::path& fold
   return files;
 }
 
+// Names of folders are any bytes, whereas the files of a run have to be UTF-8.
+TEST_F(TrainFolder, KeepsPathsAndClassesThatAreNoText) {
+  for (int number = 0; number < 16; ++number) {
+    const std::vector<std::uint8_t> grey(std::size_t{32} * 32 * 3,
+                                         static_cast<std::uint8_t>(10 * number));
+    scratch.write(
+        lockstep::str("photos\xE9/", number % 2 == 0 ? "caf\xE9/" : "caf\xE8/", number, ".png"),
+        detail::encode_png(grey, 32, 32));
+  }
+  const std::vector<std::string> options = {"--image-size",  "32",
+                                            "--batch-size",  "4",
+                                            "--threads",     "1",
+                                            "--model",       "resnet18",
+                                            "--accelerator", "cpu",
+                                            "--logger",      "csv,jsonl,tensorboard",
+                                            "--out",         in_scratch("run\xE9"),
+                                            "--json",        in_scratch("run.json"),
+                                            "--trace"};
+  std::vector<std::string> words = options;
+  words.insert(words.end(), {"--max-epochs", "1"});
+  const ProgramResult first = train_folder("classify", "photos\xE9", words);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  words = options;
+  words.insert(words.end(), {"--max-epochs", "2", "--resume"});
+  const ProgramResult second = train_folder("classify", "photos\xE9", words);
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("warning")));
+  for (const char* name : {"run\xE9/run.json", "run.json"}) {
+    const nlohmann::json run = record(name);
+    EXPECT_THAT(run["resumed_from"].get<std::string>(), HasSubstr("run\\xe9/"));
+    EXPECT_EQ(run["test"]["confusion"]["labels"], nlohmann::json({"caf\\xe8", "caf\\xe9"}));
+  }
+  EXPECT_EQ(record("run\xE9/run.json")["epochs"].size(), 2U);
+  EXPECT_THAT(record("run\xE9/run.json")["command"].get<std::string>(), HasSubstr("photos\\xe9"));
+  const ProgramResult report = run_to_end(
+      {LOCKSTEP_PROGRAM, "report", in_scratch("run\xE9"), "--out", in_scratch("\xE9.html")});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(read_text(scratch / "\xE9.html"), HasSubstr("<title>Lockstep: run\\xe9</title>"));
+}
+
 TEST_F(TrainFolder, TheAutoencoderOnTwoRanks) {
   write_photos("photos", 30, 2);
   const std::vector<std::string> options = {"--nproc-per-node",

@@ -195,6 +195,12 @@ TEST_F(ChromeTrace, SaysWhereItCannotWrite) {
   EXPECT_THROW(write_chrome_trace("/dev/null/trace.json", {}), Error);
 }
 
+TEST_F(ChromeTrace, TakesNamesThatAreNoText) {
+  const RankTrace trace{.host = "host\xE9", .spans = {{.name = "caf\xE9", .category = "c"}}};
+  EXPECT_EQ(rank_trace_from(to_text(trace)).spans[0].name, "caf\\xe9");
+  EXPECT_EQ(events(written({trace}), "X").at(0).at("name"), "caf\\xe9");
+}
+
 TEST(Span, IsTheSameBehindAMessage) {
   RankTrace trace{
       .rank = 3, .host = "host", .clock = {.nanoseconds = -5, .uncertainty_nanoseconds = 7}};

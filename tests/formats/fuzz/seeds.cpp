@@ -2,7 +2,7 @@
 
 #include <cctype>
 
-#include <lockstep/core/pickle_writer.h>
+#include <lockstep/core/encoding/pickle_writer.h>
 #include <lockstep/formats/checkpoint_manifest.h>
 #include <lockstep/formats/safetensors.h>
 #include <tests/formats/jpeg_bytes.h>

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -370,6 +371,59 @@ TEST_F(MlflowLoggerTest, ProvesWhoItIs) {
   with_token.server.credentials = {.token = "t0ken"};
   report::MlflowLogger(with_token).finish(true);
   EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Bearer t0ken"));
+}
+
+// The address of the double with the user's part.
+std::string with_user(const std::string& url, const std::string& user) {
+  return "http://" + user + "@" + url.substr(std::string("http://").size());
+}
+
+TEST_F(MlflowLoggerTest, TakesCredentialsOutOfTheAddress) {
+  report::MlflowLoggerOptions given = options();
+  given.server.tracking_uri = with_user(server_.url(), "ada:s%65cret");
+  report::MlflowLogger logger(given);
+  EXPECT_EQ(logger.place(), server_.url());
+  logger.finish(true);
+  EXPECT_THAT(server_.requests()[0].head, HasSubstr("Authorization: Basic YWRhOnNlY3JldA=="));
+  given.server.credentials = {.username = "", .password = "secret"};  // only a name in the address
+  given.server.tracking_uri = with_user(server_.url(), "ada");
+  report::MlflowLogger(given).finish(true);
+  EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Basic YWRhOnNlY3JldA=="));
+  given.server.credentials = {.username = "ada", .password = "secret"};
+  given.server.tracking_uri = with_user(server_.url(), "eve:hidden");
+  report::MlflowLogger(given).finish(true);
+  EXPECT_THAT(server_.requests().back().head, HasSubstr("Authorization: Basic YWRhOnNlY3JldA=="));
+}
+
+TEST_F(MlflowLoggerTest, ShowsAndKeepsNoCredentials) {
+  for (const bool answers : {true, false}) {
+    report::MlflowLoggerOptions given = options();
+    given.server.tracking_uri =
+        with_user(answers ? server_.url() : "http://127.0.0.1:9", "ada:secret");
+    server_.answer_with(400);
+    report::MlflowLogger logger(given);
+    log(logger, 1);
+    logger.finish(true);
+  }
+  EXPECT_EQ(log_.lines().size(), 2U);
+  for (const std::string& line : log_.lines()) {
+    EXPECT_THAT(line, ::testing::Not(HasSubstr("secret")));
+    EXPECT_THAT(line, HasSubstr("http://127.0.0.1:"));
+  }
+  EXPECT_THAT(read_text(folder_ / "mlflow_unsent.jsonl"), ::testing::Not(HasSubstr("secret")));
+  // libcurl quotes an address of a proxy that it does not understand.
+  environment_.set("http_proxy", "socks9://ada:secret@127.0.0.1:9");
+  report::HttpClient client;
+  const std::atomic<bool> cancelled = false;
+  EXPECT_THAT(message_of<CommError>([&] {
+                client.get("http://ada:secret@192.0.2.1/", Milliseconds(1000), cancelled);
+              }),
+              ::testing::AllOf(HasSubstr("no answer from http://***@192.0.2.1/: "),
+                               ::testing::Not(HasSubstr("secret"))));
+  for (const char* wrong : {"ftp://ada:secret@host", "ada:secret@host"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { report::check_mlflow_uri("uri", wrong); }),
+                ::testing::AllOf(HasSubstr("got '"), ::testing::Not(HasSubstr("secret"))));
+  }
 }
 
 TEST_F(MlflowLoggerTest, RefusesOtherKindsOfAddresses) {

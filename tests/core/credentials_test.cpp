@@ -1,0 +1,66 @@
+#include <lockstep/core/credentials.h>
+
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Credentials, AreHiddenInAddresses) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"http://ada:secret@host:5000/path", "http://***@host:5000/path"},
+      {"https://secret@host", "https://***@host"},
+      {"http://ada:se@cret@host/a@b", "http://***@host/a@b"},
+      {"http://ada:se/cret@host/x", "http://***@host/x"},
+      {"http://ada:se#c?ret@host", "http://***@host"},
+      {"--mlflow-uri=http://ada:secret@host", "--mlflow-uri=http://***@host"},
+      {"http_proxy=socks5h://ada:secret@host:1", "http_proxy=socks5h://***@host:1"},
+      {"http://ada:secret@a,http://eve:hidden@b", "http://***@a,http://***@b"},
+      {"ada:secret@host:5000", "***@host:5000"},
+      {"--mlflow-uri=ada:secret@host", "--mlflow-uri=***@host"},
+      {"https://host/x?a=1&access_token=secret&b=2", "https://host/x?a=1&access_token=***&b=2"},
+      {"https://host/?X-Amz-Signature=secret", "https://host/?X-Amz-Signature=***"},
+      {"https://host/?sv=1&sig=secret#part", "https://host/?sv=1&sig=***#part"},
+      {"https://host/#api_key=secret", "https://host/#api_key=***"},
+      {"https://host/?PASSWORD=secret;q=1", "https://host/?PASSWORD=***;q=1"},
+  };
+  for (const auto& [word, hidden] : cases) {
+    EXPECT_EQ(word_without_credentials(word), hidden);
+    EXPECT_EQ(without_credentials(hidden), hidden) << "hidden twice";
+  }
+  EXPECT_EQ(word_without_credentials("http://ada:se cr'et@host"), "http://***@host");
+}
+
+TEST(Credentials, LeaveOtherTextsAsTheyAre) {
+  for (const char* text :
+       {"", "http://localhost:5000/a@b", "http://[::1]:5000/a@b", "git@host:path", "user@host",
+        "12:30 @ noon", "--lr=0.1", "a:b", "sqlite:///x.db", "https://host/?q=1&step=2",
+        "train: --mlflow-uri must be http://HOST:PORT or https://, got 'ada@host'",
+        "key=value&token=kept outside of addresses"}) {
+    EXPECT_EQ(without_credentials(text), text);
+  }
+}
+
+TEST(Credentials, AreHiddenInTexts) {
+  EXPECT_EQ(
+      without_credentials("cannot reach http://ada:secret@host/x: timeout\n('https://t0ken@h', "
+                          "got \"eve:hidden@h\")"),
+      "cannot reach http://***@host/x: timeout\n('https://***@h', got \"***@h\")");
+}
+
+TEST(Credentials, AreTakenOutOfAnAddress) {
+  const AddressParts parts = address_parts("http://a%64a:s%40c%2Fret:%zz@host:5000/x?y=1@2");
+  EXPECT_EQ(parts.address, "http://host:5000/x?y=1@2");
+  EXPECT_EQ(parts.username, "ada");
+  EXPECT_EQ(parts.password, "s@c/ret:%zz");
+  EXPECT_EQ(address_parts("https://t0ken@host").username, "t0ken");
+  EXPECT_EQ(address_parts("https://t0ken@host").password, "");
+  for (const char* plain : {"http://host:5000/a@b", "host", "", "ada:secret@host"}) {
+    EXPECT_EQ(address_parts(plain).address, plain);
+    EXPECT_EQ(address_parts(plain).username, "");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
