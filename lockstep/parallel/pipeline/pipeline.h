@@ -50,16 +50,54 @@ class StepTimes;
 }
 namespace pipeline::detail {
 
-// `criterion` takes one output and the target, or all outputs and the target.
+// Whether the declaration of the criterion says what it takes: it is a function, a class with one
+// operator() that is not a template, or a module holder whose module has one such forward().
+template <class Criterion>
+constexpr bool declares_its_arguments() {
+  return std::is_function_v<std::remove_pointer_t<Criterion>> ||
+         requires { &Criterion::operator(); } || requires { &Criterion::ContainedType::forward; };
+}
+
+// Whether criterion(outputs, target) compiles. A holder's own operator() cannot be asked.
+template <class Criterion, class Outputs>
+constexpr bool takes() {
+  if constexpr (requires { &std::remove_reference_t<Criterion>::ContainedType::forward; }) {
+    return requires(Criterion& criterion, const Outputs& outputs, const torch::Tensor& target) {
+      criterion->forward(outputs, target);
+    };
+  } else {
+    return std::is_invocable_v<Criterion&, const Outputs&, const torch::Tensor&>;
+  }
+}
+
+// `criterion` takes one output and the target, or all outputs and the target. Which of the two is
+// read from its declaration. A generic callable would accept either, and outputs[0] would be the
+// first row of the output instead of the first output.
 template <class Criterion>
 PipelineLoss loss_of_criterion(Criterion& criterion) {
-  return [&criterion](const Tensors& outputs, const torch::Tensor& target) -> torch::Tensor {
-    if constexpr (std::is_invocable_v<Criterion&, const torch::Tensor&, const torch::Tensor&>) {
-      return criterion(outputs.at(0), target);
-    } else {
-      return criterion(outputs, target);
-    }
-  };
+  if constexpr (!declares_its_arguments<std::remove_cv_t<Criterion>>()) {
+    static_assert(declares_its_arguments<std::remove_cv_t<Criterion>>(),
+                  "the criterion's parameters have no fixed types, so that it is not known whether "
+                  "it takes one output or a list of them; use a lambda that declares them: "
+                  "(const torch::Tensor& output, const torch::Tensor& y) or "
+                  "(const lockstep::Tensors& outputs, const torch::Tensor& y)");
+    return {};
+  } else {
+    constexpr bool kTakesOne = takes<Criterion, torch::Tensor>();
+    constexpr bool kTakesAll = takes<Criterion, Tensors>();
+    static_assert(kTakesOne || kTakesAll,
+                  "the criterion must take (const torch::Tensor& output, const torch::Tensor& y) "
+                  "or (const lockstep::Tensors& outputs, const torch::Tensor& y)");
+    return [&criterion](const Tensors& outputs, const torch::Tensor& target) -> torch::Tensor {
+      if constexpr (kTakesOne && kTakesAll) {  // a parameter such as at::TensorList
+        return outputs.size() == 1 ? criterion(outputs[0], target) : criterion(outputs, target);
+      } else if constexpr (kTakesAll) {
+        return criterion(outputs, target);
+      } else {
+        return criterion(outputs.at(0), target);
+      }
+    };
+  }
 }
 
 }  // namespace pipeline::detail
@@ -97,10 +135,12 @@ class LOCKSTEP_API Pipeline {
 
   /// Runs forward and backward for a batch, whose samples are along dimension 0 of `x` and `y`.
   /// Returns the loss of the batch on the last stage's device, without a graph, and accumulates the
-  /// gradients into the parameters. `criterion(output, y)` runs on the last stage's worker and
-  /// returns one element; a criterion that takes a list of outputs gets all of them. A batch with
-  /// fewer samples than micro-batches is split into single samples; with a user-defined table it
-  /// causes a ConfigError.
+  /// gradients into the parameters. The criterion runs on the last stage's worker and returns one
+  /// element. It declares its first parameter: criterion(const torch::Tensor& output, y) gets the
+  /// first output of the last stage, criterion(const Tensors& outputs, y) all of them. A generic
+  /// callable, such as a lambda with `const auto&`, does not compile. A batch with fewer samples
+  /// than micro-batches is split into single samples; with a user-defined table it causes a
+  /// ConfigError.
   ///
   /// Each call of step() or forward() draws once from the CPU's default generator to seed its
   /// random numbers, so torch::manual_seed makes steps reproducible with any schedule. `x` gets no

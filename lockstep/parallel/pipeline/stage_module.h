@@ -56,8 +56,23 @@ bool call_with(Impl& module, const Tensors& inputs, Tensors& outputs,
   return false;
 }
 
+// Whether forward() is a template, or has overloads, that accept one tensor as well as a list. A
+// template for any number of tensors, such as that of Sequential, takes tensors.
+template <class Impl>
+constexpr bool takes_anything() {
+  constexpr bool kIsDeclared = requires { &Impl::forward; };
+  return !kIsDeclared && requires(Impl& module, const torch::Tensor& x, const Tensors& inputs) {
+    module.forward(x);
+    module.forward(inputs);
+  } && !requires(Impl& module, const torch::Tensor& x) { module.forward(x, x); };
+}
+
 template <class Impl>
 Tensors call(Impl& module, const Tensors& inputs) {
+  static_assert(
+      !takes_anything<Impl>(),
+      "forward() accepts one tensor as well as a list of tensors, so that it is not known "
+      "what a stage with one input must get; declare the type of its parameter");
   Tensors outputs;
   if (call_with(module, inputs, outputs, std::make_index_sequence<1>()) ||
       call_with(module, inputs, outputs, std::make_index_sequence<2>()) ||

@@ -126,6 +126,33 @@ TEST_P(DistributedPipelines, LearnTheSameBitsAsOneProcess) {
   EXPECT_EQ(errors, no_errors(ranks));
 }
 
+// Returns its input and its negative.
+struct SignsImpl : torch::nn::Module {
+  Tensors forward(const torch::Tensor& x) { return {x, -x}; }
+};
+TORCH_MODULE(Signs);
+
+TEST(DistributedPipeline, GivesAllOutputsToACriterionOfAList) {
+  torch::manual_seed(1);
+  const torch::nn::Linear linear(4, 4);
+  const torch::Tensor x = torch::randn({8, 4}), y = torch::randn({8, 4});
+  const auto criterion = [](at::TensorList outputs, const torch::Tensor& target) {
+    return torch::mse_loss(outputs[0], target) + torch::mse_loss(outputs[1], target);
+  };
+  const torch::Tensor output = torch::nn::Linear(linear)->forward(x).detach();
+  const double expected = criterion(Tensors{output, -output}, y).item<double>();
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    const pipeline::StageModule stage =
+        group.rank() == 0 ? pipeline::StageModule(linear) : pipeline::StageModule(Signs());
+    DistributedPipeline pipe({stage}, group, torch::kCPU, {.micro_batches = 2});
+    const torch::Tensor loss = pipe.step(criterion, x, y);
+    if (group.rank() == 1 && std::abs(loss.item<double>() - expected) > 1e-5 * expected) {
+      throw Error(str("the loss is ", loss.item<double>(), ", expected ", expected));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
 TEST(DistributedPipeline, ForwardGivesTheOutputsOnTheLastRank) {
   at::set_num_threads(1);
   const Net net = make_net("mnist");

@@ -325,6 +325,98 @@ TEST(Pipeline, TakesCriteriaOfAllKinds) {
   EXPECT_EQ(pipe.step(of_list, net.x, net.y).item<double>(), expected);
 }
 
+// Returns two outputs of unlike meaning.
+struct TwoHeadsImpl : torch::nn::Module {
+  TwoHeadsImpl()
+      : scores(register_module("scores", torch::nn::Linear(6, 3))),
+        values(register_module("values", torch::nn::Linear(6, 3))) {}
+  Tensors forward(const torch::Tensor& x) { return {scores->forward(x), values->forward(x)}; }
+  torch::nn::Linear scores, values;
+};
+TORCH_MODULE(TwoHeads);
+
+torch::Tensor loss_of_heads(const Tensors& outputs, const torch::Tensor& y) {
+  return torch::mse_loss(outputs.at(0), y) + 0.5 * torch::mse_loss(outputs.at(1).tanh(), y);
+}
+
+struct HeadsLossImpl : torch::nn::Module {
+  torch::Tensor forward(const Tensors& outputs, const torch::Tensor& y) {
+    return loss_of_heads(outputs, y);
+  }
+};
+TORCH_MODULE(HeadsLoss);
+
+// A criterion of each kind that takes all outputs gets all of them, also where its parameter could
+// be made from a single tensor.
+TEST(Pipeline, GivesAllOutputsToACriterionOfAList) {
+  at::set_num_threads(1);
+  const auto net = [] {
+    torch::manual_seed(2);
+    return std::pair(torch::nn::Linear(4, 6), TwoHeads());
+  };
+  torch::manual_seed(3);
+  const torch::Tensor x = torch::randn({8, 4}), y = torch::randn({8, 3});
+  const auto [first, heads] = net();
+  torch::nn::Linear plain_first = first;
+  TwoHeads plain_heads = heads;
+  const torch::Tensor expected = loss_of_heads(plain_heads->forward(plain_first->forward(x)), y);
+  expected.backward();
+  HeadsLoss module;
+  const std::function<torch::Tensor(const Tensors&, const torch::Tensor&)> function = loss_of_heads;
+  const auto of_references = [](at::TensorList outputs, const torch::Tensor& labels) {
+    return loss_of_heads(outputs.vec(), labels);
+  };
+  const auto of_values = [](Tensors outputs, torch::Tensor labels) {
+    return loss_of_heads(outputs, labels);
+  };
+  const auto expect_with = [&](auto&& criterion, const char* what) {
+    const auto [begin, end] = net();
+    Pipeline pipe({begin, end}, cpus(2), {.micro_batches = 2, .threads_per_worker = 1});
+    const torch::Tensor loss = pipe.step(criterion, x, y);
+    EXPECT_TRUE(loss.allclose(expected, 1e-6, 1e-7)) << what;
+    const Tensors got = pipe.parameters();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const Tensors wanted = i < 2 ? plain_first->parameters() : plain_heads->parameters();
+      EXPECT_TRUE(got[i].grad().allclose(wanted[i < 2 ? i : i - 2].grad(), 1e-5, 1e-6))
+          << what << ' ' << i;
+    }
+  };
+  expect_with(loss_of_heads, "a function");
+  expect_with(&loss_of_heads, "a pointer to a function");
+  expect_with(function, "std::function");
+  expect_with(module, "a module");
+  expect_with(of_references, "a TensorList");
+  expect_with(of_values, "values");
+}
+
+// Accepts one output as well as a list.
+constexpr auto kGenericCriterion = [](const auto& outputs, const auto& y) {
+  return torch::mse_loss(outputs[0], y);
+};
+struct OverloadedCriterion {
+  torch::Tensor operator()(const torch::Tensor& output, const torch::Tensor& y) const;
+  torch::Tensor operator()(const Tensors& outputs, const torch::Tensor& y) const;
+};
+struct GenericStageImpl : torch::nn::Module {
+  auto forward(const auto& inputs) { return inputs[0] * 2; }
+};
+
+// Otherwise outputs[0] would be the first row of an only output. A static_assert in step() and in
+// StageModule's constructor refuses what these functions find.
+TEST(Pipeline, CompilesOnlyWithCallablesThatDeclareWhatTheyTake) {
+  using pipeline::detail::declares_its_arguments;
+  using pipeline::detail::takes_anything;
+  EXPECT_FALSE(declares_its_arguments<std::remove_const_t<decltype(kGenericCriterion)>>());
+  EXPECT_FALSE(declares_its_arguments<OverloadedCriterion>());
+  EXPECT_TRUE(declares_its_arguments<torch::nn::CrossEntropyLoss>());
+  EXPECT_TRUE(declares_its_arguments<decltype(loss_of_heads)>());
+  EXPECT_TRUE(declares_its_arguments<decltype(&loss_of_heads)>());
+  EXPECT_TRUE(takes_anything<GenericStageImpl>());
+  EXPECT_FALSE(takes_anything<torch::nn::SequentialImpl>());
+  EXPECT_FALSE(takes_anything<torch::nn::LinearImpl>());
+  EXPECT_FALSE(takes_anything<TwoHeadsImpl>());
+}
+
 TEST(Pipeline, AddsUpLossesThatAreSums) {
   const Net net = make_net("mnist");
   Pipeline pipe = pipeline_of(net, {.micro_batches = 3, .loss_reduction = LossReduction::kSum});
