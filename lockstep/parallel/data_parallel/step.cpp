@@ -1,6 +1,7 @@
 #include <lockstep/parallel/data_parallel/step.h>
 
 #include <limits>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -17,6 +18,12 @@ namespace {
 
 constexpr std::size_t kNoTarget = std::numeric_limits<std::size_t>::max();
 
+std::string texts_of(const std::vector<MapKey>& keys) {
+  std::vector<std::string> texts;
+  for (const MapKey& key : keys) texts.push_back(key.text());
+  return lockstep::join(texts);
+}
+
 void require_same_structure(const Flattened& first, const Flattened& other) {
   if (first.tensors.size() != other.tensors.size()) {
     throw ConfigError(lockstep::str("DataParallel: the output has ", first.tensors.size(),
@@ -24,9 +31,8 @@ void require_same_structure(const Flattened& first, const Flattened& other) {
                                     " on another; expected the same structure"));
   }
   if (first.keys != other.keys) {
-    throw ConfigError(lockstep::str("DataParallel: the output has the keys [",
-                                    lockstep::join(first.keys), "] on one replica and [",
-                                    lockstep::join(other.keys),
+    throw ConfigError(lockstep::str("DataParallel: the output has the keys [", texts_of(first.keys),
+                                    "] on one replica and [", texts_of(other.keys),
                                     "] on another; expected the same structure"));
   }
 }

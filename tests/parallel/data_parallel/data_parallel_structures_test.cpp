@@ -217,6 +217,47 @@ TEST(DataParallelOutputs, ThatDoNotFitAreRefused) {
             "expected the same structure");
 }
 
+enum class Head { kScores, kValues };
+struct OrderedKey {
+  int number;
+  bool operator<(const OrderedKey& other) const { return number < other.number; }
+};
+struct HashedKey {
+  int number;
+  bool operator==(const HashedKey&) const = default;
+};
+struct HashOfKey {
+  std::size_t operator()(const HashedKey& key) const {
+    return static_cast<std::size_t>(key.number);
+  }
+};
+
+// Two replicas return maps of one item, with the keys `a` and `b`.
+template <class Map>
+void expect_keys_are_compared(typename Map::key_type a, typename Map::key_type b) {
+  using Key = typename Map::key_type;
+  const auto joined = [&](Key of_second) {
+    const auto net = function_net(std::function<Map(const Tensor&)>([&](const Tensor& x) {
+      Map map;
+      map.emplace(x[0].item<double>() == 0 ? a : of_second, x);
+      return map;
+    }));
+    DataParallel dp(net, cpus(2));
+    return dp.forward(rows(4));
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { joined(b); }),
+              HasSubstr("on another; expected the same structure"));
+  EXPECT_TRUE(joined(a).begin()->second.equal(rows(4)));
+}
+
+// Also those that cannot be printed, and those that look equal when they are.
+TEST(DataParallelOutputs, MustHaveTheSameKeysOfAnyType) {
+  expect_keys_are_compared<std::map<Head, Tensor>>(Head::kScores, Head::kValues);
+  expect_keys_are_compared<std::map<OrderedKey, Tensor>>({1}, {2});
+  expect_keys_are_compared<std::unordered_map<HashedKey, Tensor, HashOfKey>>({1}, {2});
+  expect_keys_are_compared<std::map<double, Tensor>>(0.1, 0.1 + 1e-12);
+}
+
 TEST(DataParallelArguments, ThatCannotBeSharedOutAreRefused) {
   const auto net = function_net(std::function<Tensor(const Tensor&, const Tensor&)>(
       [](const Tensor& a, const Tensor& b) { return a + b; }));
