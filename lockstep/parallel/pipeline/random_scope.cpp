@@ -2,9 +2,14 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include <lockstep/core/error.h>
@@ -27,6 +32,53 @@ at::Generator default_generator(torch::Device device) {
   return device.is_cpu() ? at::detail::getDefaultCPUGenerator()
                          : at::globalContext().defaultGenerator(device);
 }
+
+bool is_generator_type(const c10::TypePtr& type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    return optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+  }
+  return type->kind() == c10::TypeKind::GeneratorType;
+}
+
+// Whether the kernel of an operator may draw random numbers. LibTorch's tag is missing on some,
+// such as random_(), which take a generator. A composite operator, such as dropout(), only calls
+// others.
+bool may_draw(const c10::OperatorName& name) {
+  const auto op = c10::Dispatcher::singleton().findOp(name);
+  if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
+  const auto& arguments = op->schema().arguments();
+  return op->hasTag(at::Tag::nondeterministic_seeded) ||
+         std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
+           return is_generator_type(argument.real_type());
+         });
+}
+
+bool may_draw_cached(const c10::OperatorName& name) {
+  thread_local std::unordered_map<c10::OperatorName, bool> known;
+  const auto found = known.find(name);
+  return found != known.end() ? found->second : known.emplace(name, may_draw(name)).first->second;
+}
+
+// The device whose default generator an operator with these arguments draws from; nullopt if it
+// gets a generator of its own.
+std::optional<torch::Device> device_of_draw(c10::ArrayRef<const c10::IValue> arguments) {
+  std::optional<torch::Device> named, of_tensor;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) {
+      const at::Generator generator = argument.toGenerator();
+      const bool is_default = generator == default_generator(generator.device());
+      return is_default ? std::optional(generator.device()) : std::nullopt;
+    }
+    if (argument.isDevice() && !named) named = argument.toDevice();
+    if (argument.isTensor() && argument.toTensor().defined() && !of_tensor) {
+      of_tensor = argument.toTensor().device();
+    }
+  }
+  return named ? named : of_tensor.value_or(torch::kCPU);
+}
+
+// LibTorch's callbacks are plain functions.
+thread_local RandomScope* current_random_scope = nullptr;
 
 }  // namespace
 
@@ -67,13 +119,49 @@ std::uint64_t micro_batch_seed(std::uint64_t step_seed, int stage, int micro_bat
   return (std::uint64_t{bits[1]} << 32) | bits[0];
 }
 
-// All scopes lock in this order; otherwise two of them could deadlock.
-RandomScope::RandomScope(torch::Device device, Generators generators, std::uint64_t seed) {
-  if (generators.cpu) turns_.push_back(std::make_unique<Turn>(torch::Device(torch::kCPU), seed));
-  if (generators.device && !device.is_cpu()) turns_.push_back(std::make_unique<Turn>(device, seed));
+// All scopes lock the CPU's generator first; otherwise two of them could deadlock.
+RandomScope::RandomScope(torch::Device device, Generators at_once, std::uint64_t seed)
+    : device_(device), seed_(seed) {
+  if (at_once.cpu) take(torch::kCPU);
+  if (at_once.device && !device.is_cpu()) take(device);
+  if (has(torch::kCPU) && has(device)) return;
+  current_random_scope = this;
+  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(before_operator)
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
 }
 
-RandomScope::~RandomScope() = default;
+RandomScope::~RandomScope() {
+  if (callback_ == at::INVALID_CALLBACK_HANDLE) return;
+  at::removeCallback(callback_);
+  current_random_scope = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> RandomScope::before_operator(
+    const at::RecordFunction& function) {
+  RandomScope* const scope = current_random_scope;
+  const auto name = function.operator_name();
+  if (scope == nullptr || !name || !may_draw_cached(*name)) return nullptr;
+  const auto device = device_of_draw(function.inputs());
+  if (!device || scope->has(*device)) return nullptr;
+  const bool is_own = *device == scope->device_ ||
+                      (device->type() == scope->device_.type() && !device->has_index());
+  if (device->is_cpu() && !scope->turns_.empty()) {
+    scope->missed_cpu_ = true;
+  } else if (device->is_cpu() || is_own) {
+    scope->take(is_own ? scope->device_ : *device);
+  }
+  return nullptr;
+}
+
+bool RandomScope::has(torch::Device device) const {
+  return std::any_of(turns_.begin(), turns_.end(),
+                     [&](const auto& turn) { return turn->is_cpu() == device.is_cpu(); });
+}
+
+void RandomScope::take(torch::Device device) {
+  turns_.push_back(std::make_unique<Turn>(device, seed_));
+}
 
 Generators RandomScope::drawn() const {
   Generators drawn;
@@ -81,6 +169,14 @@ Generators RandomScope::drawn() const {
     if (turn->drawn()) (turn->is_cpu() ? drawn.cpu : drawn.device) = true;
   }
   return drawn;
+}
+
+void RandomScope::check() const {
+  if (!missed_cpu_) return;
+  throw ConfigError(lockstep::str(
+      "the module drew from the CPU's random generator only after its first micro-batch, and from "
+      "that of ",
+      device_, " before; draw on ", device_, ", or in every micro-batch"));
 }
 
 }  // namespace lockstep::pipeline

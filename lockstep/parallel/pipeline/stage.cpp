@@ -66,11 +66,8 @@ void refuse_pipelines_inside_stages() {
 
 Tensors Stage::run(int micro_batch, const Tensors& inputs) {
   const StageForwardScope here;
-  const Generators generators = drawn_.value_or(Generators{.cpu = true, .device = true});
-  std::optional<RandomScope> scope;
-  if (generators.any()) {
-    scope.emplace(device_, generators, micro_batch_seed(plan_.seed, index_, micro_batch));
-  }
+  const RandomScope random(device_, drawn_.value_or(Generators{.cpu = true, .device = true}),
+                           micro_batch_seed(plan_.seed, index_, micro_batch));
   const ActivationMemory::Claim claim(plan_.training ? memory_ : nullptr, {index_, micro_batch});
   Tensors outputs = module_.forward(inputs);
   if (loss_) {
@@ -80,7 +77,8 @@ Tensors Stage::run(int micro_batch, const Tensors& inputs) {
     }
     outputs = {std::move(loss)};
   }
-  if (!drawn_) drawn_ = scope->drawn();
+  random.check();
+  if (!drawn_) drawn_ = random.drawn();
   return outputs;
 }
 

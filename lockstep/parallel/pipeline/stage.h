@@ -33,9 +33,10 @@ struct StepPlan {
 /// Used only by its worker's thread, whose current device is that of the stage. Inputs and outputs
 /// may be undefined tensors, which have no gradient.
 ///
-/// A module must draw random numbers in all micro-batches of a step or in none: the stage detects
-/// in the first micro-batch whether it must take turns with other stages that draw (see
-/// random_scope.h).
+/// Stages that draw random numbers take turns (see random_scope.h). A stage does so from the
+/// beginning of its forward if it drew in the first micro-batch of the step, and otherwise from the
+/// first operator that draws. A module that takes numbers from a generator without an operator of
+/// LibTorch must therefore do so in the first micro-batch, too.
 ///
 /// With recomputation (Chen et al., arXiv 1604.06174) a forward keeps only its inputs and runs
 /// again when the backward begins, with the same random numbers. Running statistics are updated

@@ -188,8 +188,32 @@ inline Net forked_stages() {
           cross_entropy};
 }
 
-/// Makes the net "mnist", "dropout" (mnist with dropout), "resnet", "tied" or "forked", with the
-/// same weights and data at each call.
+// --- Random numbers that only some micro-batches draw, the first of them not
+// -----------------
+
+// Passes on column 0, which says whether the micro-batch draws.
+struct LateDropoutImpl : nn::Module {
+  LateDropoutImpl() : linear(register_module("linear", nn::Linear(9, 8))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor mark = x.narrow(1, 0, 1);
+    torch::Tensor y = torch::tanh(linear->forward(x));
+    if (mark.max().item<float>() > 0) y = torch::dropout(y, 0.5, is_training());
+    return torch::cat({mark, y}, 1);
+  }
+  nn::Linear linear;
+};
+TORCH_MODULE(LateDropout);
+
+inline Net late_stages() {
+  torch::Tensor x = torch::randn({13, 9});
+  x.select(1, 0).zero_();
+  x.select(1, 0).narrow(0, 6, 4).fill_(1);
+  LateDropout first, second, third, fourth;
+  return {{first, second, third, fourth}, x, torch::randint(9, {13}, torch::kInt64), cross_entropy};
+}
+
+/// Makes the net "mnist", "dropout" (mnist with dropout), "resnet", "tied", "forked" or "late", with
+/// the same weights and data at each call.
 inline Net make_net(const std::string& name) {
   torch::manual_seed(5);
   if (name == "mnist") return mnist_stages(false);
@@ -197,6 +221,7 @@ inline Net make_net(const std::string& name) {
   if (name == "resnet") return resnet_stages();
   if (name == "tied") return tied_stages();
   if (name == "forked") return forked_stages();
+  if (name == "late") return late_stages();
   throw Error("no net " + name);
 }
 

@@ -66,7 +66,7 @@ constexpr Schedule kSchedules[] = {Schedule::kGPipe, Schedule::k1F1B, Schedule::
 
 class PipelineNets : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, PipelineNets,
-                         testing::Values("mnist", "dropout", "resnet", "tied", "forked"),
+                         testing::Values("mnist", "dropout", "resnet", "tied", "forked", "late"),
                          [](const auto& info) { return info.param; });
 
 // None of these nets' batch sizes is a multiple of four, so that the last micro-batches are
@@ -162,6 +162,25 @@ TEST(Pipeline, CutsSmallBatchesIntoFewerParts) {
     Pipeline pipe = pipeline_of(net, {.micro_batches = kMicroBatches});
     pipe.step(net.criterion, net.x, net.y);
     EXPECT_EQ(difference(net, expected), "") << samples;
+  }
+}
+
+// Whether a micro-batch draws, and with which masks it is computed again, must not depend on what
+// the first one does.
+TEST(Pipeline, DrawsNumbersThatBeginAfterTheFirstMicroBatch) {
+  at::set_num_threads(1);
+  const Net expected = make_net("late");
+  torch::manual_seed(9);
+  accumulate(expected, kMicroBatches);
+  for (const Schedule schedule : {Schedule::kGPipe, Schedule::k1F1B, Schedule::kZbV}) {
+    for (const bool recompute : {false, true}) {
+      const Net net = make_net("late");
+      Pipeline pipe = pipeline_of(
+          net, {.micro_batches = kMicroBatches, .schedule = schedule, .recompute = recompute});
+      torch::manual_seed(9);
+      pipe.step(net.criterion, net.x, net.y);
+      EXPECT_EQ(difference(net, expected), "") << schedule_name(schedule) << ' ' << recompute;
+    }
   }
 }
 
