@@ -122,6 +122,20 @@ void add_span(const TraceJson& event, RankEvents& to) {
   if (track.starts_with(kBucketTrack)) add_reduction(track, event, span, to);
 }
 
+double begin_of_reduction(const TracedReduction& reduction) { return reduction.span.begin; }
+
+// Spans are looked up by their beginnings.
+void sort_by_beginning(RankEvents& rank) {
+  for (std::vector<TracedSpan>* const spans :
+       {&rank.steps, &rank.data, &rank.pauses, &rank.backward, &rank.gradients, &rank.exposed,
+        &rank.optimizer}) {
+    std::ranges::sort(*spans, {}, &TracedSpan::begin);
+  }
+  for (auto& [bucket, reductions] : rank.reductions) {
+    std::ranges::sort(reductions, {}, begin_of_reduction);
+  }
+}
+
 std::map<int, RankEvents> events_of(const TraceJson& trace) {
   std::map<int, RankEvents> ranks;
   for (const TraceJson& event : trace.at("traceEvents")) {
@@ -134,36 +148,30 @@ std::map<int, RankEvents> events_of(const TraceJson& trace) {
       rank.tracks[event.at("tid").get<int>()] = event.at("args").at("name").get<std::string>();
     }
   }
-  for (auto& [number, rank] : ranks) std::ranges::sort(rank.steps, {}, &TracedSpan::begin);
+  for (auto& [number, rank] : ranks) sort_by_beginning(rank);
   return ranks;
 }
 
 // The last span that begins in [from, to).
 const TracedSpan* last_within(const std::vector<TracedSpan>& spans, double from, double to) {
-  const TracedSpan* last = nullptr;
-  for (const TracedSpan& span : spans) {
-    if (span.begin >= from && span.begin < to && (!last || span.begin > last->begin)) last = &span;
-  }
-  return last;
+  const auto after = std::ranges::lower_bound(spans, to, {}, &TracedSpan::begin);
+  if (after == spans.begin() || (after - 1)->begin < from) return nullptr;
+  return &*(after - 1);
 }
 
 // When the bucket of these spans was ready in the step: the first span that begins there.
 std::optional<double> ready_within(const std::vector<TracedReduction>& spans, double from,
                                    double to) {
-  std::optional<double> ready;
-  for (const TracedReduction& each : spans) {
-    if (each.span.begin < from || each.span.begin >= to) continue;
-    ready = std::min(ready.value_or(each.span.begin), each.span.begin);
-  }
-  return ready;
+  const auto first = std::ranges::lower_bound(spans, from, {}, begin_of_reduction);
+  if (first == spans.end() || first->span.begin >= to) return std::nullopt;
+  return first->span.begin;
 }
 
 // The total of the waits for batches that begin in [from, to).
 double waited_within(const RankEvents& rank, double from, double to) {
   double waited = 0;
-  for (const TracedSpan& wait : rank.data) {
-    if (wait.begin >= from && wait.begin < to) waited += wait.end - wait.begin;
-  }
+  auto wait = std::ranges::lower_bound(rank.data, from, {}, &TracedSpan::begin);
+  for (; wait != rank.data.end() && wait->begin < to; ++wait) waited += wait->end - wait->begin;
   return waited;
 }
 

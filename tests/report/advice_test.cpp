@@ -141,6 +141,39 @@ TEST(Advice, NamesAGpuThatWaitsForItsHost) {
   EXPECT_THAT(limits_of(facts), ElementsAre("loader"));
 }
 
+// A GPU idles while its rank waits for messages or for the first batch, too.
+TEST(Advice, CountsNoWaitAsLaunchOverhead) {
+  for (double report::RunFacts::* wait : {&report::RunFacts::communication, &report::RunFacts::data,
+                                          &report::RunFacts::first_batch}) {
+    report::RunFacts facts = healthy();
+    facts.device = "cuda";
+    facts.data = facts.communication = 0;
+    facts.*wait = 0.3;
+    facts.compute = 0.65;
+    facts.gpu_utilisation = 0.5;
+    double launch = 0;
+    for (const report::Advice& each : report::advise(facts)) {
+      if (each.limit == "launch overhead") launch = each.share;
+    }
+    EXPECT_NEAR(launch, 1 - 0.5 - 0.3, 1e-9);
+    facts.*wait = 0.48;
+    facts.compute = 0.5;
+    EXPECT_THAT(limits_of(facts), Not(::testing::Contains("launch overhead")));
+  }
+}
+
+TEST(Advice, SaysWhoTakesTheImagesOfAStep) {
+  report::RunFacts facts = healthy();
+  const auto text = [&] { return report::advice_text(facts, report::advise(facts)); };
+  EXPECT_THAT(text(), HasSubstr("10.00 ms a step of 64 images a rank\n"));
+  facts.strategy = "hybrid";
+  facts.pipelines = 2;
+  EXPECT_THAT(text(), HasSubstr("10.00 ms a step of 64 images a pipeline\n"));
+  facts.strategy = "pipeline";
+  facts.pipelines = 1;
+  EXPECT_THAT(text(), HasSubstr("10.00 ms a step of 64 images\n"));
+}
+
 TEST(Advice, PutsTheLargestLimitFirst) {
   report::RunFacts facts = healthy();
   facts.data = 0.1;
@@ -256,6 +289,11 @@ TEST(Advice, TellsAPipelinesBubbleFromItsMessages) {
   EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "communication", "compute"));
   EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.25);
   EXPECT_DOUBLE_EQ(report::advise(facts)[1].share, 0.4 - 0.25);
+  // The bubble is not longer than the waits that the epochs measured.
+  facts.trace->stage_waits = {{0, 0.009}};
+  EXPECT_DOUBLE_EQ(report::advise(facts)[0].share, 0.38);
+  EXPECT_THAT(limits_of(facts), ElementsAre("pipeline bubble", "compute"));
+  facts.trace->stage_waits = {{0, 0.005}, {1, 0.001}};
   EXPECT_THAT(report::advise(facts)[1].option, HasSubstr("activations"));
 }
 
@@ -305,6 +343,51 @@ TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOut) {
   run["epochs"][0]["first_batch_seconds"] = 0.1;  // the other batches took long
   folder_.write("run.json", run.dump());
   EXPECT_THAT(limits_of(report::read_run_facts(folder_.path())), ElementsAre("loader", "compute"));
+}
+
+// Its GPU was idle for 1 s of 3 s, while it waited for the first batch.
+TEST_F(RunFactsTest, LeaveTheFirstBatchOfAShortRunOutOfAllShares) {
+  nlohmann::json run = nlohmann::json::parse(kRecord);
+  run["device"] = "cuda";
+  run["epochs"] = {nlohmann::json::parse(kShortEpoch)};
+  run["epochs"][0]["gpu"] = {{"utilisation", 0.6}};
+  run["epochs"][0]["processor_wait_seconds"] = 0.5;
+  folder_.write("run.json", run.dump());
+  report::RunFacts facts = report::read_run_facts(folder_.path());
+  EXPECT_DOUBLE_EQ(facts.gpu_utilisation.value(), 0.9);
+  EXPECT_DOUBLE_EQ(facts.processor_wait.value(), 0.25);
+  EXPECT_THAT(limits_of(facts), ElementsAre("communication", "compute"));
+  run["epochs"][0]["gpu"]["utilisation"] = 0.9;  // measured at other times than the wait
+  folder_.write("run.json", run.dump());
+  EXPECT_DOUBLE_EQ(report::read_run_facts(folder_.path()).gpu_utilisation.value(), 1);
+  run["epochs"].push_back(run["epochs"][0]);
+  run["epochs"].push_back(run["epochs"][0]);
+  run["epochs"][1]["gpu"]["utilisation"] = 0.3;
+  run["epochs"][1]["seconds"] = 6;
+  folder_.write("run.json", run.dump());
+  facts = report::read_run_facts(folder_.path());
+  EXPECT_DOUBLE_EQ(facts.gpu_utilisation.value(), (6 * 0.3 + 3 * 0.9) / 9) << "by their lengths";
+}
+
+TEST_F(RunFactsTest, CountTheImagesOfAStep) {
+  const auto facts_with = [&](const std::string& strategy, const nlohmann::json& more) {
+    nlohmann::json run = nlohmann::json::parse(kRecord);
+    run["strategy"] = strategy;
+    run["world_size"] = 8;
+    run.update(more);
+    folder_.write("run.json", run.dump());
+    return report::read_run_facts(folder_.path());
+  };
+  const nlohmann::json none = nlohmann::json::object();
+  EXPECT_EQ(facts_with("ddp", none).batch_per_rank, 16);
+  EXPECT_EQ(facts_with("ddp", none).pipelines, 0);
+  EXPECT_EQ(facts_with("ddp", {{"accumulate_grad_batches", 3}}).batch_per_rank, 48);
+  EXPECT_EQ(facts_with("pipeline", {{"workers", 8}}).batch_per_rank, 128);
+  EXPECT_EQ(facts_with("pipeline", {{"workers", 8}}).pipelines, 1);
+  EXPECT_EQ(facts_with("pipeline", {{"workers", 2}, {"world_size", 1}}).batch_per_rank, 128);
+  EXPECT_EQ(facts_with("hybrid", {{"workers", 4}}).batch_per_rank, 64);
+  EXPECT_EQ(facts_with("hybrid", {{"workers", 4}}).pipelines, 2);
+  EXPECT_EQ(facts_with("hybrid", {{"workers", 8}}).batch_per_rank, 128);
 }
 
 TEST_F(RunFactsTest, TellTheFirstBatchOfEachEpochApart) {

@@ -198,6 +198,26 @@ TEST(Scaling, ComparesEachStrategyWithItsFewestRanks) {
   EXPECT_EQ(html::scaling_figure({rates[0]}, {}), "");
 }
 
+TEST(ReportScaling, ComparesRatesOfTheSameBatch) {
+  const auto rate = [](const char* strategy, int ranks, std::int64_t batch, double speed) {
+    return html::RankRate{.strategy = strategy,
+                          .work = "w",
+                          .ranks = ranks,
+                          .global_batch = batch,
+                          .images_per_second = speed};
+  };
+  const std::vector<html::ScalingCurve> curves = html::scaling_curves(
+      {rate("single", 1, 64, 100), rate("ddp", 2, 128, 190), rate("ddp", 2, 64, 150),
+       rate("ddp", 4, 64, 200), rate("ddp", 4, 512, 900), rate("ddp", 2, 0, 1)});
+  ASSERT_EQ(curves.size(), 2U);
+  EXPECT_EQ(curves[0].name, "ddp: w, batch 64 a rank");
+  ASSERT_EQ(curves[0].rates.size(), 2U);
+  EXPECT_DOUBLE_EQ(curves[0].speedup(1), 1.9);
+  EXPECT_EQ(curves[1].name, "ddp: w, batch 64 in all");
+  ASSERT_EQ(curves[1].rates.size(), 3U);
+  EXPECT_DOUBLE_EQ(curves[1].speedup(2), 2);
+}
+
 TEST(ReportParts, EscapeWhatTheyShow) {
   expect_sound(text_of(html::Table{.titles = {kHostile}, .rows = {{kHostile}}}, kHostile));
   expect_sound(text_of(html::Figure{.title = kHostile,

@@ -1,6 +1,8 @@
 // The report page that is generated from a run's folder.
 #include <lockstep/report/html/report_page.h>
 
+#include <time.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,7 +125,55 @@ TEST_F(ReportPage, ComparesRuns) {
                            "id=\"scaling\"", "<h3>b (2)</h3>", "id=\"run-3\"", "best images/s"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
-  EXPECT_THAT(text, HasSubstr("ddp: mnist, loader native, 1 thread a rank, ranks 4: 2"));
+  EXPECT_THAT(text, HasSubstr("ddp: mnist, loader native, 1 thread a rank, cpu, precision 32, "
+                              "batch 64 a rank, ranks 4: 2"));
+}
+
+// The speed of other work is no speed-up.
+TEST_F(ReportPage, ComparesTheSpeedOfEqualWorkOnly) {
+  const SampleRecord one{.ranks = 1};
+  const auto has_curve = [&](const SampleRecord& two) {
+    write_sample_record(folder_, "one", one);
+    write_sample_record(folder_, "two", two);
+    return page({"one", "two"}).find("id=\"scaling\"") != std::string::npos;
+  };
+  EXPECT_TRUE(has_curve({}));
+  EXPECT_TRUE(has_curve({.batch = 64})) << "the same batch over all ranks";
+  EXPECT_FALSE(has_curve({.batch = 96}));
+  EXPECT_FALSE(has_curve({.device = "cuda"}));
+  EXPECT_FALSE(has_curve({.precision = "bf16"}));
+  EXPECT_FALSE(has_curve({.recipe = "cifar10"}));
+  EXPECT_FALSE(has_curve({.settings = R"(, "accumulate_grad_batches": 2)"}));
+  EXPECT_FALSE(has_curve({.settings = R"(, "recipe_options": {"model": "resnet50"})"}));
+}
+
+// Weak and strong scaling from the same runs.
+TEST_F(ReportPage, HasACurveForEachKindOfBatch) {
+  write_sample_record(folder_, "one", {.ranks = 1});
+  write_sample_record(folder_, "weak", {.ranks = 2, .images_per_second = 1900});
+  write_sample_record(folder_, "strong", {.ranks = 2, .batch = 64, .images_per_second = 1500});
+  const std::string text = page({"one", "weak", "strong"});
+  EXPECT_THAT(text, HasSubstr("precision 32, batch 64 a rank, ranks 2: 1.9"));
+  EXPECT_THAT(text, HasSubstr("precision 32, batch 64 in all, ranks 2: 1.5"));
+}
+
+// Its two threads are two workers, as two ranks would be.
+TEST_F(ReportPage, CountsTheWorkersOfAPipelineInOneProcess) {
+  write_sample_record(folder_, "one", {.ranks = 1, .images_per_second = 1000});
+  write_sample_record(folder_, "threads",
+                      {.ranks = 1,
+                       .batch = 128,
+                       .settings = R"(, "stages": 2, "workers": 2)",
+                       .images_per_second = 1600});
+  EXPECT_THAT(page({"one", "threads"}), HasSubstr("batch 64 a rank, ranks 2: 1.6"));
+}
+
+TEST_F(ReportPage, TellsTheWaitForTheFirstBatchFromThatForOthers) {
+  write_sample_record(folder_, "run", {.epochs = 1, .first_batch = 0.15});
+  const std::string text = page({"run"});
+  EXPECT_THAT(text, HasSubstr("epoch 1, first batch: 15.0 ms"));
+  EXPECT_THAT(text, HasSubstr("epoch 1, data: 5.00 ms"));
+  EXPECT_THAT(text, HasSubstr("epoch 1 after its first batch (185.00 ms)"));
 }
 
 TEST_F(ReportPage, TakesRowsOfBenchTable) {
@@ -131,10 +181,18 @@ TEST_F(ReportPage, TakesRowsOfBenchTable) {
   folder_.write(
       "rows.json",
       R"([{"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
-                     "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153},
+                     "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153,
+                     "device": "cpu", "precision": "32", "batch_per_rank": 64},
                     {"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
                      "fused_kernels": true, "peer": null, "ranks": 4, "images_per_second": null}])");
   EXPECT_THAT(page({"run", "rows.json"}), HasSubstr("<td>153</td><td>1.50</td><td>75.00%</td>"));
+  // Rows of an earlier version do not state their precision.
+  folder_.write(
+      "rows.json",
+      R"([{"recipe": "mnist", "strategy": "ddp", "loader": "native", "threads_per_rank": 1,
+                     "fused_kernels": true, "peer": null, "ranks": 2, "images_per_second": 153,
+                     "device": "cpu", "batch_per_rank": 64}])");
+  EXPECT_THAT(page({"run", "rows.json"}), Not(HasSubstr("id=\"scaling\"")));
   folder_.write("rows.json", "{\"a\": 1}");
   EXPECT_THROW(page({"run", "rows.json"}), DataError);
   EXPECT_THROW(page({"rows.json"}), DataError);
@@ -158,6 +216,77 @@ TEST_F(ReportPage, EscapesNames) {
   const std::string text = page({name, name});
   EXPECT_THAT(text, Not(HasSubstr("<img")));
   EXPECT_THAT(text, HasSubstr("&lt;img src=x onerror=alert(1)&gt;&amp;&quot;"));
+}
+
+// A record of an earlier version may have them.
+TEST_F(ReportPage, ShowsNoCredentials) {
+  write_sample_record(folder_, "run",
+                      {.state = "failed",
+                       .error = "no answer from https://t0ken@host/?token=t0ken",
+                       .command = "lockstep train --mlflow-uri http://ada:t0ken@host:5000"});
+  const std::string text = page({"run"});
+  EXPECT_THAT(text, HasSubstr("--mlflow-uri http://***@host:5000"));
+  EXPECT_THAT(text, HasSubstr("no answer from https://***@host/?token=***"));
+  EXPECT_THAT(text, Not(HasSubstr("t0ken")));
+}
+
+// The trace of a long run: each step has a wait for data, phases, buckets whose ranks arrive one
+// after the other, and spans of two loader threads.
+void write_long_trace(const std::filesystem::path& file, int world, int steps) {
+  const auto at = [](int time) { return Clock::time_point{} + std::chrono::microseconds(time); };
+  std::vector<RankTrace> ranks;
+  for (int rank = 0; rank < world; ++rank) {
+    RankTrace trace{.rank = rank};
+    const auto add = [&](const std::string& name, const char* category, const std::string& track,
+                         int begin, int end, const std::string& collective = "") {
+      trace.spans.push_back({.name = name,
+                             .category = category,
+                             .begin = at(begin),
+                             .end = at(end),
+                             .track = track,
+                             .collective = collective});
+    };
+    for (int step = 0; step < steps; ++step) {
+      const int begin = 1000 * step;
+      add("wait for data", "phase", "training", begin, begin + 20);
+      add("ready batches", kValueCategory, "training", begin + 5, begin + 5);
+      trace.spans.back().arguments = {{"value", str(step % 4)}};
+      add(str("step ", step), "step", "training", begin + 20, begin + 990);
+      add("forward", "phase", "training", begin + 20, begin + 300);
+      add("backward", "phase", "training", begin + 300, begin + 900);
+      add("exposed communication", "communication", "backward", begin + 800, begin + 900);
+      for (int bucket = 0; bucket < 4; ++bucket) {
+        add("reduction", "communication", str("bucket ", bucket), begin + 400 + 100 * bucket + rank,
+            begin + 520 + 100 * bucket, str("step ", step, " bucket ", bucket));
+        trace.spans.back().arguments = {{"bytes", "1000000"}};
+      }
+      add("optimizer", "phase", "training", begin + 900, begin + 990);
+      for (const char* loader : {"loader 0", "loader 1"}) {
+        add("load", "data", loader, begin, begin + 900);
+      }
+    }
+    ranks.push_back(std::move(trace));
+  }
+  write_chrome_trace(file, ranks);
+}
+
+// The time may grow with the number of steps, but not with its square: 40 s for this trace.
+TEST(ReportTiming, IsShortForALongTrace) {
+  const TemporaryDirectory folder;
+  constexpr int kRanks = 16, kSteps = 200;
+  write_sample_record(folder, "run", {.ranks = kRanks});
+  write_long_trace(folder / "run/trace.json", kRanks, kSteps);
+  const auto processor_seconds = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double before = processor_seconds();
+  const std::string text = html::report_page({folder / "run"}, "lockstep report");
+  const double used = processor_seconds() - before;
+  RecordProperty("seconds", str(used));
+  EXPECT_LT(used, 2.0);
+  EXPECT_THAT(text, HasSubstr("the mean of 200 steps"));
 }
 
 TEST_F(ReportPage, SaysWhatItCannotRead) {

@@ -57,6 +57,7 @@ std::vector<RunJson> later_epochs(const std::vector<RunJson>& runs) {
 void read_what_was_run(const RunJson& run, BenchTableRow& row) {
   row.recipe = run.at("recipe").get<std::string>();
   row.device = run.at("device").get<std::string>();
+  row.precision = run.value("precision", "");
   row.backend = run.at("backend").get<std::string>();
   if (row.way.peer) {
     row.peer = str("torch ", run.at("torch").get<std::string>(), ", ", row.way.peer->loader);

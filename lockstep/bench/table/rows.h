@@ -17,8 +17,9 @@ namespace lockstep::bench {
 struct BenchTableRow {
   TableWay way{};
   std::string recipe{};
-  std::string device{};   ///< "cpu", "cuda"
-  std::string backend{};  ///< "none" with one process, otherwise such as "shm", "gloo" or "nccl"
+  std::string device{};     ///< "cpu", "cuda"
+  std::string precision{};  ///< "32", "16", "bf16"; empty: unknown
+  std::string backend{};    ///< "none" with one process, otherwise such as "shm", "gloo" or "nccl"
   /// For a PyTorch program, its PyTorch version and its loader; empty for Lockstep.
   std::string peer{};
   int ranks = 1;                ///< processes; with strategy dp, replicas in one process

@@ -237,6 +237,7 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"loader", row.way.peer ? row.way.peer->loader : row.way.loader},
       {"fused_kernels", row.way.fused_kernels && !row.way.peer},
       {"device", row.device},
+      {"precision", row.precision},
       {"backend", row.backend},
       {"ranks", row.ranks},
       {"threads_per_rank", row.threads_per_rank},

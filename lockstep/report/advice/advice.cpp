@@ -257,6 +257,12 @@ Advice compute_advice(const RunFacts& run, const Parts& parts) {
                                     : "More GPUs, and --precision bf16, make it faster."};
 }
 
+// Names what takes RunFacts::batch_per_rank images in a step; empty if it is the whole run.
+const char* taken_by(const RunFacts& facts) {
+  if (facts.pipelines == 0) return " a rank";
+  return facts.pipelines > 1 ? " a pipeline" : "";
+}
+
 }  // namespace
 
 std::vector<Advice> advise(const RunFacts& facts) {
@@ -286,9 +292,10 @@ std::string basis_of_shares(const RunFacts& facts) {
 }
 
 std::string advice_text(const RunFacts& facts, const std::vector<Advice>& advice) {
-  std::string text = str(facts.recipe, ": ", facts.strategy, ", ", amount_of(facts.ranks, "rank"),
-                         ", ", milliseconds_text(facts.step_seconds), " a step of ",
-                         facts.batch_per_rank, " images a rank\n", basis_of_shares(facts), "\n");
+  std::string text =
+      str(facts.recipe, ": ", facts.strategy, ", ", amount_of(facts.ranks, "rank"), ", ",
+          milliseconds_text(facts.step_seconds), " a step of ", facts.batch_per_rank, " images",
+          taken_by(facts), "\n", basis_of_shares(facts), "\n");
   if (!facts.trace && facts.ranks > 1) {
     text +=
         "there is no trace.json, which would tell late ranks from slow messages: train with "

@@ -47,7 +47,8 @@ std::string epochs_text(const FileJson& epochs, std::size_t first) {
 // Sums over the epochs of a record, starting with a given one.
 struct EpochSums {
   double seconds = 0, steps = 0, data = 0, first_batch = 0, compute = 0, communication = 0;
-  double stage_waits = 0, processor = 0, processor_wait = 0, busy = 0, gpu = 0, with_gpu = 0;
+  double stage_waits = 0, processor = 0, processor_wait = 0, busy = 0;
+  double gpu = 0, with_gpu = 0;  // seconds in which GPUs computed, of those in which they were seen
   double least_first_batch = 1;  // share of an epoch
 
   void add(const FileJson& epoch) {
@@ -67,8 +68,8 @@ struct EpochSums {
     busy += took * number_at(epoch, "/busy_processors", kUnknown);
     const double utilisation = number_at(epoch, "/gpu/utilisation", -1);
     if (utilisation < 0) return;
-    gpu += utilisation;
-    ++with_gpu;
+    gpu += took * utilisation;
+    with_gpu += took;
   }
 };
 
@@ -79,12 +80,20 @@ std::optional<double> used_by_others(const EpochSums& sums, const RunFacts& fact
   return std::clamp((sums.busy - own) / sums.seconds, 0.0, 1.0);
 }
 
+// The loader starts during the wait for the first batch: in a run of one epoch, neither the step
+// nor any share of it contains that wait, in which GPUs and the training thread had nothing to do.
+void leave_out_first_batch(EpochSums& sums) {
+  const double wait = std::exchange(sums.first_batch, 0);
+  sums.seconds -= wait;
+  if (sums.with_gpu > 0) sums.with_gpu -= wait;
+}
+
 void add_epochs(const FileJson& epochs, RunFacts& facts) {
   EpochSums sums;
   const std::size_t first = epochs.size() > 1 ? 1 : 0;
   for (std::size_t i = first; i < epochs.size(); ++i) sums.add(epochs.at(i));
   facts.other_programs = used_by_others(sums, facts);
-  if (first == 0) sums.seconds -= std::exchange(sums.first_batch, 0);
+  if (first == 0) leave_out_first_batch(sums);
   if (sums.seconds <= 0 || sums.steps <= 0) throw DataError("the run has no whole epoch yet");
   facts.epochs = epochs_text(epochs, first);
   facts.step_seconds = sums.seconds / sums.steps;
@@ -95,7 +104,22 @@ void add_epochs(const FileJson& epochs, RunFacts& facts) {
   facts.communication = sums.communication / sums.seconds;
   facts.stage_waits = std::min(sums.stage_waits / sums.seconds, facts.communication);
   if (!std::isnan(sums.processor_wait)) facts.processor_wait = sums.processor_wait / sums.seconds;
-  if (sums.with_gpu > 0) facts.gpu_utilisation = sums.gpu / sums.with_gpu;
+  if (sums.with_gpu > 0) facts.gpu_utilisation = std::min(sums.gpu / sums.with_gpu, 1.0);
+}
+
+// The pipelines that share a batch; 0 for other strategies.
+int pipelines_of(const FileJson& run, int ranks) {
+  const std::string strategy = run.at("strategy").get<std::string>();
+  if (strategy == "pipeline") return 1;
+  const int workers = static_cast<int>(number_at(run, "/workers"));
+  return strategy == "hybrid" ? std::max(ranks / std::max(workers, 1), 1) : 0;
+}
+
+// See RunFacts::batch_per_rank.
+std::int64_t images_of_step(const FileJson& run, const RunFacts& facts) {
+  const auto batches = static_cast<std::int64_t>(number_at(run, "/accumulate_grad_batches", 1));
+  const int shares = facts.pipelines > 0 ? facts.pipelines : std::max(facts.ranks, 1);
+  return run.at("global_batch").get<std::int64_t>() * batches / shares;
 }
 
 RunFacts facts_of_record(const std::string& text) {
@@ -112,7 +136,8 @@ RunFacts facts_of_record(const std::string& text) {
   facts.local_ranks = static_cast<int>(number_at(run, "/local_ranks", facts.ranks));
   facts.threads_per_rank = run.at("threads_per_rank").get<int>();
   facts.processors = static_cast<std::int64_t>(number_at(run, "/usable_processors"));
-  facts.batch_per_rank = run.at("global_batch").get<std::int64_t>() / std::max(facts.ranks, 1);
+  facts.pipelines = pipelines_of(run, facts.ranks);
+  facts.batch_per_rank = images_of_step(run, facts);
   add_epochs(epochs, facts);
   return facts;
 }

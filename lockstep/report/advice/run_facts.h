@@ -12,7 +12,7 @@ namespace lockstep::report {
 
 /// Figures from `run.json` over the epochs after the first, which warms up. For a run of one epoch,
 /// the figures are those of that epoch; the wait for its first batch, during which the loader
-/// starts, is then excluded from the step.
+/// starts, is then excluded from the step and from all shares of it.
 struct RunFacts {
   std::string recipe{};
   std::string strategy{};
@@ -23,7 +23,10 @@ struct RunFacts {
   int local_ranks = 1;  ///< on rank 0's host
   int threads_per_rank = 1;
   std::int64_t processors = 0;  ///< on rank 0's host; 0: unknown
+  /// The images that a step takes on each rank, over all batches that it accumulates. The ranks of
+  /// a pipeline share them.
   std::int64_t batch_per_rank = 0;
+  int pipelines = 0;     ///< pipelines that share the batch; 0: each rank has images of its own
   std::string epochs{};  ///< the epochs over which figures are averaged: "epochs 2 to 10"
   double step_seconds = 0;
   // Shares of step_seconds, from 0 to 1, on rank 0:

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/report/time_windows.h>
 #include <lockstep/report/waited_rank.h>
 
 namespace lockstep::report {
@@ -15,15 +16,11 @@ using TraceEvent = nlohmann::json;
 constexpr double kMicro = 1e-6;
 constexpr const char* kReceive = "recv";  // a message, by the name that call_name() gives it
 
-// Times from one moment to another, in microseconds.
-struct Interval {
-  double begin = 0;
-  double end = 0;
-};
-using Intervals = std::vector<Interval>;
+// In microseconds.
+using Intervals = std::vector<TimeWindow>;
 using IntervalsOfRanks = std::map<int, Intervals>;
 
-Interval interval_of(const TraceEvent& event) {
+TimeWindow interval_of(const TraceEvent& event) {
   const double begin = event.at("ts").get<double>();
   return {.begin = begin, .end = begin + event.at("dur").get<double>()};
 }
@@ -39,18 +36,9 @@ IntervalsOfRanks intervals_of(const TraceEvent& trace, const IsOne& is_one) {
   return found;
 }
 
-// The time of `part` that lies in `intervals`, which do not overlap.
-double length_within(const Interval& part, const Intervals& intervals) {
-  double length = 0;
-  for (const Interval& each : intervals) {
-    length += std::max(std::min(part.end, each.end) - std::max(part.begin, each.begin), 0.0);
-  }
-  return length;
-}
-
 // The total time covered by the intervals.
 double covered_length(Intervals intervals) {
-  std::ranges::sort(intervals, {}, &Interval::begin);
+  std::ranges::sort(intervals, {}, &TimeWindow::begin);
   double length = 0;
   double end = 0;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
@@ -71,19 +59,19 @@ bool is_reduction(const TraceEvent& event) {
 class Waits {
  public:
   explicit Waits(const TraceEvent& trace)
-      : steps_(
-            intervals_of(trace, [](const TraceEvent& event) { return event.at("cat") == "step"; })),
-        exposed_(intervals_of(trace, [](const TraceEvent& event) {
+      : steps_(windows_of(intervals_of(
+            trace, [](const TraceEvent& event) { return event.at("cat") == "step"; }))),
+        exposed_(windows_of(intervals_of(trace, [](const TraceEvent& event) {
           return event.at("name") == "exposed communication";
-        })) {}
+        }))) {}
 
   double microseconds(const TraceEvent& event) {
     const int rank = event.at("pid").get<int>();
-    const Interval wait = interval_of(event);
+    const TimeWindow wait = interval_of(event);
     if (event.at("name").get<std::string>().starts_with("reduction")) {
-      return length_within(wait, exposed_[rank]);
+      return exposed_[rank].length_within(wait.begin, wait.end);
     }
-    return length_within(wait, steps_[rank]);
+    return steps_[rank].length_within(wait.begin, wait.end);
   }
 
   // The part of rank 0's waits for batches that lies before its steps. The wait for the first batch
@@ -94,15 +82,23 @@ class Waits {
     const auto found = waits.find(0);
     if (found == waits.end()) return 0;
     double length = 0;
-    for (const Interval& each : found->second) {
-      length += each.end - each.begin - length_within(each, steps_[0]);
+    for (const TimeWindow& each : found->second) {
+      length += each.end - each.begin - steps_[0].length_within(each.begin, each.end);
     }
     return length;
   }
 
  private:
-  IntervalsOfRanks steps_;
-  IntervalsOfRanks exposed_;
+  using WindowsOfRanks = std::map<int, TimeWindows>;
+
+  static WindowsOfRanks windows_of(const IntervalsOfRanks& intervals) {
+    WindowsOfRanks windows;
+    for (const auto& [rank, each] : intervals) windows.emplace(rank, TimeWindows(each));
+    return windows;
+  }
+
+  WindowsOfRanks steps_;
+  WindowsOfRanks exposed_;
 };
 
 void add_reductions(const TraceEvent& trace, double steps_of_all, TraceFacts& facts) {

@@ -189,12 +189,12 @@ std::vector<RankRate> rates_of(const Runs& runs) {
   std::vector<RankRate> rates;
   for (const RunData& run : runs) {
     if (!run.facts) continue;
-    rates.push_back(
-        {.strategy = run.facts->strategy,
-         .work = work_name(run.facts->recipe, run.facts->loader, run.facts->threads_per_rank),
-         .source = run.name,
-         .ranks = run.ranks,
-         .images_per_second = best_rate(run)});
+    rates.push_back({.strategy = run.facts->strategy,
+                     .work = run.work,
+                     .source = run.name,
+                     .ranks = run.ranks,
+                     .global_batch = run.global_batch,
+                     .images_per_second = best_rate(run)});
   }
   return rates;
 }

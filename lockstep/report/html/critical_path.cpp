@@ -61,14 +61,15 @@ std::optional<std::string> sent_for(const std::string& name) {
 
 // The spans of one rank in a step.
 struct RankStep {
-  RankStep(const TracedRun& run, int rank, const StepWindow& own) : window(own) {
-    for (const TracedSpan& span : run.spans) {
-      if (span.rank != rank || span.end <= own.begin || span.begin >= own.end) continue;
-      if (span.name == "exposed communication") exposed.push_back(&span);
-      if (span.category == "phase" && span.track == "training") phases.push_back(&span);
-      if (span.last_rank) transfers.push_back(&span);
-      if (is_action(span)) actions.push_back(&span);
-    }
+  explicit RankStep(const StepWindow& own) : window(own) {}
+
+  // The spans of the rank have to be added by beginning.
+  void add(const TracedSpan& span) {
+    if (span.end <= window.begin || span.begin >= window.end) return;
+    if (span.name == "exposed communication") exposed.push_back(&span);
+    if (span.category == "phase" && span.track == "training") phases.push_back(&span);
+    if (span.last_rank) transfers.push_back(&span);
+    if (is_action(span)) actions.push_back(&span);
   }
 
   // The transfer that ended a wait from `begin` until `time`: the last one.
@@ -97,11 +98,15 @@ class PathWalk {
  public:
   PathWalk(const TracedRun& run, const TracedStep& step) {
     for (const auto& [rank, window] : step.ranks) {
-      ranks_.try_emplace(rank, run, rank, window);
+      ranks_.try_emplace(rank, window);
       if (ranks_.size() == 1 || window.end > time_) {
         rank_ = rank;
         time_ = window.end;
       }
+    }
+    for (const TracedSpan& span : run.spans) {
+      const auto rank = ranks_.find(span.rank);
+      if (rank != ranks_.end()) rank->second.add(span);
     }
     most_ = 4 * run.spans.size() + 100;
   }

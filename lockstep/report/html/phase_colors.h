@@ -13,12 +13,21 @@ inline std::size_t phase_color(const std::string& name) {
     const char* name;
     std::size_t color;
   };
-  constexpr Colored kColors[] = {
-      {"forward", 0},          {"communication", 1},     {"exposed communication", 1},
-      {"transfer", 1},         {"message", 1},           {"backward", 2},
-      {"optimizer", 3},        {"zero gradients", 4},    {"data", 5},
-      {"wait for data", 5},    {"broadcast buffers", 7}, {"waits for a rank", 7},
-      {"reduce gradients", 7}, {"waits for a stage", 7}};
+  constexpr Colored kColors[] = {{"forward", 0},
+                                 {"communication", 1},
+                                 {"exposed communication", 1},
+                                 {"transfer", 1},
+                                 {"message", 1},
+                                 {"backward", 2},
+                                 {"optimizer", 3},
+                                 {"zero gradients", 4},
+                                 {"first batch", 4},
+                                 {"data", 5},
+                                 {"wait for data", 5},
+                                 {"broadcast buffers", 7},
+                                 {"waits for a rank", 7},
+                                 {"reduce gradients", 7},
+                                 {"waits for a stage", 7}};
   for (const Colored& each : kColors) {
     if (name == each.name) return each.color;
   }

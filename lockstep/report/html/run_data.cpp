@@ -6,8 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/json_problem.h>
+#include <lockstep/report/html/table_rows.h>
 #include <lockstep/report/run_place.h>
 
 namespace lockstep::html {
@@ -15,12 +17,14 @@ namespace {
 
 constexpr const char* kCommunication = "communication";
 constexpr const char* kStageWaits = "waits for a stage";
+constexpr const char* kData = "data";
+constexpr const char* kFirstBatch = "first batch";
 
 using RecordJson = nlohmann::ordered_json;
 
 std::string setting_text(const RecordJson& value) {
-  if (value.is_string()) return value.get<std::string>();
-  return value.dump(-1, ' ', false, RecordJson::error_handler_t::replace);
+  if (value.is_string()) return without_credentials(value.get<std::string>());
+  return value.dump();
 }
 
 std::optional<double> number_at(const RecordJson& object, const char* name) {
@@ -49,11 +53,14 @@ EpochData epoch_of(const RecordJson& epoch) {
   }
   const RecordJson& phases = epoch.at("phases");
   const double stage_waits = number_at(phases, "stage_waits").value_or(0);
+  const double first_batch = number_at(epoch, "first_batch_seconds").value_or(0);
   const std::vector<std::string>& names = phase_names();
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
     double seconds = number_at(phases, names[i].c_str()).value_or(0);
     if (names[i] == kStageWaits) seconds = stage_waits;
     if (names[i] == kCommunication) seconds -= stage_waits;  // contained in it in the record
+    if (names[i] == kFirstBatch) seconds = first_batch;
+    if (names[i] == kData) seconds -= first_batch;  // likewise
     data.phases.push_back(std::max(seconds, 0.0));
   }
   const double known = std::accumulate(data.phases.begin(), data.phases.end(), 0.0);
@@ -82,6 +89,30 @@ void add_settings(const RecordJson& object, const std::string& before, RunData& 
   }
 }
 
+// Devices of a process, and threads of a pipeline in one process, count as ranks.
+int ranks_of(const RecordJson& run) {
+  const int processes = run.at("world_size").get<int>();
+  const int workers = static_cast<int>(number_at(run, "workers").value_or(1));
+  if (processes == 1 && workers > 1) return workers;
+  return processes * static_cast<int>(number_at(run, "devices").value_or(1));
+}
+
+std::string work_of(const RecordJson& run) {
+  Workload work{.recipe = run.at("recipe").get<std::string>(),
+                .loader = run.at("loader").get<std::string>(),
+                .threads_per_rank = run.value("threads_per_rank", 1),
+                .device = run.value("device", ""),
+                .precision = run.value("precision", "")};
+  if (run.contains("recipe_options")) {
+    for (const auto& [name, value] : run.at("recipe_options").items()) {
+      work.details.push_back(str(name, ' ', setting_text(value)));
+    }
+  }
+  const double batches = number_at(run, "accumulate_grad_batches").value_or(1);
+  if (batches > 1) work.details.push_back(str(batches, " batches a step"));
+  return work_name(work);
+}
+
 RunData data_of(const RecordJson& run) {
   RunData data{.subject = str(run.at("recipe").get<std::string>(), ", ",
                               run.at("strategy").get<std::string>(), ", loader ",
@@ -89,9 +120,10 @@ RunData data_of(const RecordJson& run) {
                .state = run.value("state", "complete"),  // a record is written at the end
                .error = run.contains("error") ? setting_text(run.at("error")) : "",
                .started = run.value("started", ""),
-               .command = run.value("command", ""),
-               .ranks = run.at("world_size").get<int>() *
-                        static_cast<int>(number_at(run, "devices").value_or(1)),
+               .command = without_credentials(run.value("command", "")),
+               .work = work_of(run),
+               .ranks = ranks_of(run),
+               .global_batch = run.value("global_batch", std::int64_t{0}),
                .seconds = number_at(run, "seconds_total").value_or(0),
                .peak_bytes = number_at(run, "peak_rss_bytes").value_or(0)};
   add_settings(run, "", data);
@@ -121,7 +153,7 @@ std::string name_of(const report::RunPlace& place) {
 
 const std::vector<std::string>& phase_names() {
   static const std::vector<std::string> names = {
-      "data", "forward", "backward", kCommunication, kStageWaits, "optimizer", "other"};
+      kData, "forward", "backward", kCommunication, kStageWaits, "optimizer", kFirstBatch, "other"};
   return names;
 }
 

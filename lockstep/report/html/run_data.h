@@ -1,6 +1,7 @@
 // The contents of a run's folder or record, for its page.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -27,8 +28,9 @@ struct EpochData {
   std::map<std::string, double> metrics{};  ///< results of the evaluation, without NaN
 };
 
-/// "data", "forward", "backward", "communication" (excluding the next phase), "waits for a stage"
-/// (in a pipeline), "optimizer", "other".
+/// "data" (excluding the wait for the first batch), "forward", "backward", "communication"
+/// (excluding the next phase), "waits for a stage" (in a pipeline), "optimizer", "first batch",
+/// "other".
 const std::vector<std::string>& phase_names();
 
 struct RunData {
@@ -39,7 +41,9 @@ struct RunData {
   std::string started{};  ///< empty in a record of `lockstep train --json`
   std::string command{};  ///< empty in a record of `lockstep train --json`
   std::vector<std::pair<std::string, std::string>> configuration{};
-  int ranks = 1;          ///< with strategy dp, multiplied by its devices
+  std::string work{};  ///< work_name(): equal in runs whose speeds are compared
+  int ranks = 1;       ///< with strategy dp its devices; with a pipeline in one process its threads
+  std::int64_t global_batch = 0;
   double seconds = 0;     ///< length of the whole run; 0: unknown
   double peak_bytes = 0;  ///< memory of the rank that used most; 0: unknown
   std::vector<EpochData> epochs{};

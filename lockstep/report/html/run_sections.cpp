@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
+#include <vector>
 
 #include <lockstep/core/strings.h>
 #include <lockstep/report/advice/advice.h>
@@ -153,16 +155,32 @@ std::optional<double> number_of(const TracedStep& step) {
   return number;
 }
 
-// How long a rank waited for a step's batch.
-double wait_for_data(const TracedRun& trace, int rank, const StepWindow& window) {
-  double wait = 0;
+// How long a rank waited for the batch of each step.
+std::vector<double> waits_for_data(const TracedRun& trace, int rank) {
+  std::vector<double> waits(trace.steps.size());
+  const report::TimeWindows steps = step_windows(trace, rank);
   for (const TracedSpan& span : trace.spans) {
-    if (span.rank == rank && span.name == "wait for data" && span.begin >= window.begin &&
-        span.end <= window.end) {
-      wait += span.end - span.begin;
-    }
+    if (span.rank != rank || span.name != "wait for data") continue;
+    steps.visit(span.begin, span.end, [&](std::size_t step, const StepWindow& window) {
+      const bool is_within = span.begin >= window.begin && span.end <= window.end;
+      if (is_within) waits[step] += span.end - span.begin;
+    });
   }
-  return wait;
+  return waits;
+}
+
+// The number of batches that were ready when a rank asked for that of each step: the first value
+// in the step.
+std::vector<std::optional<double>> ready_batches(const TracedRun& trace, int rank) {
+  std::vector<std::optional<double>> ready(trace.steps.size());
+  const report::TimeWindows steps = step_windows(trace, rank);
+  for (const TracedValue& value : trace.values) {
+    if (value.rank != rank || value.name != "ready batches") continue;
+    steps.visit(value.time, value.time, [&](std::size_t step, const StepWindow&) {
+      if (!ready[step]) ready[step] = value.value;
+    });
+  }
+  return ready;
 }
 
 }  // namespace
@@ -202,17 +220,13 @@ std::string queue_of(const RunData& run) {
   constexpr int kMostCurves = static_cast<int>(svg::kColors);
   for (int rank = 0; rank < std::min(trace.ranks, kMostCurves); ++rank) {
     Curve curve{.name = str("rank ", rank)};
-    for (const TracedStep& step : trace.steps) {
-      const StepWindow& window = step.ranks.at(rank);
-      const auto ready = std::ranges::find_if(trace.values, [&](const TracedValue& value) {
-        return value.rank == rank && value.name == "ready batches" && value.time >= window.begin &&
-               value.time <= window.end;
-      });
-      const std::optional<double> number = number_of(step);
-      if (ready == trace.values.end() || !number) continue;
-      curve.points.emplace_back(*number, ready->value);
-      table.rows.push_back({curve.name, str(*number), str(ready->value),
-                            milliseconds(wait_for_data(trace, rank, window))});
+    const std::vector<std::optional<double>> ready = ready_batches(trace, rank);
+    const std::vector<double> waits = waits_for_data(trace, rank);
+    for (std::size_t i = 0; i < trace.steps.size(); ++i) {
+      const std::optional<double> number = number_of(trace.steps[i]);
+      if (!ready[i] || !number) continue;
+      curve.points.emplace_back(*number, *ready[i]);
+      table.rows.push_back({curve.name, str(*number), str(*ready[i]), milliseconds(waits[i])});
     }
     chart.curves.push_back(std::move(curve));
   }

@@ -1,6 +1,7 @@
 #include <lockstep/report/html/scaling.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 
 #include <lockstep/core/strings.h>
@@ -14,6 +15,28 @@ namespace {
 constexpr const char* kSingle = "single";
 constexpr int kGray = 6;
 
+// What the rates of a curve have in common.
+struct Comparable {
+  std::string strategy{};
+  std::string work{};
+  std::string batch{};  // one of batches_of()
+
+  auto operator<=>(const Comparable&) const = default;
+};
+using RatesByRanks = std::map<int, RankRate>;
+
+// The batch as the work of a rank, and as that of all ranks; only one text if it is unknown.
+std::vector<std::string> batches_of(const RankRate& rate) {
+  if (rate.global_batch <= 0 || rate.ranks <= 0) return {""};
+  return {str(", batch ", rate.global_batch / rate.ranks, " a rank"),
+          str(", batch ", rate.global_batch, " in all")};
+}
+
+void keep_best(RatesByRanks& group, const RankRate& rate) {
+  const auto [place, is_new] = group.try_emplace(rate.ranks, rate);
+  if (!is_new && rate.images_per_second > place->second.images_per_second) place->second = rate;
+}
+
 }  // namespace
 
 double ScalingCurve::speedup(std::size_t i) const {
@@ -21,23 +44,21 @@ double ScalingCurve::speedup(std::size_t i) const {
 }
 
 std::vector<ScalingCurve> scaling_curves(const std::vector<RankRate>& rates) {
-  std::map<std::pair<std::string, std::string>, std::map<int, RankRate>> groups;
-  const auto keep_best = [](std::map<int, RankRate>& group, const RankRate& rate) {
-    const auto [place, is_new] = group.try_emplace(rate.ranks, rate);
-    if (!is_new && rate.images_per_second > place->second.images_per_second) place->second = rate;
-  };
+  std::map<Comparable, RatesByRanks> groups;
   for (const RankRate& rate : rates) {
-    if (rate.images_per_second > 0) keep_best(groups[{rate.strategy, rate.work}], rate);
+    if (rate.images_per_second <= 0) continue;
+    for (const std::string& batch : batches_of(rate)) {
+      keep_best(groups[{rate.strategy, rate.work, batch}], rate);
+    }
   }
   std::vector<ScalingCurve> curves;
   for (auto& [what, group] : groups) {
-    const auto& [strategy, work] = what;
-    const auto single = groups.find({kSingle, work});
-    if (strategy != kSingle && single != groups.end() && !group.contains(1)) {
+    const auto single = groups.find({kSingle, what.work, what.batch});
+    if (what.strategy != kSingle && single != groups.end() && !group.contains(1)) {
       for (const auto& [ranks, rate] : single->second) keep_best(group, rate);
     }
     if (group.size() < 2) continue;
-    ScalingCurve curve{.name = strategy + ": " + work};
+    ScalingCurve curve{.name = str(what.strategy, ": ", what.work, what.batch)};
     for (const auto& [ranks, rate] : group) curve.rates.push_back(rate);
     curves.push_back(std::move(curve));
   }

@@ -12,19 +12,33 @@ namespace {
 
 using RowJson = nlohmann::json;
 
-// Rows with PyTorch's programs or without Lockstep's kernels are a different workload.
+constexpr const char* kPlainKernels = "LibTorch's kernels";
+
+// Rows with PyTorch's programs or without
+// Lockstep's kernels are a different workload.
 std::string work_of(const RowJson& row) {
-  const std::string work =
-      work_name(row.at("recipe").get<std::string>(), row.at("loader").get<std::string>(),
-                row.at("threads_per_rank").get<int>());
-  if (row.at("peer").is_string()) return str(work, ", ", row.at("peer").get<std::string>());
-  return work + (row.value("fused_kernels", true) ? "" : ", LibTorch's kernels");
+  Workload work{.recipe = row.at("recipe").get<std::string>(),
+                .loader = row.at("loader").get<std::string>(),
+                .threads_per_rank = row.at("threads_per_rank").get<int>(),
+                .device = row.value("device", ""),
+                .precision = row.value("precision", "")};
+  if (row.at("peer").is_string()) {
+    work.details.push_back(row.at("peer").get<std::string>());
+  } else if (!row.value("fused_kernels", true)) {
+    work.details.emplace_back(kPlainKernels);
+  }
+  return work_name(work);
 }
 
 }  // namespace
 
-std::string work_name(const std::string& recipe, const std::string& loader, int threads_per_rank) {
-  return str(recipe, ", loader ", loader, ", ", amount_of(threads_per_rank, "thread"), " a rank");
+std::string work_name(const Workload& work) {
+  std::string name = str(work.recipe, ", loader ", work.loader, ", ",
+                         amount_of(work.threads_per_rank, "thread"), " a rank");
+  if (!work.device.empty()) name += ", " + work.device;
+  if (!work.precision.empty()) name += ", precision " + work.precision;
+  for (const std::string& detail : work.details) name += ", " + detail;
+  return name;
 }
 
 std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
@@ -38,6 +52,8 @@ std::vector<RankRate> read_table_rates(const std::filesystem::path& file) {
                        .work = work_of(row),
                        .source = file.filename().string(),
                        .ranks = row.at("ranks").get<int>(),
+                       .global_batch = row.value("batch_per_rank", std::int64_t{0}) *
+                                       row.at("ranks").get<int>(),
                        .images_per_second = row.at("images_per_second").get<double>()});
     }
     return rates;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@ constexpr const char* kTraining = "training";
 constexpr const char* kWaitForData = "wait for data";
 constexpr const char* kBackward = "backward";
 constexpr const char* kExposed = "exposed communication";
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Facts about spans from events that are not spans.
 struct SpanNotes {
@@ -116,19 +118,6 @@ TracedRun run_of(const TraceJson& trace) {
   return run;
 }
 
-double overlap(const TracedSpan& span, const StepWindow& window) {
-  return std::max(0.0, std::min(span.end, window.end) - std::max(span.begin, window.begin));
-}
-
-// Ranks also wait for each other between steps: for an evaluation, or for a checkpoint.
-bool is_in_step(const TracedRun& run, const TracedSpan& span) {
-  return std::ranges::any_of(run.steps, [&](const TracedStep& step) {
-    const auto window = step.ranks.find(span.rank);
-    return window != step.ranks.end() && window->second.begin <= span.begin &&
-           span.begin < window->second.end;
-  });
-}
-
 }  // namespace
 
 TracedRun read_traced_run(const std::filesystem::path& file) {
@@ -152,36 +141,64 @@ StepWindow whole_window(const TracedStep& step) {
   return window;
 }
 
+report::TimeWindows step_windows(const TracedRun& run, int rank) {
+  std::vector<report::TimeWindow> windows;
+  for (const TracedStep& step : run.steps) {
+    const auto window = step.ranks.find(rank);
+    // Without the rank, a window that touches nothing keeps the place of the step.
+    windows.push_back(window == step.ranks.end() ? report::TimeWindow{kNever, -kNever}
+                                                 : window->second);
+  }
+  return report::TimeWindows(windows);
+}
+
+// Ranks also wait for each other between steps, for an evaluation or for a checkpoint.
 std::map<std::pair<int, int>, double> waits_of(const TracedRun& run) {
   std::map<std::pair<int, int>, double> waits;
+  std::map<int, report::TimeWindows> steps;  // by rank
   for (const TracedSpan& span : run.spans) {
-    if (span.category != "arrival" || !is_in_step(run, span)) continue;
+    if (span.category != "arrival") continue;
     const std::optional<int> late = report::rank_waited_for(span.name);
-    if (late) waits[{span.rank, *late}] += span.end - span.begin;
+    if (!late) continue;
+    if (!steps.contains(span.rank)) steps[span.rank] = step_windows(run, span.rank);
+    bool begins_in_step = false;
+    steps[span.rank].visit(span.begin, span.begin, [&](std::size_t, const StepWindow& window) {
+      begins_in_step = begins_in_step || span.begin < window.end;
+    });
+    if (begins_in_step) waits[{span.rank, *late}] += span.end - span.begin;
   }
   return waits;
 }
 
 std::vector<std::pair<std::string, double>> mean_phases(const TracedRun& run, int rank) {
   std::vector<std::pair<std::string, double>> phases;
-  const auto seconds_of = [&](const std::string& name) -> double& {
+  const auto time_of = [&](const std::string& name) -> double& {
     const auto found = std::ranges::find(phases, name, &std::pair<std::string, double>::first);
     if (found != phases.end()) return found->second;
     return phases.emplace_back(name, 0.0).second;
   };
-  for (const TracedStep& step : run.steps) {
-    const StepWindow& window = step.ranks.at(rank);
-    double exposed = 0;
-    for (const TracedSpan& span : run.spans) {
-      if (span.rank != rank) continue;
-      if (span.name == kExposed) exposed += overlap(span, window);
-      if (span.category == "phase" && span.track == kTraining && overlap(span, window) > 0) {
-        seconds_of(span.name) += overlap(span, window);
-      }
-    }
-    if (exposed <= 0) continue;
-    seconds_of(kBackward) -= std::min(exposed, seconds_of(kBackward));
-    seconds_of(kExposed) += exposed;
+  const report::TimeWindows steps = step_windows(run, rank);
+  std::vector<double> backward(run.steps.size());
+  std::vector<double> exposed(run.steps.size());
+  for (const TracedSpan& span : run.spans) {
+    const bool is_phase = span.category == "phase" && span.track == kTraining;
+    if (span.rank != rank || (!is_phase && span.name != kExposed)) continue;
+    steps.visit(span.begin, span.end, [&](std::size_t step, const StepWindow& window) {
+      const double part = window.overlap(span.begin, span.end);
+      if (part <= 0) return;
+      if (span.name == kExposed) exposed[step] += part;
+      if (is_phase && span.name == kBackward) backward[step] += part;
+      if (is_phase) time_of(span.name) += part;
+    });
+  }
+  double hidden = 0, shown = 0;
+  for (std::size_t step = 0; step < exposed.size(); ++step) {
+    hidden += std::min(exposed[step], backward[step]);
+    shown += exposed[step];
+  }
+  if (shown > 0) {
+    time_of(kBackward) -= hidden;
+    time_of(kExposed) += shown;
   }
   for (auto& [name, time] : phases) time /= static_cast<double>(run.steps.size());
   return phases;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/report/time_windows.h>
+
 namespace lockstep::html {
 
 /// Times are in microseconds on rank 0's clock.
@@ -33,10 +35,7 @@ struct TracedValue {
 
 /// A step of one rank. It begins with the wait for its batch, which precedes the trace's span of
 /// the step.
-struct StepWindow {
-  double begin = 0;
-  double end = 0;
-};
+using StepWindow = report::TimeWindow;
 
 struct TracedStep {
   std::string name{};                 ///< "step 12"
@@ -56,6 +55,9 @@ TracedRun read_traced_run(const std::filesystem::path& file);
 
 /// The time from when the first rank begins the step until the last one ends it.
 StepWindow whole_window(const TracedStep& step);
+
+/// The windows of a rank's steps; their indices are those of TracedRun::steps.
+report::TimeWindows step_windows(const TracedRun& run, int rank);
 
 /// Maps {r, q} to the microseconds for which rank r waited for rank q in reductions and other
 /// collectives, over all traced steps. Pairs without a wait are left out.

@@ -21,6 +21,7 @@ using ::testing::Not;
 json run_of(int ranks, const std::vector<double>& seconds, double group = 0.5) {
   json run = {{"recipe", "mnist"},
               {"device", "cpu"},
+              {"precision", "bf16"},
               {"backend", ranks > 1 ? "shm" : "none"},
               {"world_size", ranks},
               {"threads_per_rank", 1},
@@ -50,6 +51,7 @@ TEST(BenchTable, TakesMediansOfTheEpochsBehindTheFirstOfAllRounds) {
       way_of(2), {run_of(2, {9, 2, 4}, 0.5).dump(), run_of(2, {7, 3, 8}, 0.7).dump()}, 2);
   EXPECT_EQ(row.rounds, 2);
   EXPECT_EQ(row.ranks, 2);
+  EXPECT_EQ(row.precision, "bf16");
   EXPECT_EQ(row.batch_per_rank, 64);
   EXPECT_EQ(row.iterations_per_epoch, 10);
   EXPECT_DOUBLE_EQ(row.epoch_s, 3.5);  // the median of 2, 4, 3 and 8
