@@ -10,6 +10,7 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <lockstep/comm/rendezvous/secret.h>
@@ -25,6 +26,7 @@ namespace lockstep::comm {
 namespace {
 
 constexpr const char* kRollCall = "roll call";
+constexpr const char* kProof = "proof of the secret";
 
 // Writing to the connection of a dead peer raises SIGPIPE, which by default ends the process
 // without a message. If the signal is ignored, the write fails and becomes a CommError. Python also
@@ -70,7 +72,9 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
                                        .port = environment.master_port,
                                        .timeout = timeout,
                                        .host_timeout = host_timeout,
-                                       .meanwhile = notice_of(environment, timeout)};
+                                       .meanwhile = notice_of(environment, timeout),
+                                       .served_by_rank_0 = !environment.agent_store,
+                                       .mac = mac_of(job_secret())};
   std::shared_ptr<tcp_store::Server> server;
   if (environment.rank == 0 && !environment.agent_store) {
     int listen_fd = -1;
@@ -82,7 +86,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
       options.host = address == kAnyAddress ? "127.0.0.1" : address;
     }
     options.port = bound_port(listen_fd);
-    server = std::make_shared<tcp_store::Server>(listen_fd);
+    server = std::make_shared<tcp_store::Server>(listen_fd,
+                                                 tcp_store::ServerOptions{.mac = options.mac});
   }
   return c10::make_intrusive<StoreClient>(std::move(options), std::move(server));
 }
@@ -102,19 +107,29 @@ void require_secret(const WorkerEnvironment& environment) {
   if (environment.rank == 0) log_warning(reason);
 }
 
-// Parses greetings such as "7 greeting": each begins with the rank in the first group, which the
-// other ranks may not know. The secret does not authenticate that rank; it is used in messages
-// only.
-std::vector<int> take_names(std::vector<std::string>& greetings) {
+// The ranks in the first group, with which greetings begin, as in "7 greeting". The other ranks may
+// not know them otherwise.
+std::vector<int> names_in(const std::vector<std::string>& greetings) {
   std::vector<int> names;
-  for (std::string& greeting : greetings) {
+  for (const std::string& greeting : greetings) {
     int name = static_cast<int>(names.size());
-    const char* const end = greeting.data() + greeting.size();
-    const char* const rest = std::from_chars(greeting.data(), end, name).ptr;
-    greeting.erase(0, static_cast<std::size_t>(rest - greeting.data()) + (rest == end ? 0 : 1));
+    std::from_chars(greeting.data(), greeting.data() + greeting.size(), name);
     names.push_back(name);
   }
   return names;
+}
+
+// Collective. Returns the key of this meeting, or nothing if no rank has a secret.
+std::optional<std::string> prove_secret(TextExchange& open, SecretProof& own,
+                                        const std::vector<std::string>& greetings) {
+  std::optional<std::string> proof;
+  try {
+    proof = own.proof(greetings, open.world_ranks());
+  } catch (const CommError& error) {
+    open.refuse(kProof, error.what());  // other ranks may have found no fault
+  }
+  if (!proof) return std::nullopt;
+  return own.key(open.exchange(kProof, *proof));
 }
 
 }  // namespace
@@ -123,7 +138,7 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                            std::chrono::milliseconds timeout, int world_rank,
                            TextExchange::Check meanwhile) {
   ignore_broken_pipes();
-  const auto secret = job_secret();
+  SecretProof own(job_secret(), rank, world_rank);
   TextExchange open(store, rank, size, timeout);
   if (world_rank != rank) open.call_me(world_rank);
   open.meanwhile(meanwhile);
@@ -138,9 +153,9 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     open.refuse(kRollCall,
                 str("rank ", world_rank, " is there twice: two processes have the same RANK"));
   }
-  auto greetings = open.exchange(kRollCall, str(world_rank, ' ', secret_greeting(secret)));
-  open.rename(take_names(greetings));
-  const auto key = prove_secret(open, greetings, secret);
+  const auto greetings = open.exchange(kRollCall, own.greeting());
+  open.rename(names_in(greetings));
+  const auto key = prove_secret(open, own, greetings);
   if (!key) return open;
   TextExchange hidden(c10::make_intrusive<SecretStore>(std::move(store), *key), rank, size, timeout,
                       open.world_ranks());

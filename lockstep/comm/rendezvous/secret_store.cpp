@@ -32,7 +32,9 @@ std::vector<std::string> SecretStore::hidden(const std::vector<std::string>& nam
 
 SecretStore::Bytes SecretStore::open(const std::string& name, const Bytes& sealed) const {
   if (auto content = sealing_.open(name, sealed)) return *std::move(content);
-  throw CommError("somebody who does not know LOCKSTEP_SECRET wrote into the store of this job");
+  throw CommError(
+      "an entry in the store of this job was written by a process that does not know "
+      "LOCKSTEP_SECRET");
 }
 
 void SecretStore::set(const std::string& name, const Bytes& content) {

@@ -21,6 +21,7 @@ constexpr std::size_t kChunk = 64 * 1024;
 constexpr Milliseconds kRetryPause{20};
 constexpr Milliseconds kLookInterval{500};  // between calls of options.meanwhile
 constexpr std::uint64_t kLongestText = std::uint64_t{1} << 30;
+constexpr std::uint64_t kLongestProof = 64;
 constexpr std::uint32_t kNonce = 0x4c6f636b;
 constexpr Milliseconds kLongestWait = std::chrono::hours(24 * 365);
 constexpr Milliseconds kLeastAnswerTime{2000};  // under an AnswerLimit
@@ -98,9 +99,9 @@ class Connection::Exchange {
     return value;
   }
 
-  std::string receive_text() {
+  std::string receive_text(std::uint64_t longest = kLongestText) {
     const auto size = receive<std::uint64_t>();
-    if (size > kLongestText) lose(EPROTO);
+    if (size > longest) lose(EPROTO);
     std::string text(size, '\0');
     receive(text.data(), text.size());
     return text;
@@ -241,13 +242,36 @@ bool Connection::greet(const Deadline& deadline) {
   try {
     Exchange exchange(*this, deadline);
     exchange.send(Message(Query::kValidate).add(kMagic).add(Query::kPing).add(kNonce));
-    if (exchange.receive<std::uint32_t>() == kNonce) return true;
+    if (exchange.receive<std::uint32_t>() == kNonce) {
+      if (options_.served_by_rank_0) prove(exchange);
+      return true;
+    }
   } catch (const std::system_error&) {
     return false;
   }
   throw CommError(str(options_.who, ": what listens at ", at(),
                       " is not a store: another program has the port; choose another one "
                       "(MASTER_PORT)"));
+}
+
+// The client shows its proof first: the store must not compute anything for a process that does not
+// know the secret.
+void Connection::prove(Exchange& exchange) {
+  const Mac& mac = options_.mac;
+  const std::string own_number = fresh_number();
+  exchange.send(Message(Query::kMeet).add_text(own_number));
+  const std::string number = exchange.receive_text(kNumberBytes);
+  if (number.empty() != !mac) {
+    throw CommError(str(options_.who, " was started ", mac ? "with" : "without",
+                        " LOCKSTEP_SECRET, rank 0, which serves the store at ", at(), ", ",
+                        mac ? "without" : "with", "; give all ranks the same"));
+  }
+  if (!mac) return;
+  exchange.send(Message(Query::kProve).add_text(client_proof(mac, own_number, number)));
+  const std::string proof = exchange.receive_text(kLongestProof);
+  if (equal_in_constant_time(proof, store_proof(mac, own_number, number))) return;
+  throw CommError(str(options_.who, " and rank 0, which serves the store at ", at(),
+                      ", have different secrets (LOCKSTEP_SECRET); give all ranks the same"));
 }
 
 void Connection::set(const std::string& key, const std::string& value) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/store/proof.h>
 #include <lockstep/comm/store/protocol.h>
 #include <lockstep/core/clock.h>
 
@@ -25,6 +26,10 @@ struct ConnectionOptions {
   std::chrono::milliseconds host_timeout{0};
   /// Called repeatedly while connecting.
   std::function<void()> meanwhile{};
+  /// Whether rank 0 of this job serves the store, so that the two ends prove the job's secret to
+  /// each other. Another program's store, such as torchrun's, does not know how.
+  bool served_by_rank_0 = false;
+  Mac mac{};  ///< the hash with the job's secret; empty without one
 };
 
 /// Limits this thread's waits on connections while it exists: a call waits until `deadline`, or up
@@ -51,7 +56,8 @@ class AnswerLimit {
 class Connection {
  public:
   /// Connects, retrying while no process listens there, and requests a first answer. Throws
-  /// TimeoutError at the deadline and CommError if the listener is not a store.
+  /// TimeoutError at the deadline, and CommError if the listener is not a store, or if only one of
+  /// the two ends has a secret or they have different ones.
   explicit Connection(ConnectionOptions options);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -79,6 +85,7 @@ class Connection {
 
   void connect();
   bool greet(const Deadline& deadline);
+  void prove(Exchange& exchange);
   std::chrono::milliseconds answer_time(std::chrono::milliseconds wait) const;
   std::string at() const;
 

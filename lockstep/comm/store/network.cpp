@@ -208,6 +208,13 @@ std::uint16_t bound_port(int fd) {
                                              : reinterpret_cast<sockaddr_in*>(&storage)->sin_port);
 }
 
+std::string peer_address(int fd) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "";
+  return to_text(reinterpret_cast<sockaddr*>(&peer), length);
+}
+
 bool is_own_end(int fd) {
   sockaddr_storage own{};
   sockaddr_storage peer{};

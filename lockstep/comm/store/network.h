@@ -46,6 +46,9 @@ int hold_port(const std::string& host);
 /// The port that a socket is bound to.
 std::uint16_t bound_port(int fd);
 
+/// The address at the other end of a connected socket; empty if it is not connected any more.
+std::string peer_address(int fd);
+
 /// Whether a connected socket is its own peer. That happens on a connection to a local port without
 /// a listener if the kernel chooses the same port for the local end.
 bool is_own_end(int fd);

@@ -4,6 +4,9 @@
 // A query is its number in one byte, followed by its fields. Numbers of 32 and 64 bits use the
 // machine's byte order. A text is its length in 64 bits followed by its bytes; a list is its length
 // in 64 bits followed by its texts. A connection begins with kValidate and the magic number.
+//
+// kMeet and kProve are Lockstep's own: with them the two ends of a connection to a store that rank
+// 0 serves prove the secret of the job to each other (proof.h).
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,9 @@ enum class Query : std::uint8_t {
   kMultiSet,    ///< number of pairs, then key and value of each pair; no answer
   kCancelWait,  ///< Waited::kCancelled, even if the wait was answered before
   kPing,        ///< 32 bits; the same 32 bits
+
+  kMeet = 100,  ///< the client's random number; the store's, or an empty text without a secret
+  kProve,       ///< the client's proof; the store's, or an empty text if the client's is wrong
 };
 
 enum class Found : std::uint8_t { kAll, kNotAll };

@@ -35,13 +35,20 @@ class Reader {
     for (std::uint64_t i = 0; i < count; ++i) texts.push_back(read_text());
     return texts;
   }
+  /// The texts of a list of pairs.
+  std::vector<std::string> read_pairs() {
+    const std::uint64_t count = 2 * length(kMostTexts);
+    std::vector<std::string> texts;
+    for (std::uint64_t i = 0; i < count; ++i) texts.push_back(read_text());
+    return texts;
+  }
   /// The number of bytes read.
   std::size_t position() const { return position_; }
 
- private:
   static constexpr std::uint64_t kLongestText = std::uint64_t{1} << 26;
   static constexpr std::uint64_t kMostTexts = std::uint64_t{1} << 17;
 
+ private:
   std::uint64_t length(std::uint64_t most) {
     const auto length = read<std::uint64_t>();
     if (length > most) throw Malformed();

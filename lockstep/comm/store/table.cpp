@@ -1,33 +1,51 @@
 #include <lockstep/comm/store/table.h>
 
-#include <algorithm>
 #include <charconv>
-#include <utility>
 
 namespace lockstep::tcp_store {
+namespace {
 
-void Table::set(const std::string& key, std::string value) {
-  values_[key] = std::move(value);
+// About what the containers need for a key, beyond its characters.
+constexpr std::size_t kKeyOverhead = 128;
+// A missing key is in two sets.
+constexpr std::size_t kWaitOverhead = 2 * kKeyOverhead;
+
+}  // namespace
+
+void Table::put(const std::string& key, std::shared_ptr<HeldText> value) {
+  const auto found = entries_.find(key);
+  if (found != entries_.end()) {
+    found->second.value = std::move(value);
+  } else {
+    entries_.emplace(key, Entry{Share(budget_, key.size() + kKeyOverhead), std::move(value)});
+  }
   came(key);
 }
 
-std::string Table::compare_set(const std::string& key, const std::string& expected,
-                               const std::string& desired) {
-  const auto found = values_.find(key);
-  if (found == values_.end()) {
-    if (!expected.empty()) return expected;  // same answer as TCPStore
-  } else if (found->second != expected) {
-    return found->second;
+void Table::set(const std::string& key, std::string value) {
+  put(key, std::make_shared<HeldText>(budget_, std::move(value)));
+}
+
+Table::Value Table::compare_set(const std::string& key, const std::string& expected,
+                                const std::string& desired) {
+  const Value before = find(key);
+  if (before == nullptr) {
+    // TCPStore gives this answer.
+    if (!expected.empty()) return std::make_shared<HeldText>(budget_, expected);
+  } else if (before->text() != expected) {
+    return before;
   }
-  set(key, desired);
-  return desired;
+  const auto now = std::make_shared<HeldText>(budget_, desired);
+  put(key, now);
+  return now;
 }
 
 std::optional<std::int64_t> Table::add(const std::string& key, std::int64_t number) {
   std::int64_t before = 0;
-  if (const std::string* const value = find(key)) {
-    const char* const end = value->data() + value->size();
-    const auto parsed = std::from_chars(value->data(), end, before);
+  if (const Value value = find(key)) {
+    const std::string& text = value->text();
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, before);
     if (parsed.ec != std::errc{} || parsed.ptr != end) return std::nullopt;
   }
   std::int64_t sum = 0;
@@ -37,50 +55,54 @@ std::optional<std::int64_t> Table::add(const std::string& key, std::int64_t numb
 }
 
 void Table::append(const std::string& key, const std::string& value) {
-  values_[key] += value;
-  came(key);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return set(key, value);
+  // An answer that is being sent refers to the value as it was.
+  if (found->second.value.use_count() > 1) {
+    return set(key, found->second.value->text() + value);
+  }
+  found->second.value->append(value);
 }
 
-const std::string* Table::find(const std::string& key) const {
-  const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : &found->second;
+Table::Value Table::find(const std::string& key) const {
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : found->second.value;
 }
 
 bool Table::wait(Waiter waiter, const std::vector<std::string>& keys) {
   cancel(waiter);
-  std::vector<std::string> missing;
+  Wait wait{Share(budget_), {}};
   for (const auto& key : keys) {
-    if (find(key) == nullptr) missing.push_back(key);
+    if (entries_.contains(key) || !wait.missing.insert(key).second) continue;
+    wait.share.resize(wait.share.bytes() + 2 * key.size() + kWaitOverhead);
   }
-  std::sort(missing.begin(), missing.end());
-  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  if (missing.empty()) return false;
-  for (const auto& key : missing) waiters_[key].push_back(waiter);
-  awaited_[waiter] = std::move(missing);
+  if (wait.missing.empty()) return false;
+  for (const auto& key : wait.missing) waiters_[key].insert(waiter);
+  waits_.emplace(waiter, std::move(wait));
   return true;
 }
 
 void Table::cancel(Waiter waiter) {
-  const auto found = awaited_.find(waiter);
-  if (found == awaited_.end()) return;
-  for (const auto& key : found->second) {
+  const auto found = waits_.find(waiter);
+  if (found == waits_.end()) return;
+  for (const auto& key : found->second.missing) {
     const auto place = waiters_.find(key);
-    std::erase(place->second, waiter);
+    place->second.erase(waiter);
     if (place->second.empty()) waiters_.erase(place);
   }
-  awaited_.erase(found);
+  waits_.erase(found);
 }
 
 void Table::came(const std::string& key) {
   const auto place = waiters_.find(key);
   if (place == waiters_.end()) return;
-  const std::vector<Waiter> waiters = std::move(place->second);
+  const auto waiters = std::move(place->second);
   waiters_.erase(place);
   for (const Waiter waiter : waiters) {
-    const auto found = awaited_.find(waiter);
-    std::erase(found->second, key);
-    if (!found->second.empty()) continue;
-    awaited_.erase(found);
+    const auto found = waits_.find(waiter);
+    found->second.missing.erase(key);
+    if (!found->second.missing.empty()) continue;
+    waits_.erase(found);
     ready_(waiter);
   }
 }

@@ -42,10 +42,13 @@ std::vector<std::string> meet(const std::vector<const char*>& secrets,
     const char* text = secrets[static_cast<std::size_t>(rank)];
     const auto secret = text == nullptr ? std::nullopt : std::optional<std::string>(text);
     TextExchange exchange(store, rank, size, std::chrono::seconds(10), world_ranks);
-    const auto greetings = exchange.exchange("roll call", secret_greeting(secret));
-    const auto key = prove_secret(exchange, greetings, secret);
-    if (key.has_value() != secret.has_value())
-      throw Error("a key without a secret, or the reverse");
+    SecretProof own(secret, rank, exchange.world_rank());
+    const auto greetings = exchange.exchange("roll call", own.greeting());
+    const auto proof = own.proof(greetings, exchange.world_ranks());
+    if (proof.has_value() != secret.has_value()) {
+      throw Error("a proof without a secret, or the reverse");
+    }
+    if (proof) own.key(exchange.exchange("proof of the secret", *proof));
   });
 }
 
@@ -178,7 +181,7 @@ TEST(SecretStore, RefusesWhatAStrangerWrote) {
       store.get("b");
     };
     EXPECT_THAT(testing_support::message_of<CommError>(read_both),
-                HasSubstr("who does not know LOCKSTEP_SECRET"));
+                HasSubstr("does not know LOCKSTEP_SECRET"));
   }
   SecretStore stranger(plain, std::string(32, 'x'));
   plain->set(keys[0], first);
