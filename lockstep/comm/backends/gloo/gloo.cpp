@@ -12,6 +12,7 @@
 #include <lockstep/comm/backends/c10d/adapter_options.h>
 #include <lockstep/comm/backends/gloo/gloo_backend.h>
 #include <lockstep/comm/backends/gloo/group_store.h>
+#include <lockstep/comm/backends/gloo/prove_peers.h>
 #include <lockstep/core/error.h>
 
 namespace lockstep::gloo {
@@ -66,6 +67,8 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
         if (connecting->check) connecting->check();
       });
   addresses->setTimeout(timeout);
+  std::shared_ptr<comm::Backend> backend;
+  std::string key;
   const auto where = [&] {
     return str("rank ", c10d_adapter::world_rank(environment, world_ranks),
                ": cannot connect the ranks over Gloo on ", interface_address, ": ");
@@ -76,9 +79,10 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
     auto group = c10::make_intrusive<TaggedGloo>(addresses, environment.rank,
                                                  environment.world_size, options);
     TaggedGloo* const tagged = group.get();  // the backend holds it
+    key = shared_key(*addresses, environment.rank);
     *connecting = {};
     store->add(kCountKey, 1);
-    return adapt(
+    backend = adapt(
         std::move(group), c10::make_intrusive<c10d::PrefixStore>("watchdog", store),
         {.timeout = timeout,
          .device = device,
@@ -98,6 +102,16 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
     give_up(*addresses, *store, environment.world_size);
     throw CommError(where() + first_line(error));
   }
+  std::vector<int> names = world_ranks;
+  for (int rank = static_cast<int>(names.size()); rank < environment.world_size; ++rank)
+    names.push_back(rank);
+  try {
+    prove_peers(*backend, key, environment.rank, names, timeout);
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(
+        str(where(), "a rank did not prove that it is the one that connected: ", error.what()));
+  }
+  return backend;
 }
 
 }  // namespace lockstep::gloo
