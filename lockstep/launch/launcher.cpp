@@ -150,11 +150,25 @@ void check_options(const LaunchOptions& options) {
   }
 }
 
+// The ranks of several hosts look for the meeting point themselves, each for as long as its
+// timeout.
+void check_meeting_point(const LaunchOptions& options) {
+  if (options.nnodes == 1) return;
+  try {
+    comm::resolve_address(options.master_addr);
+  } catch (const CommError& error) {
+    throw ConfigError(str("launch: ", error.what(),
+                          "; give master_addr a name that this host knows, or an address"));
+  }
+}
+
 }  // namespace
 
 LaunchResult launch_ranks(const LaunchOptions& given, const std::function<void()>& rank_main) {
   check_options(given);
   LaunchOptions options = given;
+  options.master_addr = comm::plain_host(given.master_addr);
+  check_meeting_point(options);
   if (options.nnodes == 1 && options.master_addr == "127.0.0.1")
     options.master_addr = comm::own_loopback();
   launch::seconds_since_command_start();  // the ranks inherit the launcher's start

@@ -4,17 +4,28 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <lockstep/comm/diagnostics/doorbell.h>
 #include <lockstep/core/clock.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
+#include <tests/support/ranks.h>
 #include <tests/support/silent_place.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::comm {
 namespace {
@@ -136,12 +147,124 @@ TEST(Network, KnowsWhoIsReachedFromOutside) {
     bool several_hosts;
     bool expected;
   };
-  const Case cases[] = {
-      {"127.0.0.1", true, false}, {"127.0.0.1", false, false},    {"localhost", true, false},
-      {"::1", true, false},       {"10.213.77.1", true, true},    {"10.213.77.1", false, true},
-      {"0.0.0.0", false, true},   {"no such host.", false, true}, {"no such host.", true, true}};
+  const Case cases[] = {{"127.0.0.1", true, false},        {"127.0.0.1", false, false},
+                        {"localhost", true, false},        {"::1", true, false},
+                        {"10.213.77.1", true, true},       {"10.213.77.1", false, true},
+                        {"0.0.0.0", false, true},          {"[::1]", true, false},
+                        {"::ffff:127.0.0.1", true, false}, {"127.1", true, false},
+                        {"0:0:0:0:0:0:0:1", true, false},  {"[::ffff:127.3.4.5]", true, false},
+                        {"LocalHost", true, false},        {"::ffff:10.213.77.1", true, true}};
   for (const Case& each : cases) {
     EXPECT_EQ(is_reached_from_outside(each.host, each.several_hosts), each.expected) << each.host;
+  }
+  // A name that begins like a loopback address is a name, and one that is not known says nothing.
+  for (const char* name : {"127.no such host", "127.0.0.1.no such host", "no such host.", "[::1"}) {
+    EXPECT_FALSE(is_loopback(name)) << name;
+    for (const bool several_hosts : {false, true}) {
+      EXPECT_THAT(error_of([&] { is_reached_from_outside(name, several_hosts); }),
+                  HasSubstr(str("cannot resolve the host '", name, "'")));
+    }
+  }
+}
+
+TEST(Network, SpellsHostsPlainly) {
+  const std::pair<const char*, const char*> cases[] = {{"[::1]", "::1"},
+                                                       {"::ffff:127.0.0.1", "127.0.0.1"},
+                                                       {"[::ffff:10.1.2.3]", "10.1.2.3"},
+                                                       {"::ffff:7f00:1", "127.0.0.1"},
+                                                       {"::1", "::1"},
+                                                       {"node1", "node1"},
+                                                       {"10.1.2.3", "10.1.2.3"},
+                                                       {"[]", "[]"},
+                                                       {"", ""},
+                                                       {"fe80::1%lo", "fe80::1%lo"}};
+  for (const auto& [host, plain] : cases) EXPECT_EQ(plain_host(host), plain) << host;
+  EXPECT_EQ(resolve_address("[::1]"), "::1");
+  EXPECT_EQ(resolve_address("[::ffff:127.0.0.1]"), "127.0.0.1");
+}
+
+// --- Debian's and Ubuntu's /etc/hosts ------------------------------------------------------------
+
+// In a process of its own: makes a network namespace with the given IPv4 addresses besides
+// loopback, and an /etc/hosts in which this machine's name is 127.0.1.1, and calls `body`. Returns
+// its error, or nothing if such a namespace cannot be made here.
+std::optional<std::string> on_a_debian(const std::vector<std::string>& addresses,
+                                       const std::function<void()>& body,
+                                       const std::string& own_address = "127.0.1.1") {
+  constexpr const char* kSkip = "cannot make a network namespace";
+  const auto errors = testing_support::run_processes(1, [&](int) {
+    const auto command = [&](const std::string& text) {
+      if (std::system((text + " >/dev/null 2>&1").c_str()) != 0) throw Error(kSkip);
+    };
+    if (geteuid() != 0 || unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) throw Error(kSkip);
+    command("mount --make-rprivate /");
+    command("ip link set lo up");
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      command(str("ip link add w", i, " type veth peer name v", i));
+      command(str("ip address add ", addresses[i], "/24 dev w", i));
+      command(str("ip link set w", i, " up && ip link set v", i, " up"));
+    }
+    const testing_support::TemporaryDirectory folder;
+    const std::string hosts = (folder / "hosts").string();
+    std::ofstream(hosts) << "127.0.0.1 localhost\n"
+                         << own_address << " debian-host\n"
+                         << "10.213.78.9 another-host\n";
+    command("mount --bind " + hosts + " /etc/hosts");
+    body();
+  });
+  if (errors[0] == kSkip) return std::nullopt;
+  return errors[0];
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Error(what);
+}
+
+// The address at which ranks look for rank 0 is one at which it listens, on its host and on others.
+TEST(Network, RanksOfEveryHostReachWhereRankZeroListens) {
+  struct Case {
+    std::vector<std::string> addresses;
+    std::string own_address;
+    std::string host;
+    bool several_hosts;
+    std::string listens;
+    std::string contact;
+  };
+  const Case cases[] = {
+      {{"10.213.78.1"}, "127.0.1.1", "debian-host", true, "10.213.78.1", "10.213.78.1"},
+      {{"10.213.78.1"}, "127.0.1.1", "debian-host", false, "127.0.1.1", "127.0.1.1"},
+      {{"10.213.78.1"}, "127.0.1.1", "localhost", true, "127.0.0.1", "127.0.0.1"},
+      {{"10.213.78.1"}, "127.0.1.1", "10.213.78.1", true, "10.213.78.1", "10.213.78.1"},
+      {{"10.213.78.1"}, "10.213.78.1", "debian-host", true, "10.213.78.1", "10.213.78.1"},
+      {{"10.213.78.1"}, "::1", "debian-host", true, "10.213.78.1", "10.213.78.1"},
+      {{}, "127.0.1.1", "debian-host", true, kAnyAddress, "127.0.0.1"},
+      {{"10.213.78.1", "10.213.79.1"}, "127.0.1.1", "debian-host", true, kAnyAddress, "127.0.0.1"},
+      {{"10.213.78.1", "10.213.79.1"}, "::1", "debian-host", true, kAnyAddress, "127.0.0.1"},
+      {{"10.213.78.1", "10.213.79.1"},
+       "127.0.1.1",
+       "10.213.79.1",
+       true,
+       "10.213.79.1",
+       "10.213.79.1"},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(
+        str(each.host, " at ", each.own_address, ", ", each.addresses.size(), " other addresses"));
+    const auto error = on_a_debian(
+        each.addresses,
+        [&] {
+          set_log_sink([](LogLevel, const std::string&) {});
+          const std::string listens = meeting_address(each.host, each.several_hosts);
+          const std::string contact = contact_address(each.host, each.several_hosts);
+          require(listens == each.listens, "listens on " + listens);
+          require(contact == each.contact, "contact " + contact);
+          const int fd = listen_on(listens, 0);
+          close(connect_to_listener(contact, bound_port(fd), std::chrono::seconds(5)));
+          require(contact_address("another-host", true) == "10.213.78.9", "another host");
+        },
+        each.own_address);
+    if (!error) GTEST_SKIP() << "needs root, ip and mount, to make network namespaces";
+    EXPECT_EQ(*error, "");
   }
 }
 

@@ -120,6 +120,29 @@ TEST(Launcher, LetsRanksMeetAtTheInheritedSocket) {
   EXPECT_EQ(result.message, "");
 }
 
+TEST(Launcher, SpellsTheMeetingPointPlainly) {
+  for (const char* address : {"::ffff:127.0.0.1", "[::ffff:127.0.0.1]", "127.0.0.1"}) {
+    const LaunchResult result = launch_ranks({.nproc_per_node = 2, .master_addr = address}, [] {
+      const std::string given = environment_string("MASTER_ADDR").value_or("none");
+      if (given != "127.0.0.1") throw Error(given);
+    });
+    EXPECT_EQ(result.message, "") << address;
+  }
+}
+
+TEST(Launcher, TellsAtOnceOfANameThatIsNotKnown) {
+  for (const int nnodes : {1, 2}) {
+    const auto start = Clock::now();
+    try {
+      launch_ranks({.master_port = 29511, .nnodes = nnodes, .master_addr = "no such host."}, [] {});
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("cannot resolve the host 'no such host.'"));
+    }
+    EXPECT_LT(seconds_since(start), 30);
+  }
+}
+
 struct Failing {
   const char* what;
   std::function<void()> fail;

@@ -46,15 +46,16 @@ class TwoHosts(SystemTest):
                   "--mount-proc"]
         return self.train("--threads", "1", *arguments, prefix=prefix, environment={**place, **more})
 
-    def ranks_on_host(self, host, count, *arguments, port=29518):
-        """Starts `count` ranks that share processes and network, as on one machine."""
-        places = [self.place(host * count + local, 2 * count, port, MASTER_ADDR=self.ADDRESSES[0],
-                             LOCAL_RANK=local, LOCAL_WORLD_SIZE=count, LOCKSTEP_SECRET=self.SECRET)
+    def ranks_on_host(self, host, count, *arguments, port=29518, master=None, hosts_file=None, **more):
+        """Starts `count` ranks that share processes and network, as on one machine, with an /etc/hosts of its own."""
+        places = [self.place(host * count + local, 2 * count, port, MASTER_ADDR=master or self.ADDRESSES[0],
+                             LOCAL_RANK=local, LOCAL_WORLD_SIZE=count, LOCKSTEP_SECRET=self.SECRET) | more
                   for local in range(count)]
         ranks = [" ".join(f"{key}={value}" for key, value in place.items()) + ' "$@" & pids="$pids $!"'
                  for place in places]
         # Exits with 1 if a rank does.
-        script = "\n".join([*ranks, "result=0", 'for pid in $pids; do wait "$pid" || result=1; done',
+        mounted = [f"mount --bind {hosts_file} /etc/hosts || exit"] if hosts_file else []
+        script = "\n".join([*mounted, *ranks, "result=0", 'for pid in $pids; do wait "$pid" || result=1; done',
                             "exit $result"])
         return self.train("--threads", "1", *arguments,
                           prefix=["ip", "netns", "exec", self.hosts[host], "unshare", "--pid", "--fork",
@@ -82,6 +83,35 @@ class TwoHosts(SystemTest):
         self.assertEqual((levels["backend"], one_host["backend"]), ("hierarchical", "shm"))
         for ours, theirs in zip(levels["epochs"], one_host["epochs"]):
             self.assertAlmostEqual(ours["train_loss"], theirs["train_loss"], delta=1e-5)
+
+    def test_rank_0_may_know_its_own_name_as_loopback(self):
+        """As on Debian and Ubuntu. The ranks know which of them share a host, or do not."""
+        files = []
+        for host, address in enumerate(("127.0.1.1", self.ADDRESSES[0])):
+            files.append(self.folder / f"hosts{host}")
+            files[-1].write_text(f"127.0.0.1 localhost\n{address} debian-host\n")
+        for port, more in ((29523, {}), (29524, {"LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0})):
+            runs = [self.ranks_on_host(host, 2, "--max-epochs", "1", "--timeout", "60", port=port, master="debian-host",
+                                       hosts_file=files[host], **more) for host in (0, 1)]
+            self.assertEqual([run.wait() for run in runs], [0, 0], runs[0].text() + runs[1].text())
+
+    def test_a_rank_with_another_secret_is_refused_at_once(self):
+        run = self.on_host(0, "--timeout", "40")
+        other = self.on_host(1, "--timeout", "40", LOCKSTEP_SECRET="not-what-the-other-machine-knows")
+        self.assertEqual(other.wait(30), 1)
+        self.assertEqual(len(other.errors()), 1, other.text())
+        self.assertIn("have different secrets (LOCKSTEP_SECRET)", other.errors()[0])
+        run.wait_for_text(f"a process at {self.ADDRESSES[1]} with another LOCKSTEP_SECRET was refused")
+        run.kill()
+
+    def test_a_name_that_is_not_known_is_told_at_once(self):
+        for host in (0, 1):
+            for secret in (self.SECRET, ""):
+                begin = time.monotonic()
+                run = self.on_host(host, "--timeout", "300", MASTER_ADDR="no-such-host.invalid", LOCKSTEP_SECRET=secret)
+                self.assertEqual(run.wait(60), 1)
+                self.assertIn("cannot resolve the host 'no-such-host.invalid'", run.errors()[0])
+                self.assertLess(time.monotonic() - begin, 60)
 
     def test_a_death_is_named_on_the_other_host(self):
         for victim in (3, 2, 1):  # a member, a leader, and the member beside rank 0

@@ -59,12 +59,15 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
                                const ProcessGroupOptions& options) {
   const int size = environment.world_size;
   std::vector<comm::PeerInfo> peers = {own};
-  std::optional<comm::Meeting> meeting;
+  std::optional<comm::TextExchange> exchange;
+  std::string own_address;
   if (size > 1) {
     require_open_files(kOpenFiles + kOpenFilesPerRank * size,
                        lockstep::str("init_process_group: a group of ", size, " ranks"));
-    meeting = comm::rendezvous(environment, options.timeout, comm::host_timeout(options));
-    peers = comm::exchange_peer_infos(meeting->exchange, own);
+    exchange = comm::rendezvous(environment, options.timeout, comm::host_timeout(options));
+    peers = comm::exchange_peer_infos(*exchange, own);
+    own_address = comm::address_for_peers(environment.master_addr, environment.master_port,
+                                          comm::ranks_by_host(peers).size() > 1);
     comm::tell_of_shared_devices(peers, environment.rank);
   }
   std::vector<int> world_ranks(static_cast<std::size_t>(size));
@@ -79,8 +82,8 @@ comm::Membership membership_of(const WorkerEnvironment& environment, const comm:
           .local_size = environment.local_world_size,
           .world_ranks = std::move(world_ranks),
           .peers = std::move(peers),
-          .exchange = meeting ? std::optional(std::move(meeting->exchange)) : std::nullopt,
-          .own_address = meeting ? std::move(meeting->own_address) : "",
+          .exchange = std::move(exchange),
+          .own_address = std::move(own_address),
           .foreign_store = environment.agent_store,
           .options = std::move(of_job),
           .progress = std::make_shared<comm::Progress>(),

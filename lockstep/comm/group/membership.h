@@ -27,8 +27,9 @@ struct Membership {
   std::vector<int> world_ranks;          ///< ranks of all members in the first group, by rank
   std::vector<PeerInfo> peers;           ///< all members, this rank included, by rank
   std::optional<TextExchange> exchange;  ///< empty in a group of one
-  std::string own_address;               ///< address of this host for connections from peers
-  bool foreign_store = false;            ///< the store is served outside of these ranks
+  /// Address of this host for connections from peers; empty if it cannot be known.
+  std::string own_address;
+  bool foreign_store = false;  ///< the store is served outside of these ranks
   ProcessGroupOptions options;
   // Shared by a first group and all groups made from it.
   std::shared_ptr<Progress> progress;

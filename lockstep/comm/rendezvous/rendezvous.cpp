@@ -64,11 +64,25 @@ std::function<void()> notice_of(const WorkerEnvironment& environment,
   };
 }
 
+// The address at which this rank connects to the store.
+std::string address_of_store(const WorkerEnvironment& environment) {
+  try {
+    // The launcher's store listens where it likes, and is found by the name.
+    return environment.agent_store
+               ? resolve_address(environment.master_addr)
+               : contact_address(environment.master_addr, on_several_hosts(environment));
+  } catch (const CommError& error) {
+    throw CommError(str("rank ", environment.rank, ": ", error.what(),
+                        "; set MASTER_ADDR to a name that this host knows, or to an address"));
+  }
+}
+
 c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environment,
+                                              const std::string& address,
                                               std::chrono::milliseconds timeout,
                                               std::chrono::milliseconds host_timeout) {
   tcp_store::ConnectionOptions options{.who = str("rank ", environment.rank),
-                                       .host = environment.master_addr,
+                                       .host = address,
                                        .port = environment.master_port,
                                        .timeout = timeout,
                                        .host_timeout = host_timeout,
@@ -81,9 +95,10 @@ c10::intrusive_ptr<c10d::Store> connect_store(const WorkerEnvironment& environme
     if (environment.listen_fd) {
       listen_fd = duplicate(*environment.listen_fd);
     } else {
-      const std::string address = meeting_address(options.host, on_several_hosts(environment));
-      listen_fd = listen_on(address, environment.master_port);
-      options.host = address == kAnyAddress ? "127.0.0.1" : address;
+      const std::string own =
+          meeting_address(environment.master_addr, on_several_hosts(environment));
+      listen_fd = listen_on(own, environment.master_port);
+      options.host = own == kAnyAddress ? "127.0.0.1" : own;
     }
     options.port = bound_port(listen_fd);
     server = std::make_shared<tcp_store::Server>(listen_fd,
@@ -171,29 +186,23 @@ c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store>
 
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts) {
-  const std::string route = local_address_towards(meeting_host, port);
-  // If the name means loopback on rank 0's host, rank 0 connects through loopback there.
-  const std::string address =
-      resolve_address(meeting_host) == route ? meeting_address(meeting_host, several_hosts) : route;
-  if (address == kAnyAddress) {
-    throw ConfigError(str("this host has several addresses, and none leads to MASTER_ADDR=",
-                          meeting_host, "; give an address instead of a name"));
-  }
-  return address;
+  const std::string contact = contact_address(meeting_host, several_hosts);
+  if (several_hosts && is_loopback(contact) && !is_loopback(meeting_host)) return "";
+  return local_address_towards(contact, port);
 }
 
-Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
-                   std::chrono::milliseconds host_timeout) {
+TextExchange rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
+                        std::chrono::milliseconds host_timeout) {
   ignore_broken_pipes();
+  const std::string address = address_of_store(environment);
   require_secret(environment);
   try {
-    auto ours = store_of_attempt(connect_store(environment, timeout, host_timeout),
+    auto ours = store_of_attempt(connect_store(environment, address, timeout, host_timeout),
                                  environment.restart_count);
     TextExchange exchange = call_the_roll(std::move(ours), environment.rank, environment.world_size,
                                           timeout, environment.rank);
     if (environment.listen_fd && environment.rank == 0) close(*environment.listen_fd);
-    return {std::move(exchange), address_for_peers(environment.master_addr, environment.master_port,
-                                                   on_several_hosts(environment))};
+    return exchange;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -11,21 +11,17 @@
 
 namespace lockstep::comm {
 
-struct Meeting {
-  TextExchange exchange;
-  std::string own_address;  ///< address of this host for connections from peers
-};
-
 /// Collective. Rank 0 serves a store (store/server.h), bound to the interface of MASTER_ADDR only,
 /// unless the launcher already serves one; the others connect. Then every rank reports and waits
 /// for all others. Throws TimeoutError, which names the missing ranks; CommError, which names a
 /// rank that appears twice, expects another world size, or does not know the others' secret
-/// (secret.h); and ConfigError if other machines could reach a store served by rank 0 and there is
-/// no secret. After a failure rank 0 still holds environment.listen_fd, so another attempt may
-/// follow if rank 0 serves the store. After success it has closed the descriptor. `host_timeout` is
-/// that of ProcessGroupOptions.
-Meeting rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
-                   std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
+/// (secret.h), or says that MASTER_ADDR cannot be resolved; and ConfigError if other machines could
+/// reach a store served by rank 0 and there is no secret. Returns the channel for all further
+/// exchanges between the ranks, as call_the_roll() does. After a failure rank 0 still holds
+/// environment.listen_fd, so another attempt may follow if rank 0 serves the store. After success
+/// it has closed the descriptor. `host_timeout` is that of ProcessGroupOptions.
+TextExchange rendezvous(const WorkerEnvironment& environment, std::chrono::milliseconds timeout,
+                        std::chrono::milliseconds host_timeout = std::chrono::milliseconds(0));
 
 /// Collective. Holds only the roll call, over a store that no other group uses. Returns the channel
 /// for all further exchanges between the ranks, which is encrypted if they have a secret.
@@ -40,7 +36,10 @@ TextExchange call_the_roll(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store,
                                                  int restart_count);
 
-/// The address of this host under which peers that can reach `meeting_host` can connect to it.
+/// The address of this host under which peers can connect to it, if all can reach `meeting_host`.
+/// `several_hosts` says whether peers are on other hosts. Empty if it cannot be known, because
+/// `meeting_host` is this host's name on loopback, and the host has several other addresses, or
+/// none.
 std::string address_for_peers(const std::string& meeting_host, std::uint16_t port,
                               bool several_hosts);
 

@@ -88,11 +88,17 @@ std::uint16_t port_of_job(const std::string& job) {
   return static_cast<std::uint16_t>(15000 + hash % 15000);
 }
 
+std::optional<std::string> address_from_environment() {
+  const auto address = environment_string("MASTER_ADDR");
+  if (!address) return std::nullopt;
+  return comm::plain_host(*address);
+}
+
 // Chooses the meeting point under a scheduler: the user's choice if there is one, else an address
 // derived from the name of the job.
 void choose_meeting_point(WorkerEnvironment& worker, const std::optional<std::string>& first_host,
                           const std::optional<std::string>& job) {
-  const auto address = environment_string("MASTER_ADDR");
+  const auto address = address_from_environment();
   const auto port = port_from_environment();
   const bool one_host = worker.local_world_size == worker.world_size;
   if (address) {
@@ -156,7 +162,7 @@ WorkerEnvironment from_torchrun(int rank) {
   worker.world_size = required(kTorchrun.world_size, kTorchrun.rank);
   check_rank(kTorchrun.rank, worker.rank, kTorchrun.world_size, worker.world_size);
 
-  const auto address = environment_string("MASTER_ADDR");
+  const auto address = address_from_environment();
   const auto port = port_from_environment();
   if (worker.world_size > 1 && (!address || !port)) {
     throw ConfigError(str("RANK and WORLD_SIZE=", worker.world_size, " are set but ",

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,11 +38,14 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-Address resolve(const std::string& host, std::uint16_t port) {
+// `flags` are those of getaddrinfo().
+Address resolve(const std::string& host, std::uint16_t port, int flags = 0) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
   addrinfo* results = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &results);
+  const int code =
+      getaddrinfo(plain_host(host).c_str(), std::to_string(port).c_str(), &hints, &results);
   if (code != 0) throw CommError(str("cannot resolve the host '", host, "': ", gai_strerror(code)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(results, &freeaddrinfo);
   // PyTorch prefers IPv4 if a name has both kinds of address, and its store must resolve to the
@@ -102,6 +106,18 @@ int try_connect(const Address& address, const Deadline& deadline, int& connected
 
 }  // namespace
 
+std::string plain_host(const std::string& host) {
+  std::string plain = host;
+  if (plain.size() > 2 && plain.front() == '[' && plain.back() == ']') {
+    plain = plain.substr(1, plain.size() - 2);
+  }
+  in6_addr six{};
+  if (inet_pton(AF_INET6, plain.c_str(), &six) != 1 || !IN6_IS_ADDR_V4MAPPED(&six)) return plain;
+  char four[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &six.s6_addr[12], four, sizeof(four));
+  return four;
+}
+
 std::string resolve_address(const std::string& host) {
   const Address address = resolve(host, 0);
   return to_text(address.get(), address.length);
@@ -133,8 +149,19 @@ Interfaces own_interfaces(const std::string& address) {
 
 }  // namespace
 
+// A name such as 127.example.com is not loopback; 127.1 and 0:0:0:0:0:0:0:1 are.
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+  if (strcasecmp(host.c_str(), "localhost") == 0) return true;
+  try {
+    const Address address = resolve(host, 0, AI_NUMERICHOST);
+    if (address.family() == AF_INET6) {
+      return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
+    }
+    const auto* four = reinterpret_cast<const sockaddr_in*>(address.get());
+    return ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  } catch (const CommError&) {
+    return false;  // a name
+  }
 }
 
 std::string own_loopback() {
@@ -150,16 +177,30 @@ std::string own_loopback() {
   return !can_bind("127.0.0.1") && can_bind("::1") ? "::1" : "127.0.0.1";
 }
 
-std::string meeting_address(const std::string& host, bool several_hosts) {
+namespace {
+
+// Whether a name that resolves to `address` here means this machine although that address is
+// loopback, which other hosts cannot reach.
+bool is_own_name_on_loopback(const std::string& host, const std::string& address,
+                             bool several_hosts) {
+  return several_hosts && is_loopback(address) && !is_loopback(host);
+}
+
+}  // namespace
+
+std::string contact_address(const std::string& host, bool several_hosts) {
   const std::string address = resolve_address(host);
-  const bool loopback_on_purpose = is_loopback(host) || !several_hosts;
-  if (is_loopback(address) && loopback_on_purpose) return address;
+  if (!is_own_name_on_loopback(host, address, several_hosts)) return address;
   const Interfaces interfaces = own_interfaces(address);
-  if (is_loopback(address)) {
-    if (interfaces.others.size() == 1) return interfaces.others[0];
-  } else if (interfaces.has_address) {
-    return address;
-  }
+  // Otherwise rank 0 listens on all interfaces, and also on this one.
+  return interfaces.others.size() == 1 ? interfaces.others[0] : "127.0.0.1";
+}
+
+std::string meeting_address(const std::string& host, bool several_hosts) {
+  const std::string address = contact_address(host, several_hosts);
+  const bool usable = is_loopback(address) ? !is_own_name_on_loopback(host, address, several_hosts)
+                                           : own_interfaces(address).has_address;
+  if (usable) return address;
   log_warning(
       "the meeting point ", host, " (", address,
       ") is not an address of this host that others can reach; listening on all interfaces");
@@ -168,12 +209,8 @@ std::string meeting_address(const std::string& host, bool several_hosts) {
 
 bool is_reached_from_outside(const std::string& host, bool several_hosts) {
   if (is_loopback(host)) return false;
-  if (several_hosts) return true;
-  try {
-    return !is_loopback(resolve_address(host));
-  } catch (const CommError&) {
-    return true;
-  }
+  const std::string address = resolve_address(host);
+  return several_hosts || !is_loopback(address);
 }
 
 int listen_on(const std::string& host, std::uint16_t port) {

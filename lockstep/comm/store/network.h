@@ -9,6 +9,11 @@
 
 namespace lockstep::comm {
 
+/// The spelling of a host that all programs understand: "[::1]" becomes ::1, and
+/// "::ffff:127.0.0.1", an IPv4 address written as one of IPv6, becomes 127.0.0.1. Other texts stay
+/// as they are.
+std::string plain_host(const std::string& host);
+
 /// The IPv4 or IPv6 address of a host name, as text. Throws CommError if it cannot be resolved.
 std::string resolve_address(const std::string& host);
 
@@ -21,16 +26,22 @@ std::string own_loopback();
 /// The address that listens on every interface of the machine.
 inline constexpr const char* kAnyAddress = "0.0.0.0";
 
-/// Returns the address on which rank 0 should listen so that others reach it as `host`. Normally
-/// this is the address that the name resolves to. If peers are on other hosts but the name resolves
-/// to a loopback address here (Debian's /etc/hosts maps the machine's own name to 127.0.1.1), it is
-/// this machine's only other IPv4 address. If there is not exactly one, or if the name resolves to
-/// an address that does not belong to this machine (a translated or virtual one), it is
-/// kAnyAddress, and a warning is logged.
+/// The address at which a rank of this machine reaches rank 0, whose host is `host`. Normally this
+/// is the address that the name resolves to. If peers are on other hosts but the name resolves to a
+/// loopback address here (Debian's /etc/hosts maps the machine's own name to 127.0.1.1), rank 0
+/// runs on this machine, and the address is the one on which it listens (meeting_address()). Throws
+/// CommError if the name cannot be resolved.
+std::string contact_address(const std::string& host, bool several_hosts);
+
+/// Returns the address on which rank 0 should listen so that others reach it as `host`: its
+/// contact_address(). For a name that resolves to a loopback address although peers are on other
+/// hosts, this is the machine's only other IPv4 address. If there is not exactly one, or if the
+/// address does not belong to this machine (a translated or virtual one), it is kAnyAddress, and a
+/// warning is logged. Throws CommError if the name cannot be resolved.
 std::string meeting_address(const std::string& host, bool several_hosts);
 
 /// Whether meeting_address() is not loopback, so that other machines and their users can reach the
-/// meeting point. True for a name that cannot be resolved.
+/// meeting point. Throws CommError if the name cannot be resolved.
 bool is_reached_from_outside(const std::string& host, bool several_hosts);
 
 /// A socket that listens on `host` at `port` (0: any free one) and on no other interface. The
