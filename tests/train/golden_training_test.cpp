@@ -74,6 +74,13 @@ TEST(GoldenTraining, SchedulesAreThoseOfPyTorch) {
         .div_factor = 10,
         .final_div_factor = 100,
         .anneal = Anneal::kLinear}},
+      {"step every tenth of an epoch",
+       {.kind = ScheduleKind::kStep, .step_epochs = 0.1, .gamma = 0.97}},
+      {"step every 0.3 epochs", {.kind = ScheduleKind::kStep, .step_epochs = 0.3, .gamma = 0.9}},
+      {"step every 0.7 epochs", {.kind = ScheduleKind::kStep, .step_epochs = 0.7, .gamma = 0.5}},
+      {"multi-step within epochs",
+       {.kind = ScheduleKind::kMultiStep, .gamma = 0.3, .milestones = {0.3, 0.7, 1.1, 2.3, 5.7}}},
+      {"warm-up and one-cycle", {.kind = ScheduleKind::kOneCycle, .warmup_epochs = 1.5}},
   };
   for (const Case& c : cases) {
     validate(c.options);
@@ -99,7 +106,11 @@ TEST(GoldenTraining, MomentaAreThoseOfPyTorch) {
         .anneal = Anneal::kLinear,
         .cycle_momentum = true,
         .base_momentum = 0.7,
-        .max_momentum = 0.9}}};
+        .max_momentum = 0.9}},
+      {"warm-up and one-cycle momentum",
+       {.kind = ScheduleKind::kOneCycle, .warmup_epochs = 1.5, .cycle_momentum = true}},
+      {"long warm-up and one-cycle momentum",
+       {.kind = ScheduleKind::kOneCycle, .warmup_epochs = 9.7, .cycle_momentum = true}}};
   for (const Case& c : cases) {
     validate(c.options);
     Numbers momenta;

@@ -5,6 +5,7 @@ training with clipping and averaging. Run by hand when a case is added:
 
 Each line is a name and its numbers, exact to the last bit.
 """
+import itertools
 import math
 import warnings
 
@@ -47,6 +48,24 @@ def after_warmup(steps, make):
         rise = schedules.LinearLR(optimizer, start_factor=1 / steps, end_factor=1.0, total_iters=steps - 1)
         return schedules.SequentialLR(optimizer, [rise, make(optimizer)], milestones=[steps])
     return both
+
+
+def after_ramp(steps, make, lr=0.5):
+    """The learning rates of a linear ramp of `steps` steps to `lr`, followed by those of the schedule of `make`."""
+    yield from (lr * (step + 1) / steps for step in range(steps))
+    yield from itertools.islice(rates(make, lr), STEPS - steps)
+
+
+def momenta_after_ramp(steps, length, maximum=0.95):
+    """The momentum of `steps` steps before a one-cycle schedule of `length` steps, and of that schedule."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5, momentum=0.9)
+    yield from (maximum for _ in range(steps))
+    scheduler = schedules.OneCycleLR(optimizer, max_lr=0.5, total_steps=length, max_momentum=maximum)
+    for step in range(length):
+        yield optimizer.param_groups[0]["momentum"]
+        optimizer.step()
+        if step + 1 < length:
+            scheduler.step()
 
 
 def watched(step):
@@ -120,3 +139,11 @@ write("trained by one-cycle with sgd", train(
 write("trained by one-cycle with adam", train(
     make_optimizer=lambda p: torch.optim.Adam(p, lr=0.05),
     make_schedule=lambda o: schedules.OneCycleLR(o, max_lr=0.05, total_steps=STEPS)))
+write("step every tenth of an epoch", rates(lambda o: schedules.StepLR(o, step_size=1, gamma=0.97)))
+write("step every 0.3 epochs", rates(lambda o: schedules.StepLR(o, step_size=3, gamma=0.9)))
+write("step every 0.7 epochs", rates(lambda o: schedules.StepLR(o, step_size=7, gamma=0.5)))
+write("multi-step within epochs", rates(lambda o: schedules.MultiStepLR(o, milestones=[3, 7, 11, 23, 57], gamma=0.3)))
+write("warm-up and one-cycle", after_ramp(15, lambda o: schedules.OneCycleLR(
+    o, max_lr=0.5, total_steps=STEPS - 15, cycle_momentum=False)))
+write("warm-up and one-cycle momentum", momenta_after_ramp(15, STEPS - 15))
+write("long warm-up and one-cycle momentum", momenta_after_ramp(97, 3))

@@ -18,11 +18,27 @@ const detail::NamedValues<ScheduleKind>& named_kinds() {
   return all;
 }
 
+// `value`, or the whole number that it misses only because fractions such as 0.1 are rounded:
+// 0.3 / 0.1 is slightly less than 3.
+double without_rounding(double value) {
+  constexpr double kRelativeError = 1e-12;
+  const double whole = std::round(value);
+  return std::abs(value - whole) <= kRelativeError * std::max(whole, 1.0) ? whole : value;
+}
+
+double step_factor(const ScheduleOptions& options, std::int64_t step,
+                   std::int64_t steps_per_epoch) {
+  const double interval = options.step_epochs * static_cast<double>(steps_per_epoch);
+  const double reached = std::floor(without_rounding(static_cast<double>(step) / interval));
+  return std::pow(options.gamma, reached);
+}
+
 double multi_step_factor(const ScheduleOptions& options, std::int64_t step,
                          std::int64_t steps_per_epoch) {
   const auto reached =
       std::count_if(options.milestones.begin(), options.milestones.end(), [&](double milestone) {
-        return step >= std::llround(milestone * static_cast<double>(steps_per_epoch));
+        const double steps = milestone * static_cast<double>(steps_per_epoch);
+        return static_cast<double>(step) >= without_rounding(steps);
       });
   return std::pow(options.gamma, static_cast<double>(reached));
 }
@@ -154,10 +170,8 @@ double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
     case ScheduleKind::kConstant:
     case ScheduleKind::kPlateau:
       return 1;
-    case ScheduleKind::kStep: {
-      const double epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch);
-      return std::pow(options.gamma, std::floor(epoch / options.step_epochs));
-    }
+    case ScheduleKind::kStep:
+      return step_factor(options, step, steps_per_epoch);
     case ScheduleKind::kMultiStep:
       return multi_step_factor(options, step, steps_per_epoch);
     case ScheduleKind::kCosine:
@@ -172,9 +186,10 @@ std::optional<double> scheduled_momentum(const ScheduleOptions& options, std::in
                                          std::int64_t steps_per_epoch, std::int64_t total_steps) {
   if (options.kind != ScheduleKind::kOneCycle || !options.cycle_momentum) return std::nullopt;
   const std::int64_t warmup = warmup_steps(options, steps_per_epoch);
+  if (step < warmup) return options.max_momentum;
   const CycleValues values = {
       .first = options.max_momentum, .turn = options.base_momentum, .last = options.max_momentum};
-  return cycled(options, values, std::max<std::int64_t>(step - warmup, 0), total_steps - warmup);
+  return cycled(options, values, step - warmup, total_steps - warmup);
 }
 
 const std::vector<std::string>& learning_rate_schedule_names() { return named_kinds().names(); }
