@@ -108,6 +108,7 @@ RunReport TrainingRun::run() {
   check_sanity();
   std::vector<EpochReport> epochs;
   while (!finished()) {
+  begin_training();
     EpochReport report = train_epoch();
     end_epoch(report);
     save();
@@ -144,8 +145,6 @@ EpochReport TrainingRun::train_epoch() {
   if (gpus_) gpus_->reset();
   clock_.start();
 
-  task_.module().train();
-  strategy_.train(true);
   {
     const PhaseScope scope(phases_.data, "begin epoch");
     const PhaseSecondsScope first(first_batch_seconds_);

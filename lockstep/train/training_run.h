@@ -69,6 +69,7 @@ class TrainingRun {
 
   void begin_epoch();
   EpochPause pause_epoch();
+  void begin_training();
   EpochReport train_epoch();
   EpochReport report_epoch(std::int64_t steps);
   void end_epoch(EpochReport& report);

@@ -6,6 +6,7 @@
 #include <lockstep/core/suggestion.h>
 #include <lockstep/core/trace/span_recorder.h>
 #include <lockstep/train/measuring/phase_scope.h>
+#include <lockstep/train/task/module_modes.h>
 
 namespace lockstep::train {
 namespace {
@@ -103,16 +104,19 @@ Evaluation TrainingRun::evaluate_batches(std::int64_t most) {
   const AutocastScope autocast(options_.precision, options_.device.type());
   // The last step changed the buffers of each rank differently; all evaluate with rank 0's.
   strategy_.begin_evaluation();
-  task_.module().eval();
-  strategy_.train(false);
   test_loader_->set_epoch(0);
   Metrics metrics(task_.metrics());
-  Batch batch;
-  for (std::int64_t i = 0; i < most && test_loader_->next(batch); ++i) {
-    const Batch on_device = moved(batch);
-    keep_samples(on_device);
-    strategy_.evaluate(on_device, metrics);
+  {
+    const EvalScope eval(task_.module());
+    strategy_.follow_modes();
+    Batch batch;
+    for (std::int64_t i = 0; i < most && test_loader_->next(batch); ++i) {
+      const Batch on_device = moved(batch);
+      keep_samples(on_device);
+      strategy_.evaluate(on_device, metrics);
+    }
   }
+  strategy_.follow_modes();
   metrics.all_reduce(strategy_.group(), options_.device);
   return metrics.mean();
 }
@@ -133,7 +137,7 @@ void TrainingRun::keep_samples(const Batch& batch) {
               .size = count};
 }
 
-// Called after the evaluation that ends `epoch`: the modules are in eval mode.
+// Called after the evaluation that ends `epoch`.
 void TrainingRun::show_picture(std::int64_t epoch) {
   if (samples_.size == 0) return;
   std::optional<RunPicture> picture;
@@ -141,6 +145,7 @@ void TrainingRun::show_picture(std::int64_t epoch) {
     const torch::NoGradGuard no_grad;
     const AveragedWeights averaged(ema_ ? &*ema_ : nullptr);
     const AutocastScope autocast(options_.precision, options_.device.type());
+    const EvalScope eval(task_.module());
     picture = task_.picture(samples_);
   }
   if (!picture) return;
@@ -167,8 +172,6 @@ void TrainingRun::evaluate_in_epoch() {
                                    .steps_per_epoch = steps_per_epoch(),
                                    .test = *test};
   tell([&](Listener& listener) { listener.on_evaluation(report); });
-  task_.module().train();
-  strategy_.train(true);
 }
 
 // Values are equal on all ranks, so they decide alike without communication.

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/optim/distinct.h>
 #include <lockstep/train/measuring/phase_scope.h>
 
@@ -131,6 +132,17 @@ void TrainingRun::begin() {
   strategy_.describe(info_);
   tell([&](Listener& listener) { listener.on_run_begin(info_); });
   if (summary_) tell([&](Listener& listener) { listener.on_model_summary(*summary_); });
+}
+
+// Modules keep the modes that they have here, as with Lightning.
+void TrainingRun::begin_training() {
+  if (finished()) return;
+  task_.on_train_start();
+  strategy_.follow_modes();
+  if (task_.module().is_training() || strategy_.group().rank() != 0) return;
+  log_warning(
+      "Trainer: the task's module is in evaluation mode, in which the run trains it, for instance "
+      "without dropout; unless that is intended, call train() on it before fit()");
 }
 
 }  // namespace lockstep::train

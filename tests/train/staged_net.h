@@ -76,11 +76,9 @@ struct StagedRun {
   std::int64_t global_batch = kGlobalBatch;
 };
 
-/// Trains the net and evaluates it on the test images.
+/// Trains the task and evaluates it on the test images.
 inline RunReport train_staged(const TrainerOptions& trainer_options, const ProcessGroup& group,
-                              const StagedRun& run) {
-  const torch::nn::Sequential net = make_staged_net(run.net);
-  ClassificationTask task = make_staged_task(net, run.net);
+                              const StagedRun& run, Task& task) {
   std::unique_ptr<Strategy> strategy = make_strategy(run.strategy, group, run.options);
   const DataShare share = strategy->data_share();
   Loader loader(train_images(),
@@ -91,6 +89,13 @@ inline RunReport train_staged(const TrainerOptions& trainer_options, const Proce
                                     EvaluationSampler(test_images().size(), share.rank, share.size),
                                     kNormalize, LoaderOptions{.batch_size = 8});
   });
+}
+
+/// Trains the net and evaluates it on the test images.
+inline RunReport train_staged(const TrainerOptions& trainer_options, const ProcessGroup& group,
+                              const StagedRun& run) {
+  ClassificationTask task = make_staged_task(make_staged_net(run.net), run.net);
+  return train_staged(trainer_options, group, run, task);
 }
 
 /// The whole net of a checkpoint, followed by its optimizer's state. Loading fails unless both have

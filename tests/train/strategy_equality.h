@@ -222,7 +222,7 @@ inline Lesson learn_with(const std::string& name, const EqualityWay& way,
   strategy->attach(*own.task, {});
   const auto optimizer = strategy->make_optimizer(kEqualitySgd);
   module.train();
-  strategy->train(true);
+  strategy->follow_modes();
   const DataShare share = strategy->data_share();
   const std::int64_t size = own.batch.size / share.size;
   const Batch batch = rows_of(own.batch, share.rank * size, size);

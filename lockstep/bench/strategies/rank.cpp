@@ -89,7 +89,7 @@ class StrategyTrainer {
     // A pipeline divides the batch itself.
     parts_ = parts_of(batch_, way.has_pipeline() ? 1 : std::max(1, way.micro_batches));
     task_->module().train();
-    strategy_->train(true);
+    strategy_->follow_modes();
   }
 
   // Runs a step as the training loop does. Returns its milliseconds.

@@ -82,7 +82,6 @@ class RankPipelineStrategy final : public StagedStrategy {
     });
   }
 
-  void train(bool on) override { pipe_->train(on); }
   // Reductions give the replicas of a stage the buffers of the first one. A stage without trainable
   // parameters has no reductions, so its buffers are broadcast here.
   void begin_evaluation() override {

@@ -16,6 +16,7 @@
 #include <lockstep/train/strategies/pipeline_phases.h>
 #include <lockstep/train/strategies/refuse_options_of_ddp.h>
 #include <lockstep/train/strategies/strategy.h>
+#include <lockstep/train/task/module_modes.h>
 
 namespace lockstep::train {
 
@@ -36,6 +37,9 @@ class StagedStrategy : public Strategy {
   }
   /// Leaves the whole model where it is; attach() moves the stages.
   void place(torch::nn::Module&, torch::Device) override {}
+  void follow_modes() override {
+    for (const pipeline::StageModule& stage : modules_) follow_mode(stage.module(), task_->module());
+  }
   void settle_phases(PhaseSeconds& phases) override {
     while (!steps_.empty()) add_oldest_step(phases);
   }
@@ -57,6 +61,8 @@ class StagedStrategy : public Strategy {
     settings_ = settings;
     auto stages = named_stages(*task_, task.module(), options_.stages, settings_, name_);
     cuts_ = names_of_cuts(stages);
+    modules_.clear();
+    for (const NamedStage& stage : stages) modules_.push_back(stage.module);
     whole_backward_.clear();
     for (int stage = 0; stage < options_.stages; ++stage) {
       const NamedStage& each = stages[static_cast<std::size_t>(stage)];
@@ -111,6 +117,7 @@ class StagedStrategy : public Strategy {
   const int workers_;
   const pipeline::Table table_;  // as if every stage's backward could be split
   std::vector<std::string> cuts_;
+  std::vector<pipeline::StageModule> modules_;
   std::vector<int> whole_backward_;
   OutputTask* task_ = nullptr;
   StepSettings settings_;

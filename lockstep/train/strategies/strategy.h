@@ -108,9 +108,10 @@ class LOCKSTEP_API Strategy {
   /// the last settle_phases() must have been given the same `phases`.
   virtual void settle_phases(PhaseSeconds& /*phases*/) {}
 
-  /// Calls train(on) on the replicas or stages made from the task's module. The caller has set the
-  /// mode of the module itself.
-  virtual void train(bool /*on*/) {}
+  /// Called after modes (train() and eval()) of the task's module or its descendants have changed.
+  /// Replicas then have the modes of their originals. Stages share the task's submodules; the
+  /// modules that they have in addition get the mode of the task's module.
+  virtual void follow_modes() {}
   /// Collective. Called before an evaluation, with gradients disabled. Afterwards all replicas have
   /// the buffers of the first one.
   virtual void begin_evaluation() = 0;

@@ -92,7 +92,6 @@ class ThreadPipelineStrategy final : public StagedStrategy {
     return criterion.mean();
   }
 
-  void train(bool on) override { pipe_->train(on); }
   void begin_evaluation() override {}  // the stages use the module's buffers
   void evaluate(const Batch& batch, Metrics& metrics) override {
     const torch::Tensor output = pipe_->forward(batch.images);

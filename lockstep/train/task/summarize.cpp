@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/optim/distinct.h>
+#include <lockstep/train/task/module_modes.h>
 #include <lockstep/train/task/output_shapes.h>
 
 namespace lockstep {
@@ -60,33 +61,10 @@ void add_modules(const torch::nn::Module& module, const std::string& name, int d
   }
 }
 
-// While it lives, the module and its descendants are in eval mode.
-class EvalScope {
- public:
-  explicit EvalScope(torch::nn::Module& module) {
-    keep(module);
-    module.eval();
-  }
-  ~EvalScope() {
-    for (const auto& [module, was_training] : modes_) module->train(was_training);
-  }
-  EvalScope(const EvalScope&) = delete;
-  EvalScope& operator=(const EvalScope&) = delete;
-
- private:
-  // Restores a module's mode before those of its children, which train() also sets.
-  void keep(torch::nn::Module& module) {
-    modes_.emplace_back(&module, module.is_training());
-    for (const auto& child : module.children()) keep(*child);
-  }
-
-  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
-};
-
 train::OutputShapes shapes_of(torch::nn::Module& module, const SummaryForward& forward) {
   if (!forward) return {};
   const torch::NoGradGuard no_grad;
-  const EvalScope eval(module);
+  const train::EvalScope eval(module);
   torch::Tensor output;
   train::OutputShapes shapes = train::watch_output_shapes(module, [&] { output = forward(); });
   if (output.defined()) shapes[&module] = output.sizes().vec();

@@ -18,10 +18,19 @@
 namespace lockstep {
 
 /// The Trainer calls a task from one thread. Steps run on the device of the batch's tensors.
+///
+/// Each module trains in the mode, train() or eval(), that it has when training begins, and has it
+/// again after every evaluation, which runs in eval mode.
 class LOCKSTEP_API Task {
  public:
   virtual ~Task() = default;
   virtual torch::nn::Module& module() = 0;
+  /// Called once by each fit(), on every rank, before the first step: the module is in its place
+  /// and has its state, and the sanity check of the evaluation is over. Not called by a resumed run
+  /// that is already complete. It may call train() and eval() on the module or parts of it, as for
+  /// frozen batch normalisation; parameters must be frozen before fit(). It must not communicate
+  /// with other ranks. Lightning's on_train_start.
+  virtual void on_train_start() {}
   /// The mean loss over the batch, a scalar to call backward() on.
   virtual torch::Tensor training_step(const Batch& batch) = 0;
   /// Adds the results of the batch: metrics.add("loss", mean_loss, batch.size) and any others.

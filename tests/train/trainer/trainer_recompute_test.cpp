@@ -49,7 +49,7 @@ RecomputedStep step_with(const ProcessGroup& group, const std::string& name,
   strategy->attach(task, {});
   const auto optimizer = strategy->make_optimizer(SgdOptions{.lr = 0.1});
   task.module().train();
-  strategy->train(true);
+  strategy->follow_modes();
   optimizer->zero_grad();
   const Batch batch = {.images = torch::arange(8 * 28 * 28).mul(0.1).sin().view({8, 1, 28, 28}),
                        .labels = torch::arange(8),

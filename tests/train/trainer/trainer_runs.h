@@ -65,19 +65,23 @@ inline ProcessGroup group_of_one() {
   return init_process_group({.environment = WorkerEnvironment{}});
 }
 
-// Trains from the same initial weights in each call, as ranks do with one seed.
-inline Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = group_of_one(),
-                     bool dropout = true, std::string strategy = "",
-                     std::int64_t global_batch = kGlobalBatch,
-                     const StrategyOptions& strategy_options = {}) {
+// Always has the same initial weights, as nets of ranks do with one seed.
+inline MnistNet make_digits_net(bool dropout) {
   MnistNet net(MnistNetOptions{.dropout = dropout});
-  torch::NoGradGuard no_grad;
+  const torch::NoGradGuard no_grad;
   for (auto& parameter : net->parameters()) {
     const auto size = parameter.numel();
     parameter.copy_((torch::arange(size).mul(0.7).sin() / std::sqrt(size / parameter.size(0) + 1.0))
                         .view_as(parameter));
   }
-  at::GradMode::set_enabled(true);
+  return net;
+}
+
+inline Outcome train(const TrainerOptions& trainer_options, ProcessGroup group = group_of_one(),
+                     bool dropout = true, std::string strategy = "",
+                     std::int64_t global_batch = kGlobalBatch,
+                     const StrategyOptions& strategy_options = {}) {
+  MnistNet net = make_digits_net(dropout);
   ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
   Loader loader = train_loader(group, global_batch);
   if (strategy.empty()) strategy = group.size() == 1 ? "single" : "ddp";

@@ -1,0 +1,199 @@
+// Modules that the user puts into evaluation mode keep it in a run.
+#include <lockstep/train/trainer.h>
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/models/mnist_stages.h>
+#include <tests/support/captured_log.h>
+#include <tests/train/staged_net.h>
+
+namespace lockstep::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing_support::CapturedLog;
+using testing_support::no_errors;
+using testing_support::run_group;
+
+constexpr StagedNetOptions kModesNet{.dropout = true, .norm = true};
+
+// Puts batch normalisation and dropout into evaluation mode.
+void freeze_layers(torch::nn::Sequential net) {
+  for (const auto& module : net->modules(/*include_self=*/false)) {
+    const bool frozen = module->as<torch::nn::BatchNorm1d>() != nullptr ||
+                        module->as<torch::nn::Dropout>() != nullptr;
+    if (frozen) module->eval();
+  }
+}
+
+std::vector<std::string> names_in_eval_mode(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& each : module.named_modules("")) {
+    if (!each.value()->is_training()) names.push_back(each.key());
+  }
+  return names;
+}
+
+class FreezingTask final : public ClassificationTask {
+ public:
+  FreezingTask(const torch::nn::Sequential& net, bool in_hook)
+      : ClassificationTask(
+            net, ClassificationLoss::kCrossEntropy,
+            [net](int stages) { return cut_staged_net(net, kModesNet, stages); }),
+        net_(net),
+        in_hook_(in_hook) {
+    if (!in_hook_) freeze_layers(net_);
+  }
+  void on_train_start() override {
+    ++starts_;
+    if (in_hook_) freeze_layers(net_);
+  }
+  int starts() const { return starts_; }
+
+ private:
+  torch::nn::Sequential net_;
+  bool in_hook_;
+  int starts_ = 0;
+};
+
+TrainerOptions modes_run() {
+  TrainerOptions run = options(2);
+  run.optimizer = SgdOptions{.lr = 0.05, .momentum = 0.9};
+  run.schedule = {};
+  run.val_check_interval = 2;  // evaluations before training, within epochs and at their ends
+  run.num_sanity_val_steps = 1;
+  run.model_summary_depth = 1;
+  return run;
+}
+
+// The same steps with LibTorch's own optimizer.
+StateDict trained_by_hand() {
+  torch::nn::Sequential net = make_staged_net(kModesNet);
+  freeze_layers(net);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  Loader loader = train_loader(group_of_one());
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    loader.set_epoch(epoch);
+    Batch batch;
+    while (loader.next(batch)) {
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(net->forward(batch.images), batch.labels).backward();
+      optimizer.step();
+    }
+  }
+  return state_dict(*net);
+}
+
+struct ModesWay {
+  const char* name;
+  int ranks;
+  StagedRun run;
+};
+
+std::vector<ModesWay> modes_ways() {
+  const std::vector<torch::Device> two(2, torch::kCPU);
+  const StrategyOptions staged = {.stages = 2, .micro_batches = 2};
+  return {{"single", 1, {}},
+          {"dp", 1, {.strategy = "dp", .options = {.devices = two}}},
+          {"ddp", 2, {.strategy = "ddp"}},
+          {"zero1", 2, {.strategy = "zero1"}},
+          {"threads", 1, {.strategy = "pipeline", .options = staged}},
+          {"ranks", 2, {.strategy = "pipeline", .options = staged}},
+          {"hybrid", 4, {.strategy = "hybrid", .options = staged}}};
+}
+
+TEST(TrainerModes, AreKeptByEveryStrategy) {
+  at::set_num_threads(1);
+  const StateDict expected = trained_by_hand();
+  for (const ModesWay& way : modes_ways()) {
+    for (const bool in_hook : {false, true}) {
+      const std::string what = str(way.name, in_hook ? ", in the hook" : ", before fit()");
+      StateDict state;
+      const auto train_rank = [&](const ProcessGroup& group) {
+        at::set_num_threads(1);
+        const torch::nn::Sequential net = make_staged_net(kModesNet);
+        FreezingTask task(net, in_hook);
+        train_staged(modes_run(), group, way.run, task);
+        LOCKSTEP_CHECK(task.starts() == 1, "on_train_start() was called ", task.starts(), " times");
+        const auto names = names_in_eval_mode(*net);
+        LOCKSTEP_CHECK((names == std::vector<std::string>{"4", "6"}), "in eval mode: ",
+                       join(names));
+        if (group.rank() == 0) state = state_dict(*net);
+      };
+      if (way.ranks == 1) {
+        train_rank(group_of_one());
+      } else {
+        EXPECT_EQ(run_group(way.ranks, "shm", train_rank), no_errors(way.ranks)) << what;
+      }
+      SCOPED_TRACE(what);
+      expect_close(state, expected);
+    }
+  }
+}
+
+// The stages of this net ask their own mode whether to apply dropout.
+TEST(TrainerModes, OfTheWholeModuleAreKeptWithAWarning) {
+  const TrainerOptions run = options(1);
+  const StateDict expected = train(run, group_of_one(), /*dropout=*/false).state;
+  for (const char* strategy : {"single", "pipeline"}) {
+    MnistNet net = make_digits_net(/*dropout=*/true);
+    net->eval();
+    ClassificationTask task(
+        net, ClassificationLoss::kNegativeLogLikelihood,
+        [net](int stages) { return pipeline::stage_modules(mnist_stages(net, stages)); });
+    const CapturedLog log;
+    train_staged(run, group_of_one(),
+                 {.strategy = strategy, .options = {.stages = 4, .micro_batches = 2}}, task);
+    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the task's module is in evaluation mode")));
+    SCOPED_TRACE(strategy);
+    expect_close(state_dict(*net), expected);
+  }
+}
+
+TEST(TrainerModes, OfASecondRunAreThoseOfTheFirst) {
+  MnistNet net = make_digits_net(/*dropout=*/true);
+  ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood);
+  const CapturedLog log;
+  for (int run = 0; run < 2; ++run) {
+    train_staged(options(1), group_of_one(), {}, task);
+    EXPECT_THAT(names_in_eval_mode(*net), IsEmpty()) << run;
+  }
+  EXPECT_THAT(log.lines(), IsEmpty());
+}
+
+// Pictures are made after the evaluation.
+TEST(TrainerModes, OfPicturesAreEval) {
+  struct PictureTask final : ClassificationTask {
+    explicit PictureTask(const MnistNet& own)
+        : ClassificationTask(own, ClassificationLoss::kNegativeLogLikelihood), net(own) {}
+    std::optional<RunPicture> picture(const Batch&) override {
+      modes.push_back(net->is_training());
+      return std::nullopt;
+    }
+    MnistNet net;
+    std::vector<bool> modes;
+  };
+  struct PictureListener final : Listener {
+    bool takes_pictures() const override { return true; }
+  };
+  PictureTask task(make_digits_net(/*dropout=*/true));
+  PictureListener listener;
+  TrainerOptions run = options(2);
+  run.listeners = {&listener};
+  train_staged(run, group_of_one(), {}, task);
+  EXPECT_THAT(task.modes, ElementsAre(false, false));
+  EXPECT_TRUE(task.net->is_training());
+}
+
+}  // namespace
+}  // namespace lockstep::train
