@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -20,8 +21,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::size_t kStepDigits = 8;
+constexpr std::string_view kVersionPrefix = "-v";
 // Far above the size of a manifest, whatever the task measures.
 constexpr std::size_t kMaximumManifestBytes = 16 << 20;
+
+bool has_only_digits(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
 
 // Whether `path` exists. DataError if that cannot be determined.
 bool is_there(const fs::path& path) {
@@ -155,17 +161,20 @@ FoundCheckpoint first_whole(const fs::path& directory, const std::vector<fs::pat
 
 }  // namespace
 
-std::string checkpoint_name(std::int64_t step) {
+std::string checkpoint_name(std::int64_t step, int version) {
   char text[32];
   std::snprintf(text, sizeof(text), "step-%08lld", static_cast<long long>(step));
-  return text;
+  return version == 1 ? text : str(text, kVersionPrefix, version);
 }
 
 bool is_checkpoint_name(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return false;
-  const std::string digits = name.substr(kStepPrefix.size());
-  return digits.size() >= kStepDigits &&
-         std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const std::string_view numbers = std::string_view(name).substr(kStepPrefix.size());
+  const std::string_view step = numbers.substr(0, numbers.find(kVersionPrefix));
+  if (step.size() < kStepDigits || !has_only_digits(step)) return false;
+  if (step.size() == numbers.size()) return true;
+  const std::string_view version = numbers.substr(step.size() + kVersionPrefix.size());
+  return !version.empty() && has_only_digits(version);
 }
 
 std::vector<fs::path> checkpoint_folders(const fs::path& directory) {

@@ -27,8 +27,10 @@ inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kLatestLink = "latest";
 inline constexpr const char* kBestLink = "best";
 
-/// The name of the folder of a checkpoint after `step` optimizer steps: "step-00000060".
-std::string checkpoint_name(std::int64_t step);
+/// The name of the folder of a checkpoint after `step` optimizer steps: "step-00000060". The second
+/// checkpoint of a run with this number of steps is version 2, "step-00000060-v2": a run resumed
+/// with another number of steps per epoch counts its steps anew.
+std::string checkpoint_name(std::int64_t step, int version = 1);
 
 /// Whether `name` has the form that checkpoint_name() returns.
 bool is_checkpoint_name(const std::string& name);

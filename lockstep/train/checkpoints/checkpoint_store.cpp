@@ -134,6 +134,7 @@ void CheckpointStore::prepare() const {
   }
   try {
     if (is_new) flush_names(options_.directory / "..");
+  first_since_resume_ = next_sequence_;
   } catch (const DataError&) {  // a folder without read permission
   }
   recover_folders(options_.directory, is_checkpoint_name);
@@ -143,7 +144,7 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
                            const CheckpointMoment& moment) {
   try {
     if (first_sequence_ == 0) begin_run();
-    const fs::path folder = options_.directory / checkpoint_name(moment.step);
+    const fs::path folder = free_folder(moment.step);
     write(files, moment, folder);
     parent_ = next_sequence_++;
     std::erase(left_behind_, folder);
@@ -170,6 +171,29 @@ void CheckpointStore::write(const std::vector<CheckpointFile>& files,
   formats::CheckpointManifest manifest{.epoch = moment.epoch,
                                        .step = moment.step,
                                        .sequence = next_sequence_,
+// Whether a checkpoint may be written in place of `folder`, which then is lost.
+bool CheckpointStore::may_replace(const fs::path& folder) const {
+  if (!may_remove(folder)) return false;
+  if (contains(left_behind_, folder)) return true;
+  try {
+    const std::int64_t sequence = read_manifest(folder).sequence;
+    // That of another run; or that of this run at the same step, so with the same weights.
+    return sequence < first_sequence_ || sequence >= first_since_resume_;
+  } catch (const Error&) {
+    return true;  // damaged
+  }
+}
+
+// Steps are numbered by the length of an epoch, so that a run resumed with other batches may reach
+// a number again. The checkpoint that already has this name may be the best one of all.
+fs::path CheckpointStore::free_folder(std::int64_t step) const {
+  for (int version = 1;; ++version) {
+    fs::path folder = options_.directory / checkpoint_name(step, version);
+    std::error_code error;
+    if (!fs::is_directory(folder, error) || may_replace(folder)) return folder;
+  }
+}
+
                                        .first_sequence = first_sequence_,
                                        .parent = parent_};
   for (const auto& [name, value] : moment.metrics) {

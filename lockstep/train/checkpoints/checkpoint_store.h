@@ -42,7 +42,9 @@ class CheckpointStore {
   /// failure.
   void prepare() const;
 
-  /// Writes a checkpoint, in these steps: writes every file and then the manifest to a temporary
+  /// Writes a checkpoint to the folder checkpoint_name(moment.step), or to one with a higher version
+  /// if an earlier checkpoint of the run or a folder that must be kept has this name, in these
+  /// steps: writes every file and then the manifest to a temporary
   /// folder and flushes each to disk; reads them back and compares them with their checksums;
   /// renames the folder; points `latest`, `best` and CheckpointOptions::link to it; and only then
   /// removes checkpoints that are no longer kept. Throws CheckpointError if a step fails; the
@@ -67,6 +69,8 @@ class CheckpointStore {
   void begin_run();
   void leave_behind(const formats::CheckpointManifest& goes_on_from);
   void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
+  bool may_replace(const std::filesystem::path& folder) const;
+  std::filesystem::path free_folder(std::int64_t step) const;
              const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
   std::vector<Stored> best_of(std::vector<Stored> stored) const;
@@ -75,7 +79,8 @@ class CheckpointStore {
   void turn_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
   CheckpointOptions options_;
-  std::int64_t first_sequence_ = 0;  // 0: the run has not begun
+  std::int64_t first_sequence_ = 0;      // 0: the run has not begun
+  std::int64_t first_since_resume_ = 0;  // of the checkpoints that this object writes
   std::int64_t next_sequence_ = 0;
   std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
   bool has_links_ = true;    // false once the file system has refused to create one

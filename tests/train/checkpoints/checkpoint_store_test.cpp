@@ -128,6 +128,56 @@ TEST_F(CheckpointStoreTest, ReplacesTheRunBeforeWhenANewOneBegins) {
   EXPECT_EQ(found.manifest.first_sequence, 3);
 }
 
+// A run resumed with a larger batch, for example, numbers its steps anew.
+TEST_F(CheckpointStoreTest, KeepsABetterOneWithTheStepOfANewOne) {
+  const CheckpointOptions options = {.keep_last = 1, .save_top_k = 1};
+  CheckpointStore first = store(options);
+  save_step(first, 1, {{"loss", 0.1}});
+  save_step(first, 2, {{"loss", 0.5}});
+  const auto resume_and_save = [&](const std::string& from, double loss, const std::string& saved) {
+    CheckpointStore resumed = store(options);
+    EXPECT_EQ(resumed.resume(), directory / from);
+    const std::int64_t parent = read_manifest(directory / from).sequence;
+    save_step(resumed, 1, {{"loss", loss}}, 5000);
+    EXPECT_EQ(fs::read_symlink(directory / "latest"), saved);
+    EXPECT_TRUE(holds_step(directory / saved, 1, 5000));
+    EXPECT_EQ(read_manifest(directory / saved).parent, parent) << saved;
+  };
+  resume_and_save("step-00000002", 0.9, "step-00000001-v2");
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000001-v2"));
+  EXPECT_TRUE(holds_step(directory / "step-00000001", 1));
+  EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001");
+  resume_and_save("step-00000001-v2", 0.8, "step-00000001-v3");
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000001-v3"));
+  resume_and_save("step-00000001-v3", 0.05, "step-00000001-v2");
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001-v2"));
+  EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001-v2");
+}
+
+// A run that has gone back reaches the number of one that it has left behind.
+TEST_F(CheckpointStoreTest, ReplacesOneThatWasLeftBehind) {
+  CheckpointStore first = store();
+  for (const std::int64_t step : {1, 2}) save_step(first, step);
+  replace_link(directory / "latest", "step-00000001");
+  CheckpointStore second = store();
+  EXPECT_EQ(second.resume(), directory / "step-00000001");
+  save_step(second, 2, {}, 5000);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001", "step-00000002"));
+  EXPECT_TRUE(holds_step(directory / "step-00000002", 2, 5000));
+}
+
+TEST_F(CheckpointStoreTest, HaveNamesOfStepAndVersion) {
+  EXPECT_EQ(checkpoint_name(60), "step-00000060");
+  EXPECT_EQ(checkpoint_name(123456789, 12), "step-123456789-v12");
+  for (const std::string& name : {checkpoint_name(60), checkpoint_name(123456789, 12)}) {
+    EXPECT_TRUE(is_checkpoint_name(name)) << name;
+  }
+  for (const char* name : {"step-0000060", "step-00000060-", "step-00000060-v", "step-00000060-v2a",
+                           "step-00000060v2", "step-0000a060-v2", "step--v2"}) {
+    EXPECT_FALSE(is_checkpoint_name(name)) << name;
+  }
+}
+
 // A larger batch reduces the steps per epoch, so that a newer checkpoint may have a smaller step
 // number.
 TEST_F(CheckpointStoreTest, TakesTheOneWrittenLastForTheNewest) {
@@ -358,6 +408,9 @@ TEST_F(CheckpointStoreTest, StopsAtAndKeepsWhatItCannotRead) {
     }
     save_step(first, 3);
     EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-00000003"));
+    save_step(first, 2);
+    EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-00000002-v2"));
+    EXPECT_FALSE(holds_step(directory / "step-00000002", 2));
   }
 }
 

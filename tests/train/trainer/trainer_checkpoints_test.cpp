@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -146,6 +147,49 @@ TEST(TrainerCheckpoints, KeepTheBestOfEveryEvaluation) {
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
   EXPECT_EQ(fs::read_symlink(run.checkpoints.directory / "best"),
             checkpoint_name(ordered[0].second));
+}
+
+// An epoch has six steps, so that the first run ends with step 6. Each resumed run has three steps
+// per epoch and ends its second epoch with step 6, too.
+TEST(TrainerCheckpoints, OfAResumedRunNeverReplaceABetterOne) {
+  struct Change {
+    const char* name;
+    std::function<void(TrainerOptions&)> options;
+    std::int64_t global_batch;
+    int ranks;
+  };
+  const auto none = [](TrainerOptions&) {};
+  const Change changes[] = {
+      {"batch size", none, 40, 1},
+      {"ranks and batch size", none, 40, 2},
+      {"accumulation", [](TrainerOptions& run) { run.accumulate_grad_batches = 2; }, 20, 1},
+      {"limit", [](TrainerOptions& run) { run.limit_train_batches = 3; }, 20, 1}};
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.name);
+    const TemporaryDirectory directory;
+    TrainerOptions run = options_with(1, directory / "checkpoints");
+    run.checkpoints.keep_last = 1;
+    run.checkpoints.save_top_k = 1;
+    train(run);
+    const fs::path best = run.checkpoints.directory / "step-00000006";
+    const std::string weights = testing_support::read_text(best / kModelFile);
+    run.resume = true;
+    run.max_epochs = 2;
+    run.optimizer = SgdOptions{.lr = 3, .momentum = 0.9};  // makes the weights worse
+    run.schedule = {};
+    change.options(run);
+    const testing_support::CapturedLog log;  // of what differs
+    train_ranks(change.ranks, "shm", change.ranks == 1 ? "single" : "ddp", run,
+                change.global_batch);
+    EXPECT_THAT(checkpoint_names(run.checkpoints.directory),
+                ElementsAre("step-00000006", "step-00000006-v2"));
+    EXPECT_EQ(testing_support::read_text(best / kModelFile), weights);
+    EXPECT_EQ(fs::read_symlink(run.checkpoints.directory / "best"), "step-00000006");
+    EXPECT_EQ(fs::read_symlink(run.checkpoints.directory / "latest"), "step-00000006-v2");
+    EXPECT_EQ(read_manifest(run.checkpoints.directory / "step-00000006-v2").parent,
+              read_manifest(best).sequence);
+    EXPECT_TRUE(train(run, group_of_one(), true, "", change.global_batch).report.already_complete);
+  }
 }
 
 TEST(TrainerCheckpoints, RefuseAnUnknownMetricBeforeTheTraining) {
