@@ -73,6 +73,9 @@ void add_strategy_options(CLI::App& command, TrainArguments& to) {
   command.add_flag("--sync-batchnorm", to.sync_batchnorm,
                    "Compute batch normalisation's statistics over the batches of all ranks (ddp "
                    "and zero1 only)");
+  command.add_flag("--find-unused-parameters", to.find_unused_parameters,
+                   "Allow steps whose loss does not depend on all parameters, and search for those "
+                   "in each step (ddp, zero1 and hybrid only)");
   command.add_option("--bucket-cap-mb", to.bucket_cap_mb,
                      "Maximum size of a gradient bucket, in MiB (ddp and zero1 only, default 25)");
 }

@@ -40,6 +40,7 @@ struct TrainArguments {
   bool recompute = false;
   bool shard_optimizer = false;
   bool sync_batchnorm = false;
+  bool find_unused_parameters = false;
   std::optional<double> bucket_cap_mb;
   std::optional<int> nproc_per_node;
   std::string accelerator = "auto";

@@ -46,6 +46,8 @@ void refuse_foreign_options(const TrainArguments& arguments, const TrainSettings
   if (settings.strategy != "ddp" && settings.strategy != "zero1") {
     refuse(arguments.sync_batchnorm, "--sync-batchnorm", "ddp and zero1");
     refuse(arguments.bucket_cap_mb.has_value(), "--bucket-cap-mb", "ddp and zero1");
+    refuse(arguments.find_unused_parameters && settings.strategy != "hybrid",
+           "--find-unused-parameters", "ddp, zero1 and hybrid");
   }
   if (settings.strategy != "hybrid") {
     refuse(arguments.shard_optimizer, "--shard-optimizer", "hybrid");
@@ -145,6 +147,7 @@ void choose_strategy(const TrainArguments& arguments, TrainSettings& settings) {
   }
   refuse_foreign_options(arguments, settings);
   settings.strategy_options.sync_batchnorm = arguments.sync_batchnorm;
+  settings.strategy_options.find_unused_parameters = arguments.find_unused_parameters;
   settings.strategy_options.bucket_cap_mb = arguments.bucket_cap_mb;
   if (arguments.bucket_cap_mb) check.positive("--bucket-cap-mb", *arguments.bucket_cap_mb);
   settings.data_shares = settings.world_size;

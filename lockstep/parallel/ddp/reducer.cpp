@@ -274,7 +274,7 @@ void Reducer::State::check_call(const Slot& slot) const {
         "received a gradient that the graph of this backward() does not show: a part of the model "
         "runs a "
         "backward() of its own (checkpointing); use static_graph instead of "
-        "find_unused_parameters");
+        "DdpOptions::find_unused_parameters");
   }
   if (slot.ready) {
     fail(
@@ -382,8 +382,8 @@ void Reducer::State::fail_for_missing_gradients() {
   const char* const advice = options_.static_graph
                                  ? "they did in the first: the graph changed; set static_graph = "
                                    "false and find_unused_parameters = true"
-                                 : "set find_unused_parameters = true if the loss need not depend "
-                                   "on all of them, or freeze them with "
+                                 : "set DdpOptions::find_unused_parameters = true if the loss need "
+                                   "not depend on all of them, or freeze them with "
                                    "requires_grad_(false) before the module is wrapped";
   throw ConfigError(str("rank ", group_.rank(), ": ", names.size(), " of ", slots_.size(),
                         " parameters received no gradient in backward(): ", some_of(names), "; ",

@@ -246,7 +246,8 @@ class RankPipelineStrategy final : public StagedStrategy {
     const bool shares = shards() && mesh_.group(kData).shares_memory();
     unit.core = std::make_unique<DdpCore>(
         *unit.module, mesh_.group(kData),
-        DdpOptions{.parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
+        DdpOptions{.find_unused_parameters = options().find_unused_parameters,
+                   .parameter_memory = shares ? ParameterMemory::kShared : ParameterMemory::kFlat});
     return unit;
   }
 
@@ -304,10 +305,12 @@ class RankPipelineStrategy final : public StagedStrategy {
   // The reducer would give a parameter without a gradient zeros, which weight decay and Adam would
   // treat as a gradient.
   void require_gradients(const Unit& unit) const {
+    if (options().find_unused_parameters) return;
     for (const auto& [parameter_name, parameter] : unit.trainable) {
       if (parameter.grad().defined()) continue;
       throw ConfigError(str("strategy ", name(), ": parameter '", parameter_name,
-                            "' received no gradient; freeze it before training"));
+                            "' received no gradient; freeze it before training, or set "
+                            "StrategyOptions::find_unused_parameters"));
     }
   }
 

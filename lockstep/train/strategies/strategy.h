@@ -179,6 +179,11 @@ struct LOCKSTEP_API StrategyOptions {
   /// ddp and zero1: batch normalisation computes its statistics over the batches of all ranks
   /// (sync_batch_norm.h).
   bool sync_batchnorm = false;
+  /// ddp, zero1 and hybrid: the loss of a step may be independent of some parameters, possibly
+  /// different ones on each rank (DdpOptions::find_unused_parameters). Without it, such a parameter
+  /// is an error. The strategies in one process, and a pipeline without replicas, allow it anyway:
+  /// a parameter without a gradient is not stepped.
+  bool find_unused_parameters = false;
   /// ddp and zero1: size of a gradient bucket in MiB (DdpOptions::bucket_cap_mb). Absent: 1 for the
   /// first buckets, 25 for the others.
   std::optional<double> bucket_cap_mb{};

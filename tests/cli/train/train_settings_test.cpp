@@ -42,6 +42,18 @@ TEST(TrainSettings, GivePipelinesTheirRecomputation) {
   EXPECT_TRUE(resolve(arguments).strategy_options.recompute);
 }
 
+TEST(TrainSettings, GiveStrategiesThatAverageTheSearchForUnusedParameters) {
+  for (const char* strategy : {"ddp", "zero1", "hybrid"}) {
+    TrainArguments arguments;
+    arguments.recipe = "cifar10";
+    arguments.strategy = strategy;
+    arguments.nproc_per_node = 4;
+    EXPECT_FALSE(resolve(arguments).strategy_options.find_unused_parameters) << strategy;
+    arguments.find_unused_parameters = true;
+    EXPECT_TRUE(resolve(arguments).strategy_options.find_unused_parameters) << strategy;
+  }
+}
+
 // A trial keeps nothing, so that an existing run's folder, or a missing one, stays as it is.
 TEST(TrainSettings, LeaveOutAloneForATrial) {
   const testing_support::TemporaryDirectory directory;
