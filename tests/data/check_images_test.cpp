@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -89,6 +91,27 @@ TEST_F(CheckImages, FindsWhatACropMayNotSee) {
     EXPECT_THAT(progress, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
     EXPECT_THAT(log.lines(), IsEmpty()) << "the caller reports";
   }
+}
+
+// Such images can be decoded, but the usual evaluation cannot resize them.
+TEST(CheckImagesOfAnyShape, NamesThoseThatAreTooNarrow) {
+  const std::pair<int, int> sizes[] = {{1, 256}, {1, 257}, {300, 1}, {2, 512}, {2, 514}, {9, 9}};
+  TemporaryDirectory folder;
+  for (std::size_t i = 0; i < std::size(sizes); ++i) {
+    const auto [width, height] = sizes[i];
+    const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * width * height), 100);
+    folder.write(str("a/", i, ".png"), detail::encode_png(pixels, width, height));
+  }
+  const ImagesCheck check = check_images(load_image_folder(folder.path()));
+  EXPECT_THAT(check.corrupt, IsEmpty());
+  ASSERT_EQ(check.odd.size(), 3U);
+  EXPECT_EQ(check.odd[0].index, 1);
+  EXPECT_THAT(check.odd[0].reason,
+              AllOf(HasSubstr("a/1.png: resizing an image of 257x1 makes 3x65792x256, expected at "
+                              "most 65536 pixels a side"),
+                    HasSubstr("crop it first, or remove it")));
+  EXPECT_THAT(check.odd[1].reason, HasSubstr("a/2.png: resizing an image of 1x300"));
+  EXPECT_THAT(check.odd[2].reason, HasSubstr("a/4.png: resizing an image of 514x2"));
 }
 
 TEST_F(CheckImages, WhatProgressThrowsEndsTheCheck) {

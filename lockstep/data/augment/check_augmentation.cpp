@@ -205,10 +205,12 @@ ImageShape check_augmentation(const Augmentation& operators, const ImageShape& i
   return check.result();
 }
 
-void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width) {
+void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width,
+                const NamedImage& image) {
   if (crop.size.height > height || crop.size.width > width) {
     reject("RandomCrop of ", crop.size.height, "x", crop.size.width,
-           " pixels does not fit into an image of ", height, "x", width);
+           " pixels does not fit into an image of ", height, "x", width,
+           image.file.empty() ? "" : str(" (", image.file, ")"));
   }
 }
 
@@ -220,12 +222,15 @@ void check_declared(const ImageShape& image, const ImageShape& declared, std::ui
                       " images (sample ", sample, ")"));
 }
 
-void check_made(const char* operation, const ImageShape& from, const ImageShape& made) {
+void check_made(const char* operation, const ImageShape& from, const ImageShape& made,
+                const NamedImage& image) {
   if (std::max(made.height, made.width) <= kMaximumPixels && made.elements() <= kMaximumBytes)
     return;
-  throw DataError(str("augmentation: ", operation, " an image of ", from.height, "x", from.width,
-                      " makes ", text_of(made), ", expected at most ", kMaximumPixels,
-                      " pixels a side and ", kMaximumBytes, " bytes; crop it first"));
+  throw DataError(str(image.file.empty() ? str("augmentation: image ", image.sample)
+                                         : std::string(image.file),
+                      ": ", operation, " an image of ", from.height, "x", from.width, " makes ",
+                      text_of(made), ", expected at most ", kMaximumPixels, " pixels a side and ",
+                      kMaximumBytes, " bytes; crop it first, or remove it"));
 }
 
 }  // namespace lockstep::data

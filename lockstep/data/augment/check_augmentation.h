@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <lockstep/data/augment/augment.h>
 #include <lockstep/data/images/image.h>
@@ -14,16 +15,25 @@ namespace lockstep::data {
 /// invalid: see AugmentationPlan.
 ImageShape check_augmentation(const Augmentation& operators, const ImageShape& input);
 
-/// Throws the ConfigError of check_augmentation() if the crop is larger than an image of this size.
-void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width);
+/// An image in messages.
+struct NamedImage {
+  std::uint64_t sample = 0;  ///< its index in the data set
+  std::string_view file{};   ///< the name of its file; empty if there is none
+};
+
+/// Throws the ConfigError of check_augmentation(), which names the image's file, if the crop is
+/// larger than an image of this size.
+void check_fits(const RandomCrop& crop, std::int64_t height, std::int64_t width,
+                const NamedImage& image = {});
 
 /// Throws a DataError if image number `sample` does not have the shape that its data set declares:
 /// memory was allocated for the declared shape.
 void check_declared(const ImageShape& image, const ImageShape& declared, std::uint64_t sample);
 
-/// Throws a DataError if `operation` (such as "resizing") would make an image larger than any list
-/// needs: 65,536 pixels a side and 256 MiB. Resizing can make a long, narrow image huge. Call this
-/// before allocating the memory.
-void check_made(const char* operation, const ImageShape& from, const ImageShape& made);
+/// Throws a DataError, which names `image`, if `operation` (such as "resizing") would make an image
+/// larger than any list needs: 65,536 pixels a side and 256 MiB. Resizing can make a long, narrow
+/// image huge. Call this before allocating the memory.
+void check_made(const char* operation, const ImageShape& from, const ImageShape& made,
+                const NamedImage& image);
 
 }  // namespace lockstep::data

@@ -35,8 +35,8 @@ Scratch& scratch_of_thread() {
 // An image that passes the list: the pixels of `image` that it shows, and the erasures over them.
 class Canvas {
  public:
-  Canvas(ImageReader& reader, PhiloxStream& random, Scratch& scratch)
-      : reader_(reader), random_(random), scratch_(scratch) {
+  Canvas(ImageReader& reader, std::uint64_t sample, PhiloxStream& random, Scratch& scratch)
+      : reader_(reader), sample_(sample), random_(random), scratch_(scratch) {
     show({.shape = reader.shape()});
     scratch.erasures.clear();
   }
@@ -48,7 +48,7 @@ class Canvas {
     columns_.pad(pad.pixels, pad.pixels);
   }
   void operator()(const RandomCrop& crop) {
-    check_fits(crop, rows_.size, columns_.size);
+    check_fits(crop, rows_.size, columns_.size, named());
     cut(choose(crop, rows_.size, columns_.size, random_));
   }
   void operator()(const CenterCrop& crop) {
@@ -87,7 +87,7 @@ class Canvas {
     const Rotation matrix =
         make_rotation(degrees, shown.shape.height, shown.shape.width, rotation.expand);
     const ImageShape shape{shown.shape.channels, matrix.height, matrix.width};
-    check_made("rotating", shown.shape, shape);
+    check_made("rotating", shown.shape, shape, named());
     scratch_.spare.resize(static_cast<std::size_t>(shape.elements()));
     scratch_.rotator.rotate(shown, matrix, rotation.interpolation,
                             static_cast<std::uint8_t>(rotation.fill), scratch_.spare.data());
@@ -122,6 +122,7 @@ class Canvas {
   }
 
  private:
+  NamedImage named() const { return {.sample = sample_, .file = reader_.name()}; }
   void show(const ImageView& image) {
     image_ = image;
     rows_ = {.size = image.shape.height};
@@ -151,7 +152,7 @@ class Canvas {
     settle_erasures();
     if (size.height == rows_.size && size.width == columns_.size) return;
     check_made("resizing", {image_.shape.channels, rows_.size, columns_.size},
-               {image_.shape.channels, size.height, size.width});
+               {image_.shape.channels, size.height, size.width}, named());
     if (!rows_.is_window() || !columns_.is_window()) materialise();
     const ImageRegion part{rows_.origin, columns_.origin, rows_.size, columns_.size};
     const ReducedView shown = image_.pixels == nullptr
@@ -248,7 +249,7 @@ class Canvas {
   void materialise() {
     take_pixels();
     const ImageShape shape{image_.shape.channels, rows_.size, columns_.size};
-    check_made("padding", image_.shape, shape);
+    check_made("padding", image_.shape, shape, named());
     std::vector<std::uint8_t>& made = scratch_.spare;
     made.assign(static_cast<std::size_t>(shape.elements()), fill_);
     const auto [top, bottom] = rows_.visible();
@@ -276,6 +277,7 @@ class Canvas {
   }
 
   ImageReader& reader_;
+  const std::uint64_t sample_;
   PhiloxStream& random_;
   Scratch& scratch_;
   ImageView image_;
@@ -304,7 +306,7 @@ void AugmentationPlan::apply(const ImageView& image, const SampleKey& key, void*
 void AugmentationPlan::apply(ImageReader& image, const SampleKey& key, void* output) const {
   check_declared(image.shape(), input_, key.sample);
   PhiloxStream random = key.stream();
-  Canvas canvas(image, random, scratch_of_thread());
+  Canvas canvas(image, key.sample, random, scratch_of_thread());
   for (const Operator& op : operators_) std::visit(canvas, op);
   canvas.write(channels_, options_, output);
 }

@@ -55,6 +55,7 @@ void ImageReader::open(std::span<const std::byte> file, std::string_view name, D
                        std::int64_t max_image_pixels) {
   clear();
   decoding_ = decoding;
+  name_ = name;
   file_ = file;
   if (!decoder_ || decoder_pixels_ != max_image_pixels) {
     decoder_.emplace(ImageDecoderOptions{.max_image_pixels = max_image_pixels});

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,6 +48,7 @@ class LOCKSTEP_API ImageReader {
     view_ = {};
     file_ = {};
     shape_ = {};
+    name_.clear();
   }
   /// Whether there is an image: pixels or an open file.
   bool has_image() const {
@@ -61,6 +63,9 @@ class LOCKSTEP_API ImageReader {
   const ImageShape& shape() const { return shape_; }
   /// Whether the image was set by show(), so that its pixels need no decoding.
   bool is_decoded() const { return view_.pixels != nullptr; }
+  /// The name of the file that open() was given last, for messages; empty if there was none since
+  /// clear().
+  std::string_view name() const { return name_; }
   /// The open file's content, valid as long as pixels() are; empty after show().
   std::span<const std::byte> file() const { return file_; }
 
@@ -88,6 +93,7 @@ class LOCKSTEP_API ImageReader {
   ImageShape shape_;
   ImageView view_;  // without pixels: a file is open
   std::span<const std::byte> file_;
+  std::string name_;
   std::vector<std::byte> content_;  // content of a file that was read here
   std::vector<std::uint8_t> decoded_;
   std::optional<detail::ImageDecoder> decoder_;

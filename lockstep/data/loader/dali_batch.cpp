@@ -83,7 +83,8 @@ void DaliBatch::fill(const ImageDataset& dataset, std::span<const SampleKey> key
     const auto index = static_cast<std::int64_t>(key.sample);
     indices_.push_back(index);
     dataset.read(index, reader_);
-    plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_);
+    plan.choose(reader_.shape(), key, static_cast<std::int64_t>(labels_.size()), numbers_,
+                reader_.name());
     if (options.encoded) {
       LOCKSTEP_CHECK(!reader_.is_decoded(), "image ", index, " of ", dataset.name(),
                      " is not a file, contrary to its source's is_file()");

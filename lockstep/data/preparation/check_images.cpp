@@ -4,6 +4,8 @@
 
 #include <lockstep/core/error.h>
 #include <lockstep/core/options.h>
+#include <lockstep/data/augment/check_augmentation.h>
+#include <lockstep/data/augment/choices.h>
 #include <lockstep/data/loader/batch_ring.h>
 
 namespace lockstep {
@@ -19,6 +21,7 @@ class CheckedSlot {
       dataset.read(index, reader_);
       reader_.pixels({0, 0, reader_.shape().height, reader_.shape().width});
       remark_ = reader_.remark();
+      if (remark_.empty()) remark_ = problem_of_shape(index);
     } catch (const DataError& error) {
       damage_ = error.what();
     }
@@ -31,6 +34,21 @@ class CheckedSlot {
   }
 
  private:
+  // Why Resize(256) of the shorter side, the usual one before an evaluation, refuses the image.
+  std::string problem_of_shape(std::int64_t index) const {
+    constexpr int kUsualSide = 256;
+    const ImageShape& shape = reader_.shape();
+    const ImageSize size = data::resized({kUsualSide, /*shorter_side=*/true}, shape.height,
+                                         shape.width);
+    try {
+      data::check_made("resizing", shape, {shape.channels, size.height, size.width},
+                       {.sample = static_cast<std::uint64_t>(index), .file = reader_.name()});
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return {};
+  }
+
   ImageReader reader_{ImageReader::Remarks::kKeep};
   std::optional<std::string> damage_;
   std::string remark_;

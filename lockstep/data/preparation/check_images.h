@@ -25,8 +25,9 @@ struct LOCKSTEP_API CheckImagesOptions {
 struct LOCKSTEP_API ImagesCheck {
   std::int64_t images = 0;
   std::vector<CorruptImage> corrupt{};  ///< In the order of the data set.
-  /// Files that other programs may reject although their pixels are correct, see
-  /// ImageReader::remark().
+  /// Images that can be decoded, but not used everywhere: files that other programs may reject, see
+  /// ImageReader::remark(), and images so long and narrow that a Resize of their shorter side to
+  /// 256 pixels, as evaluations often begin with, throws a DataError.
   std::vector<CorruptImage> odd{};
 
   /// The indices of all images that are not in `corrupt`, for subset().

@@ -359,15 +359,16 @@ TEST(AugmentationPlan, RefusesToMakeAnImageHuge) {
        "rotating an image of 1x40000 makes 1x282"},
       {{Pad{60'000}, RandomRotation{{45, 45}}},
        {1, 1, 2},
-       "padding an image of 1x2 makes 1x120001"},
+       "augmentation: image 5: padding an image of 1x2 makes 1x120001"},
   };
   for (const Case& c : cases) {
     Augmentation operators = c.operators;
     operators.insert(operators.end(), {CenterCrop{1}, normalize_for(1)});
     const data::AugmentationPlan plan(operators, {1, 0, 0});
     float output = 0;
-    EXPECT_THAT(message_of<DataError>(
-                    [&] { plan.apply(ImageView::planar(pixels.data(), c.image), {}, &output); }),
+    EXPECT_THAT(message_of<DataError>([&] {
+                  plan.apply(ImageView::planar(pixels.data(), c.image), {.sample = 5}, &output);
+                }),
                 ::testing::HasSubstr(c.message));
   }
 }

@@ -259,6 +259,10 @@ TEST(DaliPlan, RefusesImagesOfAnotherShapeAndThoseThatBecomeHuge) {
     plan.resize(numbers, 1);
     EXPECT_THAT(message_of<DataError>([&] { plan.choose(c.image, {.sample = 7}, 0, numbers); }),
                 HasSubstr(c.message));
+    if (c.declared.height != 0 || c.image.channels == 1) continue;
+    EXPECT_THAT(
+        message_of<DataError>([&] { plan.choose(c.image, {.sample = 7}, 0, numbers, "a/b.png"); }),
+        HasSubstr(str("a/b.png: ", c.message)));
   }
 }
 

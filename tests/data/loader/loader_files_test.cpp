@@ -9,10 +9,13 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/data/datasets/cached_images.h>
+#include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/packed_images.h>
 #include <lockstep/data/loader/loader.h>
 #include <lockstep/data/preparation/pack_images.h>
 #include <lockstep/formats/pack.h>
+#include <lockstep/formats/png.h>
 #include <tests/data/loader/epoch_batches.h>
 #include <tests/data/photo_folder.h>
 #include <tests/support/captured_log.h>
@@ -195,6 +198,35 @@ TEST(LoaderFiles, KeepTheirMemoryFromEpochToEpoch) {
   }
   EXPECT_GT(before, 10'000'000);
   EXPECT_LT(rss_bytes() - before, 5 << 20);
+}
+
+// A photograph whose shorter side cannot be resized, in the middle of others.
+TEST(LoaderFiles, NamesAnImageThatIsTooNarrow) {
+  TemporaryDirectory folder;
+  for (int i = 0; i < 6; ++i) {
+    const int width = i == 3 ? 1 : 40, height = i == 3 ? 900 : 30;
+    const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * width * height), 100);
+    folder.write(str("a/", i, ".png"), detail::encode_png(pixels, width, height));
+  }
+  const ImageDataset dataset = load_image_folder(folder.path());
+  const Augmentation evaluation = {Resize{256, /*shorter_side=*/true}, CenterCrop{224},
+                                   kPhotoNormalize};
+  const auto batches_of = [&](const ImageDataset& images, OnCorruptImage policy) {
+    Loader loader(images, EvaluationSampler(images.size(), 0, 1), evaluation,
+                  {.batch_size = 6, .on_corrupt_image = policy});
+    return read_epoch(loader, 0);
+  };
+  const CacheImagesOptions cache{.max_bytes = 1 << 20};
+  for (const ImageDataset& images : {dataset, cache_images(dataset, cache)}) {
+    EXPECT_THAT(message_of<DataError>([&] { batches_of(images, OnCorruptImage::kStop); }),
+                AllOf(HasSubstr("a/3.png: resizing an image of 900x1 makes 3x230400x256"),
+                      HasSubstr("remove it")));
+  }
+  const CapturedLog log;
+  const std::vector<Batch> batches = batches_of(dataset, OnCorruptImage::kSkip);
+  ASSERT_EQ(batches.size(), 1U);
+  EXPECT_EQ(batches[0].size, 5);
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("a/3.png: resizing an image of 900x1")));
 }
 
 }  // namespace

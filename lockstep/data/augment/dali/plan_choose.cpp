@@ -15,15 +15,19 @@ namespace {
 // Applies a Geometry to the size of one image.
 class Window {
  public:
-  Window(const ImageShape& image, PhiloxStream& random)
-      : rows_{image.height}, columns_{image.width}, image_(image), random_(random) {}
+  Window(const ImageShape& image, const NamedImage& named, PhiloxStream& random)
+      : rows_{image.height},
+        columns_{image.width},
+        image_(image),
+        named_(named),
+        random_(random) {}
 
   void operator()(const Pad& pad) {
     rows_.pad(pad.pixels, pad.pixels);
     columns_.pad(pad.pixels, pad.pixels);
   }
   void operator()(const RandomCrop& crop) {
-    check_fits(crop, rows_.size, columns_.size);
+    check_fits(crop, rows_.size, columns_.size, named_);
     cut(choose(crop, rows_.size, columns_.size, random_));
   }
   void operator()(const CenterCrop& crop) {
@@ -67,7 +71,7 @@ class Window {
   }
   void become(ImageSize size) {
     check_made("resizing", {image_.channels, rows_.size, columns_.size},
-               {image_.channels, size.height, size.width});
+               {image_.channels, size.height, size.width}, named_);
     resized_ = size;
   }
   static std::int32_t first(const Axis& axis) {
@@ -81,6 +85,7 @@ class Window {
   Axis rows_;
   Axis columns_;
   const ImageShape image_;
+  const NamedImage named_;
   std::optional<ImageSize> resized_;
   PhiloxStream& random_;
 };
@@ -95,12 +100,13 @@ void DaliPlan::resize(DaliNumbers& numbers, std::int64_t images) const {
 }
 
 void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
-                      DaliNumbers& numbers) const {
+                      DaliNumbers& numbers, std::string_view file) const {
   check_declared(image, input_, key.sample);
+  const NamedImage named{.sample = key.sample, .file = file};
   PhiloxStream random = key.stream();
   ImageShape shape{image.channels, image.height + 2 * border_.pixels,
                    image.width + 2 * border_.pixels};
-  if (border_.pixels > 0) check_made("padding", image, shape);
+  if (border_.pixels > 0) check_made("padding", image, shape, named);
   // Writes one number, or two: rows and columns.
   const auto put = [&](int input, DaliNumber first, DaliNumber second = {}) {
     if (input < 0) return;
@@ -111,7 +117,7 @@ void DaliPlan::choose(const ImageShape& image, const SampleKey& key, std::int64_
   };
   for (const Step& step : steps_) {
     if (const auto* geometry = std::get_if<Geometry>(&step)) {
-      Window window(shape, random);
+      Window window(shape, named, random);
       for (const Operator& op : geometry->operators) std::visit(window, op);
       put(geometry->start, window.start()[0], window.start()[1]);
       put(geometry->shape, window.shape()[0], window.shape()[1]);
