@@ -4,6 +4,7 @@
 
 #include <torch/version.h>
 
+#include <lockstep/core/log.h>
 #include <lockstep/core/options.h>
 #include <lockstep/export/lowering/translate.h>
 #include <lockstep/export/onnx/onnx_file.h>
@@ -76,6 +77,31 @@ void check(const OnnxExportOptions& options, const std::vector<torch::Tensor>& i
   }
 }
 
+// A diverged run leaves NaN or infinite weights. In buffers, such as masks, infinity is common.
+bool holds_usable_values(const torch::Tensor& tensor, bool is_buffer) {
+  if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
+  return is_buffer ? !tensor.isnan().any().item<bool>() : tensor.isfinite().all().item<bool>();
+}
+
+// Names the first tensor that is not finite.
+void warn_of_divergence(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  const auto look_at = [&](const auto& named, bool are_buffers) {
+    for (const auto& item : named) {
+      const torch::Tensor& tensor = item.value();
+      const bool usable = !tensor.defined() || holds_usable_values(tensor, are_buffers);
+      if (!usable) names.push_back(item.key());
+    }
+  };
+  look_at(module.named_parameters(), false);
+  look_at(module.named_buffers(), true);
+  if (names.empty()) return;
+  log_warning("export_onnx: ", names.front(), " holds values that are not finite",
+              names.size() == 1 ? "" : str(", as do ", names.size() - 1, " other tensors"),
+              "; the training had probably diverged, and the outputs of the model will hardly be "
+              "finite");
+}
+
 std::vector<std::string> value_names(const std::vector<onnx::ValueInfo>& values) {
   std::vector<std::string> names;
   for (const onnx::ValueInfo& value : values) names.push_back(value.name);
@@ -90,6 +116,7 @@ OnnxExport export_onnx(torch::nn::Module& module, const OnnxForward& forward,
   check(options, inputs);
   const UnchangedModule unchanged(module);
   const torch::NoGradGuard no_grad;
+  warn_of_divergence(module);
   const onnx::NamedParameters parameters = named_parameters_of(module);
   const onnx::Trace trace = onnx::trace_module(forward, inputs, parameters,
                                                {.dynamic_batch = options.dynamic_batch,

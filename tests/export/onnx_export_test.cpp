@@ -1,5 +1,8 @@
 #include <lockstep/export/onnx_export.h>
 
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +15,11 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <lockstep/core/error.h>
 #include <lockstep/models/mnist_net.h>
 #include <lockstep/models/resnet.h>
 #include <tests/export/onnx_reader.h>
+#include <tests/support/captured_log.h>
 
 namespace lockstep {
 namespace {
@@ -158,6 +163,51 @@ TEST_F(OnnxExportTest, LeavesTheModuleAsItWas) {
   EXPECT_TRUE(net->is_training());
   EXPECT_TRUE(net[1]->is_training());
   EXPECT_FALSE(net[3]->is_training());
+}
+
+TEST_F(OnnxExportTest, WarnsOfValuesThatAreNotFinite) {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  struct Case {
+    const char* tensor;
+    float value;
+    const char* warning;  // null: none
+  };
+  const Case cases[] = {{"6.bias", nan, "6.bias holds values that are not finite; the training"},
+                        {"0.weight", infinity, "0.weight holds values that are not finite; the"},
+                        {"1.running_mean", nan, "1.running_mean holds values that are not finite"},
+                        {"6.bias", 1e30F, nullptr}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.tensor);
+    nn::Sequential net = small_net();
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& item : net->named_parameters()) {
+        if (item.key() == c.tensor) item.value().view(-1)[0] = c.value;
+      }
+      for (auto& item : net->named_buffers()) {
+        if (item.key() == c.tensor) item.value().view(-1)[0] = c.value;
+      }
+    }
+    const testing_support::CapturedLog log;
+    try {
+      exported(net);
+    } catch (const Error&) {  // what happens then depends on the operators
+    }
+    if (c.warning == nullptr) {
+      EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+    } else {
+      EXPECT_THAT(log.lines(), Contains(HasSubstr(c.warning)));
+    }
+  }
+  nn::Sequential net = small_net();
+  for (auto& parameter : net->parameters()) parameter.detach().fill_(nan);
+  const testing_support::CapturedLog log;
+  try {
+    exported(net);
+  } catch (const Error&) {
+  }
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("0.weight holds values that are not finite, as do 4 "
+                                              "other tensors; ")));
 }
 
 TEST_F(OnnxExportTest, LargeParametersGoToAFileOfTheirOwn) {
