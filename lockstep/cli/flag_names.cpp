@@ -56,6 +56,7 @@ const std::vector<FlagName>& flag_names() {
         {"StrategyOptions::find_unused_parameters", "--find-unused-parameters"},
         {"TrainerOptions::cuda_graph", "--cuda-graph"},
         {"TrainerOptions::device", "--accelerator"},
+        {"TrainerOptions::on_nan", "--on-nan"},
         {"TrainerOptions::optimizer", "--optimizer"},
         {"TrainerOptions::resume", "--resume"},
         {"TrainerOptions::resume = false", "--overwrite"},

@@ -36,6 +36,7 @@ ManifestJson json_of(const CheckpointManifest& manifest) {
                        {"sequence", manifest.sequence},
                        {"first_sequence", manifest.first_sequence}};
   if (manifest.parent != 0) json["parent"] = manifest.parent;
+  if (!manifest.finite) json["finite"] = false;
   json["metrics"] = ManifestJson::object();
   json["files"] = ManifestJson::object();
   for (const auto& [name, value] : manifest.metrics) json["metrics"][name] = value;
@@ -57,6 +58,7 @@ class ManifestReader {
                                 .sequence = number("sequence", 1),
                                 .first_sequence = number("first_sequence", 1)};
     if (json_.contains("parent")) manifest.parent = number("parent", 1);
+    if (json_.contains("finite")) manifest.finite = json_.at("finite").get<bool>();
     if (manifest.parent >= manifest.sequence) {
       fail("its parent is ", manifest.parent, ", expected one below its sequence ",
            manifest.sequence);

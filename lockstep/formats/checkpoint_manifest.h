@@ -12,8 +12,9 @@
 //     "xxh3_64": "2d06800538d394c2"
 //   }
 //
-// The last entry is the checksum (checksum.h) of the text without this entry. The first checkpoint
-// of a run has no parent, and neither do checkpoints written by earlier versions.
+// A checkpoint with values that are not finite also has the entry "finite": false. The last entry is
+// the checksum (checksum.h) of the text without this entry. The first checkpoint of a run has no
+// parent, and neither do checkpoints written by earlier versions.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,8 @@ struct CheckpointManifest {
   /// then, of the one from which it resumed. Checkpoints between the two no longer belong to the
   /// run. 0: none, or not known.
   std::int64_t parent = 0;
+  /// Whether the weights and the training state are finite. If not, the run had diverged.
+  bool finite = true;
   /// Results of the evaluation before the checkpoint, by name. All are finite. The file has
   /// utf8_text() of the names.
   std::map<std::string, double> metrics{};

@@ -72,6 +72,12 @@ void validate_graph(const TrainerOptions& options) {
         "Trainer: cuda_graph and detect_anomaly exclude each other: a replayed backward pass "
         "does not check values for NaN; leave one of them out");
   }
+  if (options.on_nan != OnNan::kWarn) {
+    throw ConfigError(lockstep::str(
+        "Trainer: cuda_graph and on_nan ", to_string(options.on_nan),
+        " exclude each other: a replayed step updates the parameters before the host knows its "
+        "loss; leave one of them out"));
+  }
   if (options.schedule.cycle_momentum) {
     throw ConfigError(
         "Trainer: cuda_graph and cycle_momentum exclude each other: the momentum of a replayed "

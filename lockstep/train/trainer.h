@@ -28,6 +28,7 @@
 #include <lockstep/train/measuring/profiler.h>
 #include <lockstep/train/measuring/trace_options.h>
 #include <lockstep/train/optimization/matmul_precision.h>
+#include <lockstep/train/optimization/on_nan.h>
 #include <lockstep/train/optimization/precision.h>
 #include <lockstep/train/optimization/schedule.h>
 #include <lockstep/train/strategies/strategy.h>
@@ -98,6 +99,10 @@ struct LOCKSTEP_API TrainerOptions {
   /// parameters (model_ema.h). Checkpoints then hold the average, too. Takes as much memory again
   /// as the parameters, on each rank. fit() throws ConfigError for a pipeline on several ranks.
   std::optional<double> ema_decay{};
+  /// What follows if a loss is NaN or infinite (on_nan.h). To decide, kStop and kSkip wait for each
+  /// step of a GPU and send a number to the other ranks. They cannot be combined with cuda_graph
+  /// (ConfigError).
+  OnNan on_nan = OnNan::kWarn;
   Precision precision = Precision::k32;
   GradScalerOptions grad_scaler{};  ///< for Precision::kFp16
   torch::Device device = torch::kCPU;
@@ -124,8 +129,8 @@ struct LOCKSTEP_API TrainerOptions {
   /// one graph instead of hundreds of kernels. The first steps run unrecorded, and so does a step
   /// with a smaller batch or fewer batches than others. Requires strategy single or ddp, over NCCL
   /// if there are several ranks, full batches of one shape, and a task whose training_step() does
-  /// not read tensors on the host. Cannot be combined with detect_anomaly or a schedule that
-  /// changes the momentum (ConfigError). The phases of a replayed step have no times.
+  /// not read tensors on the host. Cannot be combined with detect_anomaly, a schedule that changes
+  /// the momentum, or an on_nan other than kWarn (ConfigError). The phases of a replayed step have no times.
   bool cuda_graph = false;
   /// For tests: makes the object that records and replays steps with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.

@@ -7,6 +7,7 @@
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/error.h>
+#include <lockstep/core/log.h>
 #include <lockstep/train/global_modes.h>
 #include <lockstep/train/measuring/epoch_usage.h>
 #include <lockstep/train/measuring/phase_scope.h>
@@ -37,6 +38,7 @@ TrainingRun::TrainingRun(const TrainerOptions& options, Strategy& strategy, Task
       train_loader_(train_loader),
       make_test_loader_(make_test_loader),
       base_lr_(std::visit([](const auto& each) { return each.lr; }, options.optimizer)),
+      finite_steps_(options.on_nan, options.device),
       share_(strategy.data_share()),
       info_(options.info),
       start_(Clock::now()),
@@ -106,9 +108,9 @@ RunReport TrainingRun::run() {
   prepare();
   begin();
   check_sanity();
+  begin_training();
   std::vector<EpochReport> epochs;
   while (!finished()) {
-  begin_training();
     EpochReport report = train_epoch();
     end_epoch(report);
     save();
@@ -171,12 +173,22 @@ EpochReport TrainingRun::train_epoch() {
     }
   }
   EpochReport report = report_epoch(steps_trained_ - steps_before);
+  // On a GPU, or on another rank, a step's loss may not have been looked at.
+  if (strategy_.group().rank() == 0) {
+    finite_steps_.note(report.train_loss, lockstep::str("epoch ", report.epoch));
+  }
   add_phases(phases_, all_phases_);
   if (batches_left() == 0) {
     ++position_.epoch;
     position_.step = 0;
   }
   return report;
+}
+
+// NaN if all steps of the epoch were skipped.
+double TrainingRun::mean_loss() const {
+  const Evaluation mean = sums_.mean();
+  return mean.has_loss ? mean.loss : std::numeric_limits<double>::quiet_NaN();
 }
 
 // The means of the epoch's `steps`, over all ranks. Collective.
@@ -190,7 +202,7 @@ EpochReport TrainingRun::report_epoch(std::int64_t steps) {
   set_usage(clock_.used(), gpus_ ? gpus_->mean() : std::nullopt, strategy_.group(), options_.device,
             report);
   sums_.all_reduce(strategy_.group(), options_.device);
-  report.train_loss = sums_.mean().loss;
+  report.train_loss = mean_loss();
   report.images_per_second = static_cast<double>(images_) / report.seconds;
   report.phases = phases_;
   return report;
@@ -254,6 +266,10 @@ RunReport TrainingRun::finish(std::vector<EpochReport> epochs) {
   report.test = epochs.empty() ? evaluate() : epochs.back().test;
   report.epochs = std::move(epochs);
   report.stop_reason = stop_reason();
+  if (finite_steps_.skipped() > 0 && strategy_.group().rank() == 0) {
+    log_warning("Trainer: ", finite_steps_.skipped(), " of ", steps_trained_,
+                " steps were skipped, because a loss or gradient was not finite");
+  }
   if (operations_) operations_->finish();
   if (device_timer_) device_timer_->settle();
   if (trace_) trace_->finish(strategy_.spans(), strategy_.group());

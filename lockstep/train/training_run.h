@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/clock.h>
@@ -16,6 +17,7 @@
 #include <lockstep/train/checkpoints/model_ema.h>
 #include <lockstep/train/checkpoints/tensor_snapshot.h>
 #include <lockstep/train/deferred_kernel.h>
+#include <lockstep/train/finite_steps.h>
 #include <lockstep/train/measuring/background_job.h>
 #include <lockstep/train/measuring/epoch_clock.h>
 #include <lockstep/train/measuring/gpu_sampler.h>
@@ -67,11 +69,12 @@ class TrainingRun {
     double seconds = 0;
   };
 
+  void begin_training();
   void begin_epoch();
   EpochPause pause_epoch();
-  void begin_training();
   EpochReport train_epoch();
   EpochReport report_epoch(std::int64_t steps);
+  double mean_loss() const;
   void end_epoch(EpochReport& report);
   void note_time();
   std::int64_t skipped_images() const;
@@ -91,8 +94,11 @@ class TrainingRun {
   void require_batch(Batch& batch, std::int64_t part, std::int64_t parts);
   void begin_step();
   void zero_gradients();
+  void update_if_finite();
+  std::string place_of_step(std::int64_t epoch, std::int64_t step) const;
   void update_parameters();
   void count_loss(const torch::Tensor& loss, const Batch& batch);
+  void add_losses();
   void train_part(const Batch& batch, const StepPart& part);
   torch::Tensor strategy_step(const Batch& batch, const StepPart& part);
   void optimizer_step();
@@ -174,6 +180,7 @@ class TrainingRun {
   std::optional<ModelEma> ema_;
   std::optional<DeferredKernel> kernel_;  // with cuda_graph
   std::optional<CapturedStep> captured_;  // with cuda_graph; refers to the members above
+  FiniteSteps finite_steps_;
   std::optional<PlateauSchedule> plateau_;
   std::optional<EarlyStopping> early_stopping_;
   bool out_of_time_ = false;
@@ -212,6 +219,7 @@ class TrainingRun {
   std::optional<GpuSampler> gpus_;  // on GPUs
   // State of the current step:
   torch::Tensor loss_sum_;  // sum over the parts of the step
+  std::vector<std::pair<torch::Tensor, std::int64_t>> step_losses_;  // with their samples
   std::int64_t parts_ = 1;
   std::optional<double> momentum_;  // if the schedule changes it
 

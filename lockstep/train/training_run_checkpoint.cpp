@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -332,8 +333,11 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   StateDict training = training_state(of_optimizer);
   CheckpointMoment moment{.epoch = position_.epoch, .step = position_.total};
   if (watched_at_ == position_.total) moment.metrics = watched_values_;
+  std::set<std::string> buffers;
+  for (const auto& buffer : task_.module().named_buffers()) buffers.insert(buffer.key());
   if (!options_.checkpoints.background) {
     const CheckpointContent content(model, training, checkpoint_info());
+    moment.finite = all_finite(model, buffers) && all_finite(training);
     return store_->save(content.files(), moment);
   }
   writing_.wait();  // reads the snapshot until then
@@ -341,11 +345,12 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   std::move(training.begin(), training.end(), std::back_inserter(model));
   StateDict copies = snapshot_.take(model);
   writing_.start([this, parameters, copies = std::move(copies), info = checkpoint_info(),
-                  moment = std::move(moment)] {
+                  buffers = std::move(buffers), moment = std::move(moment)]() mutable {
     CheckpointStore::give_way();
     const auto middle = copies.begin() + parameters;
-    const CheckpointContent content(StateDict(copies.begin(), middle),
-                                    StateDict(middle, copies.end()), info);
+    const StateDict model_copies(copies.begin(), middle), training_copies(middle, copies.end());
+    const CheckpointContent content(model_copies, training_copies, info);
+    moment.finite = all_finite(model_copies, buffers) && all_finite(training_copies);
     store_->save(content.files(), moment);
   });
 }

@@ -1,6 +1,7 @@
 // One optimizer step: its batches, the passes over them, and the update of the parameters.
 #include <lockstep/train/training_run.h>
 
+#include <cmath>
 #include <optional>
 
 #include <ATen/record_function.h>
@@ -39,13 +40,15 @@ void TrainingRun::train_step(Batch& batch, std::int64_t parts) {
     train_through_graph(batch, parts);
   } else {
     zero_gradients();
+    finite_steps_.begin_step(task_.module());
     for (std::int64_t part = 0; part < parts; ++part) {
       require_batch(batch, part, parts);
       train_part(moved(batch),
                  {.weight = 1.0 / static_cast<double>(parts), .is_last = part + 1 == parts});
     }
-    update_parameters();
+    update_if_finite();
   }
+  add_losses();
   parts_ = parts;
   batches_trained_ += parts;
   ++steps_trained_;
@@ -71,6 +74,26 @@ void TrainingRun::begin_step() {
   strategy_.seed(step_seed(options_.seed, position_.epoch, position_.step, share_.rank),
                  options_.device);
   loss_sum_ = torch::Tensor();
+  step_losses_.clear();
+}
+
+// The epoch's mean loss does not contain a skipped step.
+void TrainingRun::update_if_finite() {
+  if (options_.on_nan == OnNan::kWarn) return update_parameters();
+  FiniteSteps::Step step{.loss = loss_sum_,
+                         .place = place_of_step(position_.epoch, position_.step + 1)};
+  if (!scaler_) step.gradients = [this] { return optimizer_->gradients(); };
+  if (finite_steps_.allows(step, strategy_.group())) {
+    update_parameters();
+  } else {
+    step_losses_.clear();
+  }
+}
+
+// "step 3 of epoch 2 (step 15 of the run)".
+std::string TrainingRun::place_of_step(std::int64_t epoch, std::int64_t step) const {
+  return lockstep::str("step ", step, " of epoch ", epoch, " (step ",
+                       (epoch - 1) * steps_per_epoch() + step, " of the run)");
 }
 
 void TrainingRun::zero_gradients() {
@@ -104,12 +127,22 @@ void TrainingRun::train_part(const Batch& batch, const StepPart& part) {
 void TrainingRun::count_loss(const torch::Tensor& loss, const Batch& batch) {
   const SpanScope scope("bookkeeping", "phase");
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + loss : loss;
+  step_losses_.emplace_back(loss, batch.size);
   images_ += batch.size * share_.size;
+}
+
+// Adds the losses of the step to the sums of the epoch.
+void TrainingRun::add_losses() {
   if (!share_.counts) return;
-  if (loss.is_cpu()) {
-    sums_.add_sum("loss", loss.item<double>() * static_cast<double>(batch.size), batch.size);
-  } else {
-    sums_.add_sum("loss", loss * batch.size, batch.size);
+  for (const auto& [loss, samples] : step_losses_) {
+    if (loss.is_cpu()) {
+      const auto value = loss.item<double>();
+      sums_.add_sum("loss", value * static_cast<double>(samples), samples);
+      if (std::isfinite(value)) continue;
+      finite_steps_.note(value, place_of_step(position_.epoch, position_.step + 1));
+    } else {
+      sums_.add_sum("loss", loss * samples, samples);
+    }
   }
 }
 

@@ -53,6 +53,17 @@ TEST(CheckpointManifest, KeepsNamesThatAreNoTextApart) {
                                                          {"accuracy/caf\\xe8", 0.25}}));
 }
 
+TEST(CheckpointManifest, SaysOnlyIfAValueIsNotFinite) {
+  CheckpointManifest manifest = example();
+  const std::string text = serialize_manifest(manifest);
+  EXPECT_EQ(text.find("finite"), std::string::npos);
+  EXPECT_TRUE(parse_manifest(text, "m.json").finite);
+  manifest.finite = false;
+  const std::string diverged = serialize_manifest(manifest);
+  EXPECT_THAT(diverged, HasSubstr("\"finite\": false"));
+  EXPECT_FALSE(parse_manifest(diverged, "m.json").finite);
+}
+
 TEST(CheckpointManifest, RefusesEveryOtherBit) {
   const std::string text = serialize_manifest(example());
   for (std::size_t i = 0; i < text.size() * 8; ++i) {

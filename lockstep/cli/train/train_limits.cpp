@@ -151,6 +151,12 @@ void add_gradient_options(CLI::App& command, LimitArguments& to) {
   command.add_option("--gradient-clip-algorithm", to.gradient_clip_algorithm,
                      "What --gradient-clip-val limits: norm (of all gradients together) or value "
                      "(of each element); default norm");
+  command
+      .add_option("--on-nan", to.on_nan,
+                  "What follows if a loss is NaN or infinite: warn (and train on), stop (before the "
+                  "step changes the weights) or skip (the update of the step); stop and skip also "
+                  "look at the gradients")
+      ->capture_default_str();
 }
 
 void add_determinism_options(CLI::App& command, LimitArguments& to) {
@@ -205,6 +211,8 @@ void resolve_limits(const LimitArguments& arguments, TrainerOptions& options) {
              options.num_sanity_val_steps);
   take_count(arguments.log_every_n_steps, "--log-every-n-steps", 1, options.log_every_n_steps);
   resolve_clipping(arguments, options);
+  OptionCheck("train").one_of("--on-nan", arguments.on_nan, on_nan_names());
+  options.on_nan = parse_on_nan(arguments.on_nan);
   options.ema_decay = arguments.ema_decay;
   if (options.ema_decay) OptionCheck("train").in_range("--ema-decay", *options.ema_decay, 0, 1);
   options.deterministic = arguments.deterministic;

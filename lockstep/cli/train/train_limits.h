@@ -30,6 +30,7 @@ struct LimitArguments {
   std::optional<double> gradient_clip_norm;
   std::optional<double> gradient_clip_val;
   std::optional<std::string> gradient_clip_algorithm;
+  std::string on_nan = "warn";
   bool deterministic = false;
   bool detect_anomaly = false;
   int model_summary = 0;

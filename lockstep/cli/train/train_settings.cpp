@@ -51,6 +51,12 @@ void check_cuda_graph(const TrainSettings& settings) {
         "train: --cuda-graph and --detect-anomaly exclude each other: a replayed "
         "backward pass does not check values for NaN; leave one of them out");
   }
+  if (settings.trainer.on_nan != OnNan::kWarn) {
+    throw ConfigError(lockstep::str(
+        "train: --cuda-graph and --on-nan ", to_string(settings.trainer.on_nan),
+        " exclude each other: a replayed step updates the weights before the host knows its loss; "
+        "leave one of them out"));
+  }
   if (settings.trainer.schedule.cycle_momentum) {
     throw ConfigError(
         "train: --cuda-graph and --cycle-momentum exclude each other: the momentum of "

@@ -43,6 +43,25 @@ void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
   }
 }
 
+// On a CPU looks at pieces, for the same reason.
+bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
+  if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
+  if (tensor.is_cpu() && tensor.numel() > kSerialElements && tensor.dim() > 0) {
+    const std::int64_t rows = std::max<std::int64_t>(
+        kSerialElements * tensor.size(0) / tensor.numel(), 1);
+    for (std::int64_t at = 0; at < tensor.size(0); at += rows) {
+      const std::int64_t size = std::min(rows, tensor.size(0) - at);
+      const torch::Tensor part = size == 1 ? tensor[at] : tensor.narrow(0, at, size);
+      if (!is_finite(part, may_be_infinite)) return false;
+    }
+    return true;
+  }
+  // LibTorch has no isfinite() for types of 8 bits.
+  const torch::Tensor values = tensor.element_size() == 1 ? tensor.to(torch::kFloat32) : tensor;
+  return may_be_infinite ? !values.isnan().any().item<bool>()
+                         : values.isfinite().all().item<bool>();
+}
+
 torch::Tensor in_rows(const torch::Tensor& tensor) {
   const torch::Tensor here = tensor.detach().cpu();
   if (here.is_contiguous()) return here;
@@ -96,6 +115,13 @@ FileTensors::FileTensors(const StateDict& state) {
         .shape = plain.sizes().vec(),
         .bytes = {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}};
   }
+}
+
+bool all_finite(const StateDict& state, const std::set<std::string>& may_be_infinite) {
+  const torch::NoGradGuard no_grad;
+  return std::all_of(state.begin(), state.end(), [&](const auto& entry) {
+    return is_finite(entry.second, may_be_infinite.contains(entry.first));
+  });
 }
 
 SafetensorsMetadata metadata_of(const CheckpointInfo& info) {

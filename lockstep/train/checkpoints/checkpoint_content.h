@@ -1,6 +1,7 @@
 // A checkpoint's tensors and text as the bytes of its files. Internal to lockstep/train.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,10 @@ class FileTensors {
   std::vector<torch::Tensor> kept_;
   TensorViews views_;
 };
+
+/// Whether no value is NaN, and none infinite except in tensors named in `may_be_infinite`, such as
+/// an attention mask. On a CPU computes in the calling thread only.
+bool all_finite(const StateDict& state, const std::set<std::string>& may_be_infinite = {});
 
 SafetensorsMetadata metadata_of(const CheckpointInfo& info);
 

@@ -28,7 +28,8 @@ struct LOCKSTEP_API CheckpointOptions {
 
   // --- Which are kept ---
   /// Number of newest checkpoints to keep, at least 1. With 1 there is no older one to fall back to
-  /// if the newest is damaged.
+  /// if the newest is damaged. If none of these has only finite values, because the run has
+  /// diverged, the newest one that has is kept in addition.
   std::int64_t keep_last = 2;
   /// Number of best checkpoints to keep in addition, as judged by `monitor` and `mode`; 0: none.
   /// Each evaluation within an epoch (val_check_interval) then writes a checkpoint, too.

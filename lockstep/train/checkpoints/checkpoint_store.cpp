@@ -81,6 +81,13 @@ struct CheckpointStore::Stored {
   formats::CheckpointManifest manifest{};
 };
 
+// Null if there is none. `stored` is sorted from newest to oldest.
+const CheckpointStore::Stored* CheckpointStore::newest_finite(const std::vector<Stored>& stored) {
+  const auto found = std::find_if(stored.begin(), stored.end(),
+                                  [](const Stored& each) { return each.manifest.finite; });
+  return found == stored.end() ? nullptr : &*found;
+}
+
 CheckpointStore::CheckpointStore(CheckpointOptions options) : options_(std::move(options)) {}
 
 std::optional<fs::path> CheckpointStore::resume() {
@@ -92,6 +99,10 @@ std::optional<fs::path> CheckpointStore::resume() {
     first_sequence_ = found.manifest.first_sequence;
     parent_ = found.manifest.sequence;
     leave_behind(found.manifest);
+    if (!found.manifest.finite) {
+      has_diverged_ = true;
+      warn_of_divergence(found.folder, "the run had diverged when it was saved");
+    }
     return found.folder;
   }
   if (!options_.link.empty() && is_plain_file(options_.link)) return options_.link;
@@ -123,6 +134,7 @@ void CheckpointStore::begin_run() {
     }
   }
   first_sequence_ = next_sequence_;
+  first_since_resume_ = next_sequence_;
 }
 
 void CheckpointStore::prepare() const {
@@ -134,7 +146,6 @@ void CheckpointStore::prepare() const {
   }
   try {
     if (is_new) flush_names(options_.directory / "..");
-  first_since_resume_ = next_sequence_;
   } catch (const DataError&) {  // a folder without read permission
   }
   recover_folders(options_.directory, is_checkpoint_name);
@@ -150,6 +161,9 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
     std::erase(left_behind_, folder);
     turn_links(folder);
     remove_others(folder);
+    if (!moment.finite && !std::exchange(has_diverged_, true)) {
+      warn_of_divergence(folder, "the run has diverged");
+    }
   } catch (const DataError& error) {
     throw CheckpointError(
         str("cannot write the checkpoint: ", error.what(),
@@ -157,20 +171,6 @@ void CheckpointStore::save(const std::vector<CheckpointFile>& files,
   }
 }
 
-// At normal priority, this thread would delay the OpenMP thread on its processor, and the whole
-// team would wait for that thread: a step would take twice as long. On Linux the priority is per
-// thread, and any thread may lower its own.
-void CheckpointStore::give_way() {
-  const auto thread = static_cast<id_t>(gettid());
-  if (getpriority(PRIO_PROCESS, thread) >= kPriorityOfWriting) return;
-  static_cast<void>(setpriority(PRIO_PROCESS, thread, kPriorityOfWriting));
-}
-
-void CheckpointStore::write(const std::vector<CheckpointFile>& files,
-                            const CheckpointMoment& moment, const fs::path& folder) {
-  formats::CheckpointManifest manifest{.epoch = moment.epoch,
-                                       .step = moment.step,
-                                       .sequence = next_sequence_,
 // Whether a checkpoint may be written in place of `folder`, which then is lost.
 bool CheckpointStore::may_replace(const fs::path& folder) const {
   if (!may_remove(folder)) return false;
@@ -194,8 +194,23 @@ fs::path CheckpointStore::free_folder(std::int64_t step) const {
   }
 }
 
+// At normal priority, this thread would delay the OpenMP thread on its processor, and the whole
+// team would wait for that thread: a step would take twice as long. On Linux the priority is per
+// thread, and any thread may lower its own.
+void CheckpointStore::give_way() {
+  const auto thread = static_cast<id_t>(gettid());
+  if (getpriority(PRIO_PROCESS, thread) >= kPriorityOfWriting) return;
+  static_cast<void>(setpriority(PRIO_PROCESS, thread, kPriorityOfWriting));
+}
+
+void CheckpointStore::write(const std::vector<CheckpointFile>& files,
+                            const CheckpointMoment& moment, const fs::path& folder) {
+  formats::CheckpointManifest manifest{.epoch = moment.epoch,
+                                       .step = moment.step,
+                                       .sequence = next_sequence_,
                                        .first_sequence = first_sequence_,
-                                       .parent = parent_};
+                                       .parent = parent_,
+                                       .finite = moment.finite};
   for (const auto& [name, value] : moment.metrics) {
     if (std::isfinite(value)) manifest.metrics[name] = value;
   }
@@ -243,8 +258,9 @@ std::vector<CheckpointStore::Stored> CheckpointStore::of_this_run() const {
 // If two are equal, the older is better: the metric has not improved since.
 std::vector<CheckpointStore::Stored> CheckpointStore::best_of(std::vector<Stored> stored) const {
   const std::string monitor = utf8_text(options_.monitor);  // as manifests have it
-  std::erase_if(stored,
-                [&](const Stored& each) { return !each.manifest.metrics.contains(monitor); });
+  std::erase_if(stored, [&](const Stored& each) {
+    return !each.manifest.finite || !each.manifest.metrics.contains(monitor);
+  });
   const auto is_better = [&](const Stored& a, const Stored& b) {
     const double one = a.manifest.metrics.at(monitor);
     const double other = b.manifest.metrics.at(monitor);
@@ -272,6 +288,7 @@ void CheckpointStore::remove_others(const fs::path& written) {
   kept.push_back(written);
   const std::size_t newest = std::min(stored.size(), static_cast<std::size_t>(options_.keep_last));
   for (std::size_t i = 0; i < newest; ++i) kept.push_back(stored[i].folder);
+  if (const Stored* const healthy = newest_finite(stored)) kept.push_back(healthy->folder);
   recover_folders(options_.directory,
                   is_checkpoint_name);  // retries removals
   std::vector<fs::path> folders = checkpoint_folders(options_.directory);
@@ -287,6 +304,18 @@ void CheckpointStore::remove_others(const fs::path& written) {
       log_warning(error.what(), "; the run goes on, and tries again at its next checkpoint");
     }
   }
+}
+
+// Says which checkpoint the run can go back to.
+void CheckpointStore::warn_of_divergence(const fs::path& folder, const char* what_happened) {
+  const std::vector<Stored> stored = of_this_run();
+  const Stored* const healthy = newest_finite(stored);
+  log_warning(folder.string(), " holds values that are not finite: ", what_happened,
+              healthy == nullptr
+                  ? std::string()
+                  : str("; to continue from the last finite checkpoint, resume after `ln -sfn ",
+                        healthy->folder.filename().string(), ' ',
+                        (options_.directory / kLatestLink).string(), "`"));
 }
 
 // Without links only a convenience is lost: checkpoints are found by their manifests.

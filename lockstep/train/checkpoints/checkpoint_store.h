@@ -25,6 +25,7 @@ struct CheckpointMoment {
   std::int64_t epoch = 1;  ///< the epoch to resume in, from 1
   std::int64_t step = 0;   ///< optimizer steps done in all epochs
   std::map<std::string, double> metrics{};
+  bool finite = true;  ///< whether its tensors are; see CheckpointManifest::finite
 };
 
 /// Used on rank 0 only, by one thread at a time.
@@ -58,7 +59,8 @@ class CheckpointStore {
   /// are busy, the computing threads of the process run first.
   static void give_way();
 
-  /// Maximum number of checkpoints on disk while one is written.
+  /// Maximum number of checkpoints on disk while one is written; one more after the run has
+  /// diverged, see CheckpointOptions::keep_last.
   static std::int64_t most_at_once(const CheckpointOptions& options) {
     return options.keep_last + options.save_top_k + 1;
   }
@@ -67,14 +69,16 @@ class CheckpointStore {
   struct Stored;
 
   void begin_run();
-  void leave_behind(const formats::CheckpointManifest& goes_on_from);
-  void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
   bool may_replace(const std::filesystem::path& folder) const;
   std::filesystem::path free_folder(std::int64_t step) const;
+  void leave_behind(const formats::CheckpointManifest& goes_on_from);
+  void write(const std::vector<CheckpointFile>& files, const CheckpointMoment& moment,
              const std::filesystem::path& folder);
   std::vector<Stored> of_this_run() const;
   std::vector<Stored> best_of(std::vector<Stored> stored) const;
+  static const Stored* newest_finite(const std::vector<Stored>& stored);
   void remove_others(const std::filesystem::path& written);
+  void warn_of_divergence(const std::filesystem::path& folder, const char* what_happened);
   void turn_links(const std::filesystem::path& latest);
   void turn_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
@@ -83,6 +87,7 @@ class CheckpointStore {
   std::int64_t first_since_resume_ = 0;  // of the checkpoints that this object writes
   std::int64_t next_sequence_ = 0;
   std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
+  bool has_diverged_ = false;  // whether save() has warned of values that are not finite
   bool has_links_ = true;    // false once the file system has refused to create one
   // Checkpoints that are damaged, or newer than the one the run resumed from. They are ignored and
   // removed with the next save.

@@ -83,6 +83,45 @@ TEST_F(TrainCommand, AccumulatesGradients) {
   EXPECT_EQ(nlohmann::json::parse(read_text(file))["accumulate_grad_batches"], 3);
 }
 
+// The first step makes the weights so large that the loss of the second one is NaN or infinite.
+TEST_F(TrainCommand, DoesWithADivergedRunWhatItIsTold) {
+  struct Case {
+    const char* policy;
+    const char* ranks;
+    int exit_code;
+    std::vector<std::string> texts;  // of standard error
+  };
+  const Case cases[] = {
+      {"warn",
+       "1",
+       0,
+       {"(step 2 of the run); the run trains on; lower the learning rate, clip the gradients, or "
+        "let --on-nan skip such steps",
+        "step-00000004 holds values that are not finite: the run has diverged; ",
+        "`ln -sfn step-00000001 "}},
+      {"stop", "1", 1, {"(step 2 of the run); the run stops before the update of that step"}},
+      {"stop", "2", 1, {"(step 2 of the run); the run stops before the update of that step"}},
+      {"skip",
+       "2",
+       0,
+       {"(step 2 of the run); the update of that step is skipped", "3 of 4 steps were skipped"}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.policy << ' ' << c.ranks);
+    const std::string out = in_scratch(std::string(c.policy) + c.ranks);
+    std::vector<std::string> arguments = {
+        "mnist", "--on-nan",           c.policy, "--nproc-per-node", c.ranks,    "--lr",
+        "1e30",  "--max-steps",        "4",      "--batch-size",     "8",        "--out",
+        out,     "--keep-checkpoints", "1",      "--schedule",       "constant", "--warmup-epochs",
+        "0"};
+    if (c.policy == std::string("warn")) {
+      arguments.insert(arguments.end(), {"--every-n-train-steps", "1"});
+    }
+    const auto result = train(arguments);
+    EXPECT_EQ(result.exit_code, c.exit_code) << result.err;
+    for (const std::string& text : c.texts) EXPECT_THAT(result.err, HasSubstr(text));
+  }
+}
+
 // The run learns nothing, so that the second evaluation is no better than the first.
 TEST_F(TrainCommand, EndsEarlyAndEvaluatesOnTheWay) {
   const std::string file = in_scratch("early.json");

@@ -118,6 +118,9 @@ TEST(TrainSettings, RefuseComputingThatCannotBe) {
       {[](auto& a) { a.cuda_graph = a.limits.detect_anomaly = true; },
        "train: --cuda-graph and --detect-anomaly exclude each other: a replayed backward pass does "
        "not check values for NaN; leave one of them out"},
+      {[](auto& a) { a.cuda_graph = true, a.limits.on_nan = "skip"; },
+       "train: --cuda-graph and --on-nan skip exclude each other: a replayed step updates the "
+       "weights before the host knows its loss; leave one of them out"},
       {[](auto& a) {
          a.cuda_graph = a.schedule.cycle_momentum = true;
          a.schedule.schedules = {"one-cycle"};

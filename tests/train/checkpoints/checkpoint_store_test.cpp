@@ -154,6 +154,45 @@ TEST_F(CheckpointStoreTest, KeepsABetterOneWithTheStepOfANewOne) {
   EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000001-v2");
 }
 
+// A diverged run cannot be continued from its newest checkpoints.
+TEST_F(CheckpointStoreTest, KeepsTheNewestFiniteOne) {
+  const auto save = [](CheckpointStore& run, std::int64_t step, bool finite) {
+    const StepContent content(step);
+    run.save(content.files(),
+             {.epoch = 1, .step = step, .metrics = {{"loss", 10.0 - static_cast<double>(step)}},
+              .finite = finite});
+  };
+  CheckpointStore run = store({.keep_last = 2, .save_top_k = 1});
+  const testing_support::CapturedLog log;
+  for (const std::int64_t step : {1, 2, 3}) save(run, step, true);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000002", "step-00000003"));
+  for (const std::int64_t step : {4, 5, 6, 7}) save(run, step, false);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000003", "step-00000006", "step-00000007"));
+  EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000003");
+  EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000007");
+  EXPECT_THAT(log.lines(),
+              ElementsAre(AllOf(HasSubstr("step-00000004 holds values that are not finite: the run "
+                                          "has diverged; "),
+                                HasSubstr("`ln -sfn step-00000003 " +
+                                          (directory / "latest").string() + "`"))));
+  CheckpointStore resumed = store({.keep_last = 1});
+  EXPECT_EQ(resumed.resume(), directory / "step-00000007");
+  EXPECT_THAT(log.lines().back(), HasSubstr("the run had diverged when it was saved"));
+  save(resumed, 8, false);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000003", "step-00000008"));
+  save(resumed, 9, true);
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000009"));
+  EXPECT_THAT(log.lines(), ::testing::SizeIs(2)) << "one line each";
+}
+
+TEST_F(CheckpointStoreTest, HasNoFiniteOneToNameIfNoneIs) {
+  CheckpointStore run = store();
+  const StepContent content(1);
+  const testing_support::CapturedLog log;
+  run.save(content.files(), {.step = 1, .finite = false});
+  EXPECT_THAT(log.lines(), ElementsAre(::testing::EndsWith("the run has diverged")));
+}
+
 // A run that has gone back reaches the number of one that it has left behind.
 TEST_F(CheckpointStoreTest, ReplacesOneThatWasLeftBehind) {
   CheckpointStore first = store();
