@@ -57,6 +57,23 @@ TEST(Rebucket, DividesBucketsThatAreLargerThanTheCapAsEvenParameters) {
   EXPECT_EQ(rebucket(one, bucket_sizes(25)).size(), 2U);
 }
 
+// The last bucket holds what is left and says nothing of the cap, nor does the first.
+TEST(Rebucket, DividesLargeBucketsBeforeASmallLastOne) {
+  for (const double last : {1e-3, 0.1, 4.0, 26.0}) {
+    const std::vector<ProfileBucket> recorded = {
+        {.bytes = 1 * kMebibyte, .ready_seconds = 0.1, .parameters = 1},
+        {.bytes = 26 * kMebibyte, .ready_seconds = 0.5, .parameters = 26},
+        {.bytes = 26 * kMebibyte, .ready_seconds = 0.7, .parameters = 26},
+        {.bytes = last * kMebibyte, .ready_seconds = 0.9, .parameters = 1}};
+    const auto buckets = rebucket(recorded, bucket_sizes(5));
+    // 1 MiB, then ten of 5 MiB, and 2 MiB with the last one.
+    ASSERT_EQ(buckets.size(), 12U) << last;
+    for (std::size_t i = 1; i < 11; ++i) EXPECT_NEAR(buckets[i].bytes, 5 * kMebibyte, 1) << last;
+    EXPECT_NEAR(buckets.back().bytes, (2 + last) * kMebibyte, 1) << last;
+    EXPECT_DOUBLE_EQ(buckets.back().ready_seconds, 0.9) << last;
+  }
+}
+
 // With the run's own caps, the buckets are those of the run.
 TEST(Rebucket, KeepsBucketsOfTheSameCap) {
   const std::vector<ProfileBucket> recorded = {

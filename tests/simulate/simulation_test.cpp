@@ -1,5 +1,7 @@
 #include <lockstep/simulate/simulation.h>
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,6 +121,21 @@ TEST(Simulation, OfZeroDividesTheUpdate) {
   options.shares_parameters = true;  // no transfers during backward, and nothing to gather
   EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
               0.020, 1e-9);
+}
+
+// Gradients travel in bfloat16, but the parameters that are gathered stay in float32.
+TEST(Simulation, OfZeroHalvesOnlyTheGradients) {
+  SimulationOptions options{.strategy = "zero1", .bytes_factor = 0.5};
+  const PredictedStep step = predict_step(profile_of_a_run(), measured_network(0), 2, options);
+  EXPECT_NEAR(step.exposed_seconds, 0.0025 + 0.020, 1e-9);
+  EXPECT_NEAR(step.step_seconds, 0.330 - 0.010 + 0.0225 + 0.002, 1e-9);
+  options.shares_parameters = true;
+  EXPECT_NEAR(predict_step(profile_of_a_run(), measured_network(0), 2, options).exposed_seconds,
+              0.010, 1e-9);
+  const auto answers = what_if(profile_of_a_run(), measured_network(0), 2, {.strategy = "zero1"});
+  const auto bf16 = std::ranges::find(answers, "bf16 gradients", &WhatIf::name);
+  ASSERT_NE(bf16, answers.end());
+  EXPECT_NEAR(bf16->step.exposed_seconds, step.exposed_seconds, 1e-9);
 }
 
 TEST(Simulation, AnswersWhatIf) {

@@ -153,6 +153,50 @@ TEST(DistributedPipeline, GivesAllOutputsToACriterionOfAList) {
   EXPECT_EQ(errors, no_errors(2));
 }
 
+torch::Tensor sum_of_losses(const torch::Tensor& output, const torch::Tensor& y) {
+  return at::nll_loss(output, y, {}, at::Reduction::Sum);
+}
+
+// The batch of eleven is divided into parts of three and two, which a mean would weight.
+TEST(DistributedPipeline, AddsUpLossesThatAreSums) {
+  at::set_num_threads(1);
+  const Net expected = make_net("mnist"), net = make_net("mnist");
+  const double loss = 11 * accumulate(expected, 1).item<double>();
+  for (const auto& parameter : parameters_of(expected)) parameter.grad().mul_(11);
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    at::set_num_threads(1);
+    DistributedPipeline pipe(stages_of(net, Schedule::kZbV, group.rank(), 2), group, torch::kCPU,
+                             {.micro_batches = kRankMicroBatches,
+                              .schedule = Schedule::kZbV,
+                              .loss_reduction = LossReduction::kSum});
+    const bool last = pipe.table().worker_of.back() == group.rank();
+    const torch::Tensor got = pipe.step(sum_of_losses, net.x, net.y);
+    if (last && std::abs(got.item<double>() - loss) > 1e-4 * std::abs(loss)) {
+      throw Error(str("the loss is ", got.item<double>(), ", expected ", loss));
+    }
+    group.barrier();
+    if (group.rank() != 0) return;
+    const Tensors own = parameters_of(net), others = parameters_of(expected);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (own[i].grad().allclose(others[i].grad(), 1e-3, 1e-4)) continue;
+      throw Error(str("another gradient of parameter ", i));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+TEST(DistributedPipeline, RefusesDifferentReductions) {
+  const Net net = make_net("mnist");
+  const auto errors = run_group(2, "shm", [&](const ProcessGroup& group) {
+    const LossReduction reduction = group.rank() == 0 ? LossReduction::kMean : LossReduction::kSum;
+    DistributedPipeline(stages_of(net, Schedule::kZbV, group.rank(), 2), group, torch::kCPU,
+                        {.micro_batches = kRankMicroBatches,
+                         .schedule = Schedule::kZbV,
+                         .loss_reduction = reduction});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("ranks 0 and 1 have different tables or loss reductions")));
+}
+
 TEST(DistributedPipeline, ForwardGivesTheOutputsOnTheLastRank) {
   at::set_num_threads(1);
   const Net net = make_net("mnist");

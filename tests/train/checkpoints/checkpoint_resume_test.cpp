@@ -117,5 +117,48 @@ TEST(CheckpointResume, GoesOnOnAllRanksFromTheOneBeforeADamagedOne) {
   }
 }
 
+// A checkpoint within an epoch, after `step` of its steps, written by a loop of the user's that
+// saved no position in the data.
+fs::path checkpoint_after(std::int64_t step, const fs::path& directory) {
+  const MnistNet net;
+  const TrainerOptions run = options(2);
+  const fs::path file = directory / "checkpoint.safetensors";
+  save_checkpoint(file, *net, Optimizer(*net, run.optimizer).state(),
+                  {.recipe = "digits", .epoch = 1, .step = step, .settings = {}});
+  return file;
+}
+
+// An epoch of this run has six steps, or three of two batches.
+TEST(CheckpointResume, RefusesAStepBeyondTheEpoch) {
+  struct Case {
+    std::int64_t step;
+    std::int64_t accumulate;
+    bool accepted;
+  };
+  const Case cases[] = {{5, 1, true},          {6, 1, false}, {7, 1, false},
+                        {1'000'000, 1, false}, {2, 2, true},  {3, 2, false}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(str(c.step, " of ", 6 / c.accumulate));
+    const TemporaryDirectory directory;
+    TrainerOptions run = options(2);
+    run.accumulate_grad_batches = c.accumulate;
+    run.resume = true;
+    run.checkpoints = {.directory = directory / "checkpoints",
+                       .link = checkpoint_after(c.step, directory.path())};
+    CountingListener listener;
+    run.listeners = {&listener};
+    const testing_support::CapturedLog log;  // of settings that the file lacks
+    if (c.accepted) {
+      train(run);
+      EXPECT_EQ(listener.rates.size(), static_cast<std::size_t>(2 * 6 / c.accumulate - c.step));
+    } else {
+      EXPECT_THAT(testing_support::message_of<CheckpointError>([&] { train(run); }),
+                  HasSubstr(str("step ", c.step, " is beyond this run's epoch of ",
+                                6 / c.accumulate, " steps")));
+      EXPECT_EQ(listener.events, "") << "nothing was trained";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train

@@ -71,6 +71,41 @@ TEST(TrainerEma, IsTheSameWithEveryStrategyThatHasTheWholeModel) {
                      "dp");
 }
 
+// A picture shows what the evaluation judges.
+TEST(TrainerEma, IsWhatPicturesShow) {
+  struct PictureTask final : ClassificationTask {
+    explicit PictureTask(const MnistNet& own)
+        : ClassificationTask(own, ClassificationLoss::kNegativeLogLikelihood), net(own) {}
+    std::optional<RunPicture> picture(const Batch& samples) override {
+      shown = net->forward(samples.images);
+      images = samples.images;
+      return RunPicture{.name = "outputs", .width = 1, .height = 1, .rgb = {1, 2, 3}};
+    }
+    MnistNet net;
+    torch::Tensor shown, images;
+  };
+  struct PictureListener final : Listener {
+    bool takes_pictures() const override { return true; }
+    void on_picture(const PictureReport& report) override { epochs.push_back(report.epoch); }
+    std::vector<std::int64_t> epochs;
+  };
+  PictureTask task(make_digits_net(/*dropout=*/true));
+  PictureListener listener;
+  TrainerOptions run = averaging(2);
+  run.listeners = {&listener};
+  Loader loader = train_loader(group_of_one());
+  Trainer trainer(run, make_strategy("single", group_of_one()));
+  trainer.fit(task, loader, [] { return test_loader(group_of_one()); });
+  EXPECT_THAT(listener.epochs, testing::ElementsAre(1, 2));
+  MnistNet averaged;
+  load_state_dict(*averaged, trainer.averaged_state());
+  averaged->eval();
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(task.shown.allclose(averaged->forward(task.images), 1e-6, 1e-6));
+  task.net->eval();
+  EXPECT_FALSE(task.shown.allclose(task.net->forward(task.images), 1e-3, 1e-3));
+}
+
 TEST(TrainerEma, WorksWithAPipelineOfThreads) {
   const StagedRun pipeline{.strategy = "pipeline", .options = {.stages = 2, .micro_batches = 2}};
   const TrainerOptions run = averaging(2);

@@ -11,6 +11,7 @@
 #include <lockstep/core/measuring/other_programs.h>
 #include <lockstep/train/strategies/replica_strategy.h>
 #include <tests/support/captured_log.h>
+#include <tests/train/staged_net.h>
 #include <tests/train/trainer/trainer_runs.h>
 
 namespace lockstep::train {
@@ -202,6 +203,46 @@ TEST(Trainer, CountsTheImagesThatAreSkipped) {
       << "those of the run before do not count";
   const EpochReport& last = report.epochs.back();
   EXPECT_NEAR(last.images_per_second * last.seconds, kImages - 10, 1e-6);
+}
+
+// Only one rank of each data share counts its images, and only images of the training data are
+// damaged.
+TEST(Trainer, CountsTheImagesThatAreSkippedOnSeveralRanks) {
+  class Damaged final : public ImageSource {
+   public:
+    std::int64_t size() const override { return kImages; }
+    void read(std::int64_t index, ImageReader& reader) const override {
+      if (index % 11 == 3) throw DataError("damaged");
+      reader.show(train_images().image(index));
+    }
+    std::int64_t label(std::int64_t index) const override { return train_images().label(index); }
+  };
+  struct RankWay {
+    int ranks;
+    StagedRun run;
+  };
+  const StrategyOptions staged = {.stages = 2, .micro_batches = 2};
+  const RankWay ways[] = {{2, {.strategy = "ddp"}},
+                          {2, {.strategy = "zero1"}},
+                          {2, {.strategy = "pipeline", .options = staged}},
+                          {4, {.strategy = "hybrid", .options = staged}}};
+  const ImageDataset damaged("damaged", {1, 28, 28}, 10, std::make_shared<const Damaged>());
+  for (const RankWay& way : ways) {
+    const testing_support::CapturedLog log;
+    const auto errors = testing_support::run_group(way.ranks, "shm", [&](ProcessGroup group) {
+      at::set_num_threads(1);
+      auto strategy = make_strategy(way.run.strategy, group, way.run.options);
+      const DataShare share = strategy->data_share();
+      Loader loader(
+          damaged, DistributedSampler(kImages, {.rank = share.rank, .world_size = share.size}),
+          kNormalize,
+          {.batch_size = kGlobalBatch / share.size, .on_corrupt_image = OnCorruptImage::kSkip});
+      ClassificationTask task = make_staged_task(make_staged_net());
+      const RunReport report = Trainer(options(2), std::move(strategy)).fit(task, loader);
+      LOCKSTEP_CHECK(report.skipped_images == 2 * 10, "skipped ", report.skipped_images);
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(way.ranks)) << way.run.strategy;
+  }
 }
 
 // A step of two batches of ten equals a step of twenty. The last step of an epoch has only one
