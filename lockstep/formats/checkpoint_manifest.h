@@ -12,8 +12,8 @@
 //     "xxh3_64": "2d06800538d394c2"
 //   }
 //
-// A checkpoint with values that are not finite also has the entry "finite": false. The last entry is
-// the checksum (checksum.h) of the text without this entry. The first checkpoint of a run has no
+// A checkpoint with values that are not finite also has the entry "finite": false. The last entry
+// is the checksum (checksum.h) of the text without this entry. The first checkpoint of a run has no
 // parent, and neither do checkpoints written by earlier versions.
 #pragma once
 

@@ -52,7 +52,7 @@ std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const
   // On every rank, whatever its loss: a sharded optimizer makes its gradients collectively.
   const bool gradients_are_finite = !step.gradients || are_finite(step.gradients());
   const bool is_sound = loss_is_finite && gradients_are_finite;
-  // Of several ranks the first is named; a loss rather than a gradient of the same rank.
+  // Among several ranks the first is named; a loss rather than a gradient of the same rank.
   std::int64_t found = is_sound ? 0 : 2 * (group.size() - group.rank()) + (loss_is_finite ? 0 : 1);
   if (group.size() > 1) {
     torch::Tensor all = torch::tensor({found}, torch::kInt64).to(device_);

@@ -18,9 +18,9 @@ namespace lockstep::train {
 class FiniteSteps {
  public:
   struct Step {
-    torch::Tensor loss{};                   ///< of this rank
-    std::function<Tensors()> gradients{};   ///< empty: they are not looked at
-    std::string place{};                    ///< "step 3 of epoch 2 (step 15 of the run)"
+    torch::Tensor loss{};                  ///< this rank's
+    std::function<Tensors()> gradients{};  ///< empty: they are not looked at
+    std::string place{};                   ///< "step 3 of epoch 2 (step 15 of the run)"
   };
 
   /// `device` is one that the group can send from.

@@ -130,7 +130,7 @@ struct LOCKSTEP_API TrainerOptions {
   /// with a smaller batch or fewer batches than others. Requires strategy single or ddp, over NCCL
   /// if there are several ranks, full batches of one shape, and a task whose training_step() does
   /// not read tensors on the host. Cannot be combined with detect_anomaly, a schedule that changes
-  /// the momentum, or an on_nan other than kWarn (ConfigError). The phases of a replayed step have no times.
+  /// the momentum, or an on_nan other than kWarn (ConfigError). Phases of a replay have no times.
   bool cuda_graph = false;
   /// For tests: makes the object that records and replays steps with cuda_graph. Default:
   /// make_step_graph(), which refuses the CPU.

@@ -153,9 +153,9 @@ void add_gradient_options(CLI::App& command, LimitArguments& to) {
                      "(of each element); default norm");
   command
       .add_option("--on-nan", to.on_nan,
-                  "What follows if a loss is NaN or infinite: warn (and train on), stop (before the "
-                  "step changes the weights) or skip (the update of the step); stop and skip also "
-                  "look at the gradients")
+                  "What follows if a loss is NaN or infinite: warn (and train on), stop (before "
+                  "the step changes the weights) or skip (the update of the step); stop and skip "
+                  "also look at the gradients")
       ->capture_default_str();
 }
 

@@ -43,9 +43,9 @@ class CheckpointStore {
   /// failure.
   void prepare() const;
 
-  /// Writes a checkpoint to the folder checkpoint_name(moment.step), or to one with a higher version
-  /// if an earlier checkpoint of the run or a folder that must be kept has this name, in these
-  /// steps: writes every file and then the manifest to a temporary
+  /// Writes a checkpoint to the folder checkpoint_name(moment.step), or to one with a higher
+  /// version if an earlier checkpoint of the run or a folder that must be kept has this name, in
+  /// these steps: writes every file and then the manifest to a temporary
   /// folder and flushes each to disk; reads them back and compares them with their checksums;
   /// renames the folder; points `latest`, `best` and CheckpointOptions::link to it; and only then
   /// removes checkpoints that are no longer kept. Throws CheckpointError if a step fails; the
@@ -84,11 +84,11 @@ class CheckpointStore {
 
   CheckpointOptions options_;
   std::int64_t first_sequence_ = 0;      // 0: the run has not begun
-  std::int64_t first_since_resume_ = 0;  // of the checkpoints that this object writes
+  std::int64_t first_since_resume_ = 0;  // the first that this object writes
   std::int64_t next_sequence_ = 0;
-  std::int64_t parent_ = 0;  // CheckpointManifest::parent of the next one
+  std::int64_t parent_ = 0;    // CheckpointManifest::parent of the next one
   bool has_diverged_ = false;  // whether save() has warned of values that are not finite
-  bool has_links_ = true;    // false once the file system has refused to create one
+  bool has_links_ = true;      // false once the file system has refused to create one
   // Checkpoints that are damaged, or newer than the one the run resumed from. They are ignored and
   // removed with the next save.
   std::vector<std::filesystem::path> left_behind_{};

@@ -51,11 +51,11 @@ LOCKSTEP_API void validate(const ScheduleOptions& options);
 /// epochs, in a run of `total_steps` with `steps_per_epoch`. `total_steps` is the length of the
 /// schedule; the run may end earlier.
 ///
-/// With w = warmup steps (warmup_epochs in whole steps), the factor is (step + 1) / w while step < w, as in PyTorch's LinearLR.
+/// With w = warmup steps, the factor is (step + 1) / w while step < w, as in PyTorch's LinearLR.
 /// Afterwards, with progress p = (step - w) / (total_steps - w), it is f + (1 - f) (1 + cos(pi p))
 /// / 2 for kCosine, where f is the final fraction; gamma ^ floor(epoch / step_epochs) for kStep;
-/// and gamma ^ (number of milestones m with m <= epoch) for kMultiStep, where epoch = step /
-/// steps_per_epoch, a fraction counted from the run's start. For kOneCycle it follows OneCycleLR over the remaining total_steps - w steps. For
+/// and gamma ^ (number of milestones <= epoch) for kMultiStep, with epoch = step / steps_per_epoch.
+/// For kOneCycle it follows OneCycleLR over the remaining total_steps - w steps. For
 /// kPlateau it is 1: the Trainer uses PlateauSchedule's rate instead of the base rate.
 LOCKSTEP_API double learning_rate_factor(const ScheduleOptions& options, std::int64_t step,
                                          std::int64_t steps_per_epoch, std::int64_t total_steps);

@@ -38,7 +38,7 @@ class StagedStrategy : public Strategy {
   /// Leaves the whole model where it is; attach() moves the stages.
   void place(torch::nn::Module&, torch::Device) override {}
   void follow_modes() override {
-    for (const pipeline::StageModule& stage : modules_) follow_mode(stage.module(), task_->module());
+    for (const pipeline::StageModule& each : modules_) follow_mode(each.module(), task_->module());
   }
   void settle_phases(PhaseSeconds& phases) override {
     while (!steps_.empty()) add_oldest_step(phases);

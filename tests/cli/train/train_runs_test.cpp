@@ -89,7 +89,7 @@ TEST_F(TrainCommand, DoesWithADivergedRunWhatItIsTold) {
     const char* policy;
     const char* ranks;
     int exit_code;
-    std::vector<std::string> texts;  // of standard error
+    std::vector<std::string> texts;  // in standard error
   };
   const Case cases[] = {
       {"warn",

@@ -147,7 +147,7 @@ TEST(CheckpointResume, RefusesAStepBeyondTheEpoch) {
                        .link = checkpoint_after(c.step, directory.path())};
     CountingListener listener;
     run.listeners = {&listener};
-    const testing_support::CapturedLog log;  // of settings that the file lacks
+    const testing_support::CapturedLog log;  // names settings that the file lacks
     if (c.accepted) {
       train(run);
       EXPECT_EQ(listener.rates.size(), static_cast<std::size_t>(2 * 6 / c.accumulate - c.step));

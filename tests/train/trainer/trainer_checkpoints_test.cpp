@@ -178,7 +178,7 @@ TEST(TrainerCheckpoints, OfAResumedRunNeverReplaceABetterOne) {
     run.optimizer = SgdOptions{.lr = 3, .momentum = 0.9};  // makes the weights worse
     run.schedule = {};
     change.options(run);
-    const testing_support::CapturedLog log;  // of what differs
+    const testing_support::CapturedLog log;  // says what differs
     train_ranks(change.ranks, "shm", change.ranks == 1 ? "single" : "ddp", run,
                 change.global_batch);
     EXPECT_THAT(checkpoint_names(run.checkpoints.directory),

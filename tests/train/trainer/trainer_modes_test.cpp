@@ -47,9 +47,8 @@ std::vector<std::string> names_in_eval_mode(const torch::nn::Module& module) {
 class FreezingTask final : public ClassificationTask {
  public:
   FreezingTask(const torch::nn::Sequential& net, bool in_hook)
-      : ClassificationTask(
-            net, ClassificationLoss::kCrossEntropy,
-            [net](int stages) { return cut_staged_net(net, kModesNet, stages); }),
+      : ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                           [net](int stages) { return cut_staged_net(net, kModesNet, stages); }),
         net_(net),
         in_hook_(in_hook) {
     if (!in_hook_) freeze_layers(net_);
@@ -76,7 +75,7 @@ TrainerOptions modes_run() {
   return run;
 }
 
-// The same steps with LibTorch's own optimizer.
+// Takes equal steps with LibTorch's own optimizer.
 StateDict trained_by_hand() {
   torch::nn::Sequential net = make_staged_net(kModesNet);
   freeze_layers(net);
@@ -126,8 +125,8 @@ TEST(TrainerModes, AreKeptByEveryStrategy) {
         train_staged(modes_run(), group, way.run, task);
         LOCKSTEP_CHECK(task.starts() == 1, "on_train_start() was called ", task.starts(), " times");
         const auto names = names_in_eval_mode(*net);
-        LOCKSTEP_CHECK((names == std::vector<std::string>{"4", "6"}), "in eval mode: ",
-                       join(names));
+        LOCKSTEP_CHECK((names == std::vector<std::string>{"4", "6"}),
+                       "in eval mode: ", join(names));
         if (group.rank() == 0) state = state_dict(*net);
       };
       if (way.ranks == 1) {
@@ -148,9 +147,9 @@ TEST(TrainerModes, OfTheWholeModuleAreKeptWithAWarning) {
   for (const char* strategy : {"single", "pipeline"}) {
     MnistNet net = make_digits_net(/*dropout=*/true);
     net->eval();
-    ClassificationTask task(
-        net, ClassificationLoss::kNegativeLogLikelihood,
-        [net](int stages) { return pipeline::stage_modules(mnist_stages(net, stages)); });
+    ClassificationTask task(net, ClassificationLoss::kNegativeLogLikelihood, [net](int stages) {
+      return pipeline::stage_modules(mnist_stages(net, stages));
+    });
     const CapturedLog log;
     train_staged(run, group_of_one(),
                  {.strategy = strategy, .options = {.stages = 4, .micro_batches = 2}}, task);

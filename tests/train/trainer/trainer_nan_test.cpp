@@ -86,9 +86,8 @@ torch::nn::Sequential make_poisoned_net(const NanCase& c) {
 }
 
 ClassificationTask poisoned_task(const torch::nn::Sequential& net) {
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {2, 2}));
-  });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {2, 2})); });
 }
 
 ImageDataset poisoned_images(const NanCase& c) {
@@ -124,11 +123,11 @@ RunReport fit_poisoned(const TrainerOptions& run, const ProcessGroup& group, con
   return Trainer(run, std::move(strategy)).fit(task, loader);
 }
 
-// The same steps with LibTorch's own optimizer. Poisoned steps are left out, together with what
+// Takes equal steps with LibTorch's own optimizer. Poisoned steps are left out, together with what
 // they did to the running statistics.
 struct SkippedByHand {
   StateDict state;
-  std::vector<double> losses;        // the mean of each epoch, without skipped steps
+  std::vector<double> losses;         // the mean of each epoch, without skipped steps
   std::vector<std::int64_t> skipped;  // steps of the run, from 1
 };
 
@@ -154,8 +153,8 @@ SkippedByHand skip_by_hand(const NanCase& c, std::int64_t accumulate = 1) {
       for (std::int64_t part = 0; part < parts; ++part) {
         Batch batch;
         LOCKSTEP_CHECK(loader.next(batch), "no batch");
-        const torch::Tensor loss = torch::nn::functional::cross_entropy(
-            net->forward(batch.images), batch.labels);
+        const torch::Tensor loss =
+            torch::nn::functional::cross_entropy(net->forward(batch.images), batch.labels);
         (loss / static_cast<double>(parts)).backward();
         sum_of_step += loss.item<double>() * static_cast<double>(batch.size);
         samples_of_step += batch.size;
@@ -315,14 +314,13 @@ TEST(TrainerOnNan, WarnsOfTheFirstStepAndKeepsTheLastFiniteCheckpoint) {
     {
       const CapturedLog log;
       fit_poisoned(run, group_of_one(), {}, c, make_poisoned_net(c));
-      EXPECT_THAT(
-          log.lines(),
-          ElementsAre(
-              HasSubstr(str("the loss is nan in step ", bad, " of epoch 1 (step ", bad,
-                            " of the run); the run trains on")),
-              AllOf(HasSubstr(checkpoint_name(bad) + " holds values that are not finite: the run "
-                                                     "has diverged"),
-                    HasSubstr(str("`ln -sfn ", good, ' ', latest.string(), "`")))));
+      EXPECT_THAT(log.lines(),
+                  ElementsAre(HasSubstr(str("the loss is nan in step ", bad, " of epoch 1 (step ",
+                                            bad, " of the run); the run trains on")),
+                              AllOf(HasSubstr(checkpoint_name(bad) +
+                                              " holds values that are not finite: the run "
+                                              "has diverged"),
+                                    HasSubstr(str("`ln -sfn ", good, ' ', latest.string(), "`")))));
     }
     std::vector<std::string> names;
     for (const fs::path& folder : checkpoint_folders(run.checkpoints.directory)) {
@@ -334,8 +332,7 @@ TEST(TrainerOnNan, WarnsOfTheFirstStepAndKeepsTheLastFiniteCheckpoint) {
     run.resume = true;
     {
       const CapturedLog log;
-      EXPECT_TRUE(
-          fit_poisoned(run, group_of_one(), {}, c, make_poisoned_net(c)).already_complete);
+      EXPECT_TRUE(fit_poisoned(run, group_of_one(), {}, c, make_poisoned_net(c)).already_complete);
       EXPECT_THAT(log.lines(), Contains(AllOf(HasSubstr("the run had diverged when it was saved"),
                                               HasSubstr(str("`ln -sfn ", good)))));
     }
@@ -372,8 +369,8 @@ TEST(TrainerOnNan, TakesOnlyNanInBuffersForDivergence) {
   struct MaskedImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return linear->forward(x.flatten(1)); }
     torch::nn::Linear linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
-    torch::Tensor mask = register_buffer(
-        "mask", torch::full({3}, -std::numeric_limits<float>::infinity()));
+    torch::Tensor mask =
+        register_buffer("mask", torch::full({3}, -std::numeric_limits<float>::infinity()));
   };
   for (const bool nan : {false, true}) {
     const TemporaryDirectory directory;
@@ -419,10 +416,9 @@ TEST(TrainerOnNan, HasNamesAndRefusesAGraph) {
   for (const OnNan policy : {OnNan::kStop, OnNan::kSkip}) {
     TrainerOptions run = nan_run(policy);
     run.cuda_graph = true;
-    EXPECT_THAT(message_of<ConfigError>(
-                    [&] { Trainer(run, make_strategy("single", group_of_one())); }),
-                HasSubstr(str("cuda_graph and on_nan ", to_string(policy),
-                              " exclude each other")));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { Trainer(run, make_strategy("single", group_of_one())); }),
+        HasSubstr(str("cuda_graph and on_nan ", to_string(policy), " exclude each other")));
   }
 }
 

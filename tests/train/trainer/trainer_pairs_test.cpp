@@ -230,9 +230,9 @@ PairWay way_in(const Row& row) {
 constexpr std::int64_t kPairBatch = 20;
 
 struct PairOutcome {
-  StateDict state;            // of rank 0
-  StateDict averaged;         // of rank 0; empty without an average
-  std::vector<double> rates;  // of all steps, also of those before a resume
+  StateDict state;            // rank 0 has it
+  StateDict averaged;         // rank 0 has it; empty without an average
+  std::vector<double> rates;  // at all steps, also of those before a resume
   std::optional<Evaluation> test;
 };
 
@@ -289,7 +289,7 @@ PairOutcome train_row(const Row& row) {
   train_pair(run, way, outcome);
   run.max_steps.reset();
   run.resume = true;
-  const CapturedLog log;  // of the number of ranks that differs
+  const CapturedLog log;  // says that the number of ranks differs
   train_pair(run, checkpoint == "resumed in one process" ? PairWay{} : way, outcome);
   return outcome;
 }

@@ -46,8 +46,8 @@ struct GatedLayerImpl : torch::nn::Module {
 TORCH_MODULE(GatedLayer);
 
 torch::nn::Sequential make_gated_net() {
-  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16),
-                            torch::nn::Tanh(), GatedLayer());
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(28 * 28, 16), torch::nn::Tanh(),
+                            GatedLayer());
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& parameter : net->parameters()) {
     const double scale = parameter.dim() == 2 ? 1 / std::sqrt(parameter.size(1)) : 0.1;
@@ -57,9 +57,8 @@ torch::nn::Sequential make_gated_net() {
 }
 
 ClassificationTask gated_task(const torch::nn::Sequential& net) {
-  return ClassificationTask(net, ClassificationLoss::kCrossEntropy, [net](int) {
-    return pipeline::stage_modules(split(net, {3, 1}));
-  });
+  return ClassificationTask(net, ClassificationLoss::kCrossEntropy,
+                            [net](int) { return pipeline::stage_modules(split(net, {3, 1})); });
 }
 
 constexpr double kRate = 0.05, kMomentum = 0.9, kDecay = 0.1;
@@ -74,13 +73,12 @@ TrainerOptions unused_run() {
 // How often a step's batches used the part `sometimes`, by the number of shares.
 using Uses = std::vector<int>;
 
-// The same steps with LibTorch's own optimizer: the mean of the gradients of all shares, in which a
-// missing one counts as zero. A parameter without any gradient keeps the one that it has.
+// Takes equal steps with LibTorch's own optimizer and the mean of the gradients of all shares, in
+// which a missing one counts as zero. A parameter without any gradient keeps the one that it has.
 StateDict unused_by_hand(int shares, Uses& uses) {
   torch::nn::Sequential net = make_gated_net();
   torch::optim::SGD optimizer(
-      net->parameters(),
-      torch::optim::SGDOptions(kRate).momentum(kMomentum).weight_decay(kDecay));
+      net->parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum).weight_decay(kDecay));
   std::vector<Loader> loaders;
   for (int rank = 0; rank < shares; ++rank) {
     loaders.emplace_back(train_images(),
@@ -97,8 +95,8 @@ StateDict unused_by_hand(int shares, Uses& uses) {
       for (Loader& loader : loaders) {
         Batch batch;
         LOCKSTEP_CHECK(loader.next(batch), "no batch");
-        const torch::Tensor loss = torch::nn::functional::cross_entropy(
-            net->forward(batch.images), batch.labels);
+        const torch::Tensor loss =
+            torch::nn::functional::cross_entropy(net->forward(batch.images), batch.labels);
         const auto gradients = torch::autograd::grad({loss / shares}, parameters, {}, std::nullopt,
                                                      false, /*allow_unused=*/true);
         for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -78,9 +78,9 @@ class DaliPlan {
   /// Resizes `numbers` to hold the numbers of `images` images.
   void resize(DaliNumbers& numbers, std::int64_t images) const;
   /// Makes the same choices as AugmentationPlan, for the image at `place` in the batch. `image` is
-  /// its shape without the border, and `file` the name of its file. Throws a ConfigError if the image is too small for a crop, and a
-  /// DataError if it does not have the declared shape or the list makes it too large (see
-  /// check_made()).
+  /// its shape without the border; messages name `file`. Throws a ConfigError if the image is too
+  /// small for a crop, and a DataError if it does not have the declared shape or the list makes it
+  /// too large (see check_made()).
   void choose(const ImageShape& image, const SampleKey& key, std::int64_t place,
               DaliNumbers& numbers, std::string_view file = {}) const;
 
