@@ -52,8 +52,7 @@ TEST(Schedule, FallsInTheStepThatReachesAFractionOfAnEpoch) {
   for (const std::int64_t steps_per_epoch : {1, 3, 7, 10, 12, 30, 391}) {
     for (const std::int64_t sixtieths : {1, 4, 6, 7, 18, 20, 42, 59, 60, 66, 90, 420}) {
       const double epochs = static_cast<double>(sixtieths) / 60;
-      const ScheduleOptions step{
-          .kind = ScheduleKind::kStep, .step_epochs = epochs, .gamma = 0.5};
+      const ScheduleOptions step{.kind = ScheduleKind::kStep, .step_epochs = epochs, .gamma = 0.5};
       ScheduleOptions multi_step{.kind = ScheduleKind::kMultiStep, .gamma = 0.5};
       for (int fall = 1; fall <= 40; ++fall) multi_step.milestones.push_back(epochs * fall);
       for (std::int64_t i = 0; i < 40; ++i) {
@@ -74,10 +73,10 @@ TEST(Schedule, CyclesAfterTheWarmUp) {
   const ScheduleOptions linear{
       .kind = ScheduleKind::kOneCycle, .warmup_epochs = 2, .anneal = Anneal::kLinear};
   // 80 steps are left: the rate rises to step 20 + 0.3 * 80 - 1 and falls to the last step.
-  const std::pair<std::int64_t, double> cases[] = {
-      {0, 0.05},       {9, 0.5},   {19, 1},
-      {20, 1 / 25.0},  {43, 1},    {71, (1 + 1 / 25.0 / 1e4) / 2},
-      {99, 1 / 25e4},  {130, 1 / 25e4}};
+  const std::pair<std::int64_t, double> cases[] = {{0, 0.05},      {9, 0.5},
+                                                   {19, 1},        {20, 1 / 25.0},
+                                                   {43, 1},        {71, (1 + 1 / 25.0 / 1e4) / 2},
+                                                   {99, 1 / 25e4}, {130, 1 / 25e4}};
   for (const auto& [step, factor] : cases) {
     EXPECT_NEAR(learning_rate_factor(linear, step, 10, 100), factor, 1e-12) << step;
   }
@@ -102,8 +101,7 @@ TEST(Schedule, HasTheLargestMomentumDuringTheWarmUp) {
   for (std::int64_t total = 1; total < 40; ++total) {
     for (std::int64_t step = 0; step < 20; ++step) {
       EXPECT_EQ(scheduled_momentum(cycle, step, 10, total).value(), 0.95) << step << ' ' << total;
-      EXPECT_EQ(learning_rate_factor(cycle, step, 10, total),
-                static_cast<double>(step + 1) / 20)
+      EXPECT_EQ(learning_rate_factor(cycle, step, 10, total), static_cast<double>(step + 1) / 20)
           << step << ' ' << total;
     }
   }

@@ -226,11 +226,11 @@ void check_made(const char* operation, const ImageShape& from, const ImageShape&
                 const NamedImage& image) {
   if (std::max(made.height, made.width) <= kMaximumPixels && made.elements() <= kMaximumBytes)
     return;
-  throw DataError(str(image.file.empty() ? str("augmentation: image ", image.sample)
-                                         : std::string(image.file),
-                      ": ", operation, " an image of ", from.height, "x", from.width, " makes ",
-                      text_of(made), ", expected at most ", kMaximumPixels, " pixels a side and ",
-                      kMaximumBytes, " bytes; crop it first, or remove it"));
+  throw DataError(
+      str(image.file.empty() ? str("augmentation: image ", image.sample) : std::string(image.file),
+          ": ", operation, " an image of ", from.height, "x", from.width, " makes ", text_of(made),
+          ", expected at most ", kMaximumPixels, " pixels a side and ", kMaximumBytes,
+          " bytes; crop it first, or remove it"));
 }
 
 }  // namespace lockstep::data

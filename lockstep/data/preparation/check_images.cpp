@@ -38,8 +38,8 @@ class CheckedSlot {
   std::string problem_of_shape(std::int64_t index) const {
     constexpr int kUsualSide = 256;
     const ImageShape& shape = reader_.shape();
-    const ImageSize size = data::resized({kUsualSide, /*shorter_side=*/true}, shape.height,
-                                         shape.width);
+    const ImageSize size =
+        data::resized({kUsualSide, /*shorter_side=*/true}, shape.height, shape.width);
     try {
       data::check_made("resizing", shape, {shape.channels, size.height, size.width},
                        {.sample = static_cast<std::uint64_t>(index), .file = reader_.name()});

@@ -47,8 +47,8 @@ void copy_in_this_thread(const torch::Tensor& to, const torch::Tensor& from) {
 bool is_finite(const torch::Tensor& tensor, bool may_be_infinite) {
   if (!tensor.is_floating_point() && !tensor.is_complex()) return true;
   if (tensor.is_cpu() && tensor.numel() > kSerialElements && tensor.dim() > 0) {
-    const std::int64_t rows = std::max<std::int64_t>(
-        kSerialElements * tensor.size(0) / tensor.numel(), 1);
+    const std::int64_t rows =
+        std::max<std::int64_t>(kSerialElements * tensor.size(0) / tensor.numel(), 1);
     for (std::int64_t at = 0; at < tensor.size(0); at += rows) {
       const std::int64_t size = std::min(rows, tensor.size(0) - at);
       const torch::Tensor part = size == 1 ? tensor[at] : tensor.narrow(0, at, size);

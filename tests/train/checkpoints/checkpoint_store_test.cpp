@@ -158,9 +158,10 @@ TEST_F(CheckpointStoreTest, KeepsABetterOneWithTheStepOfANewOne) {
 TEST_F(CheckpointStoreTest, KeepsTheNewestFiniteOne) {
   const auto save = [](CheckpointStore& run, std::int64_t step, bool finite) {
     const StepContent content(step);
-    run.save(content.files(),
-             {.epoch = 1, .step = step, .metrics = {{"loss", 10.0 - static_cast<double>(step)}},
-              .finite = finite});
+    run.save(content.files(), {.epoch = 1,
+                               .step = step,
+                               .metrics = {{"loss", 10.0 - static_cast<double>(step)}},
+                               .finite = finite});
   };
   CheckpointStore run = store({.keep_last = 2, .save_top_k = 1});
   const testing_support::CapturedLog log;
@@ -171,10 +172,10 @@ TEST_F(CheckpointStoreTest, KeepsTheNewestFiniteOne) {
   EXPECT_EQ(fs::read_symlink(directory / "best"), "step-00000003");
   EXPECT_EQ(fs::read_symlink(directory / "latest"), "step-00000007");
   EXPECT_THAT(log.lines(),
-              ElementsAre(AllOf(HasSubstr("step-00000004 holds values that are not finite: the run "
-                                          "has diverged; "),
-                                HasSubstr("`ln -sfn step-00000003 " +
-                                          (directory / "latest").string() + "`"))));
+              ElementsAre(AllOf(
+                  HasSubstr("step-00000004 holds values that are not finite: the run "
+                            "has diverged; "),
+                  HasSubstr("`ln -sfn step-00000003 " + (directory / "latest").string() + "`"))));
   CheckpointStore resumed = store({.keep_last = 1});
   EXPECT_EQ(resumed.resume(), directory / "step-00000007");
   EXPECT_THAT(log.lines().back(), HasSubstr("the run had diverged when it was saved"));

@@ -16,11 +16,7 @@ namespace {
 class Window {
  public:
   Window(const ImageShape& image, const NamedImage& named, PhiloxStream& random)
-      : rows_{image.height},
-        columns_{image.width},
-        image_(image),
-        named_(named),
-        random_(random) {}
+      : rows_{image.height}, columns_{image.width}, image_(image), named_(named), random_(random) {}
 
   void operator()(const Pad& pad) {
     rows_.pad(pad.pixels, pad.pixels);
