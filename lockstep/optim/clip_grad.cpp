@@ -27,12 +27,13 @@ Tensors coalesced_gradients(const Tensors& parameters) {
   return gradients;
 }
 
-// Each of `tensors` once. For a sparse tensor its values, coalesced or as they are: in either case
-// all uses of a row are scaled equally.
+// The memory of each of `tensors`, once. For a sparse tensor it is that of the values, coalesced or
+// as they are: in either case all uses of a row are scaled equally.
 Tensors distinct_values(const Tensors& tensors, bool coalesced) {
   Tensors values = optim::distinct(tensors);
   for (torch::Tensor& tensor : values) {
     if (tensor.is_sparse()) tensor = (coalesced ? tensor.coalesce() : tensor)._values();
+    tensor = optim::without_lazy_marks(tensor);
   }
   return values;
 }
@@ -65,6 +66,7 @@ Tensors norms_of(const Tensors& tensors, double norm_type) {
 }  // namespace
 
 torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_if_nonfinite) {
+  if (std::isnan(norm_type)) throw ConfigError("clip_grad_norm_: norm_type is not a number");
   const torch::NoGradGuard no_grad;
   const Tensors tensors = distinct_values(given, /*coalesced=*/true);
   if (tensors.empty()) return torch::zeros({});
@@ -80,6 +82,7 @@ torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_
 
 void clip_grads_with_norm_(const Tensors& gradients, double max_norm,
                            const torch::Tensor& total_norm) {
+  OptionCheck("clip_grad_norm_").at_least("max_norm", max_norm, 0);
   const torch::NoGradGuard no_grad;
   if (gradients.empty()) return;
   const torch::Tensor coefficient = (max_norm / (total_norm + kEpsilon)).clamp_max(1.0);
@@ -102,12 +105,19 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm, double
 void clip_grads_by_value_(const Tensors& given, double clip_value) {
   OptionCheck("clip_grad_value_").positive("clip_value", clip_value);
   const torch::NoGradGuard no_grad;
-  const Tensors gradients = optim::distinct(given);
-  for (const torch::Tensor& gradient : gradients) {
-    if (!gradient.is_sparse()) continue;
-    throw ConfigError(
-        "clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
-        "clip by the norm, or make the embedding dense");
+  Tensors gradients = optim::distinct(given);
+  for (torch::Tensor& gradient : gradients) {
+    if (gradient.is_sparse()) {
+      throw ConfigError(
+          "clip_grad_value_: a gradient is sparse, which cannot be clipped by value; "
+          "clip by the norm, or make the embedding dense");
+    }
+    if (gradient.is_complex()) {
+      throw ConfigError(
+          "clip_grad_value_: a gradient is complex, which cannot be clipped by value; clip by the "
+          "norm");
+    }
+    gradient = optim::without_lazy_marks(gradient);
   }
   for (const Tensors& list : optim::by_place(gradients)) {
     at::_foreach_clamp_min_(list, -clip_value);

@@ -18,7 +18,8 @@ namespace lockstep {
 /// norm has the widest type among the gradients, and at least float32, whereas PyTorch's norm of
 /// float16 gradients is infinite above 65,504. Gradients may be on several devices; the norm is on
 /// that of the first one. A tensor that occurs several times, like a tied weight in C++'s
-/// Module::parameters(), counts once, here and in the functions below.
+/// Module::parameters(), counts once, here and in the functions below. Throws ConfigError, with
+/// nothing changed, if `max_norm` is negative or not a number.
 LOCKSTEP_API torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm,
                                            double norm_type = 2, bool error_if_nonfinite = false);
 
@@ -32,7 +33,8 @@ LOCKSTEP_API void clip_grads_with_norm_(const Tensors& gradients, double max_nor
                                         const torch::Tensor& total_norm);
 
 /// Clamps each element of the gradients of `parameters` to [-clip_value, clip_value]. Throws
-/// ConfigError, with nothing changed, if `clip_value` is not positive or a gradient is sparse.
+/// ConfigError, with nothing changed, if `clip_value` is not positive or a gradient is sparse or
+/// complex.
 LOCKSTEP_API void clip_grad_value_(const Tensors& parameters, double clip_value);
 /// As above, for dense gradients that are not in .grad.
 LOCKSTEP_API void clip_grads_by_value_(const Tensors& gradients, double clip_value);

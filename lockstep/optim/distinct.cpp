@@ -24,4 +24,9 @@ List each_once(const List& list) {
 Tensors distinct(const Tensors& tensors) { return each_once(tensors); }
 NamedTensors distinct(const NamedTensors& tensors) { return each_once(tensors); }
 
+torch::Tensor without_lazy_marks(const torch::Tensor& tensor) {
+  const torch::Tensor positive = tensor.is_neg() ? at::_neg_view(tensor) : tensor;
+  return positive.is_conj() ? positive.conj() : positive;
+}
+
 }  // namespace lockstep::optim

@@ -1,4 +1,4 @@
-// Removes duplicates from lists of tensors.
+// Lists of tensors in the form that kernels for lists need: each tensor once, without lazy marks.
 #pragma once
 
 #include <lockstep/optim/parameter_groups.h>
@@ -13,5 +13,10 @@ Tensors distinct(const Tensors& tensors);
 
 /// As above, with the first of its names.
 NamedTensors distinct(const NamedTensors& tensors);
+
+/// The memory of `tensor`, without the mark of a lazy conjugate or negative, which LibTorch's
+/// kernels for lists refuse. Its elements have the same magnitudes, so it has the same norm, and
+/// `tensor` can be scaled by a real number, or clamped to [-c, c], through it.
+torch::Tensor without_lazy_marks(const torch::Tensor& tensor);
 
 }  // namespace lockstep::optim

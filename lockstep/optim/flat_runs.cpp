@@ -9,8 +9,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
+// Whether the memory of the gradient holds its values.
 bool is_dense(const torch::Tensor& gradient) {
-  return gradient.defined() && gradient.layout() == torch::kStrided;
+  return gradient.defined() && gradient.layout() == torch::kStrided && !gradient.is_conj() &&
+         !gradient.is_neg();
 }
 
 const std::byte* begin_of(const torch::Tensor& tensor) {

@@ -20,8 +20,8 @@
 
 namespace lockstep::detail {
 
-/// The addresses of each parameter and its gradient; null for a gradient that is undefined or
-/// sparse.
+/// The addresses of each parameter and its gradient; null for a gradient that is undefined, sparse,
+/// or a lazy conjugate or negative.
 using Addresses = std::vector<const void*>;
 LOCKSTEP_API Addresses addresses_of(const Tensors& parameters);
 
@@ -62,7 +62,8 @@ class LOCKSTEP_API FlatRuns {
   Addresses addresses_;
   std::vector<Padding> paddings_;
   std::size_t members_ = 0;
-  bool complete_ = true;  // false if a gradient is sparse, or has other strides or another type
+  bool complete_ =
+      true;  // false if a gradient is sparse, lazy, or of other strides or another type
   std::vector<std::vector<std::size_t>> runs_;
   Tensors parameters_;
   Tensors gradients_;

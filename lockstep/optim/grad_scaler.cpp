@@ -32,12 +32,16 @@ void GradScaler::unscale_(const Tensors& gradients, const FoundInfReduction& red
   }
   Tensors values;
   for (const auto& gradient : optim::distinct(gradients)) {
-    if (gradient.scalar_type() == torch::kHalf) {
+    if (gradient.scalar_type() == torch::kHalf || gradient.scalar_type() == torch::kComplexHalf) {
       throw ConfigError(
           "GradScaler: got float16 gradients; keep the parameters float32 and let autocast do the "
           "rest");
     }
-    values.push_back(gradient.is_sparse() ? gradient._values() : gradient);
+    const torch::Tensor memory =
+        optim::without_lazy_marks(gradient.is_sparse() ? gradient._values() : gradient);
+    values.push_back(memory.is_complex() ? at::view_as_real(memory) : memory);
+    // The kernel does not tell autograd that it writes.
+    if (!memory.is_inference()) memory.unsafeGetTensorImpl()->bump_version();
   }
   // The reciprocal of a float may exceed the range of float.
   const torch::Tensor inverse = scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32);

@@ -5,6 +5,7 @@
 
 #include <lockstep/core/capture_scope.h>
 #include <lockstep/core/error.h>
+#include <lockstep/optim/distinct.h>
 
 namespace lockstep::detail {
 namespace {
@@ -25,6 +26,11 @@ GroupStep::GroupStep(const ParameterGroup& group, UpdateRule& rule)
     : rule_(&rule), allows_sparse_(rule.takes_sparse_gradients()), allows_runs_(keeps_zeros(rule)) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, parameter] : group.parameters) {
+    if (parameter.is_conj() || parameter.is_neg()) {
+      throw ConfigError(
+          lockstep::str("optimizer: parameter ", name,
+                        " is a lazy conjugate or negative; register a clone() of it"));
+    }
     if (!parameter.is_non_overlapping_and_dense()) {
       throw ConfigError(lockstep::str("optimizer: parameter ", name, " has strides ",
                                       parameter.strides(), " for shape ", parameter.sizes(),
@@ -69,7 +75,8 @@ GroupStep::Pieces GroupStep::pieces_of(const Indices& members) {
   pieces.states.resize(states_.size());
   for (const std::size_t i : members) {
     pieces.parameters.push_back(parameters_[i]);
-    pieces.gradients.push_back(laid_out_like(parameters_[i], parameters_[i].grad()));
+    const torch::Tensor gradient = parameters_[i].grad().resolve_conj().resolve_neg();
+    pieces.gradients.push_back(laid_out_like(parameters_[i], gradient));
     for (std::size_t s = 0; s < states_.size(); ++s) {
       // The parameter's memory format may have changed since.
       states_[s][i] = laid_out_like(parameters_[i], states_[s][i]);
@@ -99,6 +106,7 @@ void GroupStep::step_each() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].grad().defined()) ++steps()[i];
   }
+  touch_members();
 }
 
 void GroupStep::step_runs() {
@@ -110,13 +118,11 @@ void GroupStep::step_runs() {
   touch_members();
 }
 
-// Raises the versions of all members, so that autograd knows that saved values are invalid; the
-// kernel raised only that of each run's first member.
+// Autograd must know that saved values of the parameters are invalid. LibTorch's fused kernels do
+// not tell it.
 void GroupStep::touch_members() {
-  for (const Indices& members : runs_->members()) {
-    for (const std::size_t i : members) {
-      if (i != members.front()) parameters_[i].unsafeGetTensorImpl()->bump_version();
-    }
+  for (const torch::Tensor& parameter : parameters_) {
+    if (parameter.grad().defined()) parameter.unsafeGetTensorImpl()->bump_version();
   }
 }
 
@@ -175,6 +181,7 @@ void GroupStep::step_on_device(const torch::Tensor& found_inf) {
     const Pieces pieces = pieces_of(count.members);
     update(pieces.parameters, pieces.gradients, pieces.states, count);
   }
+  touch_members();
   if (allows_runs_) look_for_runs();
 }
 
@@ -245,7 +252,7 @@ void GroupStep::zero_grad() {
     if (is_sparse(gradient)) {
       gradient.zero_();
     } else {
-      dense.push_back(std::move(gradient));
+      dense.push_back(optim::without_lazy_marks(gradient));
     }
   }
   if (!dense.empty()) at::_foreach_zero_(dense);

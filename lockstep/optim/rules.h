@@ -23,7 +23,8 @@ using KernelCall = std::function<void(const Tensors& parameters, const Tensors& 
                                       const std::vector<Tensors>& states)>;
 
 /// Calls `kernel` once for each combination of device and type among the parameters, nearly always
-/// a single one; never with empty lists.
+/// a single one; never with empty lists. Complex tensors become views of their real and imaginary
+/// parts; none may be a lazy conjugate or negative.
 void call_for_each_kind(const Tensors& parameters, const Tensors& gradients,
                         const std::vector<Tensors>& states, const KernelCall& kernel);
 

@@ -75,6 +75,21 @@ void call_in_vectors(const Tensors& parameters, const Tensors& gradients,
   for (std::size_t s = 0; s < states.size(); ++s) scatter(all_states[s].back(), tails, states[s]);
 }
 
+// Like torch.optim, steps the real and the imaginary parts of complex parameters as real numbers.
+Tensors real_views(const Tensors& tensors) {
+  Tensors views;
+  for (const torch::Tensor& tensor : tensors) views.push_back(at::view_as_real(tensor));
+  return views;
+}
+
+void call_for_kind(const Tensors& parameters, const Tensors& gradients,
+                   const std::vector<Tensors>& states, const optim::KernelCall& kernel) {
+  if (!parameters[0].is_complex()) return call_in_vectors(parameters, gradients, states, kernel);
+  std::vector<Tensors> real_states;
+  for (const Tensors& state : states) real_states.push_back(real_views(state));
+  call_in_vectors(real_views(parameters), real_views(gradients), real_states, kernel);
+}
+
 struct RuleMaker {
   std::unique_ptr<detail::UpdateRule> operator()(const SgdOptions& o) const {
     return optim::make_sgd_rule(o);
@@ -107,7 +122,7 @@ void optim::call_for_each_kind(const Tensors& parameters, const Tensors& gradien
   if (parameters.empty()) return;
   if (std::all_of(parameters.begin(), parameters.end(),
                   [&](const auto& parameter) { return same_kind(parameter, parameters[0]); })) {
-    return call_in_vectors(parameters, gradients, states, kernel);
+    return call_for_kind(parameters, gradients, states, kernel);
   }
   std::vector<bool> done(parameters.size());
   for (std::size_t first = 0; first < parameters.size(); ++first) {
@@ -122,7 +137,7 @@ void optim::call_for_each_kind(const Tensors& parameters, const Tensors& gradien
       its_gradients.push_back(gradients[i]);
       for (std::size_t s = 0; s < states.size(); ++s) its_states[s].push_back(states[s][i]);
     }
-    call_in_vectors(of_kind, its_gradients, its_states, kernel);
+    call_for_kind(of_kind, its_gradients, its_states, kernel);
   }
 }
 
