@@ -29,7 +29,12 @@ void check_weights(const std::vector<double>& weights) {
     throw ConfigError(lockstep::str("WeightedRandomSampler: weights[", i,
                                     "] must be at least 0 and finite, got ", weights[i]));
   }
-  check.positive("the sum of the weights", std::accumulate(weights.begin(), weights.end(), 0.0));
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (std::isinf(sum)) {
+    throw ConfigError(
+        "WeightedRandomSampler: the sum of the weights is infinite; divide them by the largest");
+  }
+  check.positive("the sum of the weights", sum);
 }
 
 // The cumulative sums of torch.multinomial for draws with replacement, bit for bit.

@@ -367,7 +367,7 @@ TEST(Samplers, RefuseWhatCannotBeDrawn) {
       {{nan, 1}, {}, "weights[0] must be at least 0 and finite, got nan"},
       {{1, infinity}, {}, "weights[1] must be at least 0 and finite, got inf"},
       {{0, 0}, {}, "the sum of the weights must be greater than 0, got 0"},
-      {{1e308, 1e308}, {}, "the sum of the weights must be greater than 0, got inf"},
+      {{1e308, 1e308}, {}, "the sum of the weights is infinite; divide them by the largest"},
       {{1, 2}, {.num_samples = 0}, "num_samples must be at least 1, got 0"},
       {{1, 0, 2},
        {.replacement = false},
