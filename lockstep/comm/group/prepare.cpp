@@ -34,6 +34,12 @@ bool reduces_parts(const torch::Tensor& tensor, ReduceOp op) {
 
 torch::Tensor parts_of(const torch::Tensor& tensor) { return at::view_as_real(tensor.detach()); }
 
+// LibTorch's operators do this themselves, but a backend writes memory without them. A backward()
+// through a value that was saved before the call then throws, as after any other change in place.
+void note_write(const torch::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
 }  // namespace
 
 // --- Memory --------------------------------------------------------------------------------------
@@ -45,7 +51,7 @@ torch::TensorOptions Prepare::scratch_options(const Tensor& tensor) const {
   return staged(tensor) ? options.pinned_memory(true) : options.device(tensor.device());
 }
 
-Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
+Prepared Prepare::in_place(CallKind kind, const Tensor& tensor, bool writes) const {
   Prepared prepared = of_kind(kind);
   CallDescription& description = prepared.call.description;
   description.type = data_type_of(tensor.scalar_type());
@@ -53,6 +59,7 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
   const bool dense = is_memory_format(tensor);
   description.shape = dense ? shape_in_memory(tensor) : logical_shape(tensor);
   if (dense && !staged(tensor)) [[likely]] {
+    if (writes) note_write(tensor);
     prepared.call.output = flat_alias(tensor);
     return prepared;
   }
@@ -62,7 +69,7 @@ Prepared Prepare::in_place(CallKind kind, const Tensor& tensor) const {
                       : at::empty(tensor.sizes(), options);
   fill(copy, tensor, prepared);
   prepared.call.output = flat_alias(copy);
-  prepared.copies.emplace_back(tensor, std::move(copy));
+  if (writes) prepared.copies.emplace_back(tensor, std::move(copy));
   return prepared;
 }
 
@@ -98,16 +105,23 @@ void Prepare::only_root_gives(Prepared& prepared, int root) const {
 }
 
 torch::Tensor Prepare::write(const Tensor& tensor, Prepared& prepared) const {
-  if (tensor.is_contiguous() && !staged(tensor)) [[likely]]
+  if (tensor.is_contiguous() && !staged(tensor)) [[likely]] {
+    note_write(tensor);
     return flat_alias(tensor);
+  }
   const torch::NoGradGuard no_grad;
   const Tensor memory = at::empty(tensor.sizes(), scratch_options(tensor));
   prepared.copies.emplace_back(tensor, memory);
   return flat_alias(memory);
 }
 
-torch::Tensor Prepare::write_list(const Tensors& list, Prepared& prepared) const {
-  if (are_consecutive(list) && !staged(list[0])) return flat_alias(list);
+torch::Tensor Prepare::write_list(const Tensors& list, Prepared& prepared, bool writes) const {
+  if (are_consecutive(list) && !staged(list[0])) {
+    if (writes) {
+      for (const auto& tensor : list) note_write(tensor);
+    }
+    return flat_alias(list);
+  }
   const torch::NoGradGuard no_grad;
   std::int64_t count = 0;
   for (const auto& tensor : list) count += tensor.numel();
@@ -130,7 +144,7 @@ Prepared Prepare::all_reduce(const Tensor& tensor, ReduceOp op, Algorithm algori
   if (reduces_parts(tensor, op)) [[unlikely]]
     return all_reduce(parts_of(tensor), op, algorithm);
   check_reducible("all_reduce", tensor.scalar_type(), op);
-  Prepared prepared = in_place(CallKind::kAllReduce, tensor);
+  Prepared prepared = in_place(CallKind::kAllReduce, tensor, /*writes=*/true);
   prepared.call.description.op = op;
   prepared.call.algorithm = algorithm;
   return prepared;
@@ -140,7 +154,7 @@ Prepared Prepare::broadcast(const Tensor& tensor, int root) const {
   check_root("broadcast", root);
   root == options_.rank ? check_tensor("broadcast", "tensor", tensor)
                         : check_written("broadcast", "tensor", tensor);
-  Prepared prepared = in_place(CallKind::kBroadcast, tensor);
+  Prepared prepared = in_place(CallKind::kBroadcast, tensor, root != options_.rank);
   prepared.call.description.root = root;
   only_root_gives(prepared, root);
   return prepared;
@@ -153,14 +167,11 @@ Prepared Prepare::reduce(const Tensor& tensor, int root, ReduceOp op) const {
   if (reduces_parts(tensor, op)) [[unlikely]]
     return reduce(parts_of(tensor), root, op);
   check_reducible("reduce", tensor.scalar_type(), op);
-  Prepared prepared = in_place(CallKind::kReduce, tensor);
+  Prepared prepared = in_place(CallKind::kReduce, tensor, root == options_.rank);
   prepared.call.description.op = op;
   prepared.call.description.root = root;
   prepared.call.input = prepared.call.output;
-  if (root != options_.rank) {
-    prepared.call.output = Tensor();
-    prepared.copies.clear();
-  }
+  if (root != options_.rank) prepared.call.output = Tensor();
   return prepared;
 }
 
@@ -170,6 +181,7 @@ Prepared Prepare::all_gather(const Tensors& outputs, const Tensor& input) const 
   for (int i = 0; i < options_.size; ++i) {
     check_written("all_gather", "outputs", outputs[static_cast<std::size_t>(i)], i);
   }
+  check_apart_but_own("all_gather", {"outputs", outputs}, {"input", input});
   Prepared prepared = of_kind(CallKind::kAllGather);
   describe_piece(prepared.call.description, input);
   prepared.call.input = read(input, prepared);
@@ -186,6 +198,7 @@ Prepared Prepare::all_gather_into_tensor(const Tensor& output, const Tensor& inp
     fail(kCall, "output has ", output.numel(), " elements, expected ",
          input.numel() * options_.size, ", ", options_.size, " ranks times those of the input");
   }
+  check_apart_but_own(kCall, {"output", output}, {"input", input});
   Prepared prepared = of_kind(CallKind::kAllGather);
   describe_piece(prepared.call.description, input);
   prepared.call.input = read(input, prepared);
@@ -205,6 +218,7 @@ Prepared Prepare::gather(const Tensor& input, const Tensors& outputs, int root) 
     for (int i = 0; i < options_.size; ++i) {
       check_written("gather", "outputs", outputs[static_cast<std::size_t>(i)], i);
     }
+    check_apart_but_own("gather", {"outputs", outputs}, {"input", input});
     prepared.call.output = write_list(outputs, prepared);
   } else if (!outputs.empty()) {
     fail("gather", "outputs has ", outputs.size(),
@@ -221,6 +235,7 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
   prepared.call.description.root = root;
   if (root == options_.rank) {
     check_tensor_list("scatter", "inputs", inputs, output, "output");
+    check_apart_but_own("scatter", {"output", output}, {"inputs", inputs});
     prepared.call.input = read_list(inputs, prepared);
   } else if (!inputs.empty()) {
     fail("scatter", "inputs has ", inputs.size(),
@@ -233,6 +248,7 @@ Prepared Prepare::scatter(const Tensor& output, const Tensors& inputs, int root)
 Prepared Prepare::reduce_scatter(const Tensor& output, const Tensors& inputs, ReduceOp op) const {
   check_written("reduce_scatter", "output", output);
   check_tensor_list("reduce_scatter", "inputs", inputs, output, "output");
+  check_apart_but_own("reduce_scatter", {"output", output}, {"inputs", inputs});
   if (reduces_parts(output, op)) [[unlikely]] {
     Tensors parts;
     for (const auto& input : inputs) parts.push_back(parts_of(input));
@@ -253,6 +269,7 @@ Prepared Prepare::reduce_scatter_tensor(const Tensor& output, const Tensor& inpu
   check_tensor(kCall, "input", input);
   check_written(kCall, "output", output);
   check_types(kCall, output, input);
+  check_apart_but_own(kCall, {"output", output}, {"input", input});
   if (reduces_parts(output, op)) [[unlikely]]
     return reduce_scatter_tensor(parts_of(output), parts_of(input), op);
   check_reducible(kCall, output.scalar_type(), op);
@@ -288,6 +305,7 @@ Prepared Prepare::all_to_all(const Tensors& outputs, const Tensors& inputs) cons
       }
     }
   }
+  check_apart_but_own("all_to_all", {"outputs", outputs}, {"inputs", inputs});
   Prepared prepared = of_kind(CallKind::kAllToAll);
   prepared.call.description.type = data_type_of(inputs[0].scalar_type());
   for (const auto& input : inputs) {
@@ -308,6 +326,7 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
   check_tensor(kCall, "input", input);
   check_written(kCall, "output", output);
   check_types(kCall, output, input);
+  check_apart(kCall, {"output", output}, {"input", input});
   Prepared prepared = of_kind(CallKind::kAllToAll);
   Collective& call = prepared.call;
   call.description.type = data_type_of(input.scalar_type());
@@ -331,8 +350,8 @@ Prepared Prepare::all_to_all_single(const Tensor& output, const Tensor& input,
 
 // --- Several tensors -----------------------------------------------------------------------------
 
-std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
-                                         const Tensors& tensors) const {
+std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call, const Tensors& tensors,
+                                         bool writes) const {
   std::vector<std::pair<torch::ScalarType, Tensors>> types;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check_written(call, "tensors", tensors[i], static_cast<int>(i));
@@ -342,10 +361,11 @@ std::vector<Prepared> Prepare::coalesced(CallKind kind, const char* call,
     if (place == types.end()) place = types.insert(types.end(), {type, {}});
     place->second.push_back(tensors[i]);
   }
+  check_apart(call, {"tensors", tensors}, {"", Tensors()});
   std::vector<Prepared> calls;
   for (const auto& [type, list] : types) {
     Prepared prepared = of_kind(kind);
-    prepared.call.output = write_list(list, prepared);
+    prepared.call.output = write_list(list, prepared, writes);
     const torch::NoGradGuard no_grad;
     for (const auto& [tensor, piece] : prepared.copies) fill(piece, tensor, prepared);
     prepared.call.description.type = data_type_of(type);
@@ -364,14 +384,15 @@ std::vector<Prepared> Prepare::all_reduce_coalesced(const Tensors& tensors, Redu
     if (reduces_parts(tensors[i], op)) reducible[i] = parts_of(tensors[i]);
     check_reducible(kCall, reducible[i].scalar_type(), op);
   }
-  auto calls = coalesced(CallKind::kAllReduce, kCall, reducible);
+  auto calls = coalesced(CallKind::kAllReduce, kCall, reducible, /*writes=*/true);
   for (auto& prepared : calls) prepared.call.description.op = op;
   return calls;
 }
 
 std::vector<Prepared> Prepare::broadcast_coalesced(const Tensors& tensors, int root) const {
   check_root("broadcast_coalesced", root);
-  auto calls = coalesced(CallKind::kBroadcast, "broadcast_coalesced", tensors);
+  auto calls =
+      coalesced(CallKind::kBroadcast, "broadcast_coalesced", tensors, root != options_.rank);
   for (auto& prepared : calls) {
     prepared.call.description.root = root;
     only_root_gives(prepared, root);
@@ -382,8 +403,7 @@ std::vector<Prepared> Prepare::broadcast_coalesced(const Tensors& tensors, int r
 // --- Point-to-point ------------------------------------------------------------------------------
 
 Prepared Prepare::send(const Tensor& tensor, int destination, int tag) const {
-  check_peer("send", destination, tag);
-  check_tensor("send", "tensor", tensor);
+  check_send(tensor, destination, tag);
   Prepared prepared = of_kind(CallKind::kSend);
   describe_piece(prepared.call.description, tensor);
   prepared.call.description.root = destination;
@@ -392,14 +412,7 @@ Prepared Prepare::send(const Tensor& tensor, int destination, int tag) const {
 }
 
 Prepared Prepare::recv(const Tensor& tensor, std::optional<int> source, int tag) const {
-  if (source) {
-    check_peer("recv", *source, tag);
-  } else if (options_.size == 1) {
-    fail("recv", "this rank is alone in its group: nobody can send");
-  }
-  if (tag < 0)
-    fail("recv", "tag must be at least 0, got ", tag, "; negative ones are the library's own");
-  check_written("recv", "tensor", tensor);
+  check_recv(tensor, source, tag);
   Prepared prepared = of_kind(CallKind::kRecv);
   describe_piece(prepared.call.description, tensor);
   prepared.call.description.root = source.value_or(-1);

@@ -7,6 +7,9 @@
 // channels_last is "2x4x5x3" on all ranks. All other calls and tensors use the logical order of the
 // elements. A tensor goes through a copy if it has gaps or another order, if it is one of several
 // that are not adjacent, or if it is on a GPU that the backend cannot reach.
+//
+// A tensor that a backend writes in place gets a new version here, and a tensor that a copy writes
+// gets it from that copy, so that autograd notices all writes.
 #pragma once
 
 #include <optional>
@@ -77,7 +80,22 @@ class Prepare {
 
   void check_root(const char* call, int root) const;
 
+  /// The checks of send() and recv(), and of whether messages that are under way together overlap.
+  /// Both lists have the length of the batch, with undefined tensors in the place of the others.
+  void check_send(const Tensor& tensor, int destination, int tag) const;
+  void check_recv(const Tensor& tensor, std::optional<int> source, int tag) const;
+  void check_batch(const Tensors& received, const Tensors& sent) const;
+
  private:
+  /// One argument of a call: a tensor, or a list of tensors.
+  struct Argument {
+    const char* name;
+    at::TensorList tensors;
+    bool is_list = false;
+    Argument(const char* its_name, const Tensor& tensor) : name(its_name), tensors(tensor) {}
+    Argument(const char* its_name, const Tensors& list)
+        : name(its_name), tensors(list), is_list(true) {}
+  };
   template <class... Values>
   [[noreturn]] void fail(const char* call, const Values&... values) const;
   void check_tensor(const char* call, const char* name, const Tensor& tensor, int index = -1) const;
@@ -87,6 +105,9 @@ class Prepare {
   void check_tensor_list(const char* call, const char* name, const Tensors& list,
                          const Tensor& like, const char* like_name) const;
   void check_types(const char* call, const Tensor& output, const Tensor& input) const;
+  void check_apart(const char* call, const Argument& written, const Argument& read) const;
+  void check_apart_but_own(const char* call, const Argument& written, const Argument& read) const;
+  bool is_own_piece(const Tensor& whole, const Tensor& piece) const;
   void check_peer(const char* call, int peer, int tag) const;
   void describe_splits(const char* call, Collective& collective) const;
   std::int64_t check_splits(const char* call, const char* name, const Tensor& tensor,
@@ -96,14 +117,15 @@ class Prepare {
     return options_.memory == PrepareOptions::Memory::kHost && !tensor.is_cpu();
   }
   torch::TensorOptions scratch_options(const Tensor& tensor) const;
-  Prepared in_place(CallKind kind, const Tensor& tensor) const;
+  Prepared in_place(CallKind kind, const Tensor& tensor, bool writes) const;
   void fill(const Tensor& scratch, const Tensor& tensor, Prepared& prepared) const;
   Tensor read(const Tensor& tensor, Prepared& prepared) const;
   Tensor read_list(const Tensors& list, Prepared& prepared) const;
   void only_root_gives(Prepared& prepared, int root) const;
   Tensor write(const Tensor& tensor, Prepared& prepared) const;
-  Tensor write_list(const Tensors& list, Prepared& prepared) const;
-  std::vector<Prepared> coalesced(CallKind kind, const char* call, const Tensors& tensors) const;
+  Tensor write_list(const Tensors& list, Prepared& prepared, bool writes = true) const;
+  std::vector<Prepared> coalesced(CallKind kind, const char* call, const Tensors& tensors,
+                                  bool writes) const;
 
   PrepareOptions options_;
 };

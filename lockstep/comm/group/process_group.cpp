@@ -163,6 +163,15 @@ WorkPtr ProcessGroup::irecv(const torch::Tensor& tensor, std::optional<int> sour
 std::vector<WorkPtr> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& operations) {
   // All messages are checked before the first one starts, so that an invalid one cannot leave half
   // a batch running.
+  Tensors received(operations.size()), sent(operations.size());
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const P2POp& each = operations[i];
+    const bool sends = each.kind == P2POp::Kind::kSend;
+    sends ? impl_->prepare.check_send(each.tensor, each.peer, each.tag)
+          : impl_->prepare.check_recv(each.tensor, each.peer, each.tag);
+    (sends ? sent : received)[i] = each.tensor;
+  }
+  impl_->prepare.check_batch(received, sent);
   std::vector<comm::Prepared> prepared;
   std::vector<int> tags;
   for (const P2POp& each : operations) {

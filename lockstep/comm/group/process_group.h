@@ -11,7 +11,9 @@
 // lists each rank's call. Over shared memory, the ranks that wait for each other's data throw it;
 // over Gloo, the watchdog does. With LOCKSTEP_DEBUG=detail, every backend throws it before any data
 // is sent. docs/communication.md describes which mismatches are detected, and when. Tensors may be
-// views, strided or empty; outputs are written in place.
+// views, strided or empty; outputs are written in place, which autograd notices. A tensor that is
+// written must not share memory with another tensor of the call (ConfigError), except that what a
+// rank gives to itself may be in its place already.
 #pragma once
 
 #include <chrono>
