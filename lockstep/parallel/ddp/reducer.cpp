@@ -80,6 +80,14 @@ void Reducer::State::keep_in_bucket(Slot& slot) {
 }
 
 void Reducer::State::check_gradient(const Slot& slot, const torch::Tensor& gradient) {
+  // The bucket holds only values, and a mean over the ranks depends on graphs of other processes.
+  if (gradient.requires_grad()) {
+    throw ConfigError(lockstep::str(
+        "rank ", group_.rank(), ": the gradient of parameter '", slot.name(),
+        "' has a graph (create_graph), which DistributedDataParallel cannot keep when it averages "
+        "the gradient; get gradients with a graph from torch::autograd::grad(), which the wrapper "
+        "does not see, and add what depends on them to the loss of one backward()"));
+  }
   if (gradient.is_sparse() != slot.sparse) {
     throw ConfigError(lockstep::str("rank ", group_.rank(), ": parameter '", slot.name(),
                                     "' has a ", slot.sparse ? "dense" : "sparse", " gradient; ",

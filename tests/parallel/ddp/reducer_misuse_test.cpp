@@ -14,8 +14,11 @@
 #include <torch/nn/pimpl.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/comm_hooks/default_hooks.h>
 #include <lockstep/parallel/distributed_data_parallel.h>
+#include <lockstep/parallel/zero_redundancy_optimizer.h>
 #include <tests/parallel/layers.h>
+#include <tests/parallel/mean_of_ranks.h>
 #include <tests/support/captured_log.h>
 #include <tests/support/groups.h>
 
@@ -26,6 +29,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::MatchesRegex;
 using testing_support::no_errors;
 using testing_support::run_group;
 using testing_support::zero_grad;
@@ -129,17 +133,106 @@ TEST(DdpErrors, NamesAModuleThatChangedAfterwards) {
     EXPECT_THAT(errors[0],
                 AllOf(HasSubstr("rank 1 ended the group"), HasSubstr("change the module first")));
   }
-  const auto buffers = run_group(2, "shm", [&](ProcessGroup group) {
-    torch::nn::BatchNorm1d net(2);
-    DistributedDataParallel ddp(net, group);
+  const std::pair<torch::Tensor, const char*> changes[] = {
+      {torch::ones({3}), "is Float [3]"}, {torch::ones({2}, torch::kFloat64), "is Double [2]"}};
+  for (const auto& [changed, expected] : changes) {
+    const auto buffers = run_group(2, "shm", [&, &changed = changed](ProcessGroup group) {
+      torch::nn::BatchNorm1d net(2);
+      DistributedDataParallel ddp(net, group);
+      const torch::NoGradGuard no_grad;  // buffers stay while a graph may need them
+      ddp.forward(torch::ones({3, 2}));
+      if (group.rank() == 1) net->running_var.set_data(changed);
+      ddp.forward(torch::ones({3, 2}));
+      group.barrier();  // a rank that only sends its buffers does not wait for the receivers
+    });
+    EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"),
+                                  HasSubstr(expected)));
+    EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+  }
+}
+
+// --- Gradients with a graph
+
+// Ways to reach the first backward with create_graph. Each wrapper runs `backward` on its output.
+struct GraphCase {
+  const char* name;
+  DdpOptions options;
+  bool under_no_sync = false;
+  bool after_another = false;  // the gradients are views of buckets already
+  bool sharded = false;
+  bool with_hook = false;
+};
+
+const std::vector<GraphCase> kGraphCases = {
+    {.name = "the first backward", .options = {}},
+    {.name = "a later backward", .options = {}, .after_another = true},
+    {.name = "no_sync", .options = {}, .under_no_sync = true},
+    {.name = "find_unused_parameters", .options = {.find_unused_parameters = true}},
+    {.name = "static_graph", .options = {.static_graph = true}},
+    {.name = "a hook", .options = {}, .with_hook = true},
+    {.name = "a sharded optimizer",
+     .options = {.parameter_memory = ParameterMemory::kFlat},
+     .sharded = true},
+};
+
+TEST(DdpGraphs, AGradientWithAGraphIsRefusedByName) {
+  for (const GraphCase& each : kGraphCases) {
+    const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+      torch::nn::Sequential net(torch::nn::Linear(2, 2));
+      DistributedDataParallel ddp(net, group, each.options);
+      std::optional<ZeroRedundancyOptimizer> optimizer;
+      if (each.sharded) optimizer.emplace(ddp.core(), *net, SgdOptions{.lr = 0.1});
+      if (each.with_hook) ddp.register_comm_hook(all_reduce_hook(group));
+      const auto loss = [&] { return ddp.forward(torch::ones({1, 2})).square().sum(); };
+      if (each.after_another) loss().backward();
+      std::optional<DdpCore::NoSync> guard;
+      if (each.under_no_sync) guard.emplace(ddp.core());
+      // Without a graph of its own a gradient is accepted, whatever the backward records.
+      ddp.forward(torch::ones({1, 2})).sum().backward({}, true, /*create_graph=*/true);
+      if (each.sharded) optimizer->zero_grad();
+      loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+    });
+    EXPECT_THAT(errors,
+                Contains(AllOf(MatchesRegex(".*the gradient of parameter '0\\.(weight|bias)' "
+                                            "has a graph \\(create_graph\\).*"),
+                               HasSubstr("torch::autograd::grad()"))))
+        << each.name;
+  }
+}
+
+// The way that the error names: the penalty on the norm of the gradient is part of one loss.
+TEST(DdpGraphs, APenaltyOnGradientsIsTrainedThroughAutogradGrad) {
+  const auto make = [] {
+    torch::nn::Linear net(3, 2);
     const torch::NoGradGuard no_grad;
-    if (group.rank() == 1) net->running_var.set_data(torch::ones({3}));
-    ddp.forward(torch::ones({3, 2}));
-    group.barrier();  // a rank that only sends its buffers does not wait for the receivers
+    net->weight.copy_(torch::arange(6).view({2, 3}) * 0.1 - 0.2);
+    net->bias.copy_(torch::tensor({0.3F, -0.4F}));
+    return net;
+  };
+  const auto total = [](auto& model, const torch::nn::Linear& net, int rank) {
+    const auto x = torch::arange(12, torch::kFloat32).view({4, 3}) * 0.1 - rank;
+    const auto loss = torch::tanh(model.forward(x)).square().mean();
+    auto sum = loss;
+    for (const auto& gradient :
+         torch::autograd::grad({loss}, net->parameters(), {}, true, /*create_graph=*/true)) {
+      sum = sum + gradient.square().sum();
+    }
+    return sum;
+  };
+  const auto expected = testing_support::mean_of_ranks(2, [&](int rank) {
+    auto net = make();
+    total(*net, net, rank).backward();
+    return net.ptr();
   });
-  EXPECT_THAT(buffers[1], AllOf(HasSubstr("rank 1: buffer 'running_var' was Float [2]"),
-                                HasSubstr("is Float [3]")));
-  EXPECT_THAT(buffers[0], HasSubstr("buffer 'running_var'"));
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = run_group(2, backend, [&](ProcessGroup group) {
+      auto net = make();
+      DistributedDataParallel ddp(net, group);
+      total(ddp, net, group.rank()).backward();
+      testing_support::expect_gradients(*net, expected, 1e-5);
+    });
+    EXPECT_EQ(errors, no_errors(2)) << backend;
+  }
 }
 
 // A net to which a parameter can be added later.
