@@ -58,6 +58,11 @@ void ModuleBuffers::broadcast(int source) {
   for (Block& block : blocks_) {
     move_into_block(block);
     works.push_back(group_.async_broadcast(block.flat, source));
+    if (group_.rank() == source) continue;
+    // The buffers have versions of their own, by which autograd notices that saved values changed.
+    for (const torch::Tensor& buffer : block.buffers) {
+      if (!buffer.is_inference()) buffer.unsafeGetTensorImpl()->bump_version();
+    }
   }
   for (const auto& work : works) work->wait();
 }

@@ -143,7 +143,10 @@ void ShardedStep::reduce_shared(const std::vector<GradBucket>& buckets) {
   for (const GradBucket& bucket : buckets)
     parallel::reduce_shard(shards_[bucket.index], runs_of(bucket));
   meet();
-  for (const GradBucket& bucket : buckets) reduced_.insert(bucket);
+  for (const GradBucket& bucket : buckets) {
+    reduced_.insert(bucket);
+    bucket.buffer.unsafeGetTensorImpl()->bump_version();  // autograd did not see the reduction
+  }
 }
 
 Tensors ShardedStep::mean_gradients(const std::vector<GradBucket>& buckets) {

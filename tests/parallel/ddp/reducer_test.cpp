@@ -16,6 +16,7 @@
 #include <tests/parallel/layers.h>
 #include <tests/parallel/mean_of_ranks.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
 
 namespace lockstep {
 namespace {
@@ -140,6 +141,30 @@ TEST(DdpControlFlow, BuffersStayWhileAGraphNeedsThem) {
     if (net->linear->weight.grad()[0][0].item<float>() != 2.5F) throw Error("gradient");
     ddp.forward(torch::ones({1, 2}));
     if (net->scale[0].item<float>() != 2) throw Error("not sent afterwards");
+    group.barrier();
+  });
+  EXPECT_EQ(errors, no_errors(2));
+}
+
+// A gradient through a buffer's old value is refused where the broadcast has changed the buffer.
+TEST(DdpControlFlow, ABroadcastOfBuffersInvalidatesSavedOnes) {
+  struct ScaledImpl : torch::nn::Module {
+    torch::Tensor forward(torch::Tensor x) { return linear(x) * scale; }
+    torch::nn::Linear linear = register_module("linear", without_bias(2));
+    torch::Tensor scale = register_buffer("scale", torch::ones({2}));
+  };
+  const auto errors = run_group(2, "shm", [&](ProcessGroup group) {
+    auto net = std::make_shared<ScaledImpl>();
+    DistributedDataParallel ddp(net, group);
+    const auto kept = ddp.forward(torch::ones({1, 2})).sum();
+    kept.backward({}, /*retain_graph=*/true);
+    ddp.core().broadcast_buffers();
+    const std::string message = testing_support::message_of<c10::Error>([&] {
+      const auto guard = ddp.no_sync();
+      kept.backward();
+    });
+    const bool refused = message.find("modified by an inplace operation") != std::string::npos;
+    if (refused != (group.rank() == 1)) throw Error(message);
     group.barrier();
   });
   EXPECT_EQ(errors, no_errors(2));

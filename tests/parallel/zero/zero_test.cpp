@@ -292,6 +292,22 @@ TEST_P(Zero, TellsAutogradThatParametersChanged) {
   });
 }
 
+TEST_P(Zero, TellsAutogradThatGradientsWereReduced) {
+  run([](ProcessGroup group) {
+    Sharded sharded(group, GetParam().memory, SgdOptions{.lr = 0.1});
+    sharded.step(batch_of(group.rank(), 0));
+    sharded.optimizer.zero_grad();
+    const torch::Tensor& gradient = sharded.net->conv->weight.grad();
+    const auto before = gradient._version();
+    sharded.backward(batch_of(group.rank(), 1));
+    const auto after_backward = gradient._version();
+    EXPECT_GT(after_backward, before);
+    sharded.optimizer.gradients();
+    // In memory that the ranks share, it is here that the means are computed.
+    EXPECT_EQ(gradient._version() > after_backward, GetParam().memory == kShared);
+  });
+}
+
 // A float16 parameter beside float32 ones, whose gradients exceed the range of float16. It is used
 // last, so that its bucket is the first.
 struct MixedImpl : torch::nn::Module {
