@@ -336,6 +336,11 @@ void find_norms(const torch::nn::Module& module, const std::string& name,
   if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm1dImpl>(module, name);
   if (!tensor) tensor = tensor_that_tells<torch::nn::BatchNorm3dImpl>(module, name);
   if (tensor) {
+    if (tensor->is_complex()) {
+      throw ConfigError(lockstep::str(
+          "convert_sync_batchnorm: '", name, "' is ", tensor->scalar_type(),
+          ", but batch normalisation is defined for real numbers only; keep it real"));
+    }
     if (Registry::instance().has(tensor->unsafeGetTensorImpl())) {
       throw ConfigError(
           lockstep::str("convert_sync_batchnorm: '", name, "' is synchronised already"));
@@ -355,6 +360,14 @@ Tensor sync_batch_norm(const Tensor& input, const Tensor& weight, const Tensor& 
   const auto given = [](const Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
+  for (const Tensor& tensor : {input, weight}) {
+    if (!tensor.defined() || !tensor.is_complex()) continue;
+    throw ConfigError(
+        lockstep::str("sync_batch_norm: ", tensor.is_same(input) ? "the input" : "the weight",
+                      " is ", tensor.scalar_type(),
+                      ", expected a real floating-point type; normalise the real and imaginary "
+                      "parts separately"));
+  }
   return Normalisation::apply(input, given(weight), given(bias),
                               Settings{running_mean, running_var, momentum, eps, group});
 }

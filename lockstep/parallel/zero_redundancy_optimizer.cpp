@@ -76,20 +76,22 @@ torch::Tensor sum_of_squares(const Tensors& gradients, torch::Device device) {
   // memory.
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
   for (const torch::Tensor& gradient : gradients) {
-    for (const torch::Tensor& piece : gradient.split(kPiece)) {
+    const torch::Tensor numbers = gradient.is_complex() ? at::view_as_real(gradient) : gradient;
+    for (const torch::Tensor& piece : numbers.split(kPiece)) {
       sum += torch::linalg_vector_norm(piece, 2, {}, false, torch::kFloat64).square();
     }
   }
   return sum;
 }
 
-// A type that can hold the total norm: with one bucket's float16, the others' parts might overflow.
+// A type that can hold the total norm, which is real: with one bucket's float16, the others' parts
+// might overflow.
 torch::ScalarType common_type(const std::vector<GradBucket>& buckets) {
   torch::ScalarType type = buckets.front().buffer.scalar_type();
   for (const GradBucket& bucket : buckets) {
     type = c10::promoteTypes(type, bucket.buffer.scalar_type());
   }
-  return type;
+  return c10::toRealValueType(type);
 }
 
 }  // namespace

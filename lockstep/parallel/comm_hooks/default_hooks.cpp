@@ -77,9 +77,10 @@ class CompressedHook {
   CompressedHook(ProcessGroup group, torch::ScalarType type, CommHook hook)
       : group_(std::move(group)), type_(type), hook_(std::move(hook)) {}
 
-  std::shared_ptr<Work> operator()(GradBucket& bucket) {
-    if (bucket.buffer.scalar_type() == type_) return hook_(bucket);
+  std::shared_ptr<Work> operator()(GradBucket& given) {
     const torch::NoGradGuard no_grad;
+    GradBucket& bucket = given.buffer.is_complex() ? real_view(given) : given;
+    if (bucket.buffer.scalar_type() == type_) return hook_(bucket);
     GradBucket& compressed = compressed_[bucket];
     if (!fits(compressed, bucket)) compressed = make_compressed(bucket);
     compressed.is_last = bucket.is_last;
@@ -103,6 +104,18 @@ class CompressedHook {
     return compressed.buffer.defined() && compressed.buffer.numel() == bucket.buffer.numel();
   }
 
+  // Complex gradients are sent as their real and imaginary parts.
+  GradBucket& real_view(const GradBucket& bucket) {
+    GradBucket& view = real_views_[bucket];
+    if (!view.buffer.defined() || view.buffer.data_ptr() != bucket.buffer.data_ptr()) {
+      view = bucket;
+      view.buffer = at::view_as_real(bucket.buffer).flatten();
+      for (Tensor& gradient : view.gradients) gradient = at::view_as_real(gradient);
+    }
+    view.is_last = bucket.is_last;
+    return view;
+  }
+
   GradBucket make_compressed(const GradBucket& bucket) {
     GradBucket compressed = bucket;
     compressed.buffer = group_.allocate({bucket.buffer.numel()}, type_);
@@ -117,6 +130,7 @@ class CompressedHook {
   torch::ScalarType type_;
   CommHook hook_;
   OfBuckets<GradBucket> compressed_;
+  OfBuckets<GradBucket> real_views_;
 };
 
 // A CommHook may be copied, but its state must be shared.

@@ -141,8 +141,8 @@ PowerSgd::State::BucketPtr PowerSgd::State::bucket_for(const GradBucket& grad_bu
   LOCKSTEP_CHECK(grad_bucket.parameters.size() == grad_bucket.gradients.size());
   auto made = std::make_shared<parallel::PowerSgdBucket>(grad_bucket, options_);
   if (!made->batches().empty()) {
-    made->take_memory(group_.allocate({made->elements()}, grad_bucket.buffer.scalar_type()),
-                      grad_bucket);
+    const auto type = c10::toRealValueType(grad_bucket.buffer.scalar_type());
+    made->take_memory(group_.allocate({made->elements()}, type), grad_bucket);
     remember(*made, grad_bucket);
   }
   return known = made;

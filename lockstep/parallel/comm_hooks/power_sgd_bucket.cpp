@@ -51,6 +51,7 @@ class Pieces {
 }  // namespace
 
 Tensor as_matrix(const Tensor& gradient) {
+  if (gradient.is_complex()) return as_matrix(at::view_as_real(gradient));
   std::vector<std::int64_t> order(static_cast<std::size_t>(gradient.dim()));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -98,9 +99,9 @@ PowerSgdBucket::PowerSgdBucket(const GradBucket& bucket, const PowerSgdOptions& 
   q_begin_ = (p_elements_ + whole_elements_ + kAlignment - 1) / kAlignment * kAlignment;
   if (!options.use_error_feedback) return;
   for (Batch& batch : batches_) {
-    batch.error =
-        torch::zeros({static_cast<std::int64_t>(batch.members.size()), batch.rows, batch.columns},
-                     bucket.buffer.options());
+    batch.error = torch::zeros(
+        {static_cast<std::int64_t>(batch.members.size()), batch.rows, batch.columns},
+        bucket.buffer.options().dtype(c10::toRealValueType(bucket.buffer.scalar_type())));
   }
 }
 

@@ -22,7 +22,11 @@ constexpr std::int64_t kPieceBytes = std::int64_t{256} << 10;
 // arithmetic of all_reduce on shared memory. LibTorch's threads share the work through a
 // TensorIterator, which starts them inside LibTorch: at::parallel_for() is a template that is
 // serial in files compiled without OpenMP, such as this one. A contiguous destination is one row.
+// Complex numbers are averaged as their real and imaginary parts.
 void mean(const Shard& shard, ElementRange range, const torch::Tensor& destination) {
+  if (destination.is_complex()) {
+    return mean(shard, {2 * range.begin, 2 * range.end}, at::view_as_real(destination).flatten());
+  }
   const auto type = comm::data_type_of(destination.scalar_type());
   const auto element = static_cast<std::int64_t>(destination.element_size());
   const auto* const first = static_cast<const std::byte*>(destination.const_data_ptr());

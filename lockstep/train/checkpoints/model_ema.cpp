@@ -33,7 +33,8 @@ void ModelEma::update() {
   follow_devices();
   Tensors averages, parameters;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (updates_ == 0 || !parameters_[i].is_floating_point()) {
+    const bool is_averaged = parameters_[i].is_floating_point() || parameters_[i].is_complex();
+    if (updates_ == 0 || !is_averaged) {
       averages_[i].copy_(parameters_[i]);
     } else {
       averages.push_back(averages_[i]);

@@ -27,8 +27,8 @@ inline constexpr std::string_view kAverageState = "ema.";
 
 /// Works like torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay): the first
 /// update copies the parameters, and each later one sets the average to decay * average + (1 -
-/// decay) * parameter, in one fused operation over all floating-point parameters. Buffers are not
-/// averaged.
+/// decay) * parameter, in one fused operation over all floating-point and complex parameters.
+/// Buffers are not averaged.
 ///
 /// Holds the module's parameters, each once, and averages that take as much memory again. Ranks
 /// with equal parameters that update in the same steps have bitwise equal averages. Not

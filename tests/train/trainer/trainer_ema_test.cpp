@@ -169,6 +169,35 @@ TEST(TrainerEma, BeginsWhereACheckpointHasNone) {
   EXPECT_TRUE(train(third).averaged.empty());
 }
 
+TEST(ModelEma, AveragesComplexParametersToo) {
+  const auto numbers = [](double phase, torch::ScalarType type) {
+    const auto angles = torch::arange(5, torch::kFloat64) + phase;
+    return c10::isComplexType(type) ? torch::complex(angles.sin(), angles.cos()).to(type)
+                                    : angles.sin().to(type);
+  };
+  constexpr torch::ScalarType kTypes[] = {torch::kFloat32, torch::kComplexFloat,
+                                          torch::kComplexDouble};
+  torch::nn::Module module;
+  std::vector<torch::Tensor> parameters, expected;
+  for (const auto type : kTypes) {
+    parameters.push_back(module.register_parameter(c10::toString(type), numbers(0, type)));
+  }
+  ModelEma ema(module, 0.75);
+  for (int update = 0; update < 4; ++update) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].copy_(numbers(update + 1, kTypes[i]));
+      const auto value = parameters[i].detach().clone();
+      if (update == 0) expected.push_back(value);
+      expected[i] = expected[i] * 0.75 + value * 0.25;
+    }
+    ema.update();
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(ema.state()[i].second, expected[i], 1e-6)) << kTypes[i];
+  }
+}
+
 TEST(TrainerEma, RefusesADecayThatIsNone) {
   for (const double decay : {-0.1, 1.1}) {
     EXPECT_THROW(Trainer({.ema_decay = decay}, make_strategy("single", group_of_one())),
