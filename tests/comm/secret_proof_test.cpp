@@ -384,7 +384,9 @@ TEST_F(RecordedMeeting, DoesNotGiveItsKeyToALaterOne) {
 TEST_F(RecordedMeeting, ForgesNothingAtAnyMoment) {
   const Written recorded = record();
   Texts keys;
-  for (const auto& [key, value] : recorded) keys.push_back(key);
+  for (const auto& [key, value] : recorded) {
+    if (!value.empty()) keys.push_back(key);
+  }
   for (const char* counter : {"rank/0", "rank/1", "roll call/count", "proof of the secret/count"}) {
     keys.emplace_back(counter);
   }
@@ -399,7 +401,10 @@ TEST_F(RecordedMeeting, ForgesNothingAtAnyMoment) {
   for (const std::string& key : keys) {
     for (int moment = 0; moment < honest->calls(); ++moment) {
       const auto found = recorded.find(key);
-      if (found != recorded.end()) forgeries.push_back({key, found->second, moment});
+      const bool in_the_open = key.starts_with("roll call") || key.starts_with("proof");
+      if (found != recorded.end() && (in_the_open || moment % 3 == 2)) {
+        forgeries.push_back({key, found->second, moment});
+      }
       if (moment % 3 == 0) forgeries.push_back({key, std::nullopt, moment});
       if (moment % 3 == 1) forgeries.push_back({key, store_bytes("2"), moment});
     }
@@ -411,6 +416,7 @@ TEST_F(RecordedMeeting, ForgesNothingAtAnyMoment) {
     for (std::size_t i = next++; i < forgeries.size(); i = next++) {
       const Forgery& forgery = forgeries[i];
       const auto plain = c10::make_intrusive<c10d::HashStore>();
+      plain->setTimeout(milliseconds(300));  // for entries that were deleted
       const auto store = c10::make_intrusive<WatchedStore>(plain, [&](int call) {
         if (call != forgery.moment) return;
         if (forgery.value) plain->set(forgery.key, *forgery.value);

@@ -121,6 +121,7 @@ struct TestStore {
   Server server;
 };
 
+// Sanitizers need more memory and time.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 std::size_t resident_bytes() {
   std::size_t pages = 0;
@@ -156,6 +157,43 @@ TEST(StoreLimits, AnswersThatNobodyReadsShareOneValue) {
   for (RawClient& reader : readers) {
     EXPECT_EQ(reader.receive_text(), std::string(std::size_t{16} << 20, 'x'));
   }
+}
+// The time for a query grows with its length, not with the number of pieces in which it arrives.
+TEST(StoreTiming, QueriesInManyPiecesCostNoMoreThanWholeOnes) {
+  TestStore store;
+  Connection other(store.options());
+  const std::vector<std::string> keys(100'000, "a key of more than a few bytes");
+  const std::string query = Message(Query::kCheck).add_texts(keys).bytes();
+  RawClient client(store.port);
+  client.greet();
+  const std::clock_t before = std::clock();
+  for (std::size_t place = 0; place < query.size(); place += 4096) {
+    ASSERT_TRUE(client.send(std::string_view(query).substr(place, 4096)));
+    other.check({"k"});  // by now the store has received the piece
+  }
+  EXPECT_EQ(client.receive(1), std::string(1, static_cast<char>(Found::kNotAll)));
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 2);
+}
+
+// The socket takes a long answer in many pieces.
+TEST(StoreTiming, AnswersInManyPiecesCostNoMoreThanWholeOnes) {
+  constexpr std::size_t kValueBytes = std::size_t{16} << 20;
+  constexpr int kTimes = 32;
+  TestStore store;
+  Connection writer(store.options());
+  writer.set("v", std::string(kValueBytes, 'x'));
+  ASSERT_TRUE(writer.check({"v"}));
+  RawClient reader(store.port);
+  reader.greet();
+  const std::clock_t before = std::clock();
+  ASSERT_TRUE(
+      reader.send(Message(Query::kMultiGet).add_texts(std::vector<std::string>(kTimes, "v"))));
+  for (std::size_t left = kTimes * (sizeof(std::uint64_t) + kValueBytes); left > 0;) {
+    const std::size_t count = reader.receive(std::min<std::size_t>(left, 1 << 20)).size();
+    ASSERT_GT(count, 0U);
+    left -= count;
+  }
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 2);
 }
 #endif
 
@@ -232,44 +270,6 @@ TEST(StoreLimits, AClientThatLeavesGivesItsShareBack) {
     EXPECT_EQ(other.get({"k"})[0].size(), 200'000U);
     EXPECT_TRUE(other.remove("k"));
   }
-}
-
-// The time for a query grows with its length, not with the number of pieces in which it arrives.
-TEST(StoreTiming, QueriesInManyPiecesCostNoMoreThanWholeOnes) {
-  TestStore store;
-  Connection other(store.options());
-  const std::vector<std::string> keys(100'000, "a key of more than a few bytes");
-  const std::string query = Message(Query::kCheck).add_texts(keys).bytes();
-  RawClient client(store.port);
-  client.greet();
-  const std::clock_t before = std::clock();
-  for (std::size_t place = 0; place < query.size(); place += 4096) {
-    ASSERT_TRUE(client.send(std::string_view(query).substr(place, 4096)));
-    other.check({"k"});  // by now the store has received the piece
-  }
-  EXPECT_EQ(client.receive(1), std::string(1, static_cast<char>(Found::kNotAll)));
-  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 2);
-}
-
-// The socket takes a long answer in many pieces.
-TEST(StoreTiming, AnswersInManyPiecesCostNoMoreThanWholeOnes) {
-  constexpr std::size_t kValueBytes = std::size_t{16} << 20;
-  constexpr int kTimes = 32;
-  TestStore store;
-  Connection writer(store.options());
-  writer.set("v", std::string(kValueBytes, 'x'));
-  ASSERT_TRUE(writer.check({"v"}));
-  RawClient reader(store.port);
-  reader.greet();
-  const std::clock_t before = std::clock();
-  ASSERT_TRUE(
-      reader.send(Message(Query::kMultiGet).add_texts(std::vector<std::string>(kTimes, "v"))));
-  for (std::size_t left = kTimes * (sizeof(std::uint64_t) + kValueBytes); left > 0;) {
-    const std::size_t count = reader.receive(std::min<std::size_t>(left, 1 << 20)).size();
-    ASSERT_GT(count, 0U);
-    left -= count;
-  }
-  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 2);
 }
 
 TEST(QueryScanner, FindsTheEndInAnyPieces) {
