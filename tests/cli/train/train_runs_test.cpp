@@ -97,7 +97,7 @@ TEST_F(TrainCommand, DoesWithADivergedRunWhatItIsTold) {
        0,
        {"(step 2 of the run); the run trains on; lower the learning rate, clip the gradients, or "
         "let --on-nan skip such steps",
-        "step-00000004 holds values that are not finite: the run has diverged; ",
+        "step-00000002 holds values that are not finite: the run has diverged; ",
         "`ln -sfn step-00000001 "}},
       {"stop", "1", 1, {"(step 2 of the run); the run stops before the update of that step"}},
       {"stop", "2", 1, {"(step 2 of the run); the run stops before the update of that step"}},
