@@ -1,7 +1,9 @@
-// Stricter checks of options than CLI11's.
+// Stricter checks of options than CLI11's, and options that are lists.
 #pragma once
 
 #include <charconv>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -35,6 +37,23 @@ CLI::Validator whole_number() {
 inline CLI::Validator not_empty() {
   return CLI::Validator(
       [](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, "");
+}
+
+/// Declares options that are lists, separated by commas, whose parts may also be given one by one:
+/// "--logger csv --logger jsonl" is "--logger csv,jsonl". Of other options, the last value counts
+/// (run_program()).
+inline void collect_values(CLI::App& command, std::initializer_list<const char*> options) {
+  for (const char* const option : options) {
+    const auto all = std::make_shared<std::string>();
+    command.get_option(option)->transform(CLI::Validator(
+        [all](std::string& text) {
+          if (text.empty()) return std::string();  // refused by not_empty()
+          *all += (all->empty() ? "" : ",") + text;
+          text = *all;
+          return std::string();
+        },
+        ""));
+  }
 }
 
 }  // namespace lockstep::cli

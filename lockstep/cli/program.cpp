@@ -10,6 +10,7 @@
 #include <lockstep/cli/command_failure.h>
 #include <lockstep/cli/flag_names.h>
 #include <lockstep/cli/help_format.h>
+#include <lockstep/core/credentials.h>
 #include <lockstep/core/error.h>
 #include <lockstep/core/strings.h>
 #include <lockstep/core/suggestion.h>
@@ -107,9 +108,6 @@ std::string missing_or_wrong(const CLI::App& command, const CLI::ParseError& err
   }
   const std::string option = text.substr(0, text.find(':'));
   if (text.ends_with(" missing") && text.starts_with("--")) return option + " needs a value";
-  if (text.find(": At Most 1 required but received ") != std::string::npos) {
-    return option + " is given more than once";
-  }
   return text;
 }
 
@@ -223,6 +221,9 @@ int run_program(int argc, const char* const* argv, const std::string& version,
   app.add_flag("--debug", debug, "Print full details of an error, including backtraces");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
+  // As in most programs, so that a script can append to the options that it was given. Commands
+  // inherit this; lists keep all their values (collect_values()).
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   for (const AddCommand add : commands) add(app);
   // Allows global options after the subcommand, too.
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -232,12 +233,13 @@ int run_program(int argc, const char* const* argv, const std::string& version,
     parse_and_run(app, argc, argv, out, err);
     return 0;
   } catch (const CLI::ParseError& error) {
-    err << "error: " << usage_error(app, {argv + 1, argv + argc}, error) << std::endl;
+    err << "error: " << without_credentials(usage_error(app, {argv + 1, argv + argc}, error))
+        << std::endl;
     return 2;
   } catch (const std::exception& error) {
     const Failure failure = describe(error);
-    if (!failure.line.empty())
-      err << "error: " << (debug ? failure.details : failure.line) << std::endl;
+    const std::string& text = debug ? failure.details : failure.line;
+    if (!failure.line.empty()) err << "error: " << without_credentials(text) << std::endl;
     return failure.exit_code;
   }
 }

@@ -2,13 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <new>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/cli/command_failure.h>
+#include <lockstep/cli/option_checks.h>
 
 namespace lockstep::cli {
 namespace {
@@ -22,6 +27,9 @@ void fail_as(const std::string& what) {
   if (what == "memory") throw std::bad_alloc();
   if (what == "rank") throw CommandFailure(1, "rank 1: broken", "broken\nframe #0");
   if (what == "interrupt") throw CommandFailure(130, "interrupted by signal 2 (Interrupt)");
+  if (what == "secret") throw DataError("cannot reach 'http://ada:secret@host'");
+  if (what == "rank's secret")
+    throw CommandFailure(1, "rank 1: https://t0ken@host", "https://t0ken@host");
   if (what == "silent") throw CommandFailure(7, "");
 }
 
@@ -35,6 +43,34 @@ void add_try_command(CLI::App& app) {
   command->callback([what, epochs] { fail_as(*what); });
 }
 
+// Subcommands that print their options, at both levels of nesting.
+void add_show_command(CLI::App& app) {
+  const auto add_options = [](CLI::App* command) {
+    struct Values {
+      int number = 1;
+      std::optional<std::string> word;
+      std::string list = "a";
+      std::vector<std::string> words;
+      bool flag = false;
+    };
+    const auto values = std::make_shared<Values>();
+    command->add_option("--number", values->number, "")->transform(whole_number<int>());
+    command->add_option("--word", values->word, "");
+    command->add_option("--list", values->list, "")->capture_default_str();
+    command->add_option("--words", values->words, "")->allow_extra_args(false);
+    command->add_flag("--flag", values->flag, "");
+    collect_values(*command, {"--list"});
+    for (CLI::Option* option : command->get_options()) option->check(not_empty());
+    command->callback([values] {
+      throw CommandFailure(3, str(values->number, " ", values->word.value_or("none"), " ",
+                                  values->list, " ", join(values->words, "+"), " ", values->flag));
+    });
+  };
+  add_options(app.add_subcommand("show", "Show options"));
+  CLI::App* outer = app.add_subcommand("outer", "Has a subcommand");
+  add_options(outer->add_subcommand("show", "Show options"));
+}
+
 struct Outcome {
   int exit_code;
   std::string out, err;
@@ -44,8 +80,34 @@ Outcome run(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "lockstep");
   std::ostringstream out, err;
   const int code = run_program(static_cast<int>(arguments.size()), arguments.data(), "lockstep 1.2",
-                               {&add_try_command}, out, err);
+                               {&add_try_command, &add_show_command}, out, err);
   return {code, out.str(), err.str()};
+}
+
+TEST(Program, TakesTheLastValueOfAnOptionAndAllOfAList) {
+  struct Case {
+    std::vector<const char*> options;
+    const char* err;
+  };
+  const Case cases[] = {
+      {{}, "error: 1 none a  0\n"},
+      {{"--number", "2", "--word", "x", "--number=3", "--word=y"}, "error: 3 y a  0\n"},
+      {{"--word", "x", "--number", "4", "--word", "z", "--word", "x"}, "error: 4 x a  0\n"},
+      {{"--list", "b"}, "error: 1 none b  0\n"},
+      {{"--list", "b,c", "--list=d"}, "error: 1 none b,c,d  0\n"},
+      {{"--words", "b", "--words", "c"}, "error: 1 none a b+c 0\n"},
+      {{"--flag", "--flag"}, "error: 1 none a  1\n"},
+      {{"--number", "x", "--number", "3"},
+       "error: --number: must be a whole number, got 'x': see lockstep show --help\n"},
+  };
+  for (const Case& c : cases) {
+    std::vector<const char*> words = {"show"};
+    words.insert(words.end(), c.options.begin(), c.options.end());
+    EXPECT_EQ(run(words).err, c.err);
+    if (std::string(c.err).find("--help") != std::string::npos) continue;
+    words.insert(words.begin(), "outer");
+    EXPECT_EQ(run(words).err, c.err);
+  }
 }
 
 TEST(Program, TurnsFailuresIntoOneLineAndACode) {
@@ -58,6 +120,13 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "nothing"}, 0, ""},
       {{"try", "config"}, 2, "error: unknown recipe 'x'\n"},
       {{"try", "data"}, 1, "error: file y is truncated\n"},
+      {{"try", "secret"}, 1, "error: cannot reach 'http://***@host'\n"},
+      {{"--debug", "try", "secret"}, 1, "error: cannot reach 'http://***@host'\n"},
+      {{"try", "rank's secret"}, 1, "error: rank 1: https://***@host\n"},
+      {{"--debug", "try", "rank's secret"}, 1, "error: https://***@host\n"},
+      {{"try", "nothing", "http://ada:secret@host"},
+       2,
+       "error: unexpected argument 'http://***@host' of lockstep try: see lockstep try --help\n"},
       {{"try", "torch"}, 1, "error: size mismatch\n"},
       {{"try", "option"}, 2, "error: no GPU; set --loader to native\n"},
       {{"try", "option", "--debug"}, 2, "error: no GPU; set --loader to native\n"},
@@ -70,7 +139,7 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "rank", "--debug"}, 1, "error: broken\nframe #0\n"},
       {{"try", "interrupt"}, 130, "error: interrupted by signal 2 (Interrupt)\n"},
       {{"try", "silent"}, 7, ""},
-      {{}, 2, "error: lockstep needs a command (try): see lockstep --help\n"},
+      {{}, 2, "error: lockstep needs a command (try, show, outer): see lockstep --help\n"},
       {{"tyr", "data"}, 2, "error: unknown command 'tyr'; did you mean 'try'?\n"},
       {{"export"}, 2, "error: unknown command 'export': see lockstep --help\n"},
       {{"--verison"},
@@ -86,9 +155,6 @@ TEST(Program, TurnsFailuresIntoOneLineAndACode) {
       {{"try", "data", "--nonsense"},
        2,
        "error: unknown option '--nonsense' of lockstep try: see lockstep try --help\n"},
-      {{"try", "data", "--max-epochs", "1", "--max-epochs", "2"},
-       2,
-       "error: --max-epochs is given more than once: see lockstep try --help\n"},
       {{"--max-epochs", "1", "try", "data"},
        2,
        "error: --max-epochs is an option of lockstep try: write it after 'try'\n"},

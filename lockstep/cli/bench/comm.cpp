@@ -96,6 +96,7 @@ void add_bench_comm_command(CLI::App& bench) {
   const auto arguments = std::make_shared<BenchCommArguments>();
   add_measurement_options(*command, *arguments);
   add_explain_options(*command, *arguments);
+  collect_values(*command, {"--collective", "--algorithm", "--sizes"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }

@@ -234,6 +234,7 @@ void add_bench_loader_command(CLI::App& bench) {
   add_image_options(*command, *to);
   add_batch_options(*command, *to);
   add_loader_run_options(*command, *to);
+  collect_values(*command, {"--loader", "--threads"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run(*to); });
 }

@@ -152,6 +152,7 @@ void add_bench_step_command(CLI::App& bench) {
   add_rank_options(*command, *arguments);
   add_strategy_options(*command, *arguments);
   add_measurement_options(*command, *arguments);
+  collect_values(*command, {"--strategy", "--bucket-cap-mb", "--parameter-memory", "--only"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }

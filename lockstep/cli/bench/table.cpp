@@ -352,6 +352,8 @@ void add_bench_table_command(CLI::App& bench) {
   add_peer_options(*command, *to);
   add_training_options(*command, to->train);
   add_table_output_options(*command, *to);
+  collect_values(*command, {"--ranks", "--strategies", "--loaders", "--kernels", "--batch-per-rank",
+                            "--peer-workers"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([to] { run_table(*to); });
 }

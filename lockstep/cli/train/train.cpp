@@ -273,6 +273,7 @@ void add_train_command(CLI::App& app) {
   add_loader_options(*command, *arguments);
   add_folder_options(*command, *arguments);
   add_train_report_options(*command, *arguments);
+  collect_values(*command, {"--device-weights", "--milestones", "--logger"});
   for (CLI::Option* option : command->get_options()) option->check(not_empty());
   command->callback([arguments] { run(*arguments); });
 }

@@ -82,11 +82,7 @@ Schedules told_apart(const std::vector<std::string>& given) {
     const bool pipelined =
         std::find(of_pipelines.begin(), of_pipelines.end(), name) != of_pipelines.end();
     auto& place = pipelined ? schedules.of_pipeline : schedules.of_learning_rate;
-    if (place) {
-      throw ConfigError(lockstep::str("train: --schedule ", *place, " and --schedule ", name,
-                                      " exclude each other"));
-    }
-    place = name;
+    place = name;  // the last one counts, as with other options
   }
   return schedules;
 }

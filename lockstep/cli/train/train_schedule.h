@@ -31,8 +31,8 @@ struct Schedules {
   std::optional<std::string> of_pipeline;
 };
 
-/// Sorts the values of --schedule by kind. Throws ConfigError for a name that neither kind of
-/// schedule has, and for two names of one kind.
+/// Sorts the values of --schedule by kind; the last of each kind counts. Throws ConfigError for a
+/// name that neither kind of schedule has.
 Schedules told_apart(const std::vector<std::string>& given);
 
 /// The recipe's `schedule`, modified by the options. Throws ConfigError, which names the option.
