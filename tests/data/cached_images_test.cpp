@@ -81,6 +81,27 @@ TEST(CachedImages, AreTheSameAsWithoutACache) {
   }
 }
 
+// An image that has one side of the wanted size already is still resized.
+TEST(CachedImages, OfOneEqualSideAreResized) {
+  const PhotoFolder folder;
+  const ImageDataset plain = folder.dataset();
+  ImageReader reader;
+  plain.read(4, reader);
+  const int height = static_cast<int>(reader.shape().height);
+  const int width = static_cast<int>(reader.shape().width);
+  for (const ImageSize size :
+       {ImageSize{height, width - 9}, ImageSize{height - 9, width}, ImageSize{height, width}}) {
+    const Augmentation list = {Resize{size}, kImageNetNormalize};
+    const ImageDataset cached = cache_images(plain, {.max_bytes = kPlenty, .size = size});
+    for (const char* pass : {"stores", "reads what is stored"}) {
+      EXPECT_EQ(made_of(cached, list, 4), made_of(plain, list, 4)) << pass;
+    }
+    cached.read(4, reader);
+    EXPECT_TRUE(reader.is_decoded());
+    EXPECT_EQ(reader.shape(), (ImageShape{3, size.height, size.width}));
+  }
+}
+
 TEST(CachedImages, NeedNoFileOnceTheyAreStored) {
   const PhotoFolder folder;
   const ImageDataset cached =

@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -187,6 +189,53 @@ TEST_F(DataSource, AFailedDownloadSaysWhyAndLeavesNothing) {
               HasSubstr("cannot download file:///etc/hostname"));
 }
 
+// A redirection is an answer of its own, with a text that is not the file's.
+TEST_F(DataSource, DownloadsAFileThatIsAnsweredTwice) {
+  HttpServer server(HttpHandler([](const HttpRequest& request) {
+    if (request.path == "/hello") return HttpReply{.content = "hello"};
+    return HttpReply{
+        .status = 302, .content = "<html>look elsewhere</html>", .headers = "Location: /hello\r\n"};
+  }));
+  std::vector<std::uint64_t> progress;
+  download_file(
+      {server.url() + "/old", "f", kHelloMd5, 5}, directory_ / "cache",
+      [&](const std::string&, std::uint64_t done, std::uint64_t) { progress.push_back(done); });
+  EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
+  EXPECT_EQ(progress.back(), 5U);
+  EXPECT_EQ(server.requests(), 2);
+  // A second download takes the place of the first.
+  download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache", {});
+  EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_ / "cache"), {}), 1);
+}
+
+TEST_F(DataSource, TakesAChecksumInCapitals) {
+  const HttpServer server(HttpFiles{{"/hello", "hello"}});
+  std::string capitals = kHelloMd5;
+  for (char& digit : capitals) digit = static_cast<char>(std::toupper(digit));
+  ASSERT_NE(capitals, kHelloMd5);
+  download_file({server.url() + "/hello", "f", capitals, 5}, directory_ / "cache", {});
+  EXPECT_EQ(read_text(directory_ / "cache/f"), "hello");
+}
+
+TEST_F(DataSource, AFailedDownloadShowsNoCredentials) {
+  HttpServer server(HttpFiles{{"/hello", "hello"}});
+  const std::string host = server.url().substr(std::string("http://").size());
+  const auto refusal = [&](const std::string& path) {
+    return message_of<DataError>([&] {
+      download_file({"http://ada:secret@" + host + path, "f", kHelloMd5, 5}, directory_ / "cache",
+                    {});
+    });
+  };
+  EXPECT_THAT(
+      refusal("/absent?token=secret"),
+      ::testing::AllOf(HasSubstr("cannot download http://***@" + host + "/absent?token=***"),
+                       HasSubstr("404"), ::testing::Not(HasSubstr("secret"))));
+  server.stop();
+  EXPECT_THAT(refusal("/hello"), ::testing::AllOf(HasSubstr("http://***@" + host + "/hello: "),
+                                                  ::testing::Not(HasSubstr("secret"))));
+}
+
 TEST_F(DataSource, WhatProgressThrowsEndsTheDownload) {
   const HttpServer server(HttpFiles{{"/hello", "hello"}});
   EXPECT_THROW(download_file({server.url() + "/hello", "f", kHelloMd5, 5}, directory_ / "cache",
@@ -294,6 +343,34 @@ TEST_F(DataSource, UnpacksAnArchive) {
                 ::testing::AllOf(HasSubstr(c.message), HasSubstr("bad.tar.gz")));
     EXPECT_THAT(empty.names(), IsEmpty());
   }
+}
+
+// A link in an archive may lead anywhere, and a hard link has no content of its own.
+TEST_F(DataSource, UnpacksNoLinkOfAnArchive) {
+  directory_.write("in/a/real", pattern(5000));
+  fs::create_symlink("/etc/hostname", directory_ / "in/a/symbolic");
+  fs::create_hard_link(directory_ / "in/a/real", directory_ / "in/a/hard");
+  fs::create_directory(directory_ / "in/b");
+  directory_.write("in/b/symbolic", pattern(3000, 5));
+  const auto packed = [&](const std::string& names) {
+    const std::string archive = (directory_ / "links.tar.gz").string();
+    const std::string command =
+        "tar -czf '" + archive + "' -C '" + (directory_ / "in").string() + "' " + names;
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return fs::path(archive);
+  };
+  for (const char* link : {"symbolic", "hard"}) {
+    const TemporaryDirectory out;
+    EXPECT_THAT(message_of<DataError>([&] {
+                  unpack_files(packed("a/real a/symbolic a/hard"), out.path(), {link}, 5000);
+                }),
+                HasSubstr(std::string("holds no file ") + link));
+    EXPECT_THAT(out.names(), IsEmpty());
+  }
+  const TemporaryDirectory out;  // a file of the same name, after the link
+  unpack_files(packed("a/symbolic b/symbolic"), out.path(), {"symbolic"}, 5000);
+  EXPECT_EQ(read_text(out / "symbolic"), pattern(3000, 5));
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(out / "symbolic")));
 }
 
 // Two processes fetch at once, beside the leftovers of a third that was killed.

@@ -29,6 +29,7 @@ struct HttpRequest {
 struct HttpReply {
   int status = 200;
   std::string content{};
+  std::string headers{};  ///< each ends with "\r\n"
 };
 
 /// Called on the server's thread. If it returns no reply, the connection stays open until the
@@ -98,10 +99,10 @@ class HttpServer {
       }
       return;
     }
-    const std::string response =
-        "HTTP/1.1 " + std::to_string(reply->status) +
-        " X\r\nConnection: close\r\nContent-Length: " + std::to_string(reply->content.size()) +
-        "\r\n\r\n" + reply->content;
+    const std::string response = "HTTP/1.1 " + std::to_string(reply->status) +
+                                 " X\r\nConnection: close\r\n" + reply->headers +
+                                 "Content-Length: " + std::to_string(reply->content.size()) +
+                                 "\r\n\r\n" + reply->content;
     for (std::size_t sent = 0; sent < response.size();) {
       const ssize_t size =
           send(connection, response.data() + sent, response.size() - sent, MSG_NOSIGNAL);

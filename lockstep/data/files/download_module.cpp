@@ -241,7 +241,10 @@ void unpack(const char* archive_path, std::span<const char* const> names,
   archive_entry* entry = nullptr;
   int status = ARCHIVE_OK;
   while ((status = archive_read_next_header(reader.get(), &entry)) == ARCHIVE_OK) {
-    if (archive_entry_filetype(entry) != AE_IFREG) continue;
+    // A hard link passes for an empty file.
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr) {
+      continue;
+    }
     const auto name =
         std::find(names.begin(), names.end(), base_name(archive_entry_pathname(entry)));
     const auto index = static_cast<std::size_t>(name - names.begin());
