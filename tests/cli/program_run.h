@@ -59,8 +59,8 @@ using Environment = std::map<std::string, std::string>;
 /// A running program: its pid, and the files that receive its output.
 class ProgramRun {
  public:
-  /// `before_exec` runs in the child. Variables that launchers and users of Lockstep set are unset
-  /// unless `environment` contains them.
+  /// `before_exec` runs in the child, in which signals have their default effects. Variables that
+  /// launchers and users of Lockstep set are unset unless `environment` contains them.
   ProgramRun(const std::vector<std::string>& command, const Environment& environment = {},
              const std::function<void()>& before_exec = {}) {
     // Orphans of the program become children of this process, so that they can be counted.
@@ -69,6 +69,9 @@ class ProgramRun {
     if (pid_ != 0) return;
     redirect("out", STDOUT_FILENO);
     redirect("err", STDERR_FILENO);
+    // As from a terminal: nohup and background jobs of shells ignore signals, and a shell cannot
+    // trap a signal that it was started to ignore.
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_DFL);
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
                              "MASTER_PORT", "LOCKSTEP_DATA", "LOCKSTEP_MIRROR", "SLURM_PROCID"}) {
       unsetenv(name);

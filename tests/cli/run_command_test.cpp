@@ -1,9 +1,15 @@
 // `lockstep run` as its users see it. The command runs in a child of the test, without LibTorch.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
 
 #include <lockstep/core/cpu.h>
 #include <lockstep/core/strings.h>
@@ -233,6 +239,97 @@ TEST(RunCommand, PassesSignalsOn) {
     EXPECT_EQ(result.out, str("got ", expected.name, "\ngot ", expected.name, "\n"));
     EXPECT_EQ(result.left_behind, 0);
   }
+}
+
+// A shell that ignores SIGHUP, as under nohup, cannot be asked to end by it.
+TEST(RunCommand, LeavesASignalIgnoredThatItWasStartedToIgnore) {
+  Channel channel;
+  StartedRun started(
+      {"--nproc-per-node", "2", "sh", "-c", "echo ready >" + path_of(channel) + "; exec sleep 100"},
+      {}, [] { signal(SIGHUP, SIG_IGN); });
+  channel.read_line();
+  channel.read_line();
+  kill(started.pid(), SIGHUP);
+  kill(started.pid(), SIGTERM);
+  EXPECT_EQ(started.wait().exit_code, 128 + SIGTERM);
+}
+
+// A terminal of which a test has the other end.
+class Terminal {
+ public:
+  Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) {
+      throw std::runtime_error("no terminal");
+    }
+    name_ = ptsname(master_);
+  }
+  ~Terminal() { close(master_); }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  // In a child: makes this the terminal that it is started from.
+  void become_own() const {
+    setsid();
+    const int slave = open(name_.c_str(), O_RDWR);  // the first terminal of a session controls it
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(slave, stream);
+    close(slave);
+  }
+  void type(char key) const {
+    if (write(master_, &key, 1) != 1) throw std::runtime_error("write to a terminal");
+  }
+
+ private:
+  int master_;
+  std::string name_;
+};
+
+// The terminal sends SIGINT to the ranks itself. They count for some time after the first, in which
+// the launcher has got it, too. A process in another session does not hear of it, and is asked to
+// end before it is killed.
+TEST(RunCommand, LeavesCtrlCToTheTerminal) {
+  const Terminal terminal;
+  Channel channel;
+  const std::string lines = ">" + path_of(channel);
+  const std::string orphan =
+      str("trap \"echo asked ", lines, "; exit\" TERM; trap \"\" INT; echo up ", lines,
+          "; while :; do sleep 0.05 & wait; done");
+  const std::string script = str(
+      "n=0; trap 'n=$((n+1))' INT; [ $RANK = 1 ] || setsid sh -c '", orphan, "' & echo up ", lines,
+      "; while [ $n = 0 ]; do sleep 0.05 & wait $!; done; "
+      "for i in 1 2 3 4 5 6 7 8; do sleep 0.05 & wait $!; done; echo rank got $n ",
+      lines);
+  StartedRun started({"--nproc-per-node", "2", "sh", "-c", script}, {},
+                     [&] { terminal.become_own(); });
+  for (int line = 0; line < 3; ++line) EXPECT_EQ(channel.read_line(), "up");
+  terminal.type('\x03');
+  Words told;
+  for (int line = 0; line < 3; ++line) told.push_back(channel.read_line());
+  EXPECT_THAT(told, ::testing::ElementsAre("rank got 1", "rank got 1", "asked"));
+  const ProgramResult result = started.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_EQ(result.left_behind, 0);
+}
+
+// Ranks that have ended leave processes behind, which have time to end by themselves.
+TEST(RunCommand, AsksOrphansToEndBeforeItKillsThem) {
+  Channel channel;
+  const std::string lines = ">" + path_of(channel);
+  const std::string orphan = str("trap \"echo asked ", lines, "; exit\" TERM; echo up ", lines,
+                                 "; while :; do sleep 0.05 & wait; done");
+  const std::string script =
+      str("[ $RANK = 1 ] && exec sleep 100; setsid sh -c '", orphan, "' & read -r go <$GO; exit 3");
+  const TemporaryDirectory folder;
+  const std::string go = (folder / "go").string();
+  ASSERT_EQ(mkfifo(go.c_str(), 0600), 0);
+  StartedRun started({"--nproc-per-node", "2", "sh", "-c", script}, {{"GO", go}});
+  EXPECT_EQ(channel.read_line(), "up");
+  const int writer = open(go.c_str(), O_WRONLY);
+  EXPECT_EQ(write(writer, "go\n", 3), 3);
+  close(writer);
+  EXPECT_EQ(channel.read_line(), "asked");
+  const ProgramResult result = started.wait();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.left_behind, 0);
 }
 
 // Every process below the run holds the writing end of the channel.

@@ -129,6 +129,35 @@ TEST(RunOutput, ThatNobodyReadsStopsOnlyTheRanks) {
   EXPECT_EQ(started.wait().exit_code, 128 + SIGTERM);
 }
 
+// Programs that share the output may have made it non-blocking. A full pipe then refuses bytes, and
+// nothing may be lost.
+TEST(RunOutput, ThatDoesNotBlockIsComplete) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  constexpr int kLines = 40000;  // several times the capacity of a pipe
+  StartedRun started(ranks(2, str("seq -f \"$RANK line %.0f\" ", kLines)), {},
+                     [&] { dup2(ends[1], STDOUT_FILENO); });
+  while (true) {  // until the pipe is full
+    pollfd full{ends[1], POLLOUT, 0};
+    if (poll(&full, 1, 0) == 0) break;
+    usleep(1000);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t size = 0; (size = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+  close(ends[0]);
+  EXPECT_EQ(started.wait().exit_code, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Words lines = lines_of_rank(text, rank);
+    ASSERT_EQ(lines.size(), static_cast<std::size_t>(kLines));
+    for (int i = 0; i < kLines; ++i) ASSERT_EQ(lines[i], str(rank, " line ", i + 1));
+  }
+}
+
 // The reader closes the pipe, as in `lockstep run ...
 // head -1`.
 TEST(RunOutput, WhoseReaderIsGoneEndsTheRanks) {

@@ -232,6 +232,23 @@ TEST(Launcher, NamesAStoppedRankThatNeverJoins) {
   EXPECT_LT(seconds_since(start), 20);
 }
 
+// Rank 2 has not joined either, but it may wait for the stopped one. The launcher does not wait
+// until its time has passed, too.
+TEST(Launcher, NamesAStoppedRankBesideOneThatIsMissing) {
+  const auto start = Clock::now();
+  const Milliseconds join_timeout(4000);
+  const LaunchResult result = launch_ranks({.nproc_per_node = 3, .join_timeout = join_timeout}, [] {
+    if (my_rank() == 1) raise(SIGSTOP);
+    if (my_rank() == 0) joined_group();
+    hang();
+  });
+  EXPECT_EQ(result.message,
+            "rank 1 has not joined the group within 4 s: stopped by a signal, and not continued");
+  EXPECT_EQ(result.failed_rank, 1);
+  EXPECT_GE(seconds_since(start), 4);
+  EXPECT_LT(seconds_since(start), 12) << "twice the time and five seconds";
+}
+
 TEST(Launcher, NamesRanksThatDoNotJoin) {
   const LaunchResult result =
       launch_ranks({.nproc_per_node = 2, .join_timeout = Milliseconds(10)}, [] { hang(); });
@@ -326,6 +343,7 @@ void stay(int) {
 pid_t fork_patient_launcher(Channel& from_rank, Channel& outcome) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
+  for (const int number : {SIGINT, SIGTERM}) signal(number, SIG_DFL);  // not as in a background job
   const LaunchOptions patient = {.grace = std::chrono::minutes(5)};
   const LaunchResult result = launch_ranks(patient, [&] {
     asked_fd = from_rank.writer();
