@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include <lockstep/data/datasets/cached_images.h>
 #include <lockstep/data/datasets/image_folder.h>
 #include <lockstep/data/datasets/random_split.h>
+#include <lockstep/data/samplers/epoch_generator.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/parallel/base/thread_share.h>
 #include <lockstep/report/text.h>
@@ -103,6 +107,72 @@ std::string image_count(std::int64_t images) {
   return report::count_text(static_cast<double>(images)) + ' ' + noun_for(images, "image");
 }
 
+std::vector<std::int64_t> images_of_classes(const ImageDataset& all) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(all.num_classes()));
+  for (std::int64_t i = 0; i < all.size(); ++i) ++counts[static_cast<std::size_t>(all.label(i))];
+  return counts;
+}
+
+// How many of `validated` images, fewer than all, are of each class: its share, rounded so that the
+// sum is right, by the largest remainders. Each class keeps an image to train on; nothing if there
+// are too few for that.
+std::optional<std::vector<std::int64_t>> validated_of_classes(const ImageDataset& all,
+                                                              std::int64_t validated) {
+  const std::vector<std::int64_t> counts = images_of_classes(all);
+  if (all.size() - validated < all.num_classes()) return std::nullopt;
+  std::vector<std::int64_t> quotas;
+  std::int64_t left = validated;
+  for (const std::int64_t count : counts) {
+    quotas.push_back(validated * count / all.size());
+    left -= quotas.back();
+  }
+  std::vector<std::size_t> classes(counts.size());
+  std::iota(classes.begin(), classes.end(), std::size_t{0});
+  std::ranges::stable_sort(classes, std::ranges::greater(),
+                           [&](std::size_t each) { return validated * counts[each] % all.size(); });
+  while (left > 0) {  // again only if some classes have a single image
+    for (const std::size_t each : classes) {
+      if (left == 0 || quotas[each] + 1 >= counts[each]) continue;
+      ++quotas[each];
+      --left;
+    }
+  }
+  return quotas;
+}
+
+void tell_of_classes_without_validation(const ImageDataset& all,
+                                        const std::vector<std::int64_t>& quotas,
+                                        const RecipeDataOptions& options) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < quotas.size(); ++i) {
+    if (quotas[i] == 0) names.push_back("'" + all.class_names()[i] + "'");
+  }
+  if (names.empty()) return;
+  constexpr std::size_t kMostNamed = 5;
+  const std::size_t others = names.size() - std::min(names.size(), kMostNamed);
+  names.resize(names.size() - others);
+  tell(options, lockstep::str("no image to validate on is of ", join(names),
+                              others > 0 ? lockstep::str(" and ", others, " other classes") : "",
+                              ": too few images; give a larger validation fraction, or folders "
+                              "train and val"));
+}
+
+// In random order, `quotas` images of each class are for validation: those that come last. With one
+// class this is random_split().
+FolderParts split_by_class(const ImageDataset& all, std::vector<std::int64_t> quotas,
+                           std::uint64_t seed) {
+  const std::vector<std::int64_t> order = data::random_permutation(all.size(), seed, 0);
+  std::vector<std::int64_t> train, validation;
+  for (auto index = order.rbegin(); index != order.rend(); ++index) {
+    std::int64_t& quota = quotas[static_cast<std::size_t>(all.label(*index))];
+    (quota > 0 ? validation : train).push_back(*index);
+    quota -= quota > 0 ? 1 : 0;
+  }
+  std::ranges::reverse(train);
+  std::ranges::reverse(validation);
+  return {subset(all, std::move(train)), subset(all, std::move(validation))};
+}
+
 FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& options,
                             const std::string& recipe) {
   const double fraction = options.validation_fraction.value_or(kValidationFraction);
@@ -113,15 +183,22 @@ FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& op
                                     image_count(all.size()), " is ", image_count(validated),
                                     "; each part needs at least 1 image"));
   }
+  const std::optional<std::vector<std::int64_t>> quotas = validated_of_classes(all, validated);
+  tell(options, lockstep::str("split by seed ", options.seed, ": ",
+                              image_count(all.size() - validated), " to train on, ",
+                              report::count_text(static_cast<double>(validated)), " to validate on",
+                              quotas ? ", in proportion to the classes"
+                                     : "; not by class: fewer images to train on than classes"));
   // LibTorch draws the order, on one thread: an OpenMP region in the launcher would hang the ranks
   // that it forks.
   const SingleThreadScope alone;
-  std::vector<ImageDataset> parts =
-      random_split(all, {all.size() - validated, validated}, options.seed);
-  tell(options, lockstep::str("split by seed ", options.seed, ": ", image_count(parts[0].size()),
-                              " to train on, ", report::count_text(static_cast<double>(validated)),
-                              " to validate on"));
-  return {std::move(parts[0]), std::move(parts[1])};
+  if (!quotas) {
+    std::vector<ImageDataset> parts =
+        random_split(all, {all.size() - validated, validated}, options.seed);
+    return {std::move(parts[0]), std::move(parts[1])};
+  }
+  tell_of_classes_without_validation(all, *quotas, options);
+  return split_by_class(all, *quotas, options.seed);
 }
 
 // The images `first` to `first` + `count` - 1.
@@ -230,7 +307,8 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   if (own_split != nullptr) return load_own_split(directory, own_split, options, wanted);
   const ImageDataset all = load_image_folder(directory, folder_options(options));
   const FolderParts parts = split_at_random(cached(all, options, wanted), options, wanted.recipe);
-  const std::string split = lockstep::str(options.seed, ' ', parts.validation.size());
+  // Versions that did not split by class have split the same images in another way.
+  const std::string split = lockstep::str("by class ", options.seed, ' ', parts.validation.size());
   return {.description = name_of_folder(directory),
           .train = parts.train,
           .load_test = [validation = parts.validation] { return validation; },

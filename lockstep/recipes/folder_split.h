@@ -22,9 +22,12 @@ struct FolderSplitOptions {
 /// Loads the images of RecipeDataOptions::directory, which has a folder for each class. If it
 /// instead has a folder train and at least one of val, valid, validation and test, then train holds
 /// the training images, and the first of the others that exists holds the validation images.
-/// Otherwise the images are split at random with random_split() and RecipeDataOptions::seed,
-/// identically on all ranks. Both parts share one cache. Messages report how many images each part
-/// has, which folder is ignored, and when the caches need more memory than the host has left.
+/// Otherwise the images are split at random by RecipeDataOptions::seed, identically on all ranks,
+/// and in proportion to the classes: each class has its share of the validation images, and at
+/// least one image to train on. If there are fewer training images than classes, random_split()
+/// ignores the classes. Both parts share one cache. Messages report how many images each part has,
+/// whether the split is by class, which classes have no image to validate on, which folder is
+/// ignored, and when the caches need more memory than the host has left.
 ///
 /// Throws ConfigError without a directory, for a fraction that leaves one part without images, for
 /// a fraction if the folder has its own split, and for a folder train that has folders of its own

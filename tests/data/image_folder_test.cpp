@@ -68,6 +68,15 @@ TEST_F(ImageFolder, TakesClassesAndFilesInTheOrderOfTheirNames) {
               HasSubstr("its images are files"));
 }
 
+// Browsers save JPEGs under these names.
+TEST_F(ImageFolder, TakesEveryNameOfAJpeg) {
+  const char* const names[] = {"a.jfif", "b.JFIF", "c.jpe", "d.Jpe", "e.jpeg", "f.jpg"};
+  for (const char* name : names) write(std::string("cat/") + name, "");
+  write("cat/g.jpem", "no image");
+  write("cat/h.jfi", "no image");
+  EXPECT_EQ(load_image_folder(folder.path()).size(), 6);
+}
+
 // torchvision sorts the paths of folders as text, in which '-' comes before '/', and then the names
 // within each folder.
 TEST_F(ImageFolder, HasAFingerprintOfItsNames) {
@@ -157,7 +166,7 @@ TEST_F(ImageFolder, SaysWhatIsMissing) {
       error(),
       HasSubstr("has no subfolders; each class needs a subfolder of images, such as cat/1.jpg"));
   write("cat/a.txt", "");
-  EXPECT_THAT(error(), HasSubstr("cat: holds no .jpg, .jpeg or .png file"));
+  EXPECT_THAT(error(), HasSubstr("cat: holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
   write("cat/a.png", "");
   write("cat/b.webp", "");
   EXPECT_THAT(error(), HasSubstr("b.webp: .webp files are not read; convert it"));

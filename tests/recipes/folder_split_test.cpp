@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/error.h>
@@ -73,7 +75,50 @@ TEST_F(FolderSplit, BySeedIsDisjointCompleteAndRepeatsItself) {
     EXPECT_NE(other.fingerprint, data.fingerprint);
     EXPECT_NE(load(recipe, {.seed = 3, .validation_fraction = 0.3}).fingerprint, data.fingerprint);
   }
-  EXPECT_THAT(messages_[0], "split by seed 3: 16 images to train on, 4 to validate on");
+  EXPECT_EQ(
+      messages_[0],
+      "split by seed 3: 16 images to train on, 4 to validate on, in proportion to the classes");
+}
+
+std::vector<std::int64_t> images_by_class(const ImageDataset& dataset) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(dataset.num_classes()));
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    ++counts[static_cast<std::size_t>(dataset.label(i))];
+  }
+  return counts;
+}
+
+// Classes of 40, 10, 3 and 1 images. The split reads names only.
+TEST_F(FolderSplit, BySeedIsInProportionToTheClasses) {
+  const std::pair<const char*, int> classes[] = {{"a", 40}, {"b", 10}, {"c", 3}, {"d", 1}};
+  for (const auto& [name, count] : classes) {
+    for (int i = 0; i < count; ++i)
+      directory_.write(lockstep::str("photos/", name, '/', i, ".png"), "");
+  }
+  struct Case {
+    double fraction;
+    std::vector<std::int64_t> validated;
+  };
+  // The shares of 11 images are 8.15, 2.04, 0.61 and 0.20; those of 27 are 20, 5, 1.5 and 0.5.
+  const Case cases[] = {{0.2, {8, 2, 1, 0}}, {0.5, {20, 5, 2, 0}}, {0.92, {39, 9, 2, 0}}};
+  for (const Case& c : cases) {
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      const recipes::RecipeData data =
+          load("classify", {.seed = seed, .validation_fraction = c.fraction});
+      EXPECT_EQ(images_by_class(data.load_test()), c.validated) << c.fraction;
+      std::vector<std::int64_t> all = images_by_class(data.train);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] += c.validated[i];
+      EXPECT_THAT(all, ElementsAre(40, 10, 3, 1));
+    }
+  }
+  EXPECT_EQ(messages_[1],
+            "no image to validate on is of 'd': too few images; give a larger validation fraction, "
+            "or folders train and val");
+  messages_.clear();
+  EXPECT_EQ(load("classify", {.validation_fraction = 0.95}).load_test().size(), 51);
+  EXPECT_EQ(messages_[0],
+            "split by seed 0: 3 images to train on, 51 to validate on; not by class: fewer images "
+            "to train on than classes");
 }
 
 TEST_F(FolderSplit, TakesTheShareThatItIsTold) {
@@ -191,7 +236,7 @@ TEST_F(FolderSplit, SaysInOneLineWhatIsWrong) {
     EXPECT_THAT(message_of<DataError>([&] { load(recipe); }), HasSubstr("has no subfolders"));
     std::filesystem::create_directory(directory_ / "photos" / "cat");
     EXPECT_THAT(message_of<DataError>([&] { load(recipe); }),
-                HasSubstr("cat: holds no .jpg, .jpeg or .png file"));
+                HasSubstr("cat: holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
     std::filesystem::remove_all(directory_ / "photos");
   }
   write_colours(directory_, "photos", 5, 1);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kReadable = {".jpg", ".jpeg", ".png"};
+constexpr std::array<std::string_view, 5> kReadable = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"};
 constexpr std::array<std::string_view, 7> kUnreadable = {".bmp", ".gif",  ".pgm", ".ppm",
                                                          ".tif", ".tiff", ".webp"};
 
@@ -129,7 +129,8 @@ void collect(const std::string& folder, std::int64_t label, std::vector<ImagesOf
 std::vector<ImagesOfFolder> images_of_class(const std::string& folder, std::int64_t label) {
   std::vector<ImagesOfFolder> found;
   collect(folder, label, found);
-  if (found.empty()) throw DataError(str(folder, ": holds no .jpg, .jpeg or .png file"));
+  if (found.empty())
+    throw DataError(str(folder, ": holds no .jpg, .jpeg, .jpe, .jfif or .png file"));
   std::sort(found.begin(), found.end(),
             [](const ImagesOfFolder& a, const ImagesOfFolder& b) { return a.path < b.path; });
   return found;
