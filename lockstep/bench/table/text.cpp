@@ -237,7 +237,6 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"loader", row.way.peer ? row.way.peer->loader : row.way.loader},
       {"fused_kernels", row.way.fused_kernels && !row.way.peer},
       {"device", row.device},
-      {"precision", row.precision},
       {"backend", row.backend},
       {"ranks", row.ranks},
       {"threads_per_rank", row.threads_per_rank},
@@ -268,6 +267,7 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"stage_waits_s", row.stage_waits_s},
       {"seconds_to_first_step", row.seconds_to_first_step},
       {"peak_rss_bytes", row.peak_rss_bytes},
+      {"precision", row.precision},
       {"peer", row.peer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.peer)},
       {"error", row.error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.error)}};
   return json;
