@@ -118,6 +118,49 @@ TEST(Metrics, TakeOverTheNamesOfOthersOnRanksWithoutABatch) {
   }
 }
 
+// States that are parts of a larger tensor, in another order in memory, or empty.
+class StridedStates final : public Metric {
+ public:
+  StridedStates() { StridedStates::reset(); }
+  const std::string& name() const override { return name_; }
+  void reset() override {
+    whole_ = torch::zeros({4, 6}, torch::kInt64);
+    means_ = torch::zeros({3, 2}, torch::kFloat64);
+  }
+  void update(const torch::Tensor& output, const torch::Tensor&) override {
+    for (const torch::Tensor& part : state()) part.add_(output.to(part.scalar_type()));
+  }
+  std::vector<torch::Tensor> state() const override {
+    return {whole_.select(1, 2), means_.t(), torch::zeros({0}), whole_.narrow(1, 3, 2)};
+  }
+  std::vector<MetricValue> values() const override { return {}; }
+  torch::Tensor whole() const { return whole_; }
+  torch::Tensor means() const { return means_; }
+
+ private:
+  std::string name_ = "strided";
+  torch::Tensor whole_, means_;
+};
+
+TEST(Metrics, AddUpStatesThatAreNotContiguous) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto errors = run_group(3, backend, [](ProcessGroup group) {
+      const auto metric = std::make_shared<StridedStates>();
+      Metrics metrics({metric});
+      metrics.update(torch::tensor(group.rank() + 1), torch::Tensor());
+      metric->means()[2][0] = 10 * group.rank();
+      metrics.all_reduce(group, torch::kCPU);
+      auto whole = torch::zeros({4, 6}, torch::kInt64);
+      whole.narrow(1, 2, 3).fill_(6);
+      auto means = torch::full({3, 2}, 6.0, torch::kFloat64);
+      means[2][0] = 30;
+      LOCKSTEP_CHECK(metric->whole().equal(whole), metric->whole());
+      LOCKSTEP_CHECK(metric->means().equal(means), metric->means());
+    });
+    EXPECT_EQ(errors, testing_support::no_errors(3)) << backend;
+  }
+}
+
 TEST(Metrics, NameWhatRanksDisagreeOn) {
   const auto errors = run_group(3, "shm", [](ProcessGroup group) {
     Metrics metrics;
