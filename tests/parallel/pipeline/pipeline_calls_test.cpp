@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -90,6 +91,37 @@ TEST(PipelineCalls, AnEvaluationLeavesWhatIsKnownOfTheLastStep) {
     if (of_rank.change(ranks) != "") throw Error(of_rank.change(ranks));
   });
   EXPECT_EQ(errors, no_errors(2));
+}
+
+// Parameters, running statistics and what is saved for recomputation follow.
+TEST(PipelineCalls, FollowModulesToAnotherDtype) {
+  at::set_num_threads(1);
+  const auto make = [] {
+    torch::manual_seed(4);
+    return Net{{torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::BatchNorm1d(6)),
+                torch::nn::Sequential(torch::nn::Linear(6, 2), torch::nn::BatchNorm1d(2))},
+               torch::randn({8, 6}),
+               torch::randint(2, {8}, torch::kInt64),
+               testing_support::cross_entropy};
+  };
+  for (const bool recompute : {false, true}) {
+    Net net = make(), expected = make();
+    Pipeline pipe(net.stages, two_cpus(),
+                  {.micro_batches = 2, .recompute = recompute, .threads_per_worker = 1});
+    for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kFloat32}) {
+      for (Net* each : {&net, &expected}) {
+        for (const auto& stage : each->stages) {
+          stage.module().to(dtype);
+          stage.module().zero_grad();
+        }
+        each->x = each->x.to(dtype);
+      }
+      const torch::Tensor loss = pipe.step(net.criterion, net.x, net.y);
+      EXPECT_TRUE(loss.equal(testing_support::accumulate(expected, 2))) << recompute;
+      EXPECT_EQ(difference(net, expected), "") << recompute << ' ' << dtype;
+      EXPECT_EQ(pipe.parameters()[0].grad().scalar_type(), dtype);
+    }
+  }
 }
 
 TEST(PipelineCalls, KeepNoResults) {
