@@ -1,12 +1,12 @@
 #include <lockstep/parallel/data_parallel/gather.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include <torch/csrc/autograd/variable.h>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/base/joinable.h>
 
 namespace lockstep::detail::data_parallel {
 namespace {
@@ -15,16 +15,6 @@ namespace {
 torch::Tensor values_on(const torch::Tensor& part, torch::Device device) {
   const torch::Tensor values = part.detach();
   return values.device() == device ? values : values.to(values.options().device(device));
-}
-
-std::string described(const torch::Tensor& tensor) {
-  return tensor.defined() ? lockstep::str(tensor.scalar_type(), ' ', tensor.sizes()) : "undefined";
-}
-
-bool joinable(const torch::Tensor& a, const torch::Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  if (a.scalar_type() != b.scalar_type() || a.dim() != b.dim()) return false;
-  return a.dim() == 0 || a.sizes().slice(1) == b.sizes().slice(1);
 }
 
 }  // namespace
@@ -46,10 +36,10 @@ bool GatheredTensor::has_roots() const {
 GatheredTensor GatheredTensor::joined(const std::vector<torch::Tensor>& parts, torch::Device device,
                                       std::size_t number) {
   for (const torch::Tensor& part : parts) {
-    if (joinable(parts.front(), part)) continue;
+    if (parallel::joinable(parts.front(), part)) continue;
     throw ConfigError(lockstep::str("DataParallel: tensor ", number, " of the output is ",
-                                    described(parts.front()), " on one replica and ",
-                                    described(part),
+                                    parallel::described(parts.front()), " on one replica and ",
+                                    parallel::described(part),
                                     " on another; expected the same dtype and "
                                     "sizes, but for the first dimension"));
   }
@@ -81,7 +71,7 @@ GatheredTensor GatheredTensor::weighted_mean(const std::vector<torch::Tensor>& p
       throw ConfigError(lockstep::str(
           "DataParallel: the criterion must return one number for its samples, a tensor "
           "without dimensions, got ",
-          described(parts[i]), "; let it take their mean"));
+          parallel::described(parts[i]), "; let it take their mean"));
     }
     const torch::Tensor term = values_on(parts[i], device) * shares[i];
     result.tensor_ = i == 0 ? term : result.tensor_ + term;

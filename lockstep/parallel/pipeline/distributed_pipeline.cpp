@@ -158,7 +158,11 @@ class DistributedPipeline::Impl {
     pipeline::StepBatch batch;
     try_locally([&] { batch = cut(x, false, samples); });
     const auto outputs = run(tables_.evaluation(batch.plan.micro_batches), batch);
-    return has_last() ? pipeline::joined_outputs(outputs) : Tensors();
+    Tensors joined;
+    try_locally([&] {
+      if (has_last()) joined = pipeline::joined_outputs(outputs);
+    });
+    return joined;
   }
 
   void abort(const std::string& reason) { channel_.abort(reason); }

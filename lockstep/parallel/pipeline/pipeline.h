@@ -105,7 +105,9 @@ PipelineLoss loss_of_criterion(Criterion& criterion) {
 /// Owns a thread for each worker and shares the modules, which it moves to their devices. A worker
 /// computes the stages of one device. Between steps the modules may be used and changed like any
 /// other, but their parameters must remain the same tensors. A stage must not change its inputs in
-/// place if the previous stage needs them for its backward; LibTorch detects this. Not thread-safe.
+/// place if the previous stage needs them for its backward; LibTorch detects this. If the first
+/// stage or the criterion changes its input in place, it changes the caller's batch, as in a single
+/// process. Not thread-safe.
 ///
 /// A stage must not call a pipeline, neither this one nor another: step() and forward() throw a
 /// ConfigError there.
@@ -156,7 +158,9 @@ class LOCKSTEP_API Pipeline {
   }
 
   /// The outputs of the last stage, computed in micro-batches without a graph and concatenated
-  /// along dimension 0. Call eval() first if the modules distinguish it from training.
+  /// along dimension 0. Outputs without dimensions become a vector with one element for each
+  /// micro-batch. Throws ConfigError if the outputs of the micro-batches do not fit together. Call
+  /// eval() first if the modules distinguish it from training.
   torch::Tensor forward(const torch::Tensor& x);
   /// forward() for several inputs and outputs.
   Tensors forward(const Tensors& x);

@@ -61,7 +61,8 @@ struct LOCKSTEP_API PipelineOptions {
   std::optional<pipeline::Table> table{};
   /// Forwards keep only their inputs and run again before the backward. This saves memory for
   /// activations and costs one more forward per stage and micro-batch; the criterion also runs
-  /// twice. A stage that changes its inputs in place then causes a ConfigError.
+  /// twice, once without gradients. A stage that changes its inputs in place, or a criterion that
+  /// changes the target, then causes a ConfigError.
   bool recompute = false;
   /// Stages whose backward stays whole even if the schedule splits backwards. Use it for stages
   /// that consist mostly of custom autograd functions, which cannot be split. Stages that declare

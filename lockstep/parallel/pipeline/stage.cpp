@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/micro_batches.h>
 #include <lockstep/parallel/pipeline/saved_buffers.h>
 
 namespace lockstep::pipeline {
@@ -31,6 +32,16 @@ std::vector<std::int64_t> versions_of(const Tensors& tensors) {
     versions.push_back(counts ? static_cast<std::int64_t>(tensor._version()) : 0);
   }
   return versions;
+}
+
+// The outputs of a stage without their graphs.
+StageMessage without_graphs(const Tensors& outputs) {
+  StageMessage message;
+  for (const torch::Tensor& output : outputs) {
+    message.tensors.push_back(output.defined() ? output.detach() : output);
+    message.requires_grad.push_back(output.defined() && output.requires_grad());
+  }
+  return message;
 }
 
 }  // namespace
@@ -64,13 +75,14 @@ void refuse_pipelines_inside_stages() {
       "the outer one, or call the inner one's modules without a pipeline");
 }
 
-Tensors Stage::run(int micro_batch, const Tensors& inputs) {
+Tensors Stage::run(int micro_batch, const Tensors& inputs, bool loss_has_graph) {
   const StageForwardScope here;
   const RandomScope random(device_, drawn_.value_or(Generators{.cpu = true, .device = true}),
                            micro_batch_seed(plan_.seed, index_, micro_batch));
   const ActivationMemory::Claim claim(plan_.training ? memory_ : nullptr, {index_, micro_batch});
   Tensors outputs = module_.forward(inputs);
   if (loss_) {
+    const torch::AutoGradMode grad(loss_has_graph);
     torch::Tensor loss = loss_(outputs, micro_batch);
     if (!loss.defined() || loss.numel() != 1) {
       throw ConfigError("the criterion must return a tensor of one element");
@@ -85,7 +97,7 @@ Tensors Stage::run(int micro_batch, const Tensors& inputs) {
 StageMessage Stage::forward(int micro_batch, StageMessage inputs) {
   if (!plan_.training) {
     const torch::NoGradGuard no_grad;
-    return {.tensors = run(micro_batch, inputs.tensors)};
+    return {.tensors = run(micro_batch, inputs.tensors, /*loss_has_graph=*/false)};
   }
   peak_activations_ = std::max(peak_activations_, ++activations_);
   // The first stage's inputs are the batch, which is not counted.
@@ -102,22 +114,28 @@ void Stage::note_memory() const {
   if (memory_) memory_->note(index_);
 }
 
-StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inputs) {
+// `sinks` gets one for each input, without a node if the input needs no gradient.
+Tensors Stage::run_with_graph(int micro_batch, const StageMessage& inputs, bool loss_has_graph,
+                              std::vector<GradientSink>& sinks) {
   const torch::AutoGradMode grad(true);
+  const bool is_first = index_ == 0;
+  const Tensors batch = is_first ? with_own_versions(inputs.tensors) : Tensors();
   Tensors tensors;
-  std::vector<GradientSink> sinks(inputs.tensors.size());
+  sinks.assign(inputs.tensors.size(), {});
   for (std::size_t i = 0; i < inputs.tensors.size(); ++i) {
-    if (!inputs.tensors[i].defined()) {
-      tensors.emplace_back();
-      continue;
-    }
-    torch::Tensor tensor = inputs.tensors[i].detach();
-    if (i < inputs.requires_grad.size() && inputs.requires_grad[i]) {
-      sinks[i] = GradientSink::attach(tensor);
-    }
-    tensors.push_back(std::move(tensor));
+    const torch::Tensor& input = (is_first ? batch : inputs.tensors)[i];
+    torch::Tensor& tensor = tensors.emplace_back(input.defined() ? input.detach() : input);
+    const bool needs_gradient = i < inputs.requires_grad.size() && inputs.requires_grad[i];
+    if (input.defined() && needs_gradient) sinks[i] = GradientSink::attach(tensor);
   }
-  const Tensors outputs = run(micro_batch, tensors);
+  Tensors outputs = run(micro_batch, tensors, loss_has_graph);
+  if (is_first) pass_changes_on(batch, inputs.tensors);
+  return outputs;
+}
+
+StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inputs) {
+  std::vector<GradientSink> sinks;
+  const Tensors outputs = run_with_graph(micro_batch, inputs, /*loss_has_graph=*/true, sinks);
   InFlight& held = in_flight(micro_batch);
   if (loss_) {
     if (!outputs[0].requires_grad()) {
@@ -126,28 +144,21 @@ StageMessage Stage::forward_with_graph(int micro_batch, const StageMessage& inpu
     held.loss_gradient = torch::ones_like(outputs[0]);
   }
   held.backward = StageBackward(outputs, std::move(sinks), tied_ ? tied_->of(index_) : Tensors());
-  StageMessage message;
-  for (const torch::Tensor& output : outputs) {
-    message.tensors.push_back(output.defined() ? output.detach() : output);
-    message.requires_grad.push_back(output.defined() && output.requires_grad());
-  }
-  return message;
+  return without_graphs(outputs);
 }
 
-// Which outputs need a gradient is known only once the graph is made. Until then every output that
-// can have a gradient is treated as needing one.
+// Makes a graph and drops it, because some of LibTorch's modules compute without a graph by another
+// kernel, with other rounding: the LSTM does. No graph is needed for the loss: a criterion is
+// called with gradients only once for each micro-batch.
 StageMessage Stage::forward_without_graph(int micro_batch, StageMessage inputs) {
-  const torch::NoGradGuard no_grad;
   const std::vector<std::int64_t> versions = versions_of(inputs.tensors);
-  StageMessage message{.tensors = run(micro_batch, inputs.tensors)};
+  std::vector<GradientSink> sinks;
+  StageMessage message =
+      without_graphs(run_with_graph(micro_batch, inputs, /*loss_has_graph=*/false, sinks));
   if (versions_of(inputs.tensors) != versions) {
     throw ConfigError(
         "the stage changes its inputs in place, so that recompute cannot run it again on what they "
         "were; let its first operation make a new tensor");
-  }
-  for (const torch::Tensor& output : message.tensors) {
-    message.requires_grad.push_back(output.defined() &&
-                                    (output.is_floating_point() || output.is_complex()));
   }
   in_flight(micro_batch).inputs = std::move(inputs);
   return message;

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include <lockstep/parallel/pipeline/activation_memory.h>
+#include <lockstep/parallel/pipeline/gradient_nodes.h>
 #include <lockstep/parallel/pipeline/random_scope.h>
 #include <lockstep/parallel/pipeline/stage_backward.h>
 #include <lockstep/parallel/pipeline/stage_message.h>
@@ -37,6 +38,8 @@ struct StepPlan {
 /// beginning of its forward if it drew in the first micro-batch of the step, and otherwise from the
 /// first operator that draws. A module that takes numbers from a generator without an operator of
 /// LibTorch must therefore do so in the first micro-batch, too.
+///
+/// The first stage may change its inputs in place, which changes the batch as in a single process.
 ///
 /// With recomputation (Chen et al., arXiv 1604.06174) a forward keeps only its inputs and runs
 /// again when the backward begins, with the same random numbers. Running statistics are updated
@@ -86,7 +89,9 @@ class Stage {
   };
 
   InFlight& in_flight(int micro_batch) { return in_flight_[static_cast<std::size_t>(micro_batch)]; }
-  Tensors run(int micro_batch, const Tensors& inputs);
+  Tensors run(int micro_batch, const Tensors& inputs, bool loss_has_graph);
+  Tensors run_with_graph(int micro_batch, const StageMessage& inputs, bool loss_has_graph,
+                         std::vector<GradientSink>& sinks);
   StageMessage forward_with_graph(int micro_batch, const StageMessage& inputs);
   StageMessage forward_without_graph(int micro_batch, StageMessage inputs);
   void recompute(int micro_batch);

@@ -2,9 +2,31 @@
 
 #include <utility>
 
+#include <c10/core/GradMode.h>
+
 #include <lockstep/core/error.h>
+#include <lockstep/parallel/pipeline/micro_batches.h>
 
 namespace lockstep::pipeline {
+namespace {
+
+// Throws ConfigError if a criterion must not change the targets of micro-batch `i` in place.
+void require_changeable_target(const StepBatch& batch, std::size_t i) {
+  if (!c10::GradMode::is_enabled()) {
+    throw ConfigError(
+        "the criterion changes y in place, so that recompute cannot call it again with what y was; "
+        "let its first operation make a new tensor");
+  }
+  if (batch.inputs.empty()) return;  // the first stage is on another rank
+  for (const torch::Tensor& input : batch.inputs[i]) {
+    if (!share_memory(input, batch.targets[i])) continue;
+    throw ConfigError(
+        "the criterion changes y in place, which shares memory with x, the input of the first "
+        "stage; let its first operation make a new tensor, or give a clone of y");
+  }
+}
+
+}  // namespace
 
 StageWorker::StageWorker(int worker, torch::Device device,
                          std::vector<std::shared_ptr<Stage>> stages, MessageChannel& channel,
@@ -41,7 +63,10 @@ LossOfOutputs StageWorker::loss_of(const StepBatch& batch) const {
     const auto i = static_cast<std::size_t>(micro_batch);
     torch::Tensor target = batch.targets[i];
     if (target.defined()) target = target.to(target.options().device(device));
-    const torch::Tensor loss = batch.loss(outputs, target);
+    const Tensors own = with_own_versions({target});
+    const torch::Tensor loss = batch.loss(outputs, own[0]);
+    const bool is_callers = target.is_same(batch.targets[i]);
+    if (pass_changes_on(own, {target}) && is_callers) require_changeable_target(batch, i);
     return batch.weights[i] == 1 ? loss : loss * batch.weights[i];
   };
 }

@@ -212,8 +212,8 @@ inline Net late_stages() {
   return {{first, second, third, fourth}, x, torch::randint(9, {13}, torch::kInt64), cross_entropy};
 }
 
-/// Makes the net "mnist", "dropout" (mnist with dropout), "resnet", "tied", "forked" or "late", with
-/// the same weights and data at each call.
+/// Makes the net "mnist", "dropout" (mnist with dropout), "resnet", "tied", "forked" or "late",
+/// with the same weights and data at each call.
 inline Net make_net(const std::string& name) {
   torch::manual_seed(5);
   if (name == "mnist") return mnist_stages(false);
