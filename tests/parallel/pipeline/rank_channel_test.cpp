@@ -9,8 +9,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/group/group_impl.h>
 #include <lockstep/core/error.h>
+#include <tests/comm/backends/loopback_backend.h>
 #include <tests/support/groups.h>
+#include <tests/support/messages.h>
+#include <tests/support/temporary_directory.h>
 
 namespace lockstep::pipeline {
 namespace {
@@ -18,6 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing_support::message_of;
 using testing_support::no_errors;
 using testing_support::run_group;
 
@@ -55,14 +60,15 @@ StageMessage message_of_rank(int from, int number) {
   torch::Tensor counted =
       torch::arange(2 * 3 * 4 * 5, torch::kFloat32).view({2, 3, 4, 5}) + 100 * from + 1000 * number;
   StageMessage message;
-  message.tensors = {counted,
-                     torch::Tensor(),
+  message.tensors = {counted, torch::Tensor(),
                      counted.contiguous(torch::MemoryFormat::ChannelsLast),
                      counted.select(3, 1),                        // not contiguous
                      torch::full({1}, number).expand({7}),        // repeats one element
                      torch::full({1 << 20}, 10 * from + number),  // 8 MiB
-                     torch::empty({0, 4}),
-                     counted.sum().to(torch::kBFloat16)};
+                     torch::empty({0, 4}), counted.sum().to(torch::kBFloat16),
+                     // Lazy: their memory holds other values.
+                     torch::complex(counted, counted + 1).conj(),
+                     torch::imag(torch::complex(counted, counted + 2).conj())};
   for (int i = 0; i < 8; ++i) message.tensors.push_back(counted.narrow(1, 0, 1).contiguous() + i);
   for (std::size_t i = 0; i < message.tensors.size(); ++i) {
     message.requires_grad.push_back(message.tensors[i].defined() && i % 3 == 0);
@@ -77,9 +83,10 @@ void require_equal(const StageMessage& got, const StageMessage& sent) {
     const torch::Tensor &mine = got.tensors[i], &other = sent.tensors[i];
     LOCKSTEP_CHECK(mine.defined() == other.defined(), "tensor ", i);
     if (!mine.defined()) continue;
-    LOCKSTEP_CHECK(mine.scalar_type() == other.scalar_type() && mine.equal(other), "tensor ", i);
-    const bool dense = other.is_non_overlapping_and_dense();
-    LOCKSTEP_CHECK(dense ? mine.strides() == other.strides() : mine.is_contiguous(), "tensor ", i);
+    const torch::Tensor plain = other.resolve_conj().resolve_neg();
+    LOCKSTEP_CHECK(mine.scalar_type() == other.scalar_type() && mine.equal(plain), "tensor ", i);
+    const bool dense = plain.is_non_overlapping_and_dense();
+    LOCKSTEP_CHECK(dense ? mine.strides() == plain.strides() : mine.is_contiguous(), "tensor ", i);
   }
 }
 
@@ -121,6 +128,57 @@ TEST_P(RankChannels, EndWithTheirGroupOnAllRanks) {
     group.barrier();
   });
   EXPECT_THAT(errors, Each(HasSubstr("the stage is broken")));
+}
+
+// A channel of rank 0 to a simulated rank 1.
+struct LoopbackChannel {
+  LoopbackChannel() : channel(make_group(), torch::kCPU) {}
+
+  ProcessGroup make_group() const {
+    comm::Membership membership;
+    membership.name = "world";
+    membership.size = 2;
+    membership.world_ranks = {0, 1};
+    membership.options.flight_recorder_directory = dumps.path();
+    membership.progress = std::make_shared<comm::Progress>();
+    membership.recorder = std::make_shared<comm::FlightRecorder>(0, 2);
+    return ProcessGroup(std::make_shared<ProcessGroup::Impl>(
+        std::move(membership), std::make_shared<testing_support::LoopbackBackend>(loopback, 0)));
+  }
+  void send() {
+    StageMessage message;
+    message.tensors = {torch::ones({3})};
+    message.requires_grad = {false};
+    channel.send(1, std::move(message));
+  }
+  void break_peer(bool broken) {
+    loopback->break_rank(broken ? 1 : -2, std::make_exception_ptr(CommError("rank 1 is gone")));
+  }
+
+  const testing_support::TemporaryDirectory dumps;
+  const std::shared_ptr<testing_support::Loopback> loopback =
+      std::make_shared<testing_support::Loopback>();
+  RankChannel channel;
+};
+
+TEST(RankChannelFailures, ASendThatFailedAtOnceIsReported) {
+  LoopbackChannel made;
+  made.break_peer(true);
+  made.send();
+  made.break_peer(false);
+  EXPECT_THAT(message_of<CommError>([&] { made.channel.finish(); }), HasSubstr("rank 1 is gone"));
+}
+
+TEST(RankChannelFailures, ASendThatFailedLaterIsReportedByTheNextCall) {
+  for (const bool sends_again : {true, false}) {
+    LoopbackChannel made;
+    made.send();
+    made.break_peer(true);  // the sends that are under way fail
+    made.break_peer(false);
+    const auto next = [&] { sends_again ? made.send() : made.channel.finish(); };
+    EXPECT_THAT(message_of<CommError>(next), HasSubstr("rank 1 is gone"));
+    EXPECT_EQ(message_of<CommError>([&] { made.send(); }), "nothing was thrown") << "once";
+  }
 }
 
 }  // namespace
