@@ -95,7 +95,7 @@ TEST_F(TrainFolder, KeepsPathsAndClassesThatAreNoText) {
         lockstep::str("photos\xE9/", number % 2 == 0 ? "caf\xE9/" : "caf\xE8/", number, ".png"),
         detail::encode_png(grey, 32, 32));
   }
-  const std::vector<std::string> options = {"--image-size",  "32",
+  const std::vector<std::string> options = {"--image-size",  "64",
                                             "--batch-size",  "4",
                                             "--threads",     "1",
                                             "--model",       "resnet18",
