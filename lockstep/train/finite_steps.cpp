@@ -52,17 +52,19 @@ std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const
   // On every rank, whatever its loss: a sharded optimizer makes its gradients collectively.
   const bool gradients_are_finite = !step.gradients || are_finite(step.gradients());
   const bool is_sound = loss_is_finite && gradients_are_finite;
-  // Among several ranks the first is named; a loss rather than a gradient of the same rank.
-  std::int64_t found = is_sound ? 0 : 2 * (group.size() - group.rank()) + (loss_is_finite ? 0 : 1);
-  if (group.size() > 1) {
+  // A loss is named before a gradient, which follows from it on all ranks. The first rank wins.
+  const std::int64_t size = group.size();
+  std::int64_t found = is_sound ? 0 : size - group.rank() + (loss_is_finite ? 0 : size);
+  if (size > 1) {
     torch::Tensor all = torch::tensor({found}, torch::kInt64).to(device_);
     group.all_reduce(all, ReduceOp::kMax);
     found = all.item<std::int64_t>();
   }
   if (found == 0) return {};
-  const std::int64_t rank = group.size() - found / 2;
-  const std::string where = group.size() == 1 ? std::string() : lockstep::str(" of rank ", rank);
-  if (found % 2 == 0) return lockstep::str("a gradient", where, " is not finite");
+  const bool is_loss = found > size;
+  const std::int64_t rank = size - (is_loss ? found - size : found);
+  const std::string where = size == 1 ? std::string() : lockstep::str(" of rank ", rank);
+  if (!is_loss) return lockstep::str("a gradient", where, " is not finite");
   if (rank == group.rank()) return lockstep::str("the loss", where, " is ", loss);
   return lockstep::str("the loss", where, " is not finite");
 }

