@@ -140,8 +140,8 @@ write("trained by one-cycle with adam", train(
     make_optimizer=lambda p: torch.optim.Adam(p, lr=0.05),
     make_schedule=lambda o: schedules.OneCycleLR(o, max_lr=0.05, total_steps=STEPS)))
 write("step every tenth of an epoch", rates(lambda o: schedules.StepLR(o, step_size=1, gamma=0.97)))
-write("step every 0.3 epochs", rates(lambda o: schedules.StepLR(o, step_size=3, gamma=0.9)))
-write("step every 0.7 epochs", rates(lambda o: schedules.StepLR(o, step_size=7, gamma=0.5)))
+write("step after three steps", rates(lambda o: schedules.StepLR(o, step_size=3, gamma=0.9)))
+write("step after seven steps", rates(lambda o: schedules.StepLR(o, step_size=7, gamma=0.5)))
 write("multi-step within epochs", rates(lambda o: schedules.MultiStepLR(o, milestones=[3, 7, 11, 23, 57], gamma=0.3)))
 write("warm-up and one-cycle", after_ramp(15, lambda o: schedules.OneCycleLR(
     o, max_lr=0.5, total_steps=STEPS - 15, cycle_momentum=False)))
