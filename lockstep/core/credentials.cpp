@@ -18,7 +18,7 @@ bool is_of_a_name(char letter) {
          std::string_view("._%+-").find(letter) != kNowhere;
 }
 
-// Whether this is an authority "host:port" as it should be. Otherwise it may be the beginning of a
+// Whether what follows the colon of this authority is no port, so that it may be the beginning of a
 // password with a slash.
 bool has_wrong_port(std::string_view authority) {
   const auto colon = authority.rfind(':');

@@ -1,8 +1,9 @@
 // Removes passwords and tokens from texts that are shown or stored.
 //
 // Addresses of servers may contain them: http://ada:secret@host, https://t0ken@host,
-// https://host/data?token=t0ken. The log, the program's error lines and the record of a run pass
-// all their texts through these functions, so that no message needs to.
+// https://host/data?token=t0ken. The log, the program's error lines, and the command and error in
+// the record of a run pass through these functions. A message that quotes an address hides its
+// credentials first, because a password with a quote or a bracket ends a word of the whole text.
 #pragma once
 
 #include <string>
@@ -20,7 +21,7 @@ inline constexpr std::string_view kHiddenCredential = "***";
 std::string word_without_credentials(std::string_view word);
 
 /// word_without_credentials() of each word of a text. Words end at blanks, quotes, brackets and
-/// lines.
+/// line breaks.
 std::string without_credentials(std::string_view text);
 
 /// An address, and the user's part that was taken out of it.

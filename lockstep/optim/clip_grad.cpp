@@ -68,7 +68,9 @@ Tensors norms_of(const Tensors& tensors, double norm_type) {
 torch::Tensor get_total_norm(const Tensors& given, double norm_type, bool error_if_nonfinite) {
   if (std::isnan(norm_type)) throw ConfigError("clip_grad_norm_: norm_type is not a number");
   const torch::NoGradGuard no_grad;
-  const Tensors tensors = distinct_values(given, /*coalesced=*/true);
+  Tensors tensors = distinct_values(given, /*coalesced=*/true);
+  // LibTorch has no largest magnitude of an empty tensor.
+  std::erase_if(tensors, [](const torch::Tensor& tensor) { return tensor.numel() == 0; });
   if (tensors.empty()) return torch::zeros({});
   require_values(tensors);
   const torch::Tensor total =

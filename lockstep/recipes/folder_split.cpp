@@ -40,6 +40,7 @@ constexpr std::array<const char*, 4> kValidationFolders = {"val", "valid", "vali
 struct FolderParts {
   ImageDataset train;
   ImageDataset validation;
+  bool differs_from_random_split = false;
 };
 
 bool has_folder(const fs::path& directory, const char* name) {
@@ -198,7 +199,9 @@ FolderParts split_at_random(const ImageDataset& all, const RecipeDataOptions& op
     return {std::move(parts[0]), std::move(parts[1])};
   }
   tell_of_classes_without_validation(all, *quotas, options);
-  return split_by_class(all, *quotas, options.seed);
+  FolderParts parts = split_by_class(all, *quotas, options.seed);
+  parts.differs_from_random_split = quotas->size() > 1;
+  return parts;
 }
 
 // The images `first` to `first` + `count` - 1.
@@ -308,7 +311,8 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   const ImageDataset all = load_image_folder(directory, folder_options(options));
   const FolderParts parts = split_at_random(cached(all, options, wanted), options, wanted.recipe);
   // Versions that did not split by class have split the same images in another way.
-  const std::string split = lockstep::str("by class ", options.seed, ' ', parts.validation.size());
+  const std::string split = lockstep::str(parts.differs_from_random_split ? "by class " : "",
+                                          options.seed, ' ', parts.validation.size());
   return {.description = name_of_folder(directory),
           .train = parts.train,
           .load_test = [validation = parts.validation] { return validation; },

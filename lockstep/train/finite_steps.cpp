@@ -72,7 +72,7 @@ std::string FiniteSteps::problem_in(const Step& step, ProcessGroup& group) const
 void FiniteSteps::note(double loss, const std::string& place) {
   if (policy_ != OnNan::kWarn || warned_ || std::isfinite(loss)) return;
   warned_ = true;
-  log_warning("Trainer: the loss is ", loss, " in ", place, "; the run trains on", kAdvice);
+  log_warning("Trainer: the loss is ", loss, " in ", place, "; the run continues", kAdvice);
 }
 
 }  // namespace lockstep::train

@@ -76,7 +76,7 @@ void validate_graph(const TrainerOptions& options) {
     throw ConfigError(lockstep::str(
         "Trainer: cuda_graph and on_nan ", to_string(options.on_nan),
         " exclude each other: a replayed step updates the parameters before the host knows its "
-        "loss; leave one of them out"));
+        "loss; choose one"));
   }
   if (options.schedule.cycle_momentum) {
     throw ConfigError(

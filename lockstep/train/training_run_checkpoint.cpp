@@ -63,7 +63,8 @@ void require_same_split(const CheckpointInfo& checkpoint, const std::string& now
   throw CheckpointError(
       "the checkpoint was trained with another split of the images, so that some of those that it "
       "was trained on would now be validated on; split the images as before (RunInfo::split), "
-      "or begin a new run with the checkpoint's weights");
+      "or, if an earlier version of Lockstep split them, begin a new run with the checkpoint's "
+      "weights");
 }
 
 // Indices that all ranks had taken when the checkpoint was written. Nothing if the checkpoint lacks
@@ -333,11 +334,15 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   StateDict training = training_state(of_optimizer);
   CheckpointMoment moment{.epoch = position_.epoch, .step = position_.total};
   if (watched_at_ == position_.total) moment.metrics = watched_values_;
-  std::set<std::string> buffers;
-  for (const auto& buffer : task_.module().named_buffers()) buffers.insert(buffer.key());
+  // What is not trained may be infinite on purpose, such as a mask.
+  std::set<std::string> untrained;
+  for (const auto& buffer : task_.module().named_buffers()) untrained.insert(buffer.key());
+  for (const auto& parameter : task_.module().named_parameters()) {
+    if (!parameter.value().requires_grad()) untrained.insert(parameter.key());
+  }
   if (!options_.checkpoints.background) {
     const CheckpointContent content(model, training, checkpoint_info());
-    moment.finite = all_finite(model, buffers) && all_finite(training);
+    moment.finite = all_finite(model, untrained) && all_finite(training);
     return store_->save(content.files(), moment);
   }
   writing_.wait();  // reads the snapshot until then
@@ -345,12 +350,12 @@ void TrainingRun::write_checkpoint(const NamedTensors& of_optimizer) {
   std::move(training.begin(), training.end(), std::back_inserter(model));
   StateDict copies = snapshot_.take(model);
   writing_.start([this, parameters, copies = std::move(copies), info = checkpoint_info(),
-                  buffers = std::move(buffers), moment = std::move(moment)]() mutable {
+                  untrained = std::move(untrained), moment = std::move(moment)]() mutable {
     CheckpointStore::give_way();
     const auto middle = copies.begin() + parameters;
     const StateDict model_copies(copies.begin(), middle), training_copies(middle, copies.end());
     const CheckpointContent content(model_copies, training_copies, info);
-    moment.finite = all_finite(model_copies, buffers) && all_finite(training_copies);
+    moment.finite = all_finite(model_copies, untrained) && all_finite(training_copies);
     store_->save(content.files(), moment);
   });
 }

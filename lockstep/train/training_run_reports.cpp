@@ -1,6 +1,7 @@
 #include <lockstep/train/training_run.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -55,7 +56,9 @@ void TrainingRun::tell_late_reports(bool all) {
   while (!late_reports_.empty() && (all || late_reports_.has_one())) {
     StepReport report = late_reports_.take();
     report.seconds = clock_.seconds();
-    finite_steps_.note(report.loss, place_of_step(report.epoch, report.step));
+    if (!std::isfinite(report.loss)) {
+      finite_steps_.note(report.loss, place_of_step(report.epoch, report.step));
+    }
     tell([&](Listener& listener) { listener.on_step(report); });
   }
 }

@@ -196,6 +196,14 @@ TEST(ClipUnusualGradients, ByTheNormOfTheirMagnitudes) {
   }
 }
 
+TEST(ClipUnusualGradients, TakesOneWithoutElements) {
+  for (const double norm_type : {2.0, std::numeric_limits<double>::infinity()}) {
+    const Tensors gradients = {torch::empty({0, 3}), torch::tensor({3.0, -4.0})};
+    EXPECT_EQ(get_total_norm(gradients, norm_type).item<double>(), norm_type == 2 ? 5 : 4);
+    EXPECT_EQ(get_total_norm({gradients[0]}, norm_type).item<double>(), 0);
+  }
+}
+
 TEST(ClipUnusualGradients, ByValueIfTheyAreReal) {
   const auto real = torch::zeros({4}, torch::requires_grad());
   const auto values = torch::tensor({-3.0F, -0.5F, 0.25F, 2.0F});

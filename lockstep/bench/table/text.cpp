@@ -267,9 +267,9 @@ nlohmann::ordered_json row_json(const BenchTableRow& row, const BenchTableNotes&
       {"stage_waits_s", row.stage_waits_s},
       {"seconds_to_first_step", row.seconds_to_first_step},
       {"peak_rss_bytes", row.peak_rss_bytes},
-      {"precision", row.precision},
       {"peer", row.peer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.peer)},
-      {"error", row.error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.error)}};
+      {"error", row.error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.error)},
+      {"precision", row.precision}};
   return json;
 }
 

@@ -55,7 +55,7 @@ void check_cuda_graph(const TrainSettings& settings) {
     throw ConfigError(lockstep::str(
         "train: --cuda-graph and --on-nan ", to_string(settings.trainer.on_nan),
         " exclude each other: a replayed step updates the weights before the host knows its loss; "
-        "leave one of them out"));
+        "choose one"));
   }
   if (settings.trainer.schedule.cycle_momentum) {
     throw ConfigError(

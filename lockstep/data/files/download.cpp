@@ -113,8 +113,8 @@ Arrival download(const RemoteFile& file, const fs::path& directory,
   if (status == 0) return arrival;
   if (call.error) std::rethrow_exception(call.error);
   // The address of a mirror or a proxy may hold a password.
-  const std::string text =
-      without_credentials(str("cannot download ", file.url, ": ", error.data()));
+  const std::string text = without_credentials(
+      str("cannot download ", word_without_credentials(file.url), ": ", error.data()));
   if (status == data::kNobodyAnswered) {
     throw NetworkError(str(text,
                            "; put its files into a folder and name that (DataRequest::directory, "

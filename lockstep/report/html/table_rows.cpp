@@ -14,8 +14,7 @@ using RowJson = nlohmann::json;
 
 constexpr const char* kPlainKernels = "LibTorch's kernels";
 
-// Rows with PyTorch's programs or without
-// Lockstep's kernels are a different workload.
+// Rows with PyTorch's programs or without Lockstep's kernels are a different workload.
 std::string work_of(const RowJson& row) {
   Workload work{.recipe = row.at("recipe").get<std::string>(),
                 .loader = row.at("loader").get<std::string>(),

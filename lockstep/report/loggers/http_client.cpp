@@ -86,7 +86,8 @@ HttpAnswer HttpClient::send(const char* method, const std::string& url, const st
   lockstep_http_answer_v1 answer{.status = 0, .text = text.data(), .capacity = text.size()};
   if (send_(client_, &request, &answer, error.data(), error.size()) != 0) {
     // The address of a server or a proxy may hold a password.
-    throw CommError(without_credentials(str("no answer from ", url, ": ", error.data())));
+    throw CommError(without_credentials(
+        str("no answer from ", word_without_credentials(url), ": ", error.data())));
   }
   return {.status = answer.status, .text = text.data()};
 }

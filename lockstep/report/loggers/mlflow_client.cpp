@@ -44,8 +44,8 @@ std::string server_words(const HttpAnswer& answer) {
 }
 
 [[noreturn]] void throw_refusal(const std::string& url, const HttpAnswer& answer) {
-  const std::string text =
-      without_credentials(str(url, " answered ", answer.status, ": ", server_words(answer)));
+  const std::string text = without_credentials(
+      str(word_without_credentials(url), " answered ", answer.status, ": ", server_words(answer)));
   if (is_passing(answer.status)) throw CommError(text);
   throw DataError(text);
 }

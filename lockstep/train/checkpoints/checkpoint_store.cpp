@@ -311,11 +311,11 @@ void CheckpointStore::warn_of_divergence(const fs::path& folder, const char* wha
   const std::vector<Stored> stored = of_this_run();
   const Stored* const healthy = newest_finite(stored);
   log_warning(folder.string(), " holds values that are not finite: ", what_happened,
-              healthy == nullptr
-                  ? std::string()
-                  : str("; to continue from the last finite checkpoint, resume after `ln -sfn ",
-                        healthy->folder.filename().string(), ' ',
-                        (options_.directory / kLatestLink).string(), "`"));
+              healthy == nullptr ? std::string()
+                                 : str("; to continue from the last checkpoint that is not known "
+                                       "to have diverged, resume after `ln -sfn ",
+                                       healthy->folder.filename().string(), ' ',
+                                       (options_.directory / kLatestLink).string(), "`"));
 }
 
 // Without links only a convenience is lost: checkpoints are found by their manifests.

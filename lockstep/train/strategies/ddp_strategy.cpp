@@ -19,6 +19,12 @@ class DdpStrategy : public ReplicaStrategy {
     return options_.sync_batch_norm ? "normalised over the ranks" : ReplicaStrategy::batch_parts();
   }
 
+  std::string why_not_captured() override {
+    if (!options_.find_unused_parameters) return ReplicaStrategy::why_not_captured();
+    return "searches for unused parameters on the host in each step, which a graph cannot do; "
+           "train without StrategyOptions::find_unused_parameters";
+  }
+
  protected:
   void wrap(torch::nn::Module& module) override { core_.emplace(module, group(), options_); }
   DdpCore* core() override { return core_ ? &*core_ : nullptr; }

@@ -95,7 +95,7 @@ TEST_F(TrainCommand, DoesWithADivergedRunWhatItIsTold) {
       {"warn",
        "1",
        0,
-       {"(step 2 of the run); the run trains on; lower the learning rate, clip the gradients, or "
+       {"(step 2 of the run); the run continues; lower the learning rate, clip the gradients, or "
         "let --on-nan skip such steps",
         "step-00000002 holds values that are not finite: the run has diverged; ",
         "`ln -sfn step-00000001 "}},

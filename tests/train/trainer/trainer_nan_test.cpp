@@ -316,7 +316,7 @@ TEST(TrainerOnNan, WarnsOfTheFirstStepAndKeepsTheLastFiniteCheckpoint) {
       fit_poisoned(run, group_of_one(), {}, c, make_poisoned_net(c));
       EXPECT_THAT(log.lines(),
                   ElementsAre(HasSubstr(str("the loss is nan in step ", bad, " of epoch 1 (step ",
-                                            bad, " of the run); the run trains on")),
+                                            bad, " of the run); the run continues")),
                               AllOf(HasSubstr(checkpoint_name(bad) +
                                               " holds values that are not finite: the run "
                                               "has diverged"),
@@ -364,13 +364,14 @@ TEST(TrainerOnNan, WarnsOfTheLossOfAnyRank) {
   }
 }
 
-// An infinite value in a mask is usual.
-TEST(TrainerOnNan, TakesOnlyNanInBuffersForDivergence) {
+// An infinite value in a mask is usual, be it a buffer or a frozen parameter.
+TEST(TrainerOnNan, TakesOnlyNanInMasksForDivergence) {
   struct MaskedImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return linear->forward(x.flatten(1)); }
     torch::nn::Linear linear = register_module("linear", torch::nn::Linear(28 * 28, 10));
     torch::Tensor mask =
         register_buffer("mask", torch::full({3}, -std::numeric_limits<float>::infinity()));
+    torch::Tensor frozen = register_parameter("frozen", mask.clone(), /*requires_grad=*/false);
   };
   for (const bool nan : {false, true}) {
     const TemporaryDirectory directory;
