@@ -150,8 +150,7 @@ void check_options(const LaunchOptions& options) {
   }
 }
 
-// The ranks of several hosts look for the meeting point themselves, each for as long as its
-// timeout.
+// Otherwise each rank of several hosts would look for an unknown meeting point until its timeout.
 void check_meeting_point(const LaunchOptions& options) {
   if (options.nnodes == 1) return;
   try {

@@ -62,8 +62,8 @@ class LOCKSTEP_API FlatRuns {
   Addresses addresses_;
   std::vector<Padding> paddings_;
   std::size_t members_ = 0;
-  bool complete_ =
-      true;  // false if a gradient is sparse, lazy, or of other strides or another type
+  // False if a gradient is sparse, lazy, or of other strides or another type.
+  bool complete_ = true;
   std::vector<std::vector<std::size_t>> runs_;
   Tensors parameters_;
   Tensors gradients_;

@@ -75,7 +75,9 @@ GroupStep::Pieces GroupStep::pieces_of(const Indices& members) {
   pieces.states.resize(states_.size());
   for (const std::size_t i : members) {
     pieces.parameters.push_back(parameters_[i]);
-    const torch::Tensor gradient = parameters_[i].grad().resolve_conj().resolve_neg();
+    torch::Tensor gradient = parameters_[i].grad();
+    const bool is_lazy = gradient.is_conj() || gradient.is_neg();
+    if (is_lazy) gradient = gradient.resolve_conj().resolve_neg();
     pieces.gradients.push_back(laid_out_like(parameters_[i], gradient));
     for (std::size_t s = 0; s < states_.size(); ++s) {
       // The parameter's memory format may have changed since.

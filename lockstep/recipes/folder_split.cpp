@@ -278,7 +278,8 @@ ImageDataset cached(const ImageDataset& images, const RecipeDataOptions& options
 // Loads the folder's own split, whose parts share a cache.
 RecipeData load_own_split(const fs::path& directory, const char* validation_name,
                           const RecipeDataOptions& options, const FolderSplitOptions& wanted) {
-  const auto [train, validation] = load_parts(directory, validation_name, folder_options(options));
+  const FolderParts parts = load_parts(directory, validation_name, folder_options(options));
+  const ImageDataset &train = parts.train, &validation = parts.validation;
   const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
   const ImageDataset rest = range_of(all, train.size(), validation.size());
   return {.description = name_of_folder(directory),

@@ -33,8 +33,8 @@ std::shared_ptr<Backend> connect_gloo(const Membership& membership, const std::s
                                       int rank, const std::vector<int>& world_ranks) {
   if (membership.own_address.empty()) {
     throw ConfigError(
-        "backend gloo: the name of rank 0's host is a loopback address on that host, which has not "
-        "exactly one other address; set MASTER_ADDR to the address at which the other hosts reach "
+        "backend gloo: the name of rank 0's host is a loopback address on that host, which has no "
+        "other address, or several; set MASTER_ADDR to the address at which the other hosts reach "
         "it");
   }
   return gloo::connect(part_of(membership, prefix),

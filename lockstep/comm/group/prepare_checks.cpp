@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -114,9 +115,51 @@ bool overlap(const Extent& a, const Extent& b) {
   return a.device == b.device && a.begin < b.end && b.begin < a.end;
 }
 
-// Whether a written tensor shares an element with another one. Looks at single elements, because
-// the columns of a matrix, for example, lie between each other.
+// Whether two views of equal strides, such as two column blocks of a matrix, are proven to have no
+// element in common. The strides, from the largest to the smallest, are the units of a number system
+// in which each element has one address as long as no digit exceeds its unit. The views are then
+// boxes, which are apart if they are so in one dimension. `a` begins before `b`.
+bool are_boxes_apart(const Extent& a, const Extent& b) {
+  const torch::Tensor &x = *a.tensor, &y = *b.tensor;
+  const auto unit = static_cast<std::int64_t>(x.element_size());
+  if (x.dim() != y.dim() || static_cast<std::int64_t>(y.element_size()) != unit) return false;
+  struct Dimension {
+    std::int64_t stride, x_size, y_size;
+  };
+  std::vector<Dimension> dimensions;
+  for (std::int64_t d = 0; d < x.dim(); ++d) {
+    if (x.size(d) == 1 && y.size(d) == 1) continue;
+    if (x.stride(d) != y.stride(d)) return false;
+    dimensions.push_back({x.stride(d) * unit, x.size(d), y.size(d)});
+  }
+  std::sort(dimensions.begin(), dimensions.end(),
+            [](const Dimension& one, const Dimension& other) { return one.stride > other.stride; });
+  auto rest = static_cast<std::int64_t>(b.begin - a.begin);
+  std::int64_t larger = std::numeric_limits<std::int64_t>::max();
+  bool apart = false;
+  for (const Dimension& each : dimensions) {
+    if (each.stride < unit) return false;
+    const std::int64_t first = rest / each.stride;  // of y; x begins at 0
+    rest %= each.stride;
+    if (std::max(each.x_size, first + each.y_size) > larger / each.stride) return false;
+    apart = apart || first >= each.x_size;
+    larger = each.stride;
+  }
+  return apart && rest == 0;
+}
+
+// Whether a written tensor shares an element with another one. Looks at single elements where
+// nothing simpler proves the contrary.
 bool elements_overlap(const std::vector<Extent>& extents) {
+  bool proven = true;
+  for (std::size_t i = 0; proven && i < extents.size(); ++i) {
+    for (std::size_t j = i + 1; proven && j < extents.size(); ++j) {
+      const bool is_first = extents[i].begin <= extents[j].begin;
+      const Extent &a = extents[is_first ? i : j], &b = extents[is_first ? j : i];
+      proven = (!a.written && !b.written) || !overlap(a, b) || are_boxes_apart(a, b);
+    }
+  }
+  if (proven) return false;
   MarkedMemory memory(extents);
   for (const Extent& each : extents) {
     if (each.written && !memory.mark(*each.tensor)) return true;

@@ -192,7 +192,7 @@ std::string contact_address(const std::string& host, bool several_hosts) {
   const std::string address = resolve_address(host);
   if (!is_own_name_on_loopback(host, address, several_hosts)) return address;
   const Interfaces interfaces = own_interfaces(address);
-  // Otherwise rank 0 listens on all interfaces, and also on this one.
+  // With no other address, or several, rank 0 listens on all interfaces, loopback included.
   return interfaces.others.size() == 1 ? interfaces.others[0] : "127.0.0.1";
 }
 

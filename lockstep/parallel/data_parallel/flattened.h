@@ -23,7 +23,8 @@ namespace lockstep::detail::data_parallel {
 class LOCKSTEP_API MapKey {
  public:
   template <class Key>
-  explicit MapKey(const Key& key) : value_(key), is_same_(&is_same<Key>) {
+  explicit MapKey(const Key& key) : is_same_(&is_same<Key>) {
+    if constexpr (std::is_copy_constructible_v<Key>) value_ = key;
     if constexpr (requires(std::ostream& out) { out << key; }) {
       text_ = lockstep::str(key);
     } else if constexpr (std::is_enum_v<Key>) {
@@ -34,15 +35,19 @@ class LOCKSTEP_API MapKey {
   const std::string& text() const { return text_; }
 
  private:
+  // Keys that can neither be copied nor compared count as equal.
   template <class Key>
   static bool is_same(const std::any& a, const std::any& b) {
+    if constexpr (!std::is_copy_constructible_v<Key>) return true;
     const auto* const x = std::any_cast<Key>(&a);
     const auto* const y = std::any_cast<Key>(&b);
     if (x == nullptr || y == nullptr) return false;
     if constexpr (std::equality_comparable<Key>) {
       return *x == *y;
-    } else {
+    } else if constexpr (requires { *x < *y; }) {
       return !(*x < *y) && !(*y < *x);
+    } else {
+      return true;
     }
   }
 

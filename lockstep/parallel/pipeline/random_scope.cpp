@@ -53,10 +53,14 @@ bool may_draw(const c10::OperatorName& name) {
          });
 }
 
-bool may_draw_cached(const c10::OperatorName& name) {
-  thread_local std::unordered_map<c10::OperatorName, bool> known;
-  const auto found = known.find(name);
-  return found != known.end() ? found->second : known.emplace(name, may_draw(name)).first->second;
+// The address of an operator's name, which is that of its schema, is the key: this runs before every
+// operator, and a copy of the name would take longer than many of them.
+bool may_draw_cached(const at::RecordFunction& function) {
+  thread_local std::unordered_map<const char*, bool> known;
+  const char* const key = function.name();
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const auto name = function.operator_name();
+  return name && known.emplace(key, may_draw(*name)).first->second;
 }
 
 // The device whose default generator an operator with these arguments draws from; nullopt if it
@@ -140,8 +144,7 @@ RandomScope::~RandomScope() {
 std::unique_ptr<at::ObserverContext> RandomScope::before_operator(
     const at::RecordFunction& function) {
   RandomScope* const scope = current_random_scope;
-  const auto name = function.operator_name();
-  if (scope == nullptr || !name || !may_draw_cached(*name)) return nullptr;
+  if (scope == nullptr || !may_draw_cached(function)) return nullptr;
   const auto device = device_of_draw(function.inputs());
   if (!device || scope->has(*device)) return nullptr;
   const bool is_own = *device == scope->device_ ||

@@ -10,7 +10,8 @@
 namespace lockstep::pipeline {
 namespace {
 
-// Throws ConfigError if a criterion must not change the targets of micro-batch `i` in place.
+// The criterion has changed the targets of micro-batch `i` in place. Throws ConfigError if it must
+// not.
 void require_changeable_target(const StepBatch& batch, std::size_t i) {
   if (!c10::GradMode::is_enabled()) {
     throw ConfigError(
@@ -63,10 +64,14 @@ LossOfOutputs StageWorker::loss_of(const StepBatch& batch) const {
     const auto i = static_cast<std::size_t>(micro_batch);
     torch::Tensor target = batch.targets[i];
     if (target.defined()) target = target.to(target.options().device(device));
-    const Tensors own = with_own_versions({target});
+    // Targets with a graph keep it, and with it their version.
+    const bool has_graph = target.defined() && target.requires_grad();
+    const Tensors own = has_graph ? Tensors{target} : with_own_versions({target});
     const torch::Tensor loss = batch.loss(outputs, own[0]);
     const bool is_callers = target.is_same(batch.targets[i]);
-    if (pass_changes_on(own, {target}) && is_callers) require_changeable_target(batch, i);
+    if (!has_graph && pass_changes_on(own, {target}) && is_callers) {
+      require_changeable_target(batch, i);
+    }
     return batch.weights[i] == 1 ? loss : loss * batch.weights[i];
   };
 }

@@ -146,7 +146,7 @@ TEST(GlooStrangers, ProveNothingWithoutTheKey) {
                       std::chrono::seconds(20));
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("over Gloo is not this rank")) << error;
+    EXPECT_THAT(error, HasSubstr("over Gloo is not that rank")) << error;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <lockstep/comm/group/process_group.h>
 
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -232,6 +233,46 @@ TEST_P(CallTensors, OfOneBatchOfMessagesMayNotOverlap) {
     }
     require_equal(received, torch::full({4, 2}, left), "columns");
   });
+}
+
+// A block of a matrix, with steps between its rows and columns.
+torch::Tensor random_block(const torch::Tensor& matrix, std::mt19937& random) {
+  torch::Tensor block = matrix;
+  for (std::int64_t d = 0; d < 2; ++d) {
+    const auto begin = static_cast<std::int64_t>(random() % 5);
+    const auto end = begin + 1 + static_cast<std::int64_t>(random() % 3);
+    block = block.slice(d, begin, end, 1 + static_cast<std::int64_t>(random() % 2));
+  }
+  return random() % 2 == 0 ? block : block.t();
+}
+
+// Two blocks of one matrix are refused if and only if an element is in both.
+TEST(OverlapOfBlocks, IsThatOfTheirElements) {
+  std::mt19937 random(7);
+  const auto errors = run_group(1, "auto", [&](ProcessGroup group) {
+    int overlapping = 0;
+    constexpr int kPairs = 2000;
+    for (int i = 0; i < kPairs; ++i) {
+      const auto matrix = torch::zeros({7, 7});
+      const Tensors blocks = {random_block(matrix, random), random_block(matrix, random)};
+      for (const auto& block : blocks) block.add_(1);
+      const bool expected = matrix.max().item<float>() > 1;
+      overlapping += expected ? 1 : 0;
+      bool refused = false;
+      try {
+        group.all_reduce_coalesced(blocks);
+      } catch (const ConfigError&) {
+        refused = true;
+      }
+      if (refused == expected) continue;
+      throw Error(
+          str("pair ", i, " overlaps: ", expected, ", was refused: ", refused, '\n', matrix));
+    }
+    if (overlapping < kPairs / 10 || overlapping > kPairs / 10 * 9) {
+      throw Error(str(overlapping, " of ", kPairs, " pairs overlap"));
+    }
+  });
+  EXPECT_EQ(errors, no_errors(1));
 }
 
 // What a rank gives to itself may be in its place already, and elements may lie between those of

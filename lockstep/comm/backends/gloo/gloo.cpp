@@ -110,6 +110,8 @@ std::shared_ptr<comm::Backend> connect(const c10::intrusive_ptr<c10d::Store>& st
   } catch (const TimeoutError& error) {
     throw TimeoutError(
         str(where(), "a rank did not prove that it is the one that connected: ", error.what()));
+  } catch (const CommError& error) {
+    throw CommError(where() + error.what());
   }
   return backend;
 }

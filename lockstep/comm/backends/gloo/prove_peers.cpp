@@ -82,7 +82,7 @@ void prove_peers(comm::Backend& backend, const std::string& key, int rank,
     const std::string reason =
         str("rank ", names[static_cast<std::size_t>(rank)], ": the process that connected as rank ",
             names[place],
-            " over Gloo is not this rank: a process that does not belong to the job "
+            " over Gloo is not that rank: a process that does not belong to the job "
             "reaches the ports of its ranks; end it, or let a firewall keep it away");
     backend.abort(reason);
     throw CommError(reason);
