@@ -54,8 +54,15 @@ std::string name_of_folder(const fs::path& directory) {
   return shown.filename().string();
 }
 
+// A resumed run compares it with that of its checkpoint.
+std::string description_of(const fs::path& directory, const RecipeDataOptions& options) {
+  return name_of_folder(directory) + (options.exif_transpose ? ", turned by EXIF" : "");
+}
+
 ImageFolderOptions folder_options(const RecipeDataOptions& options) {
-  return {.decoding = options.decoding, .max_image_pixels = options.max_image_pixels};
+  return {.decoding = options.decoding,
+          .max_image_pixels = options.max_image_pixels,
+          .exif_transpose = options.exif_transpose};
 }
 
 // DataError for the first class that `part` has and `other` lacks.
@@ -282,7 +289,7 @@ RecipeData load_own_split(const fs::path& directory, const char* validation_name
   const ImageDataset &train = parts.train, &validation = parts.validation;
   const ImageDataset all = cached(concatenate({train, validation}), options, wanted);
   const ImageDataset rest = range_of(all, train.size(), validation.size());
-  return {.description = name_of_folder(directory),
+  return {.description = description_of(directory, options),
           .train = range_of(all, 0, train.size()),
           .load_test = [rest] { return rest; },
           .fingerprint =
@@ -314,7 +321,7 @@ RecipeData load_folder_split(const RecipeDataOptions& options, const FolderSplit
   // Versions that did not split by class have split the same images in another way.
   const std::string split = lockstep::str(parts.differs_from_random_split ? "by class " : "",
                                           options.seed, ' ', parts.validation.size());
-  return {.description = name_of_folder(directory),
+  return {.description = description_of(directory, options),
           .train = parts.train,
           .load_test = [validation = parts.validation] { return validation; },
           .fingerprint = fingerprint_text({all.fingerprint()}, split),
@@ -331,7 +338,7 @@ RecipeData load_train_and_val(const RecipeDataOptions& options, const std::strin
                                     "each class"));
   }
   const FolderParts parts = load_parts(directory, "val", folder_options(options));
-  return {.description = name_of_folder(directory),
+  return {.description = description_of(directory, options),
           .train = parts.train,
           .load_test = [validation = parts.validation] { return validation; }};
 }

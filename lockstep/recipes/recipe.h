@@ -37,6 +37,8 @@ struct RecipeDataOptions {
   std::int64_t max_image_pixels = kMaxImagePixels;
   /// How image files are decoded (Recipe::reads_image_folder only).
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;
+  /// ImageFolderOptions::exif_transpose (Recipe::reads_image_folder only).
+  bool exif_transpose = false;
   /// Seed of the split into training and validation images (Recipe::splits_folder only).
   std::uint64_t seed = 0;
   /// Share of validation images, above 0 and below 1; absent: kValidationFraction, or the folder's

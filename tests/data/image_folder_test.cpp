@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <libdeflate.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,7 +17,9 @@
 #include <lockstep/core/error.h>
 #include <lockstep/data/augment/choices.h>
 #include <lockstep/data/augment/native.h>
+#include <lockstep/formats/exif.h>
 #include <lockstep/formats/png.h>
+#include <tests/formats/jpeg_bytes.h>
 #include <tests/support/data_bytes.h>
 #include <tests/support/messages.h>
 #include <tests/support/real_data.h>
@@ -75,6 +81,148 @@ TEST_F(ImageFolder, TakesEveryNameOfAJpeg) {
   write("cat/g.jpem", "no image");
   write("cat/h.jfi", "no image");
   EXPECT_EQ(load_image_folder(folder.path()).size(), 6);
+}
+
+// A TIFF structure with other entries before Orientation.
+std::string tiff(int orientation, bool little_endian, bool as_long = false) {
+  const auto number = [&](std::uint32_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) {
+      const int shift = 8 * (little_endian ? i : bytes - 1 - i);
+      text += static_cast<char>(value >> shift & 0xff);
+    }
+    return text;
+  };
+  const auto entry = [&](std::uint32_t tag, std::uint32_t type, const std::string& value) {
+    return number(tag, 2) + number(type, 2) + number(1, 4) + value;
+  };
+  const auto value = static_cast<std::uint32_t>(orientation);
+  return std::string(little_endian ? "II*\0" : "MM\0*", 4) + number(8, 4) + number(2, 2) +
+         entry(0x0100, 4, number(77, 4)) +
+         (as_long ? entry(0x0112, 4, number(value, 4))
+                  : entry(0x0112, 3, number(value, 2) + number(0, 2))) +
+         number(0, 4);
+}
+
+std::string big_endian(std::uint32_t value, int bytes) {
+  std::string text;
+  for (int i = bytes - 1; i >= 0; --i) text += static_cast<char>(value >> (8 * i) & 0xff);
+  return text;
+}
+
+// A PNG with a chunk eXIf before its pixels.
+std::string with_exif(const std::string& file, const std::string& content) {
+  constexpr std::size_t kAfterHeader = 33;
+  const std::string typed = "eXIf" + content;
+  const std::string chunk = big_endian(static_cast<std::uint32_t>(content.size()), 4) + typed +
+                            big_endian(libdeflate_crc32(0, typed.data(), typed.size()), 4);
+  return file.substr(0, kAfterHeader) + chunk + file.substr(kAfterHeader);
+}
+
+// A JPEG with a segment APP1 behind its first marker.
+std::string with_app1(const std::string& file, const std::string& content) {
+  return file.substr(0, 2) + "\xff\xe1" +
+         big_endian(static_cast<std::uint32_t>(content.size() + 2), 2) + content + file.substr(2);
+}
+
+// The red values of an image in the order of its rows, as letters, and its size.
+std::string letters_of(const ImageDataset& dataset, std::int64_t index = 0) {
+  ImageReader reader;
+  dataset.read(index, reader);
+  const ImageShape shape = reader.shape();
+  const ImageView view = reader.pixels({0, 0, shape.height, shape.width});
+  std::string text = str(shape.width, "x", shape.height, " ");
+  for (std::int64_t y = 0; y < shape.height; ++y) {
+    for (std::int64_t x = 0; x < shape.width; ++x) {
+      text += static_cast<char>(view.pixels[y * view.row_stride + x * view.pixel_stride]);
+    }
+  }
+  return text;
+}
+
+// The results are those of Pillow 13: ImageOps.exif_transpose() of the image abc/def.
+TEST_F(ImageFolder, TurnsPhotographsUprightOnRequest) {
+  std::vector<std::uint8_t> pixels;
+  for (const char red : std::string("abcdef")) {
+    pixels.insert(pixels.end(), {static_cast<std::uint8_t>(red), 1, 2});
+  }
+  const std::string plain = detail::encode_png(pixels, 3, 2);
+  const char* const expected[] = {"3x2 abcdef", "3x2 abcdef", "3x2 cbafed", "3x2 fedcba",
+                                  "3x2 defabc", "2x3 adbecf", "2x3 daebfc", "2x3 fcebda",
+                                  "2x3 cfbead", "3x2 abcdef"};
+  for (int orientation = 0; orientation <= 9; ++orientation) {
+    for (const bool little_endian : {true, false}) {
+      for (const bool as_long : {true, false}) {
+        write("cat/1.png", with_exif(plain, tiff(orientation, little_endian, as_long)));
+        EXPECT_EQ(letters_of(load_image_folder(folder.path(), {.exif_transpose = true})),
+                  expected[orientation])
+            << orientation;
+        EXPECT_EQ(letters_of(load_image_folder(folder.path())), "3x2 abcdef") << "the default";
+      }
+    }
+  }
+  write("cat/1.png", plain);
+  const ImageDataset upright = load_image_folder(folder.path(), {.exif_transpose = true});
+  EXPECT_EQ(letters_of(upright), "3x2 abcdef");
+  EXPECT_FALSE(upright.is_file(0)) << "an engine's own decoder would not turn it as we do";
+}
+
+// A part of a turned JPEG is that part of the whole, turned by hand.
+TEST_F(ImageFolder, TurnsAJpegUpright) {
+  const std::string plain = encode_jpeg({.width = 40, .height = 24});
+  const std::string exif = std::string("Exif\0\0", 6);
+  const std::string xmp = std::string("http://ns.adobe.com/xap/1.0/\0", 29);
+  const std::vector<std::uint8_t> whole = plain_libjpeg(plain);
+  const std::string turned[] = {
+      with_app1(plain, exif + tiff(6, true)),
+      with_app1(with_app1(plain, exif + tiff(6, false)), xmp + "tiff:Orientation=\"3\""),
+      with_app1(plain, xmp + "<x:xmpmeta tiff:Orientation=\"6\"/>"),
+      with_app1(plain, xmp + "<tiff:Orientation>6</tiff:Orientation>"),
+  };
+  for (const std::string& file : turned) {
+    write("cat/1.jpg", file);
+    for (const auto decoding : {ImageReader::Decoding::kExact, ImageReader::Decoding::kScaled}) {
+      const ImageDataset dataset =
+          load_image_folder(folder.path(), {.decoding = decoding, .exif_transpose = true});
+      ImageReader reader;
+      dataset.read(0, reader);
+      ASSERT_EQ(reader.shape(), (ImageShape{3, 40, 24}));
+      const ImageView part = reader.pixels({5, 3, 30, 11});
+      for (std::int64_t y = 0; y < 30; ++y) {
+        for (std::int64_t x = 0; x < 11; ++x) {
+          // Column x of the result is row 23 - x of the file.
+          const std::int64_t from = 3 * ((23 - (x + 3)) * 40 + (y + 5));
+          for (std::int64_t c = 0; c < 3; ++c) {
+            ASSERT_EQ(
+                part.pixels[y * part.row_stride + x * part.pixel_stride + c * part.channel_stride],
+                whole[static_cast<std::size_t>(from + c)]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Damaged or foreign EXIF turns nothing, wherever it is cut.
+TEST_F(ImageFolder, ReadsNoOrientationFromDamagedExif) {
+  const std::string exif = std::string("Exif\0\0", 6) + tiff(6, true);
+  for (std::size_t size = 0; size <= exif.size(); ++size) {
+    const std::string file = with_app1("\xff\xd8\xff\xd9", exif.substr(0, size));
+    const int orientation = detail::exif_orientation(std::as_bytes(std::span(file)));
+    EXPECT_EQ(orientation, size >= 6 + 10 + 12 + 10 ? 6 : 1) << size;
+    for (std::size_t cut = 0; cut < file.size(); ++cut) {
+      const std::string part = file.substr(0, cut);
+      const int value = detail::exif_orientation(std::as_bytes(std::span(part)));
+      EXPECT_TRUE(value == 1 || value == 6);
+    }
+  }
+  for (const std::string wrong :
+       {std::string("XX*\0\0\0\0\10", 8), std::string("II*\0\377\377\377\377", 8), tiff(9, true),
+        tiff(0, true), tiff(300, false)}) {
+    const std::string file = with_app1("\xff\xd8\xff\xd9", std::string("Exif\0\0", 6) + wrong);
+    EXPECT_EQ(detail::exif_orientation(std::as_bytes(std::span(file))), 1);
+  }
+  EXPECT_EQ(detail::exif_orientation({}), 1);
 }
 
 // torchvision sorts the paths of folders as text, in which '-' comes before '/', and then the names

@@ -196,6 +196,9 @@ void add_loader_options(CLI::App& command, TrainArguments& to) {
   add_corrupt_image_option(command, to.on_corrupt_image);
   add_max_image_pixels_option(command, to.max_image_pixels);
   add_decoding_option(command, to.decoding);
+  command.add_flag("--exif-transpose", to.exif_transpose,
+                   "Turn photographs upright by their EXIF orientation, which is ignored otherwise "
+                   "(only for a recipe that reads --data as a folder of images)");
   add_mix_option(command, to.mix, "Mix the images of a batch");
 }
 

@@ -39,6 +39,7 @@ recipes::RecipeData load_recipe_data(const TrainSettings& settings, const LoadRe
          .may_download = request.may_download,
          .max_image_pixels = settings.max_image_pixels,
          .decoding = settings.decoding,
+         .exif_transpose = settings.exif_transpose,
          .seed = settings.seed,
          .validation_fraction = settings.of_recipe.validation_fraction,
          .cache_bytes = cache_bytes(settings),

@@ -136,7 +136,7 @@ void require_image_files(const TrainArguments& arguments, const recipes::Recipe&
   }
 }
 
-// Resolves --max-image-pixels and --decoding.
+// Resolves --max-image-pixels, --decoding and --exif-transpose.
 void resolve_image_files(const TrainArguments& arguments, TrainSettings& settings) {
   if (arguments.max_image_pixels) {
     check_max_image_pixels("train", *arguments.max_image_pixels);
@@ -148,6 +148,9 @@ void resolve_image_files(const TrainArguments& arguments, TrainSettings& setting
     require_image_files(arguments, *settings.recipe, "--decoding");
     check_decoding("train", settings.decoding, settings.loader);
   }
+  if (arguments.exif_transpose)
+    require_image_files(arguments, *settings.recipe, "--exif-transpose");
+  settings.exif_transpose = arguments.exif_transpose;
 }
 
 // ConfigError if --cache or --weights contradicts other options.

@@ -48,6 +48,7 @@ struct TrainArguments {
   std::string loader = "native";
   std::string on_corrupt_image = "stop";
   std::optional<std::int64_t> max_image_pixels;
+  bool exif_transpose = false;
   std::optional<std::string> decoding;
   std::string mix = "none";
   std::string precision = "32";
@@ -97,6 +98,7 @@ struct TrainSettings {
   LoaderEngineKind loader = LoaderEngineKind::kNative;
   OnCorruptImage on_corrupt_image = OnCorruptImage::kStop;
   std::int64_t max_image_pixels = kMaxImagePixels;                 ///< for images of --data
+  bool exif_transpose = false;                                     ///< for images of --data
   ImageReader::Decoding decoding = ImageReader::Decoding::kExact;  ///< for images of --data
   BatchMix mix;
   Precision precision = Precision::k32;

@@ -64,11 +64,12 @@ class FolderSource final : public ImageSource {
     const File& file = files_[static_cast<std::size_t>(index)];
     reader.open(str(folders_[file.folder].path, '/', file.name), options_.decoding,
                 options_.max_image_pixels);
+    if (options_.exif_transpose) reader.transpose_by_exif();
   }
   std::int64_t label(std::int64_t index) const override {
     return folders_[files_[static_cast<std::size_t>(index)].folder].label;
   }
-  bool is_file(std::int64_t) const override { return true; }
+  bool is_file(std::int64_t) const override { return !options_.exif_transpose; }
   std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:

@@ -17,11 +17,17 @@ struct LOCKSTEP_API ImageFolderOptions {
   /// Images of more pixels are rejected when they are read, before memory is allocated. A decoder
   /// needs up to 12 bytes per pixel.
   std::int64_t max_image_pixels = kMaxImagePixels;
+  /// Whether photographs are turned upright by their EXIF orientation, as Pillow's
+  /// ImageOps.exif_transpose() does. Otherwise the orientation is ignored, as torchvision's
+  /// ImageFolder ignores it. A photograph that has to be turned is decoded as a whole, and the DALI
+  /// engine leaves the decoding to this library.
+  bool exif_transpose = false;
 };
 
 /// Like torchvision.datasets.ImageFolder: the classes are the subfolders of `directory` in the
-/// order of their names, and their images are all files below them that end in .jpg, .jpeg or .png,
-/// in the order of their paths. Case does not matter, other files are ignored, links are followed.
+/// order of their names, and their images are all files below them that end in .jpg, .jpeg, .png,
+/// .jpe or .jfif (the last two are JPEGs that torchvision ignores), in the order of their paths.
+/// Case does not matter, other files are ignored, links are followed.
 /// Each image has its own size and three channels; the classes are named after their folders. The
 /// fingerprint covers the paths below `directory`, but not the contents of the files.
 ///

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 #include <lockstep/core/file.h>
 #include <lockstep/core/log.h>
+#include <lockstep/formats/exif.h>
 
 namespace lockstep {
 namespace {
@@ -63,6 +65,40 @@ void ImageReader::open(std::span<const std::byte> file, std::string_view name, D
   }
   const ImageHeader& header = decoder_->open(file, name);
   shape_ = {3, header.height, header.width};
+}
+
+// EXIF's orientations 5 to 8 swap the axes. The view of the result is that of the file with other
+// strides, from which the pixels are copied, because engines expect strides above 0.
+void ImageReader::transpose_by_exif() {
+  const int orientation = detail::exif_orientation(file_);
+  if (orientation == 1) return;
+  ImageView from = pixels({0, 0, shape_.height, shape_.width});
+  const bool swaps = orientation >= 5;
+  const bool flips_columns =
+      orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool flips_rows =
+      orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  if (flips_columns) {
+    from.pixels += (from.shape.width - 1) * from.pixel_stride;
+    from.pixel_stride = -from.pixel_stride;
+  }
+  if (flips_rows) {
+    from.pixels += (from.shape.height - 1) * from.row_stride;
+    from.row_stride = -from.row_stride;
+  }
+  if (swaps) {
+    std::swap(from.shape.height, from.shape.width);
+    std::swap(from.row_stride, from.pixel_stride);
+  }
+  upright_.resize(static_cast<std::size_t>(from.shape.elements()));
+  std::uint8_t* to = upright_.data();
+  for (std::int64_t y = 0; y < from.shape.height; ++y) {
+    const std::uint8_t* pixel = from.pixels + y * from.row_stride;
+    for (std::int64_t x = 0; x < from.shape.width; ++x, pixel += from.pixel_stride) {
+      for (std::int64_t c = 0; c < from.shape.channels; ++c) *to++ = pixel[c * from.channel_stride];
+    }
+  }
+  show(ImageView::interleaved(upright_.data(), from.shape));
 }
 
 ImageView ImageReader::pixels(const ImageRegion& part) {

@@ -43,6 +43,11 @@ class LOCKSTEP_API ImageReader {
   void open(std::span<const std::byte> file, std::string_view name,
             Decoding decoding = Decoding::kExact, std::int64_t max_image_pixels = kMaxImagePixels);
 
+  /// Turns the open file upright as Pillow's ImageOps.exif_transpose() does: if its EXIF
+  /// orientation is not 1, the image is decoded as a whole and then shown, so that is_decoded() is
+  /// true. Throws a DataError like pixels().
+  void transpose_by_exif();
+
   /// Forgets the image, but keeps the allocated memory.
   void clear() {
     view_ = {};
@@ -96,6 +101,7 @@ class LOCKSTEP_API ImageReader {
   std::string name_;
   std::vector<std::byte> content_;  // content of a file that was read here
   std::vector<std::uint8_t> decoded_;
+  std::vector<std::uint8_t> upright_;  // pixels of transpose_by_exif()
   std::optional<detail::ImageDecoder> decoder_;
   std::int64_t decoder_pixels_ = 0;  // the decoder's max_image_pixels
   Decoding decoding_ = Decoding::kExact;

@@ -9,6 +9,7 @@
 #include <lockstep/core/philox.h>
 #include <lockstep/formats/checkpoint_manifest.h>
 #include <lockstep/formats/cifar.h>
+#include <lockstep/formats/exif.h>
 #include <lockstep/formats/gzip.h>
 #include <lockstep/formats/idx.h>
 #include <lockstep/formats/image_decoder.h>
@@ -106,6 +107,8 @@ bool fuzz_image(ImageType type, std::span<const std::byte> bytes) {
       decode_image(decoder, bytes);
     });
   };
+  const int orientation = detail::exif_orientation(bytes);
+  LOCKSTEP_CHECK(orientation >= 1 && orientation <= 8, "the orientation is ", orientation);
   const bool accepted = decodes(strict);
   const bool tolerated = decodes(tolerant);
   LOCKSTEP_CHECK(tolerated || !accepted, "tolerance refuses what is right");
