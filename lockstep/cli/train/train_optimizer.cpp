@@ -68,7 +68,7 @@ void add_optimizer_options(CLI::App& command, OptimizerArguments& to) {
                   "Decay rates of the two moment estimates (adam and adamw only, default: the "
                   "recipe's)")
       ->expected(2)
-      // Of several pairs, the last two values could belong to different ones.
+      // If there were several pairs, the last two values could belong to different ones.
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   command.add_option("--eps", to.eps,
                      "Term added to the denominator (adam and adamw only, default: the recipe's)");

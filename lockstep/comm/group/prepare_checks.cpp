@@ -116,9 +116,9 @@ bool overlap(const Extent& a, const Extent& b) {
 }
 
 // Whether two views of equal strides, such as two column blocks of a matrix, are proven to have no
-// element in common. The strides, from the largest to the smallest, are the units of a number system
-// in which each element has one address as long as no digit exceeds its unit. The views are then
-// boxes, which are apart if they are so in one dimension. `a` begins before `b`.
+// element in common. The strides, from the largest to the smallest, are the units of a number
+// system in which each element has one address as long as no digit exceeds its unit. The views are
+// then boxes, which are apart if they are so in one dimension. `a` begins before `b`.
 bool are_boxes_apart(const Extent& a, const Extent& b) {
   const torch::Tensor &x = *a.tensor, &y = *b.tensor;
   const auto unit = static_cast<std::int64_t>(x.element_size());
@@ -139,7 +139,7 @@ bool are_boxes_apart(const Extent& a, const Extent& b) {
   bool apart = false;
   for (const Dimension& each : dimensions) {
     if (each.stride < unit) return false;
-    const std::int64_t first = rest / each.stride;  // of y; x begins at 0
+    const std::int64_t first = rest / each.stride;  // where y begins; x begins at 0
     rest %= each.stride;
     if (std::max(each.x_size, first + each.y_size) > larger / each.stride) return false;
     apart = apart || first >= each.x_size;

@@ -53,8 +53,8 @@ bool may_draw(const c10::OperatorName& name) {
          });
 }
 
-// The address of an operator's name, which is that of its schema, is the key: this runs before every
-// operator, and a copy of the name would take longer than many of them.
+// The address of an operator's name, which is that of its schema, is the key: this runs before
+// every operator, and a copy of the name would take longer than many of them.
 bool may_draw_cached(const at::RecordFunction& function) {
   thread_local std::unordered_map<const char*, bool> known;
   const char* const key = function.name();
