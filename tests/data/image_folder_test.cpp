@@ -104,25 +104,20 @@ std::string tiff(int orientation, bool little_endian, bool as_long = false) {
          number(0, 4);
 }
 
-std::string big_endian(std::uint32_t value, int bytes) {
-  std::string text;
-  for (int i = bytes - 1; i >= 0; --i) text += static_cast<char>(value >> (8 * i) & 0xff);
-  return text;
-}
-
 // A PNG with a chunk eXIf before its pixels.
 std::string with_exif(const std::string& file, const std::string& content) {
   constexpr std::size_t kAfterHeader = 33;
   const std::string typed = "eXIf" + content;
-  const std::string chunk = big_endian(static_cast<std::uint32_t>(content.size()), 4) + typed +
-                            big_endian(libdeflate_crc32(0, typed.data(), typed.size()), 4);
+  const std::string chunk = big_endian({static_cast<std::uint32_t>(content.size())}) + typed +
+                            big_endian({libdeflate_crc32(0, typed.data(), typed.size())});
   return file.substr(0, kAfterHeader) + chunk + file.substr(kAfterHeader);
 }
 
 // A JPEG with a segment APP1 behind its first marker.
 std::string with_app1(const std::string& file, const std::string& content) {
   return file.substr(0, 2) + "\xff\xe1" +
-         big_endian(static_cast<std::uint32_t>(content.size() + 2), 2) + content + file.substr(2);
+         big_endian({static_cast<std::uint32_t>(content.size() + 2)}).substr(2) + content +
+         file.substr(2);
 }
 
 // The red values of an image in the order of its rows, as letters, and its size.
