@@ -36,8 +36,8 @@ struct LOCKSTEP_API OnnxExportOptions {
   /// The batch dimension of each input, -1 for an input without one; empty: the first dimension.
   std::vector<std::int64_t> batch_dimensions{};
   /// Lets sizes that forward() reads from its inputs follow the batch size if the runs show how. If
-  /// false, such sizes are refused, except in torch::nn::MultiheadAttention, LSTM, GRU and RNN,
-  /// where they always follow it. Numbers used in arithmetic never follow it.
+  /// false, such sizes are refused, except in torch::nn::MultiheadAttention, LocalResponseNorm,
+  /// LSTM, GRU and RNN, where they always follow it. Numbers used in arithmetic never follow it.
   bool follow_batch = false;
   /// Allows forward() to read values out of tensors, for example for its own checks. If false, such
   /// reads are refused even if the runs showed no difference, because a trace cannot see a branch

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,15 +22,21 @@ using MakeInput = std::function<torch::Tensor(std::int64_t batch)>;
 
 struct ExportCase {
   std::string name{};  ///< base name of the files
-  std::string op{};    ///< LibTorch operator that the case covers; empty for a whole net
+  std::string op{};    ///< operator or module that the case covers; empty for a whole net
   std::shared_ptr<torch::nn::Module> module{};
   OnnxForward forward{};
   std::vector<MakeInput> inputs{};
   OnnxExportOptions options{};
+  std::optional<std::string> module_options{};  ///< for a module of torch::nn
   int first_opset = 17;
   std::int64_t example_batch = 2;  ///< batch size of the inputs given to the export
-  /// The largest allowed difference, relative to the largest output.
+  /// The largest allowed difference of an element, relative to the element.
   double tolerance = 1e-5;
+  /// Adds terms that may cancel out, so that an element may be far smaller than its terms: then
+  /// differences are relative to the largest element.
+  bool adds_terms = false;
+  /// Compares the signs of zeros, too.
+  bool signed_zeros = false;
 
   Tensors make_inputs(std::int64_t batch) const {
     Tensors made;
@@ -40,6 +47,9 @@ struct ExportCase {
 
 /// At least one case for each operator in the table of lowerings.
 std::vector<ExportCase> operator_cases();
+
+/// Every module of torch::nn with its options, including those that cannot be exported.
+std::vector<ExportCase> module_cases();
 
 /// Whole networks.
 std::vector<ExportCase> net_cases();
@@ -66,6 +76,13 @@ inline MakeInput between(double low, double high, std::vector<std::int64_t> size
 inline MakeInput integers(std::int64_t low, std::int64_t high, std::vector<std::int64_t> sizes) {
   return [=](std::int64_t batch) {
     return torch::randint(low, high, with_batch(batch, sizes), torch::kLong);
+  };
+}
+/// The given numbers in each row of a batch.
+inline MakeInput rows_of(std::vector<double> numbers, torch::ScalarType type = torch::kFloat) {
+  return [=](std::int64_t batch) {
+    const torch::Tensor row = torch::tensor(numbers, torch::kDouble).to(type);
+    return row.expand({batch, row.size(0)}).contiguous();
   };
 }
 inline MakeInput truths(std::vector<std::int64_t> sizes) {

@@ -1,11 +1,12 @@
 // Exports every case for onnx_oracle.py.
 //
-// Usage: export_models FOLDER operators|nets|large
+// Usage: export_models FOLDER operators|modules|nets|large
 //
 // Writes for each case a file CASE.safetensors with inputs and LibTorch's outputs for several batch
 // sizes ("batch7.input.0", "batch7.output.0"), and for each opset a model CASE.opset17.onnx. Prints
 // one line per model: its file, the seconds that the export took, and its processor seconds. Exits
-// with 1 if a case cannot be exported, with a line on stderr for each such case.
+// with 1 if a case cannot be exported, with a line on stderr for each such case. For modules, whose
+// table says which are refused, the reason is in the metadata of CASE.safetensors instead.
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -22,13 +23,17 @@ namespace {
 using namespace lockstep;
 using namespace lockstep::testing_support;
 
-const std::map<std::string, std::vector<ExportCase> (*)()> kCases = {
-    {"operators", operator_cases}, {"nets", net_cases}, {"large", large_cases}};
+const std::map<std::string, std::vector<ExportCase> (*)()> kCases = {{"operators", operator_cases},
+                                                                     {"modules", module_cases},
+                                                                     {"nets", net_cases},
+                                                                     {"large", large_cases}};
 
 const char* safetensors_name(torch::ScalarType type) {
   switch (type) {
     case torch::kFloat32:
       return "F32";
+    case torch::kFloat64:
+      return "F64";
     case torch::kInt64:
       return "I64";
     case torch::kInt32:
@@ -57,7 +62,8 @@ class TensorFile {
   TensorViews views_;
 };
 
-void write_expected(const std::filesystem::path& folder, const ExportCase& each) {
+void write_expected(const std::filesystem::path& folder, const ExportCase& each,
+                    const std::string& refusal) {
   const torch::NoGradGuard no_grad;
   each.module->eval();
   TensorFile file;
@@ -76,7 +82,12 @@ void write_expected(const std::filesystem::path& folder, const ExportCase& each)
   file.write(folder / (each.name + ".safetensors"),
              {{"operator", each.op},
               {"tolerance", lockstep::str(each.tolerance)},
-              {"dynamic_batch", each.options.dynamic_batch ? "yes" : "no"}});
+              {"relative_to", each.adds_terms ? "largest" : "element"},
+              {"signed_zeros", each.signed_zeros ? "yes" : "no"},
+              {"dynamic_batch", each.options.dynamic_batch ? "yes" : "no"},
+              {"is_module", each.module_options ? "yes" : "no"},
+              {"module_options", each.module_options.value_or("")},
+              {"refusal", refusal}});
 }
 
 void write_models(const std::filesystem::path& folder, const ExportCase& each) {
@@ -94,11 +105,27 @@ void write_models(const std::filesystem::path& folder, const ExportCase& each) {
   }
 }
 
+// The reason why a module is refused; empty if it is not.
+std::string refusal_of(const std::filesystem::path& folder, const ExportCase& each) {
+  try {
+    write_models(folder, each);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void write_case(const std::filesystem::path& folder, const ExportCase& each, bool may_refuse) {
+  if (may_refuse) return write_expected(folder, each, refusal_of(folder, each));
+  write_expected(folder, each, "");
+  write_models(folder, each);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3 || !kCases.contains(argv[2])) {
-    std::cerr << "usage: export_models FOLDER operators|nets|large\n";
+    std::cerr << "usage: export_models FOLDER operators|modules|nets|large\n";
     return 2;
   }
   const std::filesystem::path folder = argv[1];
@@ -106,8 +133,7 @@ int main(int argc, char** argv) {
   int failed = 0;
   for (const ExportCase& each : kCases.at(argv[2])()) {
     try {
-      write_expected(folder, each);
-      write_models(folder, each);
+      write_case(folder, each, argv[2] == std::string("modules"));
     } catch (const std::exception& error) {
       std::cerr << each.name << ": " << lockstep::first_line(error) << '\n';
       ++failed;

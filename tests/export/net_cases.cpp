@@ -157,6 +157,7 @@ std::vector<ExportCase> net_cases() {
   fixed.options.dynamic_batch = false;
   fixed.options.fold_batch_norm = false;
   cases.push_back(std::move(fixed));
+  for (ExportCase& each : cases) each.adds_terms = true;
   return cases;
 }
 

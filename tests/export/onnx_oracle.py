@@ -1,18 +1,22 @@
 """Checks exported models with onnx.checker, and compares their outputs in onnxruntime with LibTorch's.
 
-Usage: onnx_oracle.py EXPORT_MODELS operators|nets|large [--page FILE | --check-page FILE]
+Usage: onnx_oracle.py EXPORT_MODELS operators|modules|nets|large [--page FILE | --check-page FILE] [--headers FOLDER]
 
 EXPORT_MODELS is the program of export_models.cpp. Each model runs with batches of 1, 2 and 7. Floats must agree
-within the case's tolerance, relative to the largest output, and everything else exactly. For a net's outputs [batch,
+within the case's tolerance, relative to each element (or to the largest, for cases that add terms that may cancel out),
+and everything else exactly. For a net's outputs [batch,
 classes], the largest class must be the same. The export of ResNet-50 has a limit of processor time. The large model
-must have external data beyond 32-bit offsets. --page writes the table of operators; --check-page fails if the table
-names other operators or opsets. Exits with 77 if onnx, onnxruntime or the memory for the large model is missing.
+must have external data beyond 32-bit offsets. --page writes the table of operators or of modules into
+FILE, between the marks "<!-- operators:begin -->" and "<!-- operators:end -->"; --check-page fails if the table there
+names other operators or opsets, or other modules or refusals. With --headers, LibTorch's headers, the table
+must have every module of torch::nn. Exits with 77 if onnx, onnxruntime or the memory for the large model is missing.
 """
 import argparse
 import collections
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -23,16 +27,9 @@ OPSETS = (17, 18, 19, 20)
 # benchmarks/onnx_table.py; a CI machine may take several times longer than the machine of that table.
 MOST_PROCESSOR_SECONDS = {"resnet50_from_one_image": 30}
 LARGE_NEEDS_BYTES = 12e9  # LibTorch's or onnxruntime's weights, and the file in the page cache
-HEAD = """# Operators of the ONNX export
-This table lists LibTorch's operators that `export_onnx()` and `lockstep export` can write, the opsets that they
-support, and the largest difference between onnxruntime's and LibTorch's outputs in the tests, relative to the largest
-output. Each operator was exported with a batch of 2; if its batch is dynamic, it was run with batches of 1, 2 and 7.
-In-place operations (`relu_`) are exported as their plain forms. `tests/export/onnx_oracle.py` generates this page;
-[onnx.md](onnx.md) is the guide.
-
-| operator | opsets | largest error | dynamic batch |
-|---|---|---|---|
-"""
+HEADS = {
+    "operators": "| operator | opsets | largest error | dynamic batch |\n|---|---|---|---|\n",
+    "modules": "| module | options | opsets, or why it is refused |\n|---|---|---|\n"}
 
 
 def read_safetensors(path, numpy):
@@ -41,7 +38,7 @@ def read_safetensors(path, numpy):
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])
     metadata = header.pop("__metadata__", {})
-    types = {"F32": numpy.float32, "I64": numpy.int64, "I32": numpy.int32, "BOOL": numpy.bool_}
+    types = {"F32": numpy.float32, "F64": numpy.float64, "I64": numpy.int64, "I32": numpy.int32, "BOOL": numpy.bool_}
     tensors = {}
     for name, entry in header.items():
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
@@ -54,21 +51,30 @@ def numbered(tensors, prefix):
     return [tensors[name] for name in sorted(names, key=lambda name: int(name.rsplit(".", 1)[1]))]
 
 
-def difference(numpy, got, expected):
-    """The largest difference relative to the largest expected value. Only floats may differ at all."""
+def difference(numpy, got, expected, metadata):
+    """The largest relative difference of an element. Only floats may differ at all."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise AssertionError(f"got {got.dtype} {list(got.shape)}, expected {expected.dtype} {list(expected.shape)}")
-    if expected.dtype != numpy.float32:
+    if not numpy.issubdtype(expected.dtype, numpy.floating):
         if not numpy.array_equal(got, expected):
             raise AssertionError(f"{int((got != expected).sum())} of {expected.size} values differ")
         return 0.0
     finite = numpy.isfinite(expected)
     if not numpy.array_equal(got[~finite], expected[~finite], equal_nan=True):
         raise AssertionError("infinities or NaNs differ")
-    if not finite.any():
+    zero = expected == 0
+    if metadata["signed_zeros"] == "yes" and not numpy.array_equal(numpy.signbit(got[zero]),
+                                                                   numpy.signbit(expected[zero])):
+        raise AssertionError("signs of zeros differ")
+    tiny = numpy.finfo(expected.dtype).tiny  # smaller numbers have fewer digits
+    got, expected = got[finite].astype(numpy.float64), expected[finite].astype(numpy.float64)
+    if not expected.size:
         return 0.0
-    largest = max(float(numpy.abs(expected[finite]).max()), 1e-30)
-    return float(numpy.abs(got[finite] - expected[finite]).max()) / largest
+    size = numpy.abs(expected)
+    if metadata["relative_to"] == "largest":
+        size = size.max()
+    wrong = numpy.abs(got - expected) / numpy.maximum(size, tiny)
+    return float(wrong.max())
 
 
 class Oracle:
@@ -76,7 +82,7 @@ class Oracle:
         self.folder, self.onnx, self.runtime, self.numpy = folder, onnx, runtime, numpy
         self.failures = []
         self.models = 0
-        self.rows = collections.defaultdict(lambda: {"opsets": set(), "error": 0.0, "dynamic": True})
+        self.rows = collections.defaultdict(lambda: {"opsets": set(), "error": 0.0, "dynamic": True, "refusals": set()})
 
     def check_model(self, path, tensors, metadata):
         self.onnx.checker.check_model(str(path), full_check=True)
@@ -94,7 +100,7 @@ class Oracle:
                 raise AssertionError(f"{len(outputs)} outputs, expected {len(expected)}")
             for i, (got, wanted) in enumerate(zip(outputs, expected)):
                 try:
-                    error = difference(self.numpy, got, wanted)
+                    error = difference(self.numpy, got, wanted, metadata)
                 except AssertionError as wrong:
                     raise AssertionError(f"{prefix}, output {i}: {wrong}") from None
                 if error > float(metadata["tolerance"]):
@@ -126,8 +132,10 @@ class Oracle:
 
     def check_case(self, path):
         tensors, metadata = read_safetensors(path, self.numpy)
-        row = self.rows[metadata["operator"] or path.stem]
+        row = self.rows[row_name(metadata) or path.stem]
         row["dynamic"] = row["dynamic"] and metadata["dynamic_batch"] == "yes"
+        if metadata["refusal"]:
+            row["refusals"].add(short_reason(metadata["refusal"]))
         for opset in OPSETS:
             model = self.folder / f"{path.stem}.opset{opset}.onnx"
             if not model.exists():
@@ -140,6 +148,33 @@ class Oracle:
                 self.failures.append(f"{model.name}: {str(error).splitlines()[0][:300]}")
 
 
+def row_name(metadata):
+    """Operators have a row each; modules one for each set of options."""
+    is_module = metadata["is_module"] == "yes"
+    return f"{metadata['operator']}|{metadata['module_options']}" if is_module else metadata["operator"]
+
+
+def position_of(path):
+    """Modules are listed in the order of their cases, by the number at the end of the name."""
+    number = re.search(r"_(\d+)$", path.stem)
+    return (int(number.group(1)) if number else 0, path.stem)
+
+
+def short_reason(refusal):
+    """A refusal without the places in the module: an operator without a lowering is only named."""
+    text = re.sub(r"export_onnx: (cannot export \d+ operators?: )?", "", refusal)
+    text = re.sub(r" \[[^\]]*\]", "", text)
+    return text.split("; ")[0].replace("|", "\\|")
+
+
+def missing_modules(rows, headers):
+    """The modules of LibTorch's headers that have no row."""
+    names = set()
+    for path in (headers / "torch/csrc/api/include/torch/nn/modules").rglob("*.h"):
+        names.update(re.findall(r"^TORCH_MODULE\((\w+)\)", path.read_text(), re.MULTILINE))
+    return sorted(names - {name.split("|")[0] for name in rows})
+
+
 def available_bytes():
     for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -147,27 +182,53 @@ def available_bytes():
     return 0
 
 
-def table(rows):
+def opsets_of(row):
+    return f"{min(row['opsets'])} to {max(row['opsets'])}" if row["opsets"] else "none"
+
+
+def operator_lines(rows):
     lines = []
     for name, row in sorted(rows.items()):
-        opsets = f"{min(row['opsets'])} to {max(row['opsets'])}" if row["opsets"] else "none"
         error = f"{row['error']:.0e}" if row["error"] else "0"
-        lines.append(f"| `{name}` | {opsets} | {error} | {'yes' if row['dynamic'] else 'no'} |")
+        lines.append(f"| `{name}` | {opsets_of(row)} | {error} | {'yes' if row['dynamic'] else 'no'} |")
     return lines
 
 
+def module_lines(rows):
+    lines = []
+    for key, row in rows.items():
+        name, options = key.split("|", 1)
+        is_code = "(" in options
+        options = f"`{options}`" if is_code else options
+        reason = "refused: " + "; ".join(sorted(row["refusals"]))
+        lines.append(f"| `{name}` | {options} | {reason if row['refusals'] else opsets_of(row)} |")
+    return lines
+
+
+LINES = {"operators": operator_lines, "modules": module_lines}
+
+
+def table_in(page, what):
+    """The text before the table of a page, the table, and the text behind it."""
+    begin, end = f"<!-- {what}:begin -->\n", f"<!-- {what}:end -->"
+    before, rest = page.split(begin, 1)
+    table, behind = rest.split(end, 1)
+    return before + begin, table, end + behind
+
+
 def without_errors(lines):
-    """Removes the rows' errors, which differ between processors."""
-    cells = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("| `")]
-    return [(cell[1], cell[2], cell[4]) for cell in cells]
+    """Removes the operators' errors, which differ between processors."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("| `")]
+    return [cells[:3] + cells[4:] for cells in rows if len(cells) > 5] or rows
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("what", choices=["operators", "nets", "large"])
+    parser.add_argument("what", choices=["operators", "modules", "nets", "large"])
     parser.add_argument("--page", type=pathlib.Path)
     parser.add_argument("--check-page", type=pathlib.Path)
+    parser.add_argument("--headers", type=pathlib.Path)
     arguments = parser.parse_args()
     try:
         import numpy
@@ -188,7 +249,7 @@ def main():
         oracle = Oracle(pathlib.Path(folder), onnx, onnxruntime, numpy)
         # Lines that are not LibTorch's warnings.
         oracle.failures += [line for line in exported.stderr.splitlines() if not line.startswith("[W")]
-        for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        for path in sorted(pathlib.Path(folder).glob("*.safetensors"), key=position_of):
             oracle.check_case(path)
         if arguments.what == "nets":
             oracle.check_seconds(exported.stdout.splitlines())
@@ -197,13 +258,18 @@ def main():
                 oracle.check_offsets(path)
     for failure in oracle.failures:
         print(failure)
-    lines = table(oracle.rows)
+    if arguments.headers:
+        for name in missing_modules(oracle.rows, arguments.headers):
+            oracle.failures.append(name)
+            print(f"{name}: is no case of tests/export/module_cases.cpp")
+    lines = LINES[arguments.what](oracle.rows) if arguments.what in LINES else []
     if arguments.page:
-        arguments.page.write_text(HEAD + "\n".join(lines) + "\n")
+        before, _, behind = table_in(arguments.page.read_text(), arguments.what)
+        arguments.page.write_text(before + HEADS[arguments.what] + "\n".join(lines) + "\n" + behind)
     if arguments.check_page and without_errors(lines) != without_errors(
-            arguments.check_page.read_text().splitlines()):
+            table_in(arguments.check_page.read_text(), arguments.what)[1].splitlines()):
         oracle.failures.append("page")
-        print(f"{arguments.check_page} is not of these operators: write it with --page")
+        print(f"{arguments.check_page} is not up to date: write it with --page")
     worst = max((row["error"] for row in oracle.rows.values()), default=0)
     print(f"{len(oracle.rows)} {arguments.what}, {oracle.models} models, largest error {worst:.1e}, "
           f"{len(oracle.failures)} failures")

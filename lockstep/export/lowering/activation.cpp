@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -32,32 +33,50 @@ void lower_hardtanh(RecordedOperation& op, const Operator&) {
   op.bind(clipped(op, op.tensor(0), op.number_or(1, -1), op.number_or(2, 1)));
 }
 
+// Attributes of ONNX are float32: they cannot hold a slope for double.
+void emit_leaky_relu(RecordedOperation& op, double slope) {
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor(0);
+  if (type != at::kDouble) return op.result("LeakyRelu", {x}, {{"alpha", slope}});
+  const std::string below = op.add("Mul", {x, op.graph().scalar(slope, type)});
+  op.result("Where", {op.add("Less", {x, op.graph().scalar(0, type)}), below, x});
+}
+
 void lower_leaky_relu(RecordedOperation& op, const Operator&) {
-  op.result("LeakyRelu", {op.tensor(0)}, {{"alpha", op.number_or(1, 0.01)}});
+  emit_leaky_relu(op, op.number_or(1, 0.01));
 }
 
 void lower_rrelu(RecordedOperation& op, const Operator&) {
   const bool training = op.has(3) && op.flag(3);
   if (training) op.reject("the random slope of training cannot be exported");
   const double slope = (op.number_or(1, 1.0 / 8) + op.number_or(2, 1.0 / 3)) / 2;
-  op.result("LeakyRelu", {op.tensor(0)}, {{"alpha", slope}});
+  emit_leaky_relu(op, slope);
 }
 
-// scale * (max(0, x) + min(0, alpha * (exp(x * input_scale) - 1)))
+// scale * x if x > 0, otherwise scale * alpha * (exp(x * input_scale) - 1). ONNX's Elu, Selu and
+// Celu lose the difference from 1 where x is near 0.
+void emit_elu(RecordedOperation& op, double alpha, double scale, double input_scale) {
+  const at::ScalarType type = op.result_type();
+  const auto times = [&](const std::string& name, double factor) {
+    return factor == 1 ? name : op.add("Mul", {name, op.graph().scalar(factor, type)});
+  };
+  const std::string x = op.tensor(0);
+  const std::string below = times(expm1(op, times(x, input_scale), type), alpha * scale);
+  const std::string is_negative = op.add("Less", {x, op.graph().scalar(0, type)});
+  op.result("Where", {is_negative, below, times(x, scale)});
+}
+
 void lower_elu(RecordedOperation& op, const Operator&) {
-  const double scale = op.number_or(2, 1);
-  const double input_scale = op.number_or(3, 1);
-  if (scale != 1 || input_scale != 1) op.reject("scale and input_scale must be 1");
-  op.result("Elu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
+  emit_elu(op, op.number_or(1, 1), op.number_or(2, 1), op.number_or(3, 1));
 }
 
 void lower_selu(RecordedOperation& op, const Operator&) {
-  op.result("Selu", {op.tensor(0)},
-            {{"alpha", 1.6732632423543772848}, {"gamma", 1.0507009873554804934}});
+  emit_elu(op, 1.6732632423543772848, 1.0507009873554804934, 1);
 }
 
 void lower_celu(RecordedOperation& op, const Operator&) {
-  op.result("Celu", {op.tensor(0)}, {{"alpha", op.number_or(1, 1)}});
+  const double alpha = op.number_or(1, 1);
+  emit_elu(op, alpha, 1, 1 / alpha);
 }
 
 // x / 2 * (1 + erf(x / sqrt(2))), or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) instead of erf().
@@ -81,7 +100,12 @@ void lower_gelu(RecordedOperation& op, const Operator&) {
 
 void lower_silu(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
-  op.result("Mul", {x, op.add("Sigmoid", {x})});
+  op.result("Mul", {x, sigmoid(op, x, op.result_type())});
+}
+
+void lower_sigmoid(RecordedOperation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  op.bind(sigmoid(op, op.tensor_as(0, type), type));
 }
 
 void lower_mish(RecordedOperation& op, const Operator&) {
@@ -106,32 +130,54 @@ void lower_log_sigmoid(RecordedOperation& op, const Operator&) {
   op.result("Neg", {op.add("Softplus", {op.add("Neg", {op.tensor(0)})})});
 }
 
-void lower_hardsigmoid(RecordedOperation& op, const Operator&) {
-  op.result("HardSigmoid", {op.tensor(0)}, {{"alpha", 1.0 / 6}, {"beta", 0.5}});
+// clip(x + 3, 0, 6) / 6. ONNX's HardSigmoid and HardSwish round x / 6 + 1 / 2, which is imprecise
+// where the result is near 0.
+std::string hard_gate(RecordedOperation& op, const std::string& x) {
+  const std::string shifted = op.add("Add", {x, op.graph().scalar(3, op.result_type())});
+  return clipped(op, shifted, 0, 6);
 }
 
+void lower_hardsigmoid(RecordedOperation& op, const Operator&) {
+  op.result("Div", {hard_gate(op, op.tensor(0)), op.graph().scalar(6, op.result_type())});
+}
+
+void lower_hardswish(RecordedOperation& op, const Operator&) {
+  const std::string x = op.tensor(0);
+  const std::string product = op.add("Mul", {x, hard_gate(op, x)});
+  op.result("Div", {product, op.graph().scalar(6, op.result_type())});
+}
+
+// NaN is neither inside nor outside of the limits, and stays.
 void lower_hardshrink(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
   const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
-  const std::string outside = op.add("Greater", {op.add("Abs", {x}), limit});
-  op.result("Where", {outside, x, op.graph().scalar(0, type)});
+  const std::string inside = op.add("LessOrEqual", {op.add("Abs", {x}), limit});
+  op.result("Where", {inside, op.graph().scalar(0, type), x});
 }
 
+// Inside of the limits the result is x * 0, which keeps NaN and the sign of x; ONNX's Shrink
+// drops them.
 void lower_softshrink(RecordedOperation& op, const Operator&) {
-  const double lambda = op.number_or(1, 0.5);
-  op.result("Shrink", {op.tensor(0)}, {{"lambd", lambda}, {"bias", lambda}});
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor(0);
+  const std::string limit = op.graph().scalar(op.number_or(1, 0.5), type);
+  const std::string inside = op.add("Mul", {x, op.graph().scalar(0, type)});
+  const std::string size = op.add("Abs", {x});
+  const std::string outside = op.add("Mul", {op.add("Sign", {x}), op.add("Sub", {size, limit})});
+  op.result("Where", {op.add("Greater", {size, limit}), outside, inside});
 }
 
 void lower_threshold(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string x = op.tensor(0);
-  const std::string above = op.add("Greater", {x, op.tensor_as(1, type)});
-  op.result("Where", {above, x, op.tensor_as(2, type)});
+  const std::string below = op.add("LessOrEqual", {x, op.tensor_as(1, type)});
+  op.result("Where", {below, op.tensor_as(2, type), x});
 }
 
 // One slope per channel, reshaped because ONNX broadcasts from the last dimension.
 void lower_prelu(RecordedOperation& op, const Operator&) {
+  if (op.rank(1) == 0) return op.result("PRelu", {op.tensor(0), op.tensor(1)});
   const std::int64_t slopes = op.fixed(op.sizes(1).at(0), "the number of slopes");
   const std::int64_t rank = op.rank(0);
   Extents sizes = {static_extent(slopes)};
@@ -153,7 +199,7 @@ void lower_glu(RecordedOperation& op, const Operator&) {
   const std::int64_t size = op.fixed(op.sizes(0).at(static_cast<std::size_t>(axis)), "glu's size");
   const std::string x = op.tensor(0);
   const std::string gate = op.slice(x, axis, size / 2, size);
-  op.result("Mul", {op.slice(x, axis, 0, size / 2), op.add("Sigmoid", {gate})});
+  op.result("Mul", {op.slice(x, axis, 0, size / 2), sigmoid(op, gate, op.result_type())});
 }
 
 void lower_softmax(RecordedOperation& op, const Operator& entry) {
@@ -172,7 +218,7 @@ constexpr Operator kActivation[] = {
     {"glu", lower_glu},
     {"hardshrink", lower_hardshrink},
     {"hardsigmoid", lower_hardsigmoid},
-    {"hardswish", lower_activation, "HardSwish"},
+    {"hardswish", lower_hardswish},
     {"hardtanh", lower_hardtanh},
     {"leaky_relu", lower_leaky_relu},
     {"log_sigmoid", lower_log_sigmoid},
@@ -184,7 +230,7 @@ constexpr Operator kActivation[] = {
     {"relu6", lower_relu6},
     {"rrelu", lower_rrelu},
     {"selu", lower_selu},
-    {"sigmoid", lower_activation, "Sigmoid"},
+    {"sigmoid", lower_sigmoid},
     {"silu", lower_silu},
     {"softmax", lower_softmax, "Softmax"},
     {"softplus", lower_softplus},

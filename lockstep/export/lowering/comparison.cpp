@@ -9,17 +9,12 @@ namespace {
 // The type in which LibTorch compares two arguments: a number, or a tensor without dimensions,
 // affects it only if it is of a higher kind (boolean, integer, floating) than the tensor.
 at::ScalarType compared_type(const RecordedOperation& op) {
-  const at::ScalarType left = op.type(0);
-  if (!op.is_tensor(1)) {
-    return op.is_floating_number(1) && !at::isFloatingType(left) ? at::kFloat : left;
-  }
-  const at::ScalarType right = op.type(1);
-  const bool left_counts = op.rank(0) > 0;
-  const bool right_counts = op.rank(1) > 0;
-  if (left_counts == right_counts) return at::promote_types(left, right);
-  const at::ScalarType tensor = left_counts ? left : right;
-  const at::ScalarType number = left_counts ? right : left;
-  return at::isFloatingType(number) && !at::isFloatingType(tensor) ? number : tensor;
+  const auto like = [&op](std::size_t i) {
+    const std::vector<std::int64_t> sizes(static_cast<std::size_t>(op.rank(i)), 1);
+    return at::empty(sizes, op.type(i));
+  };
+  return op.is_tensor(1) ? at::result_type(like(0), like(1))
+                         : at::result_type(like(0), op.scalar(1));
 }
 
 void lower_comparison(RecordedOperation& op, const Operator& entry) {

@@ -36,9 +36,12 @@ void lower_arange(RecordedOperation& op, const Operator&) {
   const std::string count = op.squeeze(op.graph().sizes(op.result_sizes()), {0});
   const std::string numbers =
       op.add("Range", {op.graph().scalar(0, at::kLong), count, op.graph().scalar(1, at::kLong)});
+  // LibTorch computes the elements of floats in double.
+  const at::ScalarType wide = at::isFloatingType(type) ? at::kDouble : type;
   const std::string steps =
-      op.add("Mul", {op.cast(numbers, at::kLong, type), op.graph().scalar(step, type)});
-  op.result("Add", {steps, op.graph().scalar(start, type)});
+      op.add("Mul", {op.cast(numbers, at::kLong, wide), op.graph().scalar(step, wide)});
+  const std::string elements = op.add("Add", {steps, op.graph().scalar(start, wide)});
+  op.bind(op.cast(elements, wide, type));
 }
 
 constexpr Operator kCreation[] = {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -40,22 +41,54 @@ void lower_mul(RecordedOperation& op, const Operator&) {
   op.result(type == at::kBool ? "And" : "Mul", {op.tensor_as(0, type), op.tensor_as(1, type)});
 }
 
-std::string floor_of(RecordedOperation& op, const std::string& name) {
-  return op.add("Floor", {name});
+// The parts of a floored division, which LibTorch computes from fmod(a, b). A quotient that is
+// rounded up to a whole number, as 1.0 / 0.1 is, would be too large.
+struct FlooredDivision {
+  std::string a;
+  std::string b;
+  std::string remainder;  // fmod(a, b), which has the sign of a
+  std::string is_off;     // whether the signs of remainder and b differ
+};
+
+FlooredDivision floored_division(RecordedOperation& op, at::ScalarType type) {
+  const std::string a = op.tensor_as(0, type);
+  const std::string b = op.tensor_as(1, type);
+  const std::string zero = op.graph().scalar(0, type);
+  const std::string remainder = op.add("Mod", {a, b}, {{"fmod", 1}});
+  const std::string signs =
+      op.add("Xor", {op.add("Less", {remainder, zero}), op.add("Less", {b, zero})});
+  const std::string is_whole = op.add("Equal", {remainder, zero});
+  return {a, b, remainder, op.add("And", {signs, op.add("Not", {is_whole})})};
+}
+
+// As in LibTorch, (a - remainder) / b is whole but for rounding, and a zero has the sign of a / b.
+// A division by zero gives infinity or NaN.
+std::string floored_float_quotient(RecordedOperation& op, at::ScalarType type) {
+  const FlooredDivision parts = floored_division(op, type);
+  const auto number = [&](double value) { return op.graph().scalar(value, type); };
+  const auto as_number = [&](const std::string& truth) {
+    return op.add("Where", {truth, number(1), number(0)});
+  };
+  const std::string whole = op.add("Div", {op.add("Sub", {parts.a, parts.remainder}), parts.b});
+  const std::string quotient = op.add("Sub", {whole, as_number(parts.is_off)});
+  const std::string floor = op.add("Floor", {quotient});
+  const std::string rest = op.add("Sub", {quotient, floor});
+  const std::string is_below = op.add("Greater", {rest, number(0.5)});
+  const std::string rounded = op.add("Add", {floor, as_number(is_below)});
+  const std::string plain = op.add("Div", {parts.a, parts.b});
+  const std::string is_zero = op.add("Equal", {quotient, number(0)});
+  const std::string signed_zero = op.add("Mul", {plain, number(0)});
+  const std::string result = op.add("Where", {is_zero, signed_zero, rounded});
+  return op.add("Where", {op.add("Equal", {parts.b, number(0)}), plain, result});
 }
 
 // ONNX's integer division truncates, whereas LibTorch's "floor" rounds down.
 std::string floored_quotient(RecordedOperation& op, at::ScalarType type) {
-  const std::string a = op.tensor_as(0, type);
-  const std::string b = op.tensor_as(1, type);
-  if (at::isFloatingType(type)) return floor_of(op, op.add("Div", {a, b}));
-  const std::string remainder = op.add("Mod", {a, b});
-  return op.add("Div", {op.add("Sub", {a, remainder}), b});
-}
-
-std::string truncated(RecordedOperation& op, const std::string& name, at::ScalarType type) {
-  const std::string size = floor_of(op, op.add("Abs", {name}));
-  return op.add("Mul", {size, op.add("Sign", {name})});
+  if (at::isFloatingType(type)) return floored_float_quotient(op, type);
+  if (type == at::kByte) return op.add("Div", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  const FlooredDivision parts = floored_division(op, type);
+  const std::string quotient = op.add("Div", {parts.a, parts.b});
+  return op.add("Sub", {quotient, op.cast(parts.is_off, at::kBool, type)});
 }
 
 void lower_div(RecordedOperation& op, const Operator&) {
@@ -71,13 +104,15 @@ void lower_floor_divide(RecordedOperation& op, const Operator&) {
   op.bind(floored_quotient(op, op.result_type()));
 }
 
-// The result has the sign of the divisor, like ONNX's Mod for integers. Floats need the quotient.
+// The result has the sign of the divisor, like ONNX's Mod for integers.
 void lower_remainder(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string a = op.tensor_as(0, type);
-  const std::string b = op.tensor_as(1, type);
-  if (!at::isFloatingType(type)) return op.result("Mod", {a, b});
-  op.result("Sub", {a, op.add("Mul", {floor_of(op, op.add("Div", {a, b})), b})});
+  if (!at::isFloatingType(type)) {
+    return op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  }
+  const FlooredDivision parts = floored_division(op, type);
+  const std::string moved = op.add("Add", {parts.remainder, parts.b});
+  op.result("Where", {parts.is_off, moved, parts.remainder});
 }
 
 void lower_fmod(RecordedOperation& op, const Operator&) {
@@ -85,10 +120,41 @@ void lower_fmod(RecordedOperation& op, const Operator&) {
   op.result("Mod", {op.tensor_as(0, type), op.tensor_as(1, type)}, {{"fmod", 1}});
 }
 
+// x * x * ..., by squares. onnxruntime's Pow of whole numbers computes in double, which is wrong
+// above 2^53, and does not wrap around.
+std::string whole_power(RecordedOperation& op, const std::string& x, std::int64_t exponent) {
+  std::string result;
+  std::string square = x;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result = result.empty() ? square : op.add("Mul", {result, square});
+    if (exponent > 1) square = op.add("Mul", {square, square});
+  }
+  return result;
+}
+
+// LibTorch computes these powers by other functions, which differ for infinities and zeros.
+std::string float_power(RecordedOperation& op, const std::string& x, double exponent) {
+  if (exponent == 0.5) return op.add("Sqrt", {x});
+  if (exponent == -0.5) return op.add("Reciprocal", {op.add("Sqrt", {x})});
+  if (exponent == -1) return op.add("Reciprocal", {x});
+  if (exponent == -2) return op.add("Reciprocal", {op.add("Mul", {x, x})});
+  return "";
+}
+
 void lower_pow(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  // onnxruntime computes Pow(x, 2) as x * x, and so does LibTorch.
-  op.result("Pow", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  const bool has_number = !op.is_tensor(1) || (op.known(1) && op.known(1)->numel() == 1);
+  if (at::isFloatingType(type)) {
+    const std::string x = op.tensor_as(0, type);
+    const std::string special = op.is_tensor(1) ? "" : float_power(op, x, op.number(1));
+    if (!special.empty()) return op.bind(special);
+    return op.result("Pow", {x, op.tensor_as(1, type)});
+  }
+  if (!has_number || op.integer(1) < 1) {
+    op.reject("a power of whole numbers needs a known exponent of at least 1");
+  }
+  const std::string power = whole_power(op, op.tensor_as(0, type), op.integer(1));
+  op.bind(op.is_tensor(1) ? op.expanded(power, op.sizes(0), op.result_sizes()) : power);
 }
 
 void lower_square(RecordedOperation& op, const Operator&) {
@@ -100,27 +166,43 @@ void lower_rsqrt(RecordedOperation& op, const Operator&) {
   op.result("Reciprocal", {op.add("Sqrt", {op.tensor_as(0, op.result_type())})});
 }
 
-// log2(x) and similar: the natural logarithm times a constant.
-void lower_scaled_log(RecordedOperation& op, double factor) {
+// The logarithm to a whole base, which is exact for powers of the base: a quotient of logarithms
+// is only near to a whole number, and floor() would make it one less. `factor` is 1 / ln(base).
+void lower_log_to_base(RecordedOperation& op, double base, double factor) {
   const at::ScalarType type = op.result_type();
-  const std::string log = op.add("Log", {op.tensor_as(0, type)});
-  op.result("Mul", {log, op.graph().scalar(factor, type)});
+  const std::string x = op.cast(op.tensor_as(0, type), type, at::kDouble);
+  const auto number = [&](double value) { return op.graph().scalar(value, at::kDouble); };
+  const std::string log = op.add("Mul", {op.add("Log", {x}), number(factor)});
+  if (type != at::kDouble) return op.bind(op.cast(log, at::kDouble, type));
+  const std::string whole = op.add("Round", {log});
+  const std::string is_power = op.add("Equal", {op.add("Pow", {number(base), whole}), x});
+  op.result("Where", {is_power, whole, log});
 }
 void lower_log2(RecordedOperation& op, const Operator&) {
-  lower_scaled_log(op, std::numbers::log2e);
+  lower_log_to_base(op, 2, std::numbers::log2e);
 }
 void lower_log10(RecordedOperation& op, const Operator&) {
-  lower_scaled_log(op, std::numbers::log10e);
+  lower_log_to_base(op, 10, std::numbers::log10e);
 }
 
+// Kahan's method: u = 1 + x is rounded, and log(u) / (u - 1) is rounded alike, so that the factor
+// x / (u - 1) corrects the difference. It is 0 / 0 where u is 1, and there x itself is the result.
+// Where u is x, as for infinity, there is nothing to correct.
 void lower_log1p(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  op.result("Log", {op.add("Add", {op.tensor_as(0, type), op.graph().scalar(1, type)})});
+  const std::string x = op.widened(op.tensor_as(0, type), type);
+  const std::string one = op.wide_scalar(1, type);
+  const std::string sum = op.add("Add", {x, one});
+  const std::string log = op.add("Log", {sum});
+  const std::string factor = op.add("Div", {x, op.add("Sub", {sum, one})});
+  const std::string corrected =
+      op.add("Where", {op.add("Equal", {sum, x}), log, op.add("Mul", {log, factor})});
+  op.bind(op.narrowed(op.add("Where", {op.add("Equal", {sum, one}), x, corrected}), type));
 }
 
 void lower_expm1(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  op.result("Sub", {op.add("Exp", {op.tensor_as(0, type)}), op.graph().scalar(1, type)});
+  op.bind(expm1(op, op.tensor_as(0, type), type));
 }
 
 void lower_exp2(RecordedOperation& op, const Operator&) {
@@ -128,9 +210,38 @@ void lower_exp2(RecordedOperation& op, const Operator&) {
   op.result("Pow", {op.graph().scalar(2, type), op.tensor_as(0, type)});
 }
 
+// erfc(x) = t exp(-x^2 + P(2 t - 1)) with t = 2 / (2 + x) for x >= 0, from "Numerical Recipes",
+// third edition, section 6.2.2: the Chebyshev polynomial there in powers. 1 - erf(x) has no
+// digits left where erfc(x) is small. It is computed in double, and all powers as one product.
+constexpr double kErfcPolynomial[] = {
+    -0.6717940840566923,     0.6726432239776567,     0.047343306841904534,
+    -0.04689561023117734,    -0.009872689366392282,  0.008824938557113696,
+    0.0017589335578087361,   -0.002345812501075328,  -0.00014624686329855997,
+    0.0006736787991385599,   -9.3735032187904e-05,   -0.000174302959455232,
+    7.1401019131904e-05,     3.174520193024e-05,     -3.0187899002880004e-05,
+    1.3772128256000025e-07,  8.562650611712e-06,     -2.948059037696e-06,
+    -1.272346443776e-06,     1.2502106112000001e-06, -1.684684144640001e-07,
+    -2.4981274624000006e-07, 1.533269770240001e-07,  1.6106127359999997e-09,
+    -3.916641075200003e-08,  1.1106516991999998e-08, 4.060086272e-09,
+    -1.879048192e-09};
+
 void lower_erfc(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  op.result("Sub", {op.graph().scalar(1, type), op.add("Erf", {op.tensor_as(0, type)})});
+  const auto number = [&](double value) { return op.graph().scalar(value, at::kDouble); };
+  const std::string x = op.cast(op.tensor_as(0, type), type, at::kDouble);
+  const std::string size = op.add("Abs", {x});
+  const std::string t = op.add("Div", {number(2), op.add("Add", {size, number(2)})});
+  const std::string y = op.add("Sub", {op.add("Mul", {t, number(2)}), number(1)});
+  const at::Tensor factors = at::tensor(at::ArrayRef<double>(kErfcPolynomial), at::kDouble);
+  const std::string exponents = op.graph().constant(at::arange(factors.numel(), at::kDouble), "");
+  const std::string powers = op.add("Pow", {op.unsqueeze(y, {-1}), exponents});
+  const std::string polynomial = op.add("MatMul", {powers, op.graph().constant(factors, "")});
+  const std::string exponent = op.add("Sub", {polynomial, op.add("Mul", {x, x})});
+  const std::string above = op.add("Mul", {t, op.add("Exp", {exponent})});
+  const std::string is_negative = op.add("Less", {x, number(0)});
+  const std::string result =
+      op.add("Where", {is_negative, op.add("Sub", {number(2), above}), above});
+  op.bind(op.cast(result, at::kDouble, type));
 }
 
 void lower_trunc(RecordedOperation& op, const Operator&) {
@@ -140,6 +251,15 @@ void lower_trunc(RecordedOperation& op, const Operator&) {
 void lower_frac(RecordedOperation& op, const Operator&) {
   const std::string x = op.tensor(0);
   op.result("Sub", {x, truncated(op, x, op.result_type())});
+}
+
+// LibTorch's sign of NaN is 0.
+void lower_sign(RecordedOperation& op, const Operator&) {
+  const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor_as(0, type);
+  const std::string sign = op.add("Sign", {x});
+  if (!at::isFloatingType(type)) return op.bind(sign);
+  op.result("Where", {op.add("IsNaN", {x}), op.graph().scalar(0, type), sign});
 }
 
 void lower_scale_by(RecordedOperation& op, double factor) {
@@ -158,8 +278,12 @@ void lower_rad2deg(RecordedOperation& op, const Operator&) {
 // the sign of y and is not NaN.
 void lower_atan2(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string y = op.tensor_as(0, type);
-  const std::string x = op.tensor_as(1, type);
+  std::string y = op.tensor_as(0, type);
+  std::string x = op.tensor_as(1, type);
+  // Two infinities are at the angle of two ones.
+  const std::string are_infinite = op.add("And", {op.add("IsInf", {y}), op.add("IsInf", {x})});
+  y = op.add("Where", {are_infinite, op.add("Sign", {y}), y});
+  x = op.add("Where", {are_infinite, op.add("Sign", {x}), x});
   const std::string zero = op.graph().scalar(0, type);
   const std::string one = op.graph().scalar(1, type);
   const std::string pi = op.graph().scalar(std::numbers::pi, type);
@@ -175,26 +299,42 @@ void lower_atan2(RecordedOperation& op, const Operator&) {
   op.result("Where", {has_minus(x), op.add("Add", {angle, turn}), angle});
 }
 
+// The larger side times sqrt(1 + ratio^2): the square of a side may be out of range.
 void lower_hypot(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::string a = op.widened(op.tensor_as(0, type), type);
-  const std::string b = op.widened(op.tensor_as(1, type), type);
-  const std::string sum = op.add("Add", {op.add("Mul", {a, a}), op.add("Mul", {b, b})});
-  op.bind(op.narrowed(op.add("Sqrt", {sum}), type));
+  const std::string a = op.add("Abs", {op.tensor_as(0, type)});
+  const std::string b = op.add("Abs", {op.tensor_as(1, type)});
+  const std::string large = op.widened(op.add("Max", {a, b}), type);
+  const std::string small = op.widened(op.add("Min", {a, b}), type);
+  const std::string ratio = op.add("Div", {small, large});
+  const std::string sum = op.add("Add", {op.add("Mul", {ratio, ratio}), op.wide_scalar(1, type)});
+  const std::string product = op.add("Mul", {large, op.add("Sqrt", {sum})});
+  const std::string is_zero = op.add("Equal", {large, op.wide_scalar(0, type)});
+  const std::string has_ratio = op.add("Not", {op.add("Or", {is_zero, op.add("IsInf", {large})})});
+  op.bind(op.narrowed(op.add("Where", {has_ratio, product, large}), type));
 }
 
 // self + value * tensor1 * tensor2, or self + value * tensor1 / tensor2.
 void lower_addc(RecordedOperation& op, const Operator& entry) {
   const at::ScalarType type = op.result_type();
-  const std::string term = op.add(entry.onnx, {op.tensor_as(1, type), op.tensor_as(2, type)});
-  op.result("Add", {op.tensor_as(0, type), times_alpha(op, term, 3)});
+  const std::string scaled = times_alpha(op, op.tensor_as(1, type), 3);
+  const std::string term = op.add(entry.onnx, {scaled, op.tensor_as(2, type)});
+  op.result("Add", {op.tensor_as(0, type), term});
 }
 
+// Computes from the nearer end, as LibTorch does: start + (end - start) may differ from the end.
 void lower_lerp(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
   const std::string start = op.tensor_as(0, type);
-  const std::string way = op.add("Sub", {op.tensor_as(1, type), start});
-  op.result("Add", {start, op.add("Mul", {op.tensor_as(2, type), way})});
+  const std::string end = op.tensor_as(1, type);
+  const std::string weight = op.tensor_as(2, type);
+  const std::string way = op.add("Sub", {end, start});
+  const std::string rest = op.add("Sub", {op.graph().scalar(1, type), weight});
+  const std::string from_start = op.add("Add", {start, op.add("Mul", {weight, way})});
+  const std::string from_end = op.add("Sub", {end, op.add("Mul", {way, rest})});
+  const std::string is_near =
+      op.add("Less", {op.add("Abs", {weight}), op.graph().scalar(0.5, type)});
+  op.result("Where", {is_near, from_start, from_end});
 }
 
 // Clip accepts only numbers; tensor bounds need Max and Min.
@@ -217,8 +357,10 @@ void lower_clamp_max(RecordedOperation& op, const Operator&) { lower_bounds(op, 
 
 void lower_nan_to_num(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  if (type != at::kFloat) op.reject("nan_to_num is lowered for float32 only");
-  const float largest = std::numeric_limits<float>::max();
+  if (!at::isFloatingType(type)) return op.bind(op.tensor(0));
+  if (type != at::kFloat && type != at::kDouble) op.reject("it is lowered for float and double");
+  const double largest =
+      type == at::kFloat ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
   const auto bound = [&](std::size_t i, double otherwise) {
     return op.graph().scalar(op.number_or(i, otherwise), type);
   };
@@ -298,8 +440,8 @@ constexpr Operator kElementwise[] = {
     {"round", lower_unary, "Round"},
     {"rsqrt", lower_rsqrt},
     {"rsub", lower_rsub},
-    {"sgn", lower_unary, "Sign"},
-    {"sign", lower_unary, "Sign"},
+    {"sgn", lower_sign},
+    {"sign", lower_sign},
     {"sin", lower_unary, "Sin"},
     {"sinh", lower_unary, "Sinh"},
     {"sqrt", lower_unary, "Sqrt"},

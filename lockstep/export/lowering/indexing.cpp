@@ -13,8 +13,10 @@ void lower_embedding(RecordedOperation& op, const Operator&) {
   op.result("Gather", {op.tensor(0), op.tensor(1)}, {{"axis", 0}});
 }
 
+// An index without dimensions selects one element, whose dimension stays.
 void lower_index_select(RecordedOperation& op, const Operator&) {
-  op.result("Gather", {op.tensor(0), op.tensor(2)}, {{"axis", op.axis(op.integer(1), op.rank(0))}});
+  const std::string index = op.rank(2) == 0 ? op.unsqueeze(op.tensor(2), {0}) : op.tensor(2);
+  op.result("Gather", {op.tensor(0), index}, {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
 
 void lower_gather(RecordedOperation& op, const Operator&) {
@@ -22,15 +24,23 @@ void lower_gather(RecordedOperation& op, const Operator&) {
             {{"axis", op.axis(op.integer(1), op.rank(0))}});
 }
 
-// take_along_dim(x, indices, dim), for indices that need no broadcasting.
+// take_along_dim(x, indices, dim): both are broadcast in all other dimensions. Without a dimension
+// the indices count all elements.
 void lower_take_along_dim(RecordedOperation& op, const Operator&) {
-  if (!op.has(2)) op.reject("it is lowered with a dimension only");
-  const std::int64_t axis = op.axis(op.integer(2), op.rank(0));
-  for (std::size_t d = 0; d < op.sizes(0).size(); ++d) {
-    const bool along = static_cast<std::int64_t>(d) == axis;
-    if (!along && op.sizes(0)[d] != op.sizes(1).at(d)) op.reject("indices that are broadcast");
+  if (!op.has(2)) {
+    const std::string all = op.graph().integers({-1});
+    return op.result(
+        "GatherElements",
+        {op.add("Reshape", {op.tensor(0), all}), op.add("Reshape", {op.tensor(1), all})},
+        {{"axis", 0}});
   }
-  op.result("GatherElements", {op.tensor(0), op.tensor(1)}, {{"axis", axis}});
+  const std::int64_t axis = op.axis(op.integer(2), op.rank(0));
+  Extents sizes = op.result_sizes();
+  const std::string index = op.expanded(op.tensor(1), op.sizes(1), sizes);
+  const auto along = static_cast<std::size_t>(axis);
+  sizes.at(along) = op.sizes(0).at(along);
+  op.result("GatherElements", {op.expanded(op.tensor(0), op.sizes(0), sizes), index},
+            {{"axis", axis}});
 }
 
 void lower_take(RecordedOperation& op, const Operator&) {
@@ -38,11 +48,14 @@ void lower_take(RecordedOperation& op, const Operator&) {
   op.result("Gather", {flat, op.tensor(1)}, {{"axis", 0}});
 }
 
-// The indexed dimensions of x[i, j], which must be consecutive.
+// The indexed dimensions of x[i, :, j], in order.
 struct IndexedDimensions {
   Names indices;
-  std::vector<const torch::jit::Value*> values;
-  std::size_t first = 0;
+  std::vector<std::int64_t> axes;
+
+  bool have_a_gap() const {
+    return axes.back() - axes.front() + 1 != static_cast<std::int64_t>(axes.size());
+  }
 };
 
 IndexedDimensions indexed_dimensions(RecordedOperation& op) {
@@ -55,35 +68,38 @@ IndexedDimensions indexed_dimensions(RecordedOperation& op) {
     if (type == nullptr || type->scalarType() == at::kBool || type->scalarType() == at::kByte) {
       op.reject("a mask as index gives sizes that vary; use where() or masked_fill()");
     }
-    if (result.indices.empty()) result.first = d;
-    if (d != result.first + result.indices.size()) op.reject("indices with a gap between them");
     result.indices.push_back(names[d]);
-    result.values.push_back(members[d]);
+    result.axes.push_back(static_cast<std::int64_t>(d));
   }
   return result;
 }
 
+// The order of dimensions that moves the first `count` of `rank` dimensions to position `to`.
+std::vector<std::int64_t> order_with_moved(std::size_t rank, std::size_t count, std::size_t to) {
+  std::vector<std::int64_t> order;
+  for (std::size_t d = 0; d < rank; ++d) order.push_back(static_cast<std::int64_t>(d));
+  std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
+              order.begin() + static_cast<std::ptrdiff_t>(count + to));
+  return order;
+}
+
 // index(x, [None, i, j]): moves the indexed dimensions to the front, where GatherND takes their
-// indices side by side, and moves the result's dimensions back to the place of the first one.
+// indices side by side. The indices' common dimensions, the result's first, move back to the place
+// of the first indexed dimension, unless there is a gap between the indexed ones, as in x[i, :, j].
 void lower_index(RecordedOperation& op, const Operator&) {
   const IndexedDimensions indexed = indexed_dimensions(op);
   if (indexed.indices.empty()) return op.bind(op.tensor(0));
   const std::size_t count = indexed.indices.size();
+  const auto first = static_cast<std::size_t>(indexed.axes.front());
   if (count == 1) {
     return op.result("Gather", {op.tensor(0), indexed.indices[0]},
-                     {{"axis", static_cast<std::int64_t>(indexed.first)}});
+                     {{"axis", indexed.axes.front()}});
   }
   const std::size_t rank = op.sizes(0).size();
-  const std::size_t index_rank = op.result_sizes().size() - (rank - count);
-  std::vector<std::int64_t> forward;
-  for (std::size_t d = 0; d < count; ++d)
-    forward.push_back(static_cast<std::int64_t>(indexed.first + d));
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (d < indexed.first || d >= indexed.first + count) {
-      forward.push_back(static_cast<std::int64_t>(d));
-    }
-  }
-  const auto begin = op.result_sizes().begin() + static_cast<std::ptrdiff_t>(indexed.first);
+  const std::size_t result_rank = op.result_sizes().size();
+  const std::size_t index_rank = result_rank - (rank - count);
+  const std::size_t place = indexed.have_a_gap() ? 0 : first;
+  const auto begin = op.result_sizes().begin() + static_cast<std::ptrdiff_t>(place);
   const Extents common(begin, begin + static_cast<std::ptrdiff_t>(index_rank));
   Names columns;
   for (const std::string& index : indexed.indices) {
@@ -92,31 +108,42 @@ void lower_index(RecordedOperation& op, const Operator&) {
   }
   const std::string at =
       op.add("Concat", columns, {{"axis", static_cast<std::int64_t>(index_rank)}});
-  const std::string x = indexed.first == 0 ? op.tensor(0) : op.transpose(op.tensor(0), forward);
+  std::vector<std::int64_t> forward = indexed.axes;
+  for (std::int64_t d = 0; d < static_cast<std::int64_t>(rank); ++d) {
+    if (std::find(indexed.axes.begin(), indexed.axes.end(), d) == indexed.axes.end()) {
+      forward.push_back(d);
+    }
+  }
+  const bool in_order = std::is_sorted(forward.begin(), forward.end());
+  const std::string x = in_order ? op.tensor(0) : op.transpose(op.tensor(0), forward);
   const std::string found = op.add("GatherND", {x, at});
-  if (indexed.first == 0) return op.bind(found);
-  std::vector<std::int64_t> back;
-  for (std::size_t d = 0; d < indexed.first; ++d) {
-    back.push_back(static_cast<std::int64_t>(index_rank + d));
+  if (place == 0) return op.bind(found);
+  op.bind(op.transpose(found, order_with_moved(result_rank, index_rank, place)));
+}
+
+// The part of scatter()'s source that has an index: the source may be larger.
+std::string cut_to_index(RecordedOperation& op, std::string source) {
+  const Extents& sizes = op.sizes(3);
+  const Extents& index = op.sizes(2);
+  for (std::size_t d = 0; d < index.size(); ++d) {
+    if (sizes.at(d) == index[d]) continue;
+    const std::int64_t end = op.fixed(index[d], "a dimension of an index smaller than its source");
+    source = op.slice(source, static_cast<std::int64_t>(d), 0, end);
   }
-  for (std::size_t d = 0; d < index_rank; ++d) back.push_back(static_cast<std::int64_t>(d));
-  for (std::size_t d = index_rank + indexed.first; d < op.result_sizes().size(); ++d) {
-    back.push_back(static_cast<std::int64_t>(d));
-  }
-  op.bind(op.transpose(found, back));
+  return source;
 }
 
 // scatter(x, dim, index, src) with a tensor or a number.
 void lower_scatter(RecordedOperation& op, const Operator& entry) {
   if (op.arguments() > 4) op.reject("reduce is not lowered; use scatter_add()");
   const at::ScalarType type = op.result_type();
+  Attributes attributes = {{"axis", op.axis(op.integer(1), op.rank(0))}};
   std::string source = op.tensor_as(3, type);
   if (!op.is_tensor(3)) {
     source = op.add("Expand", {source, op.graph().sizes(op.sizes(2))});
-  } else if (op.sizes(3) != op.sizes(2)) {
-    op.reject("a source that is larger than the index");
+  } else {
+    source = cut_to_index(op, source);
   }
-  Attributes attributes = {{"axis", op.axis(op.integer(1), op.rank(0))}};
   const std::string reduction = entry.onnx;
   if (!reduction.empty()) attributes.emplace_back("reduction", reduction);
   op.result("ScatterElements", {op.tensor_as(0, type), op.tensor(2), source}, attributes);

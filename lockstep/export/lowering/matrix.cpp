@@ -1,4 +1,5 @@
 // Products of matrices and vectors.
+#include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -48,6 +49,10 @@ void lower_linear(RecordedOperation& op, const Operator&) {
     return emit_gemm(op, {op.tensor(0), false}, {op.tensor(1), true}, op.tensor(2), 1, 1);
   }
   const auto weight = op.known(1);
+  if (op.rank(1) == 1) {  // one row of weights, which gives no dimension of its own
+    const std::string product = op.add("MatMul", {op.tensor(0), op.tensor(1)});
+    return op.bind(op.has(2) ? op.add("Add", {product, op.tensor(2)}) : product);
+  }
   const std::string turned = weight ? op.graph().constant(weight->t(), op.wish(1) + ".t")
                                     : op.transpose(op.tensor(1), {1, 0});
   const std::string product = op.add("MatMul", {op.tensor(0), turned});
@@ -91,32 +96,33 @@ void lower_bilinear(RecordedOperation& op, const Operator&) {
   op.bind(op.has(3) ? op.add("Add", {product, op.tensor(3)}) : product);
 }
 
-// cosine_similarity(x1, x2, dim, eps): each norm is at least eps.
+// cosine_similarity(x1, x2, dim, eps): each norm is at least eps. The dimension is one of the
+// broadcast arguments. As in LibTorch, each is divided by its norm first, which keeps the product
+// in range.
 void lower_cosine_similarity(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const std::int64_t axis = op.axis(op.integer_or(2, 1), op.rank(0));
+  const Extents sizes = op.broadcast_sizes(0, 1);
+  const std::int64_t axis = op.axis(op.integer_or(2, 1), static_cast<std::int64_t>(sizes.size()));
   const std::string eps = op.wide_scalar(op.number_or(3, 1e-8), type);
-  const std::string a = op.widened(op.tensor(0), type);
-  const std::string b = op.widened(op.tensor(1), type);
-  const auto norm = [&](const std::string& x) {
-    return op.add("Max", {op.reduce("ReduceL2", x, {axis}, /*keep=*/false), eps});
+  const auto unit = [&](std::size_t i) {
+    const std::string whole = op.expanded(op.tensor_as(i, type), op.sizes(i), sizes);
+    const std::string x = op.widened(whole, type);
+    const std::string norm = op.reduce("ReduceL2", x, {axis}, /*keep=*/true);
+    return op.add("Div", {x, op.add("Max", {norm, eps})});
   };
-  const std::string product = op.reduce("ReduceSum", op.add("Mul", {a, b}), {axis}, false);
-  op.bind(op.narrowed(op.add("Div", {product, op.add("Mul", {norm(a), norm(b)})}), type));
+  const std::string product = op.add("Mul", {unit(0), unit(1)});
+  op.bind(op.narrowed(op.reduce("ReduceSum", product, {axis}, /*keep=*/false), type));
 }
 
-// pairwise_distance(x1, x2, p, eps, keepdim)
+// pairwise_distance(x1, x2, p, eps, keepdim), along the last dimension of the broadcast arguments.
 void lower_pairwise_distance(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const double p = op.number_or(2, 2);
-  if (p != 1 && p != 2) op.reject(str("p must be 1 or 2, got ", p));
-  const std::string eps = op.wide_scalar(op.number_or(3, 1e-6), type);
-  const std::string a = op.widened(op.tensor(0), type);
-  const std::string b = op.widened(op.tensor(1), type);
-  const std::string difference = op.add("Add", {op.add("Sub", {a, b}), eps});
+  const auto rank = static_cast<std::int64_t>(op.broadcast_sizes(0, 1).size());
+  const std::int64_t axis = op.axis(-1, rank);
+  const std::string distance = op.add("Sub", {op.tensor_as(0, type), op.tensor_as(1, type)});
+  const std::string eps = op.graph().scalar(op.number_or(3, 1e-6), type);
   const bool keep = op.arguments() > 4 && op.flag(4);
-  const char* const norm = p == 1 ? "ReduceL1" : "ReduceL2";
-  op.bind(op.narrowed(op.reduce(norm, difference, {op.rank(0) - 1}, keep), type));
+  op.bind(vector_norm(op, op.add("Add", {distance, eps}), type, op.number_or(2, 2), {axis}, keep));
 }
 
 constexpr Operator kMatrix[] = {

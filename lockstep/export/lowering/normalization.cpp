@@ -1,4 +1,6 @@
 // Normalisations over the batch's statistics, channels, groups and layers.
+#include <limits>
+
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -101,7 +103,8 @@ void lower_rms_norm(RecordedOperation& op, const Operator&) {
   std::vector<std::int64_t> axes;
   const auto count = static_cast<std::int64_t>(op.integers(1).size());
   for (std::int64_t d = -count; d < 0; ++d) axes.push_back(d);
-  const double eps = op.number_or(3, std::numeric_limits<float>::epsilon());
+  const double eps = op.number_or(3, type == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                         : std::numeric_limits<float>::epsilon());
   const std::string x = op.widened(op.tensor(0), type);
   const std::string mean = op.reduce("ReduceMean", op.add("Mul", {x, x}), axes, /*keep=*/true);
   const std::string root = op.add("Sqrt", {op.add("Add", {mean, op.wide_scalar(eps, type)})});

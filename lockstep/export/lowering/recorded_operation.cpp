@@ -1,6 +1,7 @@
 #include <lockstep/export/lowering/recorded_operation.h>
 
 #include <functional>
+#include <utility>
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -135,6 +136,10 @@ std::optional<at::Tensor> RecordedOperation::known(std::size_t i) const {
 
 std::string RecordedOperation::wish(std::size_t i) const { return operands_.at(input(i)).wish; }
 
+c10::Scalar RecordedOperation::scalar(std::size_t i) const {
+  return scalar_in(input(i), trace_, operands_);
+}
+
 std::int64_t RecordedOperation::integer(std::size_t i) const {
   return scalar_in(input(i), trace_, operands_).toLong();
 }
@@ -157,11 +162,6 @@ bool RecordedOperation::flag(std::size_t i) const {
 
 std::string RecordedOperation::text(std::size_t i) const {
   return known_value(input(i), trace_, operands_).toStringRef();
-}
-
-bool RecordedOperation::is_floating_number(std::size_t i) const {
-  return is_tensor(i) ? at::isFloatingType(type(i))
-                      : scalar_in(input(i), trace_, operands_).isFloatingPoint();
 }
 
 at::ScalarType RecordedOperation::scalar_type_or(std::size_t i, at::ScalarType otherwise) const {
@@ -222,7 +222,20 @@ at::ScalarType RecordedOperation::result_type(std::size_t k) const {
 
 bool RecordedOperation::is_used(std::size_t k) const { return node_.output(k)->hasUses(); }
 
+// Sizes are aligned from the last dimension on; a size of 1 gives way to the other.
+Extents RecordedOperation::broadcast_sizes(std::size_t i, std::size_t j) const {
+  Extents result = sizes(i);
+  Extents other = sizes(j);
+  if (result.size() < other.size()) std::swap(result, other);
+  const std::size_t offset = result.size() - other.size();
+  for (std::size_t d = 0; d < other.size(); ++d) {
+    if (result[offset + d] == static_extent(1)) result[offset + d] = other[d];
+  }
+  return result;
+}
+
 std::int64_t RecordedOperation::axis(std::int64_t dimension, std::int64_t rank) const {
+  if (rank == 0) reject("a dimension of a tensor without dimensions");
   return dimension < 0 ? dimension + rank : dimension;
 }
 

@@ -76,6 +76,7 @@ class RecordedOperation {
   /// The preferred name of a known tensor's initializer.
   std::string wish(std::size_t i) const;
 
+  c10::Scalar scalar(std::size_t i) const;
   std::int64_t integer(std::size_t i) const;
   std::int64_t integer_or(std::size_t i, std::int64_t otherwise) const;
   double number(std::size_t i) const;
@@ -85,7 +86,6 @@ class RecordedOperation {
   std::vector<std::int64_t> integers(std::size_t i) const;
   std::vector<double> numbers(std::size_t i) const;
   at::ScalarType scalar_type_or(std::size_t i, at::ScalarType otherwise) const;
-  bool is_floating_number(std::size_t i) const;
   /// Integers that may follow the batch, such as the arguments of view().
   Extent extent(std::size_t i) const;
   Extents extents(std::size_t i) const;
@@ -99,7 +99,10 @@ class RecordedOperation {
   std::vector<Extents> list_sizes() const;
   /// Whether the result is used.
   bool is_used(std::size_t k) const;
+  /// The sizes to which two arguments are broadcast.
+  Extents broadcast_sizes(std::size_t i, std::size_t j) const;
   /// Converts the `dimension` of a tensor argument, which may be negative, to one counted from 0.
+  /// Throws Unsupported if the tensor has no dimensions: LibTorch then takes dimension 0 or -1.
   std::int64_t axis(std::int64_t dimension, std::int64_t rank) const;
   /// The size of a dimension. Throws Unsupported if it follows the batch.
   std::int64_t fixed(const Extent& extent, const std::string& what) const;
@@ -124,6 +127,10 @@ class RecordedOperation {
   std::string narrowed(const std::string& name, at::ScalarType type);
   /// A number for arithmetic with widened() values.
   std::string wide_scalar(double value, at::ScalarType type);
+  /// Expands a value of the sizes `from` to the sizes `to`.
+  std::string expanded(const std::string& name, const Extents& from, const Extents& to) {
+    return from == to ? name : add("Expand", {name, builder_.sizes(to)});
+  }
   std::string reshape(const std::string& name, const Extents& extents) {
     return builder_.reshape(name, extents);
   }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include <lockstep/export/lowering/functions.h>
 #include <lockstep/export/lowering/operators.h>
 
 namespace lockstep::onnx {
@@ -36,50 +37,61 @@ void lower_sum(RecordedOperation& op, const Operator& entry) {
                   !over_all && op.flag(2)));
 }
 
-// amax(x, dims, keepdim), logsumexp(x, dims, keepdim)
-void lower_over_axes(RecordedOperation& op, const Operator& entry) {
+// logsumexp(x, dims, keepdim)
+void lower_logsumexp(RecordedOperation& op, const Operator& entry) {
   const std::string x = op.tensor_as(0, op.result_type());
   op.bind(reduced(op, entry.onnx, x, axes_in(op, 1), op.has(2) && op.flag(2)));
 }
 
-struct Extreme {
-  const char* reduction;
-  const char* binary;
-  const char* index;
-};
+// amax(x, dims, keepdim)
+void lower_extremes(RecordedOperation& op, Extreme extreme) {
+  const bool keep = op.has(2) && op.flag(2);
+  op.bind(extreme_value(op, extreme, op.tensor(0), op.type(0), axes_in(op, 1), keep));
+}
+void lower_amax(RecordedOperation& op, const Operator&) { lower_extremes(op, Extreme::kMaximum); }
+void lower_amin(RecordedOperation& op, const Operator&) { lower_extremes(op, Extreme::kMinimum); }
+
+// The index of an extreme value. NaN counts as the extreme value, but ONNX's ArgMax skips it.
+std::string extreme_index(RecordedOperation& op, const char* onnx, const std::string& x,
+                          std::int64_t axis, bool keep) {
+  const Attributes attributes = {{"axis", axis}, {"keepdims", keep ? 1 : 0}};
+  const std::string index = op.add(onnx, {x}, attributes);
+  if (!at::isFloatingType(op.type(0))) return index;
+  const std::string is_nan = op.cast(op.add("IsNaN", {x}), at::kBool, at::kInt);
+  const std::string has_nan = op.reduce("ReduceMax", is_nan, {axis}, keep);
+  const std::string first_nan = op.add("ArgMax", {is_nan}, attributes);
+  return op.add("Where", {op.cast(has_nan, at::kInt, at::kBool), first_nan, index});
+}
 
 // max(x), max(x, other), and max(x, dim, keepdim) with values and indices.
-void lower_extreme(RecordedOperation& op, const Extreme& extreme) {
+void lower_extreme(RecordedOperation& op, Extreme extreme, const char* binary, const char* index) {
   const at::ScalarType type = op.result_type();
+  const std::string x = op.tensor_as(0, type);
   if (op.arguments() == 1) {
-    return op.bind(reduced(op, extreme.reduction, op.tensor(0), all_axes(op), false));
+    return op.bind(extreme_value(op, extreme, x, type, all_axes(op), /*keep=*/false));
   }
-  if (op.is_tensor(1)) {
-    return op.result(extreme.binary, {op.tensor_as(0, type), op.tensor_as(1, type)});
-  }
+  if (op.is_tensor(1)) return op.result(binary, {x, op.tensor_as(1, type)});
   const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
   const bool keep = op.flag(2);
-  const std::string x = op.tensor(0);
-  op.bind(op.reduce(extreme.reduction, x, {axis}, keep), 0);
-  if (!op.is_used(1)) return;
-  op.bind(op.add(extreme.index, {x}, {{"axis", axis}, {"keepdims", keep ? 1 : 0}}), 1);
+  op.bind(extreme_value(op, extreme, x, type, {axis}, keep), 0);
+  if (op.is_used(1)) op.bind(extreme_index(op, index, x, axis, keep), 1);
 }
 void lower_max(RecordedOperation& op, const Operator&) {
-  lower_extreme(op, {"ReduceMax", "Max", "ArgMax"});
+  lower_extreme(op, Extreme::kMaximum, "Max", "ArgMax");
 }
 void lower_min(RecordedOperation& op, const Operator&) {
-  lower_extreme(op, {"ReduceMin", "Min", "ArgMin"});
+  lower_extreme(op, Extreme::kMinimum, "Min", "ArgMin");
 }
 
 // argmax(x, dim, keepdim); without a dimension an index into all elements.
 void lower_index_of_extreme(RecordedOperation& op, const Operator& entry) {
   const bool keep = op.has(2) && op.flag(2);
   if (op.has(1)) {
-    return op.result(entry.onnx, {op.tensor(0)},
-                     {{"axis", op.axis(op.integer(1), op.rank(0))}, {"keepdims", keep ? 1 : 0}});
+    const std::int64_t axis = op.axis(op.integer(1), op.rank(0));
+    return op.bind(extreme_index(op, entry.onnx, op.tensor(0), axis, keep));
   }
   const std::string flat = op.add("Reshape", {op.tensor(0), op.graph().integers({-1})});
-  const std::string index = op.add(entry.onnx, {flat}, {{"axis", 0}, {"keepdims", 0}});
+  const std::string index = extreme_index(op, entry.onnx, flat, 0, /*keep=*/false);
   op.bind(keep ? op.reshape(index, op.result_sizes()) : index);
 }
 
@@ -149,21 +161,9 @@ void lower_std_mean(RecordedOperation& op, const Operator&) {
 // norm(x, p), norm(x, p, dims, keepdim); linalg_vector_norm() has the same arguments.
 void lower_norm(RecordedOperation& op, const Operator&) {
   const at::ScalarType type = op.result_type();
-  const double p = op.number_or(1, 2);
   const auto axes = op.arguments() > 2 ? axes_in(op, 2) : all_axes(op);
   const bool keep = op.has(3) && op.flag(3);
-  const std::string x = op.tensor_as(0, type);
-  if (std::isinf(p)) {
-    const char* const extreme = p > 0 ? "ReduceMax" : "ReduceMin";
-    return op.bind(reduced(op, extreme, op.add("Abs", {x}), axes, keep));
-  }
-  if (p == 0) op.reject("p must not be 0");
-  const std::string wide = op.widened(x, type);
-  if (p == 1) return bind_narrowed(op, reduced(op, "ReduceL1", wide, axes, keep));
-  if (p == 2) return bind_narrowed(op, reduced(op, "ReduceL2", wide, axes, keep));
-  const std::string powers = op.add("Pow", {op.add("Abs", {wide}), op.wide_scalar(p, type)});
-  const std::string sum = reduced(op, "ReduceSum", powers, axes, keep);
-  bind_narrowed(op, op.add("Pow", {sum, op.wide_scalar(1 / p, type)}));
+  op.bind(vector_norm(op, op.tensor_as(0, type), type, op.number_or(1, 2), axes, keep));
 }
 
 void lower_cumsum(RecordedOperation& op, const Operator&) {
@@ -203,15 +203,15 @@ void lower_argsort(RecordedOperation& op, const Operator&) { op.bind(ordered(op)
 
 constexpr Operator kReduction[] = {
     {"all", lower_truth, "ReduceMin"},
-    {"amax", lower_over_axes, "ReduceMax"},
-    {"amin", lower_over_axes, "ReduceMin"},
+    {"amax", lower_amax},
+    {"amin", lower_amin},
     {"any", lower_truth, "ReduceMax"},
     {"argmax", lower_index_of_extreme, "ArgMax"},
     {"argmin", lower_index_of_extreme, "ArgMin"},
     {"argsort", lower_argsort},
     {"cumsum", lower_cumsum},
     {"linalg_vector_norm", lower_norm},
-    {"logsumexp", lower_over_axes, "ReduceLogSumExp"},
+    {"logsumexp", lower_logsumexp, "ReduceLogSumExp"},
     {"max", lower_max},
     {"mean", lower_sum, "ReduceMean"},
     {"min", lower_min},

@@ -23,6 +23,7 @@ void lower_view(RecordedOperation& op, const Operator&) {
 }
 
 void lower_flatten(RecordedOperation& op, const Operator&) {
+  if (op.rank(0) == 0) return lower_view(op, {});
   const std::int64_t first = op.axis(op.integer_or(1, 0), op.rank(0));
   const std::int64_t last = op.axis(op.integer_or(2, -1), op.rank(0));
   const bool to_rows = first == 1 && last == op.rank(0) - 1 && op.rank(0) > 1;
@@ -132,9 +133,24 @@ Names members_as_result(RecordedOperation& op) {
   return names;
 }
 
+// LibTorch's cat() skips a tensor of sizes [0] beside tensors of more dimensions.
+Names concatenated_members(RecordedOperation& op, std::int64_t rank) {
+  Names names = members_as_result(op);
+  const torch::jit::Node& list = *op.node().input(0)->node();
+  if (rank == 1 || list.kind() != c10::prim::ListConstruct) return names;
+  Names kept;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto type = list.input(i)->type()->cast<c10::TensorType>();
+    const bool is_skipped = type != nullptr && type->dim() == 1U;
+    if (!is_skipped) kept.push_back(names[i]);
+  }
+  return kept;
+}
+
 void lower_cat(RecordedOperation& op, const Operator&) {
   const auto rank = static_cast<std::int64_t>(op.result_sizes().size());
-  op.result("Concat", members_as_result(op), {{"axis", op.axis(op.integer_or(1, 0), rank)}});
+  const Names members = concatenated_members(op, rank);
+  op.result("Concat", members, {{"axis", op.axis(op.integer_or(1, 0), rank)}});
 }
 
 void lower_stack(RecordedOperation& op, const Operator&) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -142,6 +143,9 @@ class Translator {
       refusals_.add(name, error.what(), location.text());
     } catch (const c10::Error& error) {
       refusals_.add(name, first_line(error), location.text());
+    } catch (const std::out_of_range&) {  // a lowering reads a dimension that the argument lacks
+      refusals_.add(name, "arguments of fewer dimensions than its lowering expects",
+                    location.text());
     }
     bind_placeholders(node);
   }

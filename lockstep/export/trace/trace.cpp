@@ -64,8 +64,8 @@ std::string locations_in_words(const std::vector<BakedConstant>& baked,
   return join(texts, "; ");
 }
 
-// LibTorch's own modules read the batch size from their inputs: MultiheadAttention for its views,
-// the recurrent modules for their initial state.
+// LibTorch's own modules read the batch size from their inputs: MultiheadAttention and
+// LocalResponseNorm for their views, the recurrent modules for their initial state.
 bool is_in_attention(const ModuleLocation& location, const NamedParameters& parameters) {
   const auto has = [&](const std::string& name) {
     return std::any_of(parameters.begin(), parameters.end(),
@@ -95,12 +95,34 @@ bool is_first_state(const Node& node) {
          kRecurrent.contains(user_of(*node.output())->kind().toQualString());
 }
 
+bool is_kind(const Node& node, const char* name) {
+  return node.kind() == c10::Symbol::fromQualString(name);
+}
+
+// Whether an operation pads what it gets for the 3D average that follows.
+bool pads_for_an_average(const Node& node) {
+  if (!is_kind(node, "aten::_pad_enum") || node.output()->uses().empty()) return false;
+  return is_kind(*node.output()->uses().front().user, "aten::avg_pool3d");
+}
+
+// LocalResponseNorm averages squares over the channels of an image as the depth of a volume. It
+// makes the volume by a view with the batch as a number, and takes it apart by another.
+bool is_in_local_response_norm(const Node& view) {
+  if (!is_kind(view, "aten::view")) return false;
+  const auto& uses = view.output()->uses();
+  if (!uses.empty() && pads_for_an_average(*uses.front().user)) return true;
+  const Node& squeeze = *view.input(0)->node();
+  if (!is_kind(squeeze, "aten::squeeze")) return false;
+  const Node& average = *squeeze.input(0)->node();
+  return is_kind(average, "aten::avg_pool3d") && pads_for_an_average(*average.input(0)->node());
+}
+
 void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParameters& parameters,
                       bool follow_batch, Trace& trace) {
   std::vector<BakedConstant> refused;
   for (const BakedConstant& each : baked) {
     const bool may =
-        follow_batch || is_first_state(*each.user) ||
+        follow_batch || is_first_state(*each.user) || is_in_local_response_norm(*each.user) ||
         (takes_sizes(*each.user) && is_in_attention(trace.locations.at(each.user), parameters));
     if (may && each.extent) {
       trace.following[each.value] = *each.extent;

@@ -21,8 +21,8 @@ void add_activation_cases(CaseList& cases) {
   cases.add("elu", [](const Tensor& x) { return at::elu(x, 1.3); });
   cases.add("selu", [](const Tensor& x) { return at::selu(x); });
   cases.add("celu", [](const Tensor& x) { return at::celu(x, 1.3); });
-  cases.add("gelu", [](const Tensor& x) { return at::gelu(x); });
-  cases.add("gelu", [](const Tensor& x) { return at::gelu(x, "tanh"); });
+  cases.add("gelu", [](const Tensor& x) { return at::gelu(x); }).adds_terms = true;
+  cases.add("gelu", [](const Tensor& x) { return at::gelu(x, "tanh"); }).adds_terms = true;
   cases.add("silu", [](const Tensor& x) { return at::silu(x); });
   cases.add("mish", [](const Tensor& x) { return at::mish(x); });
   cases.add("softplus", [](const Tensor& x) { return at::softplus(x * 9, 1.5, 10); });

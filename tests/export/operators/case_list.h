@@ -23,7 +23,8 @@ class CaseList {
     ExportCase each{.name = name_for(op),
                     .op = op,
                     .module = std::make_shared<EmptyImpl>(),
-                    .inputs = std::move(inputs)};
+                    .inputs = std::move(inputs),
+                    .adds_terms = adds_terms_};
     each.forward = [forward](const Tensors& x) {
       Tensors outputs;
       if constexpr (std::is_invocable_v<Function, torch::Tensor>) {
@@ -42,8 +43,12 @@ class CaseList {
   template <class ModuleHolder>
   ExportCase& add_net(const std::string& op, ModuleHolder net, MakeInput input) {
     cases_.push_back(case_of(name_for(op), op, std::move(net), std::move(input)));
+    cases_.back().adds_terms = adds_terms_;
     return cases_.back();
   }
+
+  /// Sets ExportCase::adds_terms of the following cases.
+  void set_adds_terms(bool adds_terms) { adds_terms_ = adds_terms; }
 
   std::vector<ExportCase> take() { return std::move(cases_); }
 
@@ -55,6 +60,7 @@ class CaseList {
   }
 
   std::vector<ExportCase> cases_;
+  bool adds_terms_ = false;
 };
 
 void add_elementwise_cases(CaseList& cases);
@@ -72,5 +78,7 @@ void add_reduction_cases(CaseList& cases);
 void add_creation_cases(CaseList& cases);
 void add_upsampling_cases(CaseList& cases);
 void add_recurrent_cases(CaseList& cases);
+/// Special numbers: NaN, infinities, zeros of both signs, arguments with a tiny or huge result.
+void add_edge_cases(CaseList& cases);
 
 }  // namespace lockstep::testing_support

@@ -50,6 +50,57 @@ void add_indexing_cases(CaseList& cases) {
            [](const Tensor& x) { return at::col2im(x, {6, 8}, {2, 2}, {1, 1}, {0, 0}, {2, 2}); },
            {floats({12, 12})})
       .first_opset = 18;
+  // Arguments of unlike sizes.
+  cases.add("index_select", [](const Tensor& x) { return x.index_select(1, torch::tensor(2)); });
+  cases.add("gather", [](const Tensor& x, const Tensor& i) { return x.gather(1, i); },
+            {floats({3, 4}), integers(0, 3, {5, 2})});
+  cases.add("take_along_dim", [](const Tensor& x) {
+    return x.take_along_dim(torch::tensor({3, 0, 1}).view({1, 1, 3}), 2);
+  });
+  cases.add("take_along_dim",
+            [](const Tensor& x, const Tensor& i) { return x.take_along_dim(i, -1); },
+            {floats({1, 4}), integers(0, 4, {3, 2})});
+  cases.add("take_along_dim", [](const Tensor& x, const Tensor& i) { return x.take_along_dim(i); },
+            {floats({3, 4}), integers(0, 12, {2, 3})});
+  const MakeInput distinct = [](std::int64_t batch) {
+    return torch::tensor({3, 1}).expand({batch, 2}).contiguous();
+  };
+  const auto scatter = [](const Tensor& x, const Tensor& i, const Tensor& y) {
+    return x.scatter(1, i, y);
+  };
+  cases.add("scatter", scatter, {floats({5}), distinct, floats({4})});
+  cases.add("scatter", scatter,
+            {floats({5, 3}),
+             [](std::int64_t batch) {
+               return torch::tensor({{3, 1}, {0, 2}}).expand({batch, 2, 2}).contiguous();
+             },
+             floats({6, 4})});
+  cases.add(
+      "scatter_add",
+      [](const Tensor& x, const Tensor& i, const Tensor& y) { return x.scatter_add(1, i, y); },
+      {floats({5}), integers(0, 5, {3}), floats({7})});
+  // Indices side by side, behind the first dimension, with a gap, and of unlike rank.
+  const MakeInput volume = floats({3, 4, 2});
+  const Tensor rows = torch::tensor({2, 0, -1});
+  const Tensor column = torch::tensor({{1}, {0}});
+  cases.add(
+      "index",
+      [=](const Tensor& x) { return x.index({Slice(), rows, Slice(), torch::tensor({1, 0, 1})}); },
+      {volume});
+  cases.add("index", [=](const Tensor& x) { return x.index({Slice(), rows, Slice(), column}); },
+            {volume});
+  cases.add("index", [=](const Tensor& x) { return x.index({Slice(), Slice(), rows, column}); },
+            {volume});
+  cases.add("index",
+            [=](const Tensor& x) {
+              return x.index({Slice(), Slice(), torch::tensor({1, 0, 1}), Slice(), rows, column});
+            },
+            {floats({2, 3, 2, 4, 3})});
+  cases.add("index", [=](const Tensor& x) { return x.index({torch::tensor(0), Slice(), rows}); },
+            {volume});
+  cases.add("index",
+            [](const Tensor& x, const Tensor& i) { return x.index({Slice(), i, Slice(), i}); },
+            {floats({3, 4, 3}), integers(0, 3, {2})});
 }
 
 }  // namespace lockstep::testing_support

@@ -1,4 +1,6 @@
 // Matrix products and distances.
+#include <limits>
+
 #include <torch/nn/modules/linear.h>
 
 #include <tests/export/operators/case_list.h>
@@ -54,6 +56,48 @@ void add_matrix_cases(CaseList& cases) {
   cases.add(
       "pairwise_distance",
       [](const Tensor& x, const Tensor& y) { return at::pairwise_distance(x, y); }, pair);
+  // The dimension is one of the broadcast arguments.
+  const auto similarity = [&cases](MakeInput x, MakeInput y, std::int64_t dim) {
+    cases.add("cosine_similarity",
+              [dim](const Tensor& a, const Tensor& b) { return at::cosine_similarity(a, b, dim); },
+              {std::move(x), std::move(y)});
+  };
+  similarity(floats({2, 3}), floats({1, 3}), 1);
+  similarity(floats({1, 3}), floats({2, 1}), 2);
+  similarity(floats({2, 3}), floats({2, 1}), 2);
+  similarity(floats({2, 3}), floats({2, 3}), -2);
+  similarity(between(1e19, 2e19, {3}), between(1e19, 2e19, {3}), 1);
+  similarity(rows_of({0, 0, 0}), floats({3}), 1);
+  for (const std::int64_t dim : {0, 1, 2, -1}) {
+    // [2, 3, 4] and [3, 4]; [2, 1] and [batch, 2, 3]
+    cases.add("cosine_similarity", [dim](const Tensor& x) {
+      const Tensor fewer = torch::arange(12, torch::kFloat).view({3, 4}) - 4;
+      return at::cosine_similarity(fewer, x, dim == 0 ? -2 : dim);
+    });
+    cases.add("cosine_similarity",
+              [dim](const Tensor& x) {
+                const Tensor fewer = torch::arange(2, torch::kFloat).view({2, 1}) - 0.3;
+                return at::cosine_similarity(fewer, x, dim == 0 ? 1 : dim);
+              },
+              {floats({2, 3})});
+  }
+  const auto distance = [&cases](double p, bool keep) {
+    cases.add("pairwise_distance", [=](const Tensor& x) {
+      const Tensor fewer = torch::arange(4, torch::kFloat) - 1.3;
+      return at::pairwise_distance(fewer, x, p, 1e-6, keep);
+    });
+    cases.add("pairwise_distance", [=](const Tensor& x) {
+      return at::pairwise_distance(x, torch::ones({1, 1, 1, 4}), p, 1e-6, keep);
+    });
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double p : {0.0, 1.0, 2.0, 3.0, 0.5, infinity, -infinity}) distance(p, p < 2);
+  // One row of weights, without a dimension of its own.
+  cases.add("linear",
+            [](const Tensor& x) { return at::linear(x, torch::arange(4, torch::kFloat) - 1.5); });
+  cases.add("linear",
+            [](const Tensor& x) { return at::linear(torch::ones({2, 4}), x.flatten(1)[0]); },
+            {floats({4})});
 }
 
 }  // namespace lockstep::testing_support

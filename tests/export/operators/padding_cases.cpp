@@ -1,9 +1,12 @@
 // Constant, reflection, replication and circular padding.
+#include <torch/nn/functional/padding.h>
+
 #include <tests/export/operators/case_list.h>
 
 namespace lockstep::testing_support {
 namespace {
 
+namespace F = torch::nn::functional;
 using torch::Tensor;
 
 }  // namespace
@@ -37,6 +40,22 @@ void add_padding_cases(CaseList& cases) {
   cases.add(
       "replication_pad3d",
       [](const Tensor& x) { return at::replication_pad3d(x, {1, 1, 1, 2, 0, 1}); }, volume);
+  // Padding by a negative amount cuts.
+  for (const char* const mode : {"constant", "reflect", "replicate", "circular"}) {
+    cases.add("pad", [mode](const Tensor& x) { return at::pad(x, {-2, 3, 1, -1}, mode); }, image);
+    cases.add("pad", [mode](const Tensor& x) { return at::pad(x, {-5, 2}, mode); }, line);
+  }
+  // C++'s own padding.
+  const auto pad = [&cases, &image](auto mode, std::vector<std::int64_t> amounts, double value) {
+    const auto options = F::PadFuncOptions(std::move(amounts)).mode(mode).value(value);
+    cases.add("_pad_enum", [options](const Tensor& x) { return F::pad(x, options); }, image);
+  };
+  pad(torch::kConstant, {1, 2}, 0);
+  pad(torch::kConstant, {1, 2, 0, 3, 1, 0}, -0.5);
+  pad(torch::kReflect, {1, 2, 3, 0}, 0);
+  pad(torch::kReplicate, {1, 2, 3, 0}, 0);
+  pad(torch::kCircular, {1, 2, 3, 0}, 0);
+  pad(torch::kReflect, {-1, 2, 3, -2}, 0);
 }
 
 }  // namespace lockstep::testing_support

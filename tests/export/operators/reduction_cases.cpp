@@ -51,6 +51,13 @@ void add_reduction_cases(CaseList& cases) {
   cases.add("argsort", [](const Tensor& x) { return x.argsort(std::int64_t{1}, false); });
   cases.add("adaptive_max_pool1d",
             [first](const Tensor& x) { return first(at::adaptive_max_pool1d(x, 1)); });
+  cases.add("argmax", [](const Tensor& x) { return x.argmax(std::nullopt, true); });
+  cases.add("argmin", [](const Tensor& x) { return x.argmin(std::nullopt, true); });
+  for (const double p : {-kInfinity, -1.0, 0.0, 0.5, 4.0}) {
+    cases.add("linalg_vector_norm",
+              [p](const Tensor& x) { return at::linalg_vector_norm(x, p, {1}, true); });
+    cases.add("norm", [p](const Tensor& x) { return x.norm(p); });
+  }
 }
 
 }  // namespace lockstep::testing_support

@@ -70,6 +70,14 @@ void add_shape_cases(CaseList& cases) {
   cases.add("to", [](const Tensor& x) { return x.to(torch::kLong).to(torch::kFloat) * 0.5; });
   cases.add("type_as", [](const Tensor& x, const Tensor& n) { return n.type_as(x) * x; },
             {floats({4}), integers(0, 5, {4})});
+  cases.add("narrow", [](const Tensor& x) { return x.narrow(2, -4, 3); }, image);
+  cases.add("narrow", [](const Tensor& x) { return x.narrow(-1, -8, 8); }, image);
+  // cat() skips an empty tensor of one dimension.
+  cases.add("cat", [](const Tensor& x) {
+    return at::cat({torch::empty({0}), x, torch::empty({0}), x + 1}, 2);
+  });
+  cases.add("cat", [](const Tensor& x) { return at::cat({x.slice(1, 0, 0), x}, 1); });
+  cases.add("stack", [](const Tensor& x) { return at::stack({x, x + 1}, -1); });
 }
 
 }  // namespace lockstep::testing_support

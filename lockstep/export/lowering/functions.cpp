@@ -1,0 +1,65 @@
+#include <lockstep/export/lowering/functions.h>
+
+#include <cmath>
+
+namespace lockstep::onnx {
+
+std::string sigmoid(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  const std::string power = op.add("Exp", {op.add("Neg", {op.widened(x, type)})});
+  const std::string sum = op.add("Add", {power, op.wide_scalar(1, type)});
+  return op.narrowed(op.add("Reciprocal", {sum}), type);
+}
+
+// Kahan's method: u = exp(x) is rounded, and (u - 1) / log(u) is rounded alike, so that the factor
+// x / log(u) corrects the difference. It is 0 / 0 where u is 1, and there x itself is the result.
+std::string expm1(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  const std::string wide = op.widened(x, type);
+  const std::string one = op.wide_scalar(1, type);
+  const std::string power = op.add("Exp", {wide});
+  const std::string rest = op.add("Sub", {power, one});
+  const std::string factor = op.add("Div", {wide, op.add("Log", {power})});
+  const std::string is_small = op.add("Less", {op.add("Abs", {wide}), one});
+  const std::string corrected = op.add("Where", {is_small, op.add("Mul", {rest, factor}), rest});
+  return op.narrowed(op.add("Where", {op.add("Equal", {power, one}), wide, corrected}), type);
+}
+
+std::string truncated(RecordedOperation& op, const std::string& x, at::ScalarType type) {
+  if (!at::isFloatingType(type)) return x;
+  const std::string is_negative = op.add("Less", {x, op.graph().scalar(0, type)});
+  return op.add("Where", {is_negative, op.add("Ceil", {x}), op.add("Floor", {x})});
+}
+
+// onnxruntime's reductions to an extreme value skip NaN, but its sums do not. The difference of an
+// extreme value and a sum of zeros keeps the sign of a zero.
+std::string extreme_value(RecordedOperation& op, Extreme extreme, const std::string& x,
+                          at::ScalarType type, const std::vector<std::int64_t>& axes, bool keep) {
+  if (axes.empty()) return x;
+  const bool is_maximum = extreme == Extreme::kMaximum;
+  const std::string value = op.reduce(is_maximum ? "ReduceMax" : "ReduceMin", x, axes, keep);
+  if (!at::isFloatingType(type)) return value;
+  const std::string zero = op.graph().scalar(0, type);
+  const std::string only_nan = op.add("Where", {op.add("IsNaN", {x}), x, zero});
+  return op.add("Sub", {value, op.reduce("ReduceSum", only_nan, axes, keep)});
+}
+
+std::string vector_norm(RecordedOperation& op, const std::string& x, at::ScalarType type, double p,
+                        const std::vector<std::int64_t>& axes, bool keep) {
+  if (p == 0) {  // the number of elements that are not zero
+    const std::string zero = op.graph().scalar(0, type);
+    const std::string count =
+        op.add("Where", {op.add("Equal", {x, zero}), zero, op.graph().scalar(1, type)});
+    return axes.empty() ? count : op.reduce("ReduceSum", count, axes, keep);
+  }
+  const std::string wide = op.widened(x, type);
+  if (p == 1 && !axes.empty()) return op.narrowed(op.reduce("ReduceL1", wide, axes, keep), type);
+  if (p == 2 && !axes.empty()) return op.narrowed(op.reduce("ReduceL2", wide, axes, keep), type);
+  if (std::isinf(p) || axes.empty()) {
+    return extreme_value(op, p > 0 ? Extreme::kMaximum : Extreme::kMinimum, op.add("Abs", {x}),
+                         type, axes, keep);
+  }
+  const std::string powers = op.add("Pow", {op.add("Abs", {wide}), op.wide_scalar(p, type)});
+  const std::string sum = op.reduce("ReduceSum", powers, axes, keep);
+  return op.narrowed(op.add("Pow", {sum, op.wide_scalar(1 / p, type)}), type);
+}
+
+}  // namespace lockstep::onnx

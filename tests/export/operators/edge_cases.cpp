@@ -1,0 +1,276 @@
+// Special numbers: NaN, infinities, zeros of both signs, arguments with a tiny or a huge result.
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include <torch/nn/functional/activation.h>
+
+#include <tests/export/operators/case_list.h>
+
+namespace lockstep::testing_support {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+using Function = Tensor (*)(const Tensor& x);
+
+// Numbers of all magnitudes and both signs.
+const std::vector<double> kOrdinary = {
+    -1e4,  -90,  -30,  -20, -15, -9, -5,     -3, -2.9999, -1, -.5, -.1, -1e-3, -1e-7, -1e-12,
+    1e-12, 1e-7, 1e-3, .1,  .5,  1,  2.9999, 3,  5,       9,  15,  20,  30,    90,    1e4};
+const std::vector<double> kSpecial = {kNan, kInf, -kInf, -0.0, 0.0, 1, -1, kNan, 0.5, -0.5};
+
+// Activations: their tails, and what becomes of NaN, infinities and the sign of a zero.
+void add_activation_edges(CaseList& cases) {
+  struct Activation {
+    const char* op;
+    Function function;
+  };
+  const std::vector<Activation> activations = {
+      {"sigmoid", [](const Tensor& x) { return x.sigmoid(); }},
+      {"log_sigmoid", [](const Tensor& x) { return at::log_sigmoid(x); }},
+      {"softplus", [](const Tensor& x) { return at::softplus(x); }},
+      {"silu", [](const Tensor& x) { return at::silu(x); }},
+      {"mish", [](const Tensor& x) { return at::mish(x); }},
+      {"elu", [](const Tensor& x) { return at::elu(x, 1.3); }},
+      {"elu", [](const Tensor& x) { return at::elu(x, 1.3, 0.7, 2); }},
+      {"selu", [](const Tensor& x) { return at::selu(x); }},
+      {"celu", [](const Tensor& x) { return at::celu(x, 1.7); }},
+      {"hardsigmoid", [](const Tensor& x) { return at::hardsigmoid(x); }},
+      {"hardswish", [](const Tensor& x) { return at::hardswish(x); }},
+      {"hardtanh", [](const Tensor& x) { return at::hardtanh(x, -0.5, 0.7); }},
+      {"relu", [](const Tensor& x) { return x.relu(); }},
+      {"relu6", [](const Tensor& x) { return at::relu6(x); }},
+      {"leaky_relu", [](const Tensor& x) { return at::leaky_relu(x, 0.01); }},
+      {"rrelu", [](const Tensor& x) { return at::rrelu(x, 0.1, 0.3, false); }},
+      {"prelu", [](const Tensor& x) { return at::prelu(x, torch::full({1}, 0.3)); }},
+      {"hardshrink", [](const Tensor& x) { return at::hardshrink(x, 0.5); }},
+      {"softshrink", [](const Tensor& x) { return at::softshrink(x, 0.5); }},
+      {"threshold", [](const Tensor& x) { return at::threshold(x, 0.2, -3); }},
+      {"clamp", [](const Tensor& x) { return x.clamp(-0.5, 0.5); }},
+      {"clamp", [](const Tensor& x) { return x.clamp(3, 2); }},
+      {"tanh", [](const Tensor& x) { return x.tanh(); }}};
+  for (const Activation& each : activations) {
+    cases.add(each.op, each.function, {rows_of(kOrdinary)});
+    // LibTorch's own signs of zeros differ between its vectorised loops and their rests.
+    const std::string_view op = each.op;
+    cases.add(each.op, each.function, {rows_of(kSpecial)}).signed_zeros =
+        op != "log_sigmoid" && op != "softshrink";
+  }
+  // LibTorch's own values for these have no more digits: 1 + erf(x) is rounded.
+  cases.add("gelu", [](const Tensor& x) { return at::gelu(x); }, {rows_of(kSpecial)});
+  cases.add("glu", [](const Tensor& x) { return at::glu(at::stack({x, x}, 2), 2); },
+            {rows_of(kOrdinary)});
+  cases.add("logit", [](const Tensor& x) { return x.logit(0.1); }, {rows_of(kSpecial)});
+  // A slope in double has more digits than an attribute of ONNX.
+  cases
+      .add("leaky_relu", [](const Tensor& x) { return at::leaky_relu(x, 0.01); },
+           {rows_of(kOrdinary, torch::kDouble)})
+      .tolerance = 1e-14;
+}
+
+void add_function_edges(CaseList& cases) {
+  struct Edge {
+    const char* op;
+    Function function;
+    std::vector<double> numbers;
+  };
+  const std::vector<double> near_zero = {0.0,   -0.0,  1e-30, -1e-30, 1e-12, -1e-12, 1e-8, -1e-8,
+                                         1e-5,  -1e-5, 1e-3,  -1e-3,  0.1,   -0.1,   0.5,  -0.5,
+                                         -0.99, 1,     -1,    2,      30,    80,     kInf, kNan};
+  const std::vector<double> tail = {0, -0.0, 1e-8, -1e-8, 0.1, 0.5, 1,  2,    3,     4,   5,
+                                    6, 8,    9,    -1,    -3,  -6,  30, kInf, -kInf, kNan};
+  const std::vector<double> powers = {1,    2,    4,   8,    1024, 0.5,  0.125, 1e-3, 1e-2, 10,
+                                      1000, 1e10, 0.0, -0.0, -1,   kInf, kNan,  3,    7,    1e30};
+  const std::vector<double> halves = {-2.5, -1.5, -0.5, -0.0, 0, 0.5, 1.5, 2.5, 1e9, kInf, kNan};
+  const std::vector<Edge> edges = {
+      {"log1p", [](const Tensor& x) { return x.log1p(); }, near_zero},
+      {"expm1", [](const Tensor& x) { return x.expm1(); }, near_zero},
+      {"erfc", [](const Tensor& x) { return x.erfc(); }, tail},
+      {"log2", [](const Tensor& x) { return x.log2(); }, powers},
+      {"log2", [](const Tensor& x) { return x.log2().floor(); }, powers},
+      {"log10", [](const Tensor& x) { return x.log10(); }, powers},
+      {"sign", [](const Tensor& x) { return x.sign(); }, kSpecial},
+      {"sgn", [](const Tensor& x) { return x.sgn(); }, kSpecial},
+      {"round", [](const Tensor& x) { return x.round(); }, halves},
+      {"trunc", [](const Tensor& x) { return x.trunc(); }, halves},
+      {"frac", [](const Tensor& x) { return x.frac(); }, halves},
+      {"floor", [](const Tensor& x) { return x.floor(); }, halves},
+      {"ceil", [](const Tensor& x) { return x.ceil(); }, halves},
+      {"rsqrt", [](const Tensor& x) { return x.rsqrt(); }, powers},
+      {"reciprocal", [](const Tensor& x) { return x.reciprocal(); }, kSpecial},
+      {"nan_to_num", [](const Tensor& x) { return x.nan_to_num(); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(0.5); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(-0.5); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(-1); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(-2); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(3); }, kSpecial},
+      {"pow", [](const Tensor& x) { return x.pow(0); }, kSpecial},
+      {"exp", [](const Tensor& x) { return x.exp(); }, tail},
+      {"erf", [](const Tensor& x) { return x.erf(); }, near_zero}};
+  for (const Edge& each : edges) {
+    cases.add(each.op, each.function, {rows_of(each.numbers)});
+  }
+  const std::vector<Edge> in_double = {edges[0], edges[1], edges[2], edges[3], edges[5]};
+  for (const Edge& each : in_double) {
+    auto& added = cases.add(each.op, each.function, {rows_of(each.numbers, torch::kDouble)});
+    added.tolerance = 1e-12;
+  }
+  cases.add("nan_to_num", [](const Tensor& x) { return x.nan_to_num(); },
+            {rows_of(kSpecial, torch::kDouble)});
+}
+
+void add_division_edges(CaseList& cases) {
+  const std::vector<double> a = {1, 1,  -1, 0.3, 0.7,  6, -6, 5.5,  -5.5, 0,    -0.0, 0,
+                                 7, -7, 7,  -7,  1e10, 1, -1, kInf, 1,    kNan, 1,    0.5};
+  const std::vector<double> b = {0.1,  -0.1, 0.1,   0.1, 0.1, 2, 2, 2, 2,    3, 3, -3,
+                                 kInf, kInf, -kInf, 2,   0.3, 0, 0, 2, kNan, 1, 3, -2};
+  const std::vector<MakeInput> floats_of = {rows_of(a), rows_of(b)};
+  const std::vector<MakeInput> doubles_of = {rows_of(a, torch::kDouble),
+                                             rows_of(b, torch::kDouble)};
+  const std::vector<MakeInput> whole = {rows_of({7, -7, 7, -7, 6, -6, 0, 1, -1, 9}, torch::kLong),
+                                        rows_of({2, 2, -2, -2, 3, 3, 5, 4, 4, -9}, torch::kLong)};
+  const std::vector<MakeInput> narrow = {rows_of({7, -7, 7, -7, 6, -6, 0, 1, -1, 9}, torch::kInt),
+                                         rows_of({2, 2, -2, -2, 3, 3, 5, 4, 4, -9}, torch::kInt)};
+  for (const auto& inputs : {floats_of, doubles_of, whole, narrow}) {
+    const auto two = [&](const char* op, Tensor (*function)(const Tensor&, const Tensor&)) {
+      cases.add(op, function, inputs);
+    };
+    two("floor_divide", [](const Tensor& x, const Tensor& y) { return x.floor_divide(y); });
+    two("div", [](const Tensor& x, const Tensor& y) { return x.div(y, "floor"); });
+    two("div", [](const Tensor& x, const Tensor& y) { return x.div(y, "trunc"); });
+    two("remainder", [](const Tensor& x, const Tensor& y) { return x.remainder(y); });
+    two("fmod", [](const Tensor& x, const Tensor& y) { return x.fmod(y); });
+  }
+  cases.add("div", [](const Tensor& x, const Tensor& y) { return x / y; }, whole);
+  // The first quotient whose difference from the remainder is out of range.
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  cases.add("floor_divide", [least](const Tensor& x) { return (x + least).floor_divide(3); },
+            {integers(0, 2, {4})});
+}
+
+void add_pair_edges(CaseList& cases) {
+  const std::vector<double> x = {kNan, 1, kInf, -kInf, kInf, -kInf, 0.0, -0.0, 2, -1, kNan};
+  const std::vector<double> y = {1, kNan, kInf, kInf, -kInf, -kInf, -0.0, 0.0, -1, 2, kNan};
+  const std::vector<MakeInput> both = {rows_of(x), rows_of(y)};
+  const auto two = [&](const char* op, Tensor (*function)(const Tensor&, const Tensor&)) {
+    cases.add(op, function, both);
+  };
+  two("maximum", [](const Tensor& a, const Tensor& b) { return at::maximum(a, b); });
+  two("minimum", [](const Tensor& a, const Tensor& b) { return at::minimum(a, b); });
+  two("max", [](const Tensor& a, const Tensor& b) { return a.max(b); });
+  two("min", [](const Tensor& a, const Tensor& b) { return a.min(b); });
+  two("clamp", [](const Tensor& a, const Tensor& b) { return a.clamp(b, b + 1); });
+  two("clamp_min", [](const Tensor& a, const Tensor& b) { return a.clamp_min(b); });
+  two("clamp_max", [](const Tensor& a, const Tensor& b) { return a.clamp_max(b); });
+  two("eq", [](const Tensor& a, const Tensor& b) { return a == b; });
+  two("ne", [](const Tensor& a, const Tensor& b) { return a != b; });
+  two("ge", [](const Tensor& a, const Tensor& b) { return a >= b; });
+  two("where", [](const Tensor& a, const Tensor& b) { return at::where(a > b, a, b); });
+  two("logical_and", [](const Tensor& a, const Tensor& b) { return a.logical_and(b); });
+  two("atan2", [](const Tensor& a, const Tensor& b) { return a.atan2(b); });
+  cases.add("hypot", [](const Tensor& a, const Tensor& b) { return a.hypot(b); },
+            {rows_of({1e30, 1e-30, 0, 3, -kInf, 1e20}), rows_of({1e30, -1e-30, 0, -4, 1, 1})});
+  for (const double weight : {0.0, 0.3, 0.5, 1.0, 2.0, -1.0}) {
+    cases.add("lerp", [weight](const Tensor& a, const Tensor& b) { return a.lerp(b, weight); },
+              {rows_of({1e8, 1, 2, 3}), rows_of({1, 1e8, -5, 3})});
+  }
+  cases.add("lerp", [](const Tensor& a, const Tensor& b, const Tensor& w) { return a.lerp(b, w); },
+            {rows_of({1e8, 1, 2, 3}), rows_of({1, 1e8, -5, 3}), rows_of({1, 0.5, 0.25, -1})});
+}
+
+void add_comparison_edges(CaseList& cases) {
+  const std::vector<MakeInput> truth = {truths({8})};
+  const std::vector<MakeInput> whole = {integers(-2, 3, {8})};
+  struct Edge {
+    const char* op;
+    Function function;
+    const std::vector<MakeInput>* inputs;
+  };
+  const std::vector<Edge> edges = {
+      {"eq", [](const Tensor& x) { return x.eq(2); }, &truth},
+      {"eq", [](const Tensor& x) { return x.eq(1); }, &truth},
+      {"eq", [](const Tensor& x) { return x.eq(0.5); }, &truth},
+      {"eq", [](const Tensor& x) { return x.eq(torch::tensor(2)); }, &truth},
+      {"ne", [](const Tensor& x) { return x.ne(2); }, &truth},
+      {"lt", [](const Tensor& x) { return x < 2; }, &truth},
+      {"ge", [](const Tensor& x) { return x >= -1; }, &truth},
+      {"gt", [](const Tensor& x) { return x > 0.5; }, &truth},
+      {"eq", [](const Tensor& x) { return x.eq(1.5); }, &whole},
+      {"lt", [](const Tensor& x) { return x < -0.5; }, &whole},
+      {"ne", [](const Tensor& x) { return x.ne(torch::tensor(1.5)); }, &whole},
+      {"where", [](const Tensor& x) { return at::where(x > 0, x, 0.5); }, &whole}};
+  for (const Edge& each : edges) cases.add(each.op, each.function, *each.inputs);
+}
+
+void add_reduction_edges(CaseList& cases) {
+  const MakeInput with_nan = [](std::int64_t batch) {
+    Tensor x = torch::randn({batch, 3, 9});
+    x.index_put_({0, 1, 4}, kNan);
+    x.index_put_({batch - 1, 2, 0}, kNan);
+    return x;
+  };
+  struct Edge {
+    const char* op;
+    Function function;
+  };
+  const std::vector<Edge> edges = {
+      {"max", [](const Tensor& x) { return x.max(); }},
+      {"min", [](const Tensor& x) { return x.min(); }},
+      {"amax", [](const Tensor& x) { return x.amax(2); }},
+      {"amin", [](const Tensor& x) { return x.amin({1, 2}, true); }},
+      {"argmax", [](const Tensor& x) { return x.argmax(2); }},
+      {"argmin", [](const Tensor& x) { return x.argmin(1, true); }},
+      {"argmax", [](const Tensor& x) { return x.argmax(); }},
+      {"linalg_vector_norm", [](const Tensor& x) { return at::linalg_vector_norm(x, kInf, 2); }},
+      {"linalg_vector_norm", [](const Tensor& x) { return at::linalg_vector_norm(x, -kInf, 2); }},
+      {"all", [](const Tensor& x) { return x.all(2); }},
+      {"any", [](const Tensor& x) { return x.any(2); }}};
+  for (const Edge& each : edges) cases.add(each.op, each.function, {with_nan});
+  cases.add("max", [](const Tensor& x) { return x.max(2); }, {with_nan});
+  cases.add("min", [](const Tensor& x) { return x.min(1, true); }, {with_nan});
+  const MakeInput infinite = rows_of({-kInf, -kInf, -kInf});
+  cases.add("logsumexp", [](const Tensor& x) { return x.logsumexp(1); }, {infinite});
+  cases.add("softmax", [](const Tensor& x) { return x.softmax(1); }, {infinite});
+  cases.add("log_softmax", [](const Tensor& x) { return x.log_softmax(1); }, {infinite});
+  cases.add("softmax", [](const Tensor& x) { return x.softmax(1); }, {rows_of({-80, 0, -kInf, 3})});
+  cases.add("log_softmax", [](const Tensor& x) { return x.log_softmax(1); },
+            {rows_of({-1e4, 0, 2, 3})});
+  cases.add("log_softmax", [](const Tensor& x) { return x.log_softmax(1, torch::kDouble); },
+            {rows_of({-1e4, 0, 2, 3})});
+  cases.add("var", [](const Tensor& x) { return x.var(1); }, {floats({1})});
+  cases.add("std", [](const Tensor& x) { return x.std(1, false); }, {floats({1})}).signed_zeros =
+      true;
+  cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {2}); },
+            {rows_of({1e-4, -2e-4}, torch::kDouble)});
+  cases.add("rms_norm", [](const Tensor& x) { return at::rms_norm(x, {2}); },
+            {rows_of({1e-4, -2e-4})});
+}
+
+void add_whole_powers(CaseList& cases) {
+  for (const std::int64_t exponent : {1, 2, 3, 13, 39, 40}) {
+    cases.add("pow", [exponent](const Tensor& x) { return x.pow(exponent); },
+              {rows_of({-3, -1, 0, 1, 2, 3}, torch::kLong)});
+  }
+  cases.add("pow", [](const Tensor& x) { return x.pow(2.5); },
+            {rows_of({0, 1, 2, 3}, torch::kLong)});
+  cases.add("square", [](const Tensor& x) { return x.square(); },
+            {rows_of({-3, 4, 3037000500}, torch::kLong)});
+}
+
+}  // namespace
+
+void add_edge_cases(CaseList& cases) {
+  add_activation_edges(cases);
+  add_function_edges(cases);
+  add_division_edges(cases);
+  add_pair_edges(cases);
+  add_comparison_edges(cases);
+  add_reduction_edges(cases);
+  add_whole_powers(cases);
+}
+
+}  // namespace lockstep::testing_support
