@@ -6,9 +6,10 @@
 // LibTorch's tracer records the module's forward, and each recorded operation is lowered to ONNX
 // operators (docs/onnx_operators.md lists them). A trace cannot see a branch on data, a number that
 // was read from a tensor, or a size that was read from an input. export_onnx() therefore runs
-// forward() several times, with different values and batch sizes. If the runs differ, it throws an
-// error that names the place in the module: either the exported model computes what the module does
-// for any batch, or the export fails.
+// forward() several times, with different values and batch sizes, and rehearses it without
+// computing for many more batch sizes. If the runs differ, it throws an error that names the place
+// in the module: either the exported model computes what the module does for any batch, or the
+// export fails.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,12 @@ struct LOCKSTEP_API OnnxExportOptions {
   /// false, such sizes are refused, except in torch::nn::MultiheadAttention, LocalResponseNorm,
   /// LSTM, GRU and RNN, where they always follow it. Numbers used in arithmetic never follow it.
   bool follow_batch = false;
-  /// Allows forward() to read values out of tensors, for example for its own checks. If false, such
-  /// reads are refused even if the runs showed no difference, because a trace cannot see a branch
-  /// that no run took.
+  /// Allows forward() to read values out of tensors and to access their memory, for example for its
+  /// own checks. If false, this is refused even if the runs showed no difference, because a trace
+  /// cannot see a branch that no run took.
   bool allow_reads = false;
-  /// Stores the parameters and computes in float16. Inputs and outputs stay float32.
+  /// Stores the parameters and computes in float16. Inputs and outputs stay float32, and so do
+  /// operations with constants that float16 cannot hold.
   bool half = false;
   /// Folds batch normalisation after a convolution into the convolution's weights.
   bool fold_batch_norm = true;

@@ -285,7 +285,7 @@ TEST_F(OnnxRefusals, MemoryWrittenInSomeRunsOnly) {
       message = error.what();
     }
     if (each.condition.empty()) {
-      EXPECT_EQ(message, "nothing was refused");
+      EXPECT_THAT(message, HasSubstr("accesses the memory of a tensor"));
       continue;
     }
     EXPECT_THAT(message,

@@ -47,13 +47,6 @@ bool same_operation(const Node& a, const Numbering& of_a, const Node& b, const N
   return true;
 }
 
-bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
-  if (a.defined() != b.defined()) return false;
-  if (!a.defined() || a.is_same(b)) return true;
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  return a.is_floating_point() ? at::allclose(a, b, 0, 0, /*equal_nan=*/true) : at::equal(a, b);
-}
-
 bool same_constant(const c10::IValue& a, const c10::IValue& b) {
   if (a.isTensor() && b.isTensor()) return same_tensor(a.toTensor(), b.toTensor());
   if (a.isDouble() && b.isDouble()) {
@@ -138,7 +131,57 @@ void require_same_rank(const Value& value, std::size_t rank, std::int64_t batch,
                         "squeeze(1), or export with dynamic_batch = false"));
 }
 
+std::optional<std::vector<std::int64_t>> sizes_in(const c10::TensorTypePtr& type) {
+  if (type == nullptr) return std::nullopt;
+  const auto sizes = type->sizes().concrete_sizes();
+  if (!sizes) return std::nullopt;
+  return std::vector<std::int64_t>(sizes->begin(), sizes->end());
+}
+
+// The sizes of result `k` of call `i`.
+std::optional<Extents> sizes_of_result(const Recording& first, std::size_t i, std::size_t k,
+                                       std::int64_t batch, const std::vector<BatchProbe>& probes) {
+  const auto sizes = sizes_in(first.calls[i].results[k]);
+  if (!sizes) return std::nullopt;
+  std::vector<std::vector<std::int64_t>> others;
+  for (const BatchProbe& probe : probes) {
+    const std::vector<Call>& calls = probe.recording->calls;
+    const bool is_alike = calls.size() == first.calls.size() &&
+                          calls[i].name == first.calls[i].name && k < calls[i].results.size();
+    const auto there = is_alike ? sizes_in(calls[i].results[k]) : std::nullopt;
+    if (!there || there->size() != sizes->size()) return std::nullopt;
+    others.push_back(*there);
+  }
+  Extents extents = extents_of(*sizes);
+  for (std::size_t d = 0; d < extents.size() && !probes.empty(); ++d) {
+    std::vector<std::int64_t> seen;
+    for (const auto& other : others) seen.push_back(other[d]);
+    const auto line = line_through(batch, (*sizes)[d], probes, seen);
+    if (!line) return std::nullopt;
+    extents[d] = *line;
+  }
+  return extents;
+}
+
 }  // namespace
+
+std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
+    const Recording& first, std::int64_t batch, const std::vector<BatchProbe>& probes) {
+  std::vector<std::vector<std::optional<Extents>>> sizes(first.calls.size());
+  for (std::size_t i = 0; i < first.calls.size(); ++i) {
+    for (std::size_t k = 0; k < first.calls[i].results.size(); ++k) {
+      sizes[i].push_back(sizes_of_result(first, i, k, batch, probes));
+    }
+  }
+  return sizes;
+}
+
+bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined() || a.is_same(b)) return true;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  return a.is_floating_point() ? at::allclose(a, b, 0, 0, /*equal_nan=*/true) : at::equal(a, b);
+}
 
 const Node* user_of(const Value& constant) {
   const Node* user = nullptr;

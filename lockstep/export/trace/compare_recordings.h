@@ -35,8 +35,8 @@ void require_same_operations(const Recording& first, const Recording& other,
 std::vector<BakedConstant> differing_constants(const Recording& first,
                                                const std::vector<const Recording*>& others);
 
-/// The constants of `first` that change with the batch. There must be two probes: the first shows
-/// how they change, the second confirms it.
+/// The constants of `first` that change with the batch. There must be at least two probes: the
+/// first shows how they change, the others confirm it.
 std::vector<BakedConstant> following_constants(const Recording& first, std::int64_t batch,
                                                const std::vector<BatchProbe>& probes);
 
@@ -45,6 +45,14 @@ std::vector<BakedConstant> following_constants(const Recording& first, std::int6
 std::unordered_map<const torch::jit::Value*, Extents> traced_sizes(
     const Recording& first, const std::vector<const Recording*>& others, std::int64_t batch,
     const std::vector<BatchProbe>& probes, const ModuleLocations& locations);
+
+/// The sizes of the tensors that each operation of forward() returned, also of those on which no
+/// output depends; none for an operation whose size follows the batch in no known way.
+std::vector<std::vector<std::optional<Extents>>> sizes_of_calls(
+    const Recording& first, std::int64_t batch, const std::vector<BatchProbe>& probes);
+
+/// Whether two tensors have the same type, sizes and values. NaN equals NaN.
+bool same_tensor(const at::Tensor& a, const at::Tensor& b);
 
 /// The operation that takes a constant, directly or as a member of a list.
 const torch::jit::Node* user_of(const torch::jit::Value& constant);

@@ -5,11 +5,14 @@
 
 namespace lockstep::onnx {
 
-/// Inputs with values that should make branches on data go the other way. With `number` 0,
-/// floating-point values are negated and made four times as large; with 1, they are redrawn at
-/// random at about that scale. Integers and booleans are those of the example in another order,
-/// since they may be indices. Does not use LibTorch's generator.
-Tensors with_other_values(const Tensors& inputs, int number);
+/// Inputs with values that should make branches on data go the other way, as a list of proposals:
+/// forward() may refuse the first ones, and the last ones differ least from the example. In the
+/// first proposal with `number` 0, floating-point values are negated and made four times as large,
+/// whole numbers become smaller by one, and booleans are inverted; with 1, floating-point values
+/// are redrawn at random at about that scale, whole numbers become larger by one, and every second
+/// boolean is inverted. Each proposal changes even an input of one element, or of equal elements,
+/// except the last, which changes the order only. Does not use LibTorch's generator.
+std::vector<Tensors> with_other_values(const Tensors& inputs, int number);
 
 /// Repeats the rows of each input along its batch dimension until there are `batch` rows.
 Tensors with_batch(const Tensors& inputs, const std::vector<std::int64_t>& batch_dimensions,

@@ -1,5 +1,6 @@
 #include <lockstep/export/trace/read_observer.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -16,12 +17,14 @@ using torch::jit::Value;
 thread_local ReadObserver* current_observer = nullptr;
 
 std::unique_ptr<at::ObserverContext> observe_read(const at::RecordFunction& function) {
-  if (current_observer == nullptr ||
-      std::strcmp(function.name(), "aten::_local_scalar_dense") != 0) {
-    return nullptr;
-  }
+  if (current_observer == nullptr) return nullptr;
   const auto inputs = function.inputs();
-  if (!inputs.empty() && inputs[0].isTensor()) current_observer->on_read(inputs[0].toTensor());
+  const bool compares = std::strcmp(function.name(), "aten::equal") == 0;
+  if (compares) {
+    current_observer->on_comparison(inputs[0].toTensor(), inputs[1].toTensor());
+  } else if (std::strcmp(function.name(), "aten::_local_scalar_dense") == 0) {
+    current_observer->on_read(inputs[0].toTensor());
+  }
   return nullptr;
 }
 
@@ -46,6 +49,17 @@ void ReadObserver::on_read(const at::Tensor& tensor) {
   // Calls inside LibTorch's operations, which check their arguments, are not traced.
   if (state == nullptr || !state->hasValue(tensor)) return;
   if (depends_on_inputs(state->getValue(tensor))) reads_.push_back(last_parameter());
+}
+
+void ReadObserver::on_comparison(const at::Tensor& a, const at::Tensor& b) {
+  const bool in_attention =
+      std::any_of(parameters_.begin(), parameters_.end(), [](const auto& parameter) {
+        return parameter.first.ends_with("in_proj_weight") ||
+               parameter.first.ends_with("q_proj_weight");
+      });
+  if (a.is_same(b) || in_attention) return;
+  on_read(a);
+  on_read(b);
 }
 
 bool ReadObserver::depends_on_inputs(const Value* value) const {

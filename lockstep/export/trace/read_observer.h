@@ -24,6 +24,10 @@ class ReadObserver {
 
   /// Called with the tensor that is read.
   void on_read(const at::Tensor& tensor);
+  /// Called with the tensors that torch::equal() compares. Nothing is read if both are the same, or
+  /// if the module contains attention: torch::nn::MultiheadAttention compares its arguments to save
+  /// work, with the same result.
+  void on_comparison(const at::Tensor& a, const at::Tensor& b);
 
  private:
   bool depends_on_inputs(const torch::jit::Value* value) const;

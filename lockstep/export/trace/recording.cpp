@@ -1,5 +1,7 @@
 #include <lockstep/export/trace/recording.h>
 
+#include <unordered_set>
+
 #include <c10/core/GradMode.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -52,6 +54,44 @@ void refuse_unknown_forms(const torch::jit::Graph& graph, std::size_t inputs,
   }
 }
 
+// The tensors that an operation returns; the members of a list are in the node that unpacks it.
+std::vector<c10::TensorTypePtr> result_types(const torch::jit::Node& node) {
+  const torch::jit::Node* source = &node;
+  const bool is_list =
+      node.outputs().size() == 1 && node.output()->type()->kind() == c10::TypeKind::ListType;
+  if (is_list) {
+    for (const torch::jit::Use& use : node.output()->uses()) {
+      if (use.user->kind() == c10::prim::ListUnpack) source = use.user;
+    }
+  }
+  std::vector<c10::TensorTypePtr> types;
+  for (const torch::jit::Value* output : source->outputs()) {
+    types.push_back(output->type()->cast<c10::TensorType>());
+  }
+  return types;
+}
+
+// The tracer removes operations on which no output depends when it is done.
+std::vector<Call> calls_in(const torch::jit::Graph& graph) {
+  std::vector<Call> calls;
+  for (const torch::jit::Node* node : graph.nodes()) {
+    if (node->kind().is_prim()) continue;
+    calls.push_back(
+        {.name = node->kind().toQualString(), .node = node, .results = result_types(*node)});
+  }
+  return calls;
+}
+
+void forget_removed_nodes(std::vector<Call>& calls, const torch::jit::Graph& graph) {
+  const std::unordered_set<const torch::jit::Node*> kept(graph.nodes().begin(),
+                                                         graph.nodes().end());
+  for (Call& call : calls) {
+    // A node that the tracer replaces by one with LibTorch's usual name is gone, too.
+    const bool is_kept = kept.contains(call.node) && call.name == call.node->kind().toQualString();
+    if (!is_kept) call.node = nullptr;
+  }
+}
+
 }  // namespace
 
 Recording record(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters) {
@@ -65,12 +105,14 @@ Recording record(const Forward& forward, const Tensors& inputs, const NamedParam
     Tensors given;
     for (const auto& value : stack) given.push_back(value.toTensor());
     recording.outputs = forward(given);
+    recording.calls = calls_in(*unfinished);
     return Stack(recording.outputs.begin(), recording.outputs.end());
   };
   try {
     const auto [state, ignored] = torch::jit::tracer::trace(
         stack_of(inputs, parameters), run, [](const at::Tensor&) { return std::string(); });
     recording.graph = state->graph;
+    forget_removed_nodes(recording.calls, *recording.graph);
     // Copied, because a later run may write to memory that this run returned.
     for (at::Tensor& output : recording.outputs) {
       if (output.defined()) output = output.clone();

@@ -18,11 +18,19 @@ using Forward = std::function<Tensors(const Tensors& inputs)>;
 /// Parameters and buffers with their names in state_dict(), each tensor once.
 using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// An operation as forward() called it.
+struct Call {
+  std::string name{};                     ///< "aten::relu_"
+  const torch::jit::Node* node = nullptr;  ///< null if the graph no longer has it
+  std::vector<c10::TensorTypePtr> results{};  ///< the types of its tensors, with their sizes
+};
+
 /// The graph's inputs are the inputs of the recorded run, followed by the parameters in order. It
 /// has no blocks. Each tensor in it has the size and type that it had in the run.
 struct Recording {
   std::shared_ptr<torch::jit::Graph> graph{};
   Tensors outputs{};  ///< what the run returned
+  std::vector<Call> calls{};  ///< all operations in order, also those on which no output depends
   /// One entry for each value that forward() read (by item() or equal(), also inside allclose() and
   /// the like) out of a tensor that depends on the inputs: the parameter used last before the read,
   /// such as "fc.weight", or empty if there was none.

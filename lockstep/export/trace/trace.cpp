@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <lockstep/core/error.h>
 #include <lockstep/export/trace/aliasing.h>
 #include <lockstep/export/trace/compare_recordings.h>
 #include <lockstep/export/trace/probes.h>
+#include <lockstep/export/trace/rehearsal.h>
 #include <lockstep/export/trace/same_results.h>
 
 namespace lockstep::onnx {
@@ -138,26 +141,39 @@ void accept_or_refuse(const std::vector<BakedConstant>& baked, const NamedParame
           "x.view({x.size(0), -1}), or set follow_batch, or export with dynamic_batch = false"));
 }
 
-// If forward() refuses the values of a run (its own check), the run is replaced by one with the
-// example's values in another order.
+// forward() may refuse some values by a check of its own, or because they are no indices: the first
+// ones count that it takes.
 Recording record_other_values(const Forward& forward, const Tensors& inputs, int number,
                               const NamedParameters& parameters, Tensors& given) {
-  given = with_other_values(inputs, number);
-  try {
-    return record(forward, given, parameters);
-  } catch (const std::exception&) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      given[i] = inputs[i].flatten().roll(number + 1).view(inputs[i].sizes());
+  const std::vector<Tensors> proposals = with_other_values(inputs, number);
+  for (std::size_t i = 0; i + 1 < proposals.size(); ++i) {
+    try {
+      given = proposals[i];
+      return record(forward, given, parameters);
+    } catch (const std::exception&) {  // the next proposal is closer to the example
     }
-    return record(forward, given, parameters);
   }
+  given = proposals.back();
+  return record(forward, given, parameters);
+}
+
+// LibTorch counts operations such as rrelu() and alpha_dropout() among the random ones, although
+// they are random in training only.
+bool is_random(const Node& node) {
+  const c10::FunctionSchema* const schema = node.maybeSchema();
+  if (schema == nullptr || !node.isNondeterministic()) return false;
+  for (const char* const name : {"train", "training"}) {
+    const auto index = schema->argumentIndexWithName(name);
+    if (!index) continue;
+    const auto training = torch::jit::toIValue(node.input(static_cast<std::size_t>(*index)));
+    return !training || training->toBool();
+  }
+  return true;
 }
 
 bool is_random(const torch::jit::Graph& graph) {
-  for (const Node* node : graph.nodes()) {
-    if (node->isNondeterministic()) return true;
-  }
-  return false;
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node* node) { return is_random(*node); });
 }
 
 std::vector<Run> runs_with_other_values(const Forward& forward, const Tensors& inputs,
@@ -184,10 +200,19 @@ std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& 
                                          const NamedParameters& parameters, const Trace& trace) {
   std::vector<Run> runs;
   if (trace.batch == 0) return runs;
-  for (const std::int64_t batch : {trace.batch + 1, trace.batch + 3}) {
+  // Many branches on a size are on a single sample.
+  std::vector<std::int64_t> batches = {trace.batch + 1, trace.batch + 3};
+  if (trace.batch > 1) batches.push_back(1);
+  for (const std::int64_t batch : batches) {
     Run& run = runs.emplace_back(Run{.condition = str("a batch of ", batch),
                                      .inputs = with_batch(inputs, trace.batch_dimensions, batch)});
-    run.recording = record(forward, run.inputs, parameters);
+    try {
+      run.recording = record(forward, run.inputs, parameters);
+    } catch (const c10::Error& error) {
+      throw ConfigError(str("export_onnx: forward() fails with ", run.condition, ": ",
+                            first_line(error),
+                            "; export with dynamic_batch = false if it takes only some batches"));
+    }
     require_same_operations(trace.recording, run.recording, trace.locations, "another batch size");
   }
   return runs;
@@ -199,8 +224,6 @@ std::vector<Run> runs_with_other_batches(const Forward& forward, const Tensors& 
 void require_results_of_all_runs(const Forward& forward, const Tensors& inputs,
                                  const NamedParameters& parameters, const std::vector<Run>& values,
                                  const std::vector<Run>& batches, const Trace& trace) {
-  // Random operations have no lowering: the translation reports them.
-  if (is_random(*trace.recording.graph)) return;
   const Run first = {.condition = "the example", .inputs = inputs, .recording = trace.recording};
   require_same_results(trace.recording, first, forward, parameters);
   for (const Run& run : values) require_same_results(trace.recording, run, forward, parameters);
@@ -248,7 +271,11 @@ Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedPar
   std::vector<const Recording*> same_sizes;
   for (const Run& run : values) same_sizes.push_back(&run.recording);
   trace.sizes = traced_sizes(trace.recording, same_sizes, trace.batch, probes, trace.locations);
+  trace.sizes_of_calls = sizes_of_calls(trace.recording, trace.batch, probes);
+  // Random operations have no lowering: the translation reports them.
+  if (is_random(*trace.recording.graph)) return trace;
   require_results_of_all_runs(forward, inputs, parameters, values, batches, trace);
+  rehearse(forward, parameters, trace, options.allow_reads);
   return trace;
 }
 

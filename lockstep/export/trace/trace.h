@@ -1,7 +1,9 @@
 // A module's forward as a graph that is verified with other inputs and other batch sizes.
 #pragma once
 
+#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include <lockstep/export/trace/extent.h>
 #include <lockstep/export/trace/module_locations.h>
@@ -29,14 +31,16 @@ struct Trace {
   /// Sizes of every tensor, and the integer constants that follow the batch.
   std::unordered_map<const torch::jit::Value*, Extents> sizes{};
   std::unordered_map<const torch::jit::Value*, Extent> following{};
+  /// Sizes of the results of Recording::calls, where they are known.
+  std::vector<std::vector<std::optional<Extents>>> sizes_of_calls{};
 };
 
 /// Records forward() with `inputs`, with two other inputs of the same sizes and, with
-/// `dynamic_batch`, with two other batch sizes, and compares the recordings. Throws ConfigError,
-/// which names all places, if the recordings differ because of a branch on data, a number or tensor
-/// that was computed where the tracer cannot see it, or a size that was read from an input. Also
-/// throws ConfigError if the recorded operations give other results than forward() in any of these
-/// runs.
+/// `dynamic_batch`, with a batch of one and two other batch sizes, compares the recordings, and
+/// rehearses forward() (rehearsal.h). Throws ConfigError, which names all places, if the recordings
+/// differ because of a branch on data, a number or tensor that was computed where the tracer cannot
+/// see it, or a size that was read from an input. Also throws ConfigError if the recorded
+/// operations give other results than forward() in any of these runs.
 Trace trace_module(const Forward& forward, const Tensors& inputs, const NamedParameters& parameters,
                    const TraceOptions& options);
 

@@ -1,0 +1,531 @@
+#include <lockstep/export/trace/rehearsal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <numeric>
+#include <set>
+
+#include <ATen/TracerMode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <lockstep/core/error.h>
+#include <lockstep/core/strings.h>
+#include <lockstep/export/trace/compare_recordings.h>
+
+namespace lockstep::onnx {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+
+// LibTorch calls the fallback of this key before any other kernel, the tracer's included, while a
+// thread includes the key. LibTorch reserves it for modes outside of its own code.
+constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// Thrown through forward() at the first difference from the trace.
+class Divergence : public Error {
+ public:
+  using Error::Error;
+};
+
+// A branch compares a size with a number that a person wrote: every small batch, and both sides of
+// the powers of two and ten. Sizes of other branches lie in between, and the largest batch finds
+// all that begin somewhere and do not end again.
+std::vector<std::int64_t> batches_to_rehearse() {
+  std::vector<std::int64_t> batches;
+  for (std::int64_t batch = 1; batch <= 130; ++batch) batches.push_back(batch);
+  for (std::int64_t power = 256; power <= 65'536; power *= 2) {
+    batches.insert(batches.end(), {power - 1, power, power + 1});
+  }
+  for (std::int64_t power = 1000; power <= 1'000'000; power *= 10) {
+    batches.insert(batches.end(), {power - 1, power, power + 1});
+  }
+  return batches;
+}
+
+// Strides like the recorded ones, which are those of `recorded` sizes, for other sizes: with the
+// same order of the dimensions and the same gaps between elements.
+std::vector<std::int64_t> similar_strides(const std::vector<std::int64_t>& recorded,
+                                          const std::vector<std::int64_t>& strides,
+                                          const std::vector<std::int64_t>& sizes) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    // Dimensions of one element have any stride; they keep their place.
+    return recorded[a] > 1 && recorded[b] > 1 && strides[a] > strides[b];
+  });
+  std::vector<std::int64_t> result(sizes.size(), 0);
+  std::int64_t dense = 1;           // the stride without a gap, for `sizes`
+  std::int64_t recorded_dense = 1;  // likewise, for `recorded`
+  for (auto d = order.rbegin(); d != order.rend(); ++d) {
+    if (strides[*d] == 0 && recorded[*d] > 1) continue;  // expanded
+    const std::int64_t gap =
+        recorded[*d] > 1 ? std::max<std::int64_t>(strides[*d] / recorded_dense, 1) : 1;
+    result[*d] = dense * gap;
+    dense = result[*d] * std::max<std::int64_t>(sizes[*d], 1);
+    recorded_dense *= gap * std::max<std::int64_t>(recorded[*d], 1);
+  }
+  return result;
+}
+
+// A tensor like the recorded `value` without memory: an access to its data is an exception.
+at::Tensor stand_in_for(const c10::TensorType& type, const std::vector<std::int64_t>& sizes) {
+  const auto scalar_type = type.scalarType().value_or(at::kFloat);
+  const auto device = type.device().value_or(at::kCPU);
+  const c10::DispatchKey key =
+      c10::computeDispatchKey(scalar_type, /*layout=*/std::nullopt, device);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(scalar_type), device);
+  const auto recorded = type.sizes().concrete_sizes();
+  const auto strides = type.strides().concrete_sizes();
+  if (recorded && strides && recorded->size() == sizes.size()) {
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+        sizes, similar_strides(*recorded, *strides, sizes));
+  } else {
+    tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  }
+  return tensor;
+}
+
+// Operations that the tracer does not record: their own operations are recorded instead.
+bool is_never_recorded(const std::string& name) {
+  static const std::set<std::string> kNames = {
+      "aten::conv1d",           "aten::conv2d",           "aten::conv3d",
+      "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
+      "aten::convolution",      "aten::lstm_cell",        "aten::gru_cell",
+      "aten::rnn_tanh_cell",    "aten::rnn_relu_cell"};
+  return kNames.contains(name);
+}
+
+bool returns_tensors(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+    return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+           result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
+// Operations may return an argument itself if there is nothing to do. The tracer then uses the name
+// of the result for the argument, too.
+const Value* origin_of(const Value* value) {
+  static const std::set<std::string> kMayReturnTheirArgument = {
+      "aten::contiguous", "aten::to",      "aten::type_as",         "aten::flatten",
+      "aten::ravel",      "aten::movedim", "aten::moveaxis",        "aten::positive",
+      "aten::dropout",    "aten::alias",   "aten::feature_dropout", "aten::alpha_dropout",
+      "aten::real",       "aten::conj",    "aten::resolve_conj",    "aten::feature_alpha_dropout"};
+  while (kMayReturnTheirArgument.contains(value->node()->kind().toQualString())) {
+    value = value->node()->input(0);
+  }
+  return value;
+}
+
+double number_in(const c10::IValue& value) {
+  return value.isBool() ? static_cast<double>(value.toBool()) : value.toScalar().toDouble();
+}
+
+bool is_number(const c10::IValue& value) { return value.isScalar() || value.isBool(); }
+
+// One run of forward() with stand-ins for one batch.
+class Rehearsal {
+ public:
+  Rehearsal(const Trace& trace, std::int64_t batch) : trace_(trace), batch_(batch) {}
+
+  void run(const Forward& forward, const NamedParameters& parameters) {
+    const auto values = trace_.recording.graph->inputs();
+    const std::size_t inputs = values.size() - parameters.size();
+    Tensors given;
+    for (std::size_t i = 0; i < inputs; ++i) given.push_back(made(stand_in(values[i]), values[i]));
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      known_[parameters[i].second.unsafeGetTensorImpl()] = {.value = values[inputs + i]};
+    }
+    has_attention_ = std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
+      return parameter.first.ends_with("in_proj_weight") ||
+             parameter.first.ends_with("q_proj_weight");
+    });
+    const Tensors outputs = forward(given);
+    if (next_ < calls().size()) {
+      throw Divergence(str("ends ", place(), ", before ", calls()[next_].name));
+    }
+    require_same_outputs(outputs);
+  }
+
+  // Called in place of each operation.
+  void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+    const std::string name = op.schema().name();
+    if (next_ < calls().size() && name == calls()[next_].name) return perform(op, next_++, stack);
+    if (is_read(name) && any_stand_in(op, stack)) return read(op, stack);
+    if (returns_tensors(op.schema()) && !is_never_recorded(name)) {
+      throw Divergence(str("goes another way ", place(), ": it calls ", name, " where ",
+                           next_ < calls().size() ? calls()[next_].name : "the end",
+                           " was recorded"));
+    }
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey),
+                       &stack);
+  }
+
+  // "after fc (parameter fc.weight)"
+  std::string place() const {
+    for (std::size_t i = next_; i-- > 0;) {
+      if (calls()[i].node == nullptr) continue;
+      return ModuleLocation{.parameter = trace_.locations.at(calls()[i].node).parameter}.text();
+    }
+    return ModuleLocation().text();
+  }
+
+ private:
+  struct Known {
+    const Value* value = nullptr;
+    bool is_stand_in = false;
+  };
+
+  const std::vector<Call>& calls() const { return trace_.recording.calls; }
+
+  static bool is_read(const std::string& name) {
+    return name == "aten::_local_scalar_dense" || name == "aten::equal";
+  }
+
+  // torch::nn::MultiheadAttention compares its arguments to save work, with the same result.
+  void read(const c10::OperatorHandle& op, Stack& stack) const {
+    if (op.schema().name() == "aten::equal") {
+      const auto pair = torch::jit::last(stack, 2);
+      const bool is_same = pair[0].toTensor().is_same(pair[1].toTensor());
+      if (is_same || has_attention_) {
+        torch::jit::drop(stack, 2);
+        stack.emplace_back(is_same);
+        return;
+      }
+    }
+    throw Divergence(str("reads a value out of a tensor ", place()));
+  }
+
+  std::int64_t size_at(const Extent& extent) const {
+    return trace_.batch == 0 ? extent.size : extent.per_batch * batch_ + extent.offset;
+  }
+
+  at::Tensor stand_in(const c10::TensorTypePtr& type, const Extents& extents) const {
+    std::vector<std::int64_t> sizes;
+    for (const Extent& extent : extents) sizes.push_back(size_at(extent));
+    return stand_in_for(*type, sizes);
+  }
+
+  at::Tensor stand_in(const Value* value) const {
+    return stand_in(value->type()->expect<c10::TensorType>(), trace_.sizes.at(value));
+  }
+
+  // The stand-in for result `k` of call `i`; undefined if the result was undefined.
+  at::Tensor stand_in(std::size_t i, std::size_t k) const {
+    const Call& call = calls()[i];
+    if (call.results[k] == nullptr || !call.results[k]->sizes().concrete_sizes()) return {};
+    const auto& extents = trace_.sizes_of_calls[i][k];
+    if (!extents) throw Divergence(str("has other sizes in the result of ", call.name, ' ', place()));
+    return stand_in(call.results[k], *extents);
+  }
+
+  bool follows_batch(std::size_t i) const {
+    const auto follows = [](const std::optional<Extents>& extents) {
+      return !extents || std::any_of(extents->begin(), extents->end(), [](const Extent& extent) {
+        return !extent.is_static();
+      });
+    };
+    const auto& results = trace_.sizes_of_calls[i];
+    return std::any_of(results.begin(), results.end(), follows);
+  }
+
+  at::Tensor made(const at::Tensor& tensor, const Value* value, bool is_stand_in = true) {
+    if (!tensor.defined()) return tensor;
+    held_.emplace_back(tensor.getIntrusivePtr());
+    known_[tensor.unsafeGetTensorImpl()] = {.value = value, .is_stand_in = is_stand_in};
+    return tensor;
+  }
+
+  bool is_stand_in(const at::Tensor& tensor) const {
+    const auto found = known_.find(tensor.unsafeGetTensorImpl());
+    return found != known_.end() && found->second.is_stand_in;
+  }
+
+  bool any_stand_in(const c10::IValue& value) const {
+    if (value.isTensor()) return is_stand_in(value.toTensor());
+    if (!value.isList()) return false;
+    const auto members = value.toListRef();
+    return std::any_of(members.begin(), members.end(),
+                       [this](const c10::IValue& member) { return any_stand_in(member); });
+  }
+
+  bool any_stand_in(const c10::OperatorHandle& op, const Stack& stack) const {
+    const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [this](const c10::IValue& each) { return any_stand_in(each); });
+  }
+
+  void perform(const c10::OperatorHandle& op, std::size_t i, Stack& stack) {
+    const Node* const node = calls()[i].node;
+    const std::size_t count = op.schema().arguments().size();
+    if (node != nullptr) require_same_arguments(*node, torch::jit::last(stack, count));
+    const auto values = values_of(node, calls()[i].results.size());
+    if (!any_stand_in(op, stack) && !follows_batch(i)) {
+      compute(op, stack);
+      keep_results(stack, values);
+      return;
+    }
+    const Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+    torch::jit::drop(stack, count);
+    const auto& returns = op.schema().returns();
+    if (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType) {
+      c10::List<at::Tensor> list;
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        list.push_back(made(stand_in(i, k), values[k]));
+      }
+      stack.emplace_back(std::move(list));
+      return;
+    }
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      stack.emplace_back(made(result(op.schema(), i, k, arguments), values[k]));
+    }
+  }
+
+  // Calls the operation itself, unseen by the tracer.
+  static void compute(const c10::OperatorHandle& op, Stack& stack) {
+    const c10::impl::ExcludeDispatchKeyGuard plain(
+        c10::DispatchKeySet({kModeKey, c10::DispatchKey::Tracer}));
+    op.callBoxed(stack);
+  }
+
+  // The values of an operation's results, null for one on which no output depends.
+  static std::vector<const Value*> values_of(const Node* node, std::size_t count) {
+    std::vector<const Value*> values(count, nullptr);
+    if (node == nullptr) return values;
+    const Node* source = node;
+    if (node->outputs().size() == 1 && node->output()->type()->kind() == c10::TypeKind::ListType) {
+      for (const torch::jit::Use& use : node->output()->uses()) {
+        if (use.user->kind() == c10::prim::ListUnpack) source = use.user;
+      }
+    }
+    for (std::size_t k = 0; k < count && k < source->outputs().size(); ++k) {
+      values[k] = source->output(k);
+    }
+    return values;
+  }
+
+  void keep_results(const Stack& stack, const std::vector<const Value*>& values) {
+    if (values.empty()) return;
+    if (stack.back().isTensorList()) {
+      const auto members = stack.back().toTensorVector();
+      for (std::size_t k = 0; k < members.size() && k < values.size(); ++k) {
+        made(members[k], values[k], /*is_stand_in=*/false);
+      }
+      return;
+    }
+    const auto results = torch::jit::last(stack, std::min(values.size(), stack.size()));
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      if (results[k].isTensor()) made(results[k].toTensor(), values[k], /*is_stand_in=*/false);
+    }
+  }
+
+  // An operation in place returns the argument that it writes to.
+  at::Tensor result(const c10::FunctionSchema& schema, std::size_t i, std::size_t k,
+                    const Stack& arguments) const {
+    const at::Tensor wanted = stand_in(i, k);
+    if (k >= schema.returns().size()) return wanted;
+    const c10::AliasInfo* const alias = schema.returns()[k].alias_info();
+    for (std::size_t a = 0; alias != nullptr && alias->isWrite() && a < arguments.size(); ++a) {
+      const c10::AliasInfo* const written = schema.arguments()[a].alias_info();
+      if (written == nullptr || !(*written == *alias)) continue;
+      const at::Tensor self = arguments[a].toTensor();
+      if (self.sizes() != wanted.sizes()) {
+        self.unsafeGetTensorImpl()->set_sizes_and_strides(wanted.sizes(), wanted.strides());
+      }
+      return self;
+    }
+    return wanted;
+  }
+
+  void require_same_arguments(const Node& node, c10::ArrayRef<c10::IValue> arguments) const {
+    if (arguments.size() != node.inputs().size()) return;  // a form of its own in the trace
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!is_same(arguments[i], node.input(i))) {
+        throw Divergence(str("gives ", node.kind().toQualString(), " another argument ", i, ' ',
+                             trace_.locations.at(&node).text(), ", ", in_words(arguments[i]),
+                             " where the trace has ", in_words(node.input(i))));
+      }
+    }
+  }
+
+  static std::string in_words(const c10::IValue& value) {
+    if (value.isTensor()) {
+      return value.toTensor().defined() ? str("a tensor [", join(value.toTensor().sizes()), "]")
+                                        : "none";
+    }
+    if (value.isTensorList()) return "a list of tensors";
+    return lockstep::str(value);
+  }
+
+  std::string in_words(const Value* value) const {
+    const auto following = trace_.following.find(value);
+    if (following != trace_.following.end()) return lockstep::str(size_at(following->second));
+    if (value->node()->kind() == c10::prim::ListConstruct) {
+      std::vector<std::string> members;
+      for (const Value* each : value->node()->inputs()) members.push_back(in_words(each));
+      return "[" + join(members) + "]";
+    }
+    const auto constant = torch::jit::toIValue(value);
+    return constant ? in_words(*constant) : "another tensor";
+  }
+
+  // Only tensors and numbers are compared: no branch on a size changes the other arguments without
+  // changing the operation.
+  bool is_same(const c10::IValue& given, const Value* expected) const {
+    if (expected->node()->kind() == c10::prim::ListConstruct) {
+      const auto members = expected->node()->inputs();
+      if (!given.isList()) return given.isNone() || members.size() == 1;
+      const auto list = given.toListRef();
+      if (list.size() != members.size()) return false;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (!is_same(list[i], members[i])) return false;
+      }
+      return true;
+    }
+    if (given.isTensor() && given.toTensor().defined()) {
+      return is_same_tensor(given.toTensor(), expected);
+    }
+    const auto following = trace_.following.find(expected);
+    if (following != trace_.following.end()) {
+      return !given.isInt() || given.toInt() == size_at(following->second);
+    }
+    const auto constant = torch::jit::toIValue(expected);
+    if (!constant || !is_number(given) || !is_number(*constant)) return true;
+    const double a = number_in(given);
+    const double b = number_in(*constant);
+    return a == b || (std::isnan(a) && std::isnan(b));
+  }
+
+  bool is_same_tensor(const at::Tensor& given, const Value* expected) const {
+    const auto found = known_.find(given.unsafeGetTensorImpl());
+    const auto constant = torch::jit::toIValue(expected);
+    if (found != known_.end() && !constant) {
+      const Value* const value = found->second.value;
+      return value == nullptr || origin_of(value) == origin_of(expected);
+    }
+    if (is_stand_in(given)) return false;
+    return constant && constant->isTensor() && same_tensor(given, constant->toTensor());
+  }
+
+  void require_same_outputs(const Tensors& outputs) const {
+    std::vector<const Value*> expected;
+    for (const Value* output : trace_.recording.graph->outputs()) {
+      if (output->node()->kind() == c10::prim::TupleConstruct) {
+        const auto members = output->node()->inputs();
+        expected.insert(expected.end(), members.begin(), members.end());
+      } else {
+        expected.push_back(output);
+      }
+    }
+    if (outputs.size() != expected.size()) {
+      throw Divergence(
+          str("returns ", outputs.size(), " tensors where ", expected.size(), " were recorded"));
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!is_same_tensor(outputs[i], expected[i])) {
+        throw Divergence(str("returns another tensor as output ", i));
+      }
+    }
+  }
+
+  const Trace& trace_;
+  const std::int64_t batch_;
+  std::size_t next_ = 0;  // among the recorded calls
+  bool has_attention_ = false;
+  std::unordered_map<const c10::TensorImpl*, Known> known_;
+  // Weakly held, so that no other tensor reuses their identities, and LibTorch's factories do not
+  // copy what has a second owner.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> held_;
+};
+
+// LibTorch's fallbacks are plain functions.
+thread_local Rehearsal* current_rehearsal = nullptr;
+
+void on_any_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  // LibTorch hides some operations from the tracer, such as those of torch::tensor().
+  const bool is_hidden = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Tracer);
+  if (current_rehearsal != nullptr && !is_hidden) {
+    return current_rehearsal->on_call(op, keys, *stack);
+  }
+  const c10::impl::ExcludeDispatchKeyGuard plain(kModeKey);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey), stack);
+}
+
+// While it lives, the operations of this thread go to `rehearsal`, and forward() sees that it is
+// being traced.
+class Stage {
+ public:
+  explicit Stage(Rehearsal& rehearsal) : mode_(kModeKey) {
+    static const auto registration = c10::Dispatcher::singleton().registerFallback(
+        kModeKey, c10::KernelFunction::makeFromBoxedFunction<&on_any_call>(), "lockstep export");
+    current_rehearsal = &rehearsal;
+    torch::jit::tracer::setTracingState(std::make_shared<torch::jit::tracer::TracingState>());
+  }
+  ~Stage() {
+    torch::jit::tracer::setTracingState(nullptr);
+    current_rehearsal = nullptr;
+  }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+ private:
+  const c10::impl::IncludeDispatchKeyGuard mode_;
+};
+
+bool is_access_to_memory(const std::exception& error) {
+  const std::string text = error.what();
+  return text.find("data pointer") != std::string::npos ||
+         text.find("storage") != std::string::npos;
+}
+
+// Whether forward() ended; it does not if it accesses memory although that is allowed.
+bool rehearse_batch(const Forward& forward, const NamedParameters& parameters, const Trace& trace,
+                    std::int64_t batch, bool allow_reads) {
+  Rehearsal rehearsal(trace, batch);
+  const std::string with =
+      trace.batch == 0 ? std::string("the example's sizes") : str("a batch of ", batch);
+  try {
+    const Stage stage(rehearsal);
+    rehearsal.run(forward, parameters);
+    return true;
+  } catch (const Divergence& difference) {
+    if (allow_reads && std::string_view(difference.what()).starts_with("reads")) return false;
+    throw ConfigError(
+        str("export_onnx: with ", with, ", forward() ", difference.what(),
+            ": a graph has one way for all batches; compute the condition with "
+            "operations such as torch::where(), or export with dynamic_batch = false"));
+  } catch (const std::exception& error) {
+    if (is_access_to_memory(error)) {
+      if (allow_reads) return false;
+      throw ConfigError(
+          str("export_onnx: forward() accesses the memory of a tensor (data_ptr() or accessor) ",
+              rehearsal.place(),
+              ", and a trace cannot see what depends on it: use LibTorch's operations, or set "
+              "allow_reads"));
+    }
+    throw ConfigError(str("export_onnx: forward() fails with ", with, ' ', rehearsal.place(), ": ",
+                          first_line(error),
+                          "; export with dynamic_batch = false if it takes only some batches"));
+  }
+}
+
+}  // namespace
+
+void rehearse(const Forward& forward, const NamedParameters& parameters, const Trace& trace,
+              bool allow_reads) {
+  const at::NoGradGuard no_grad;
+  if (!rehearse_batch(forward, parameters, trace, trace.batch, allow_reads)) return;
+  if (trace.batch == 0) return;
+  for (const std::int64_t batch : batches_to_rehearse()) {
+    if (!rehearse_batch(forward, parameters, trace, batch, allow_reads)) return;
+  }
+}
+
+}  // namespace lockstep::onnx

@@ -1,0 +1,222 @@
+// The exported model is right for every batch that it accepts: forward() must take the same way for
+// all of them, however it learns the size.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <lockstep/export/onnx_export.h>
+#include <tests/export/onnx_reader.h>
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
+using torch::Tensor;
+
+using Code = std::function<Tensor(const Tensor& features)>;
+
+class OnnxSizes : public ::testing::Test {
+ protected:
+  // The refusal of a net whose layer is followed by `code`.
+  std::string refusal(const Code& code, std::int64_t example_batch,
+                      const OnnxExportOptions& options = {}) {
+    torch::manual_seed(1);
+    nn::Sequential net(nn::Linear(3, 3));
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{code(net->forward(x[0]))};
+    };
+    return refusal_of(*net, forward, {torch::rand({example_batch, 3}) + 0.1}, options);
+  }
+
+  std::string refusal_of(nn::Module& net, const OnnxForward& forward,
+                         const std::vector<Tensor>& inputs, const OnnxExportOptions& options = {}) {
+    const std::filesystem::path path = folder / "net.onnx";
+    std::filesystem::remove(path);
+    try {
+      export_onnx(net, forward, inputs, path, options);
+    } catch (const ConfigError& error) {
+      EXPECT_FALSE(std::filesystem::exists(path));
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+
+  TemporaryDirectory folder;
+};
+
+TEST_F(OnnxSizes, ABranchOnASize) {
+  const auto branch = [](const std::function<bool(const Tensor&)>& condition) -> Code {
+    return [condition](const Tensor& x) { return condition(x) ? x.relu() : x.sigmoid(); };
+  };
+  const std::vector<std::pair<const char*, Code>> cases = {
+      {"one sample", branch([](const Tensor& x) { return x.size(0) > 1; })},
+      {"far away", branch([](const Tensor& x) { return x.size(0) > 64; })},
+      {"very far away", branch([](const Tensor& x) { return x.size(0) >= 500'000; })},
+      {"one size", branch([](const Tensor& x) { return x.size(0) == 37; })},
+      {"a power of two", branch([](const Tensor& x) { return x.size(0) == 4096; })},
+      {"every fourth", branch([](const Tensor& x) { return x.size(0) % 4 == 3; })},
+      {"all sizes", branch([](const Tensor& x) { return x.sizes()[0] < 100; })},
+      {"symbolic", branch([](const Tensor& x) { return x.sym_size(0) < 100; })},
+      {"elements", branch([](const Tensor& x) { return x.numel() > 1000; })},
+      {"bytes", branch([](const Tensor& x) { return x.nbytes() > 4096; })},
+      {"a stride", branch([](const Tensor& x) { return x.t().stride(0) * x.size(0) > 99; })},
+      {"an operator", branch([](const Tensor& x) { return at::size(x, 0) > 50; })},
+      {"a tensor of it", branch([](const Tensor& x) {
+         return torch::tensor(x.size(0)).mul(2).item<std::int64_t>() > 200;
+       })},
+      {"of a later result",
+       branch([](const Tensor& x) { return x.flatten().unsqueeze(1).size(0) > 1000; })},
+      {"as a loop", [](const Tensor& x) {
+         Tensor y = x;
+         for (std::int64_t i = 20; i < x.size(0); ++i) y = y + 1;
+         return y;
+       }}};
+  for (const auto& [name, code] : cases) {
+    for (const std::int64_t example : {1, 2, 5}) {
+      for (const bool follow : {false, true}) {
+        EXPECT_THAT(refusal(code, example, {.follow_batch = follow}), HasSubstr("export_onnx: "))
+            << name << " with an example of " << example;
+      }
+    }
+    EXPECT_EQ(refusal(code, 2, {.dynamic_batch = false}), "nothing was refused") << name;
+  }
+}
+
+TEST_F(OnnxSizes, TheErrorNamesTheBatchAndThePlace) {
+  const std::string message =
+      refusal([](const Tensor& x) { return x.size(0) > 64 ? x.relu() : x.sigmoid(); }, 2);
+  EXPECT_THAT(message, AllOf(HasSubstr("with a batch of 65, forward() goes another way after 0 "
+                                       "(parameter 0.weight): it calls aten::relu where "
+                                       "aten::sigmoid was recorded"),
+                             HasSubstr("torch::where()")));
+}
+
+// The three recorded batches lie on a line, which bends later.
+TEST_F(OnnxSizes, AnArgumentThatFollowsTheBatchOnlyAtFirst) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return x.narrow(0, 0, std::min<std::int64_t>(x.size(0), 16)); },
+      [](const Tensor& x) { return x.slice(0, 0, std::min<std::int64_t>(x.size(0), 600)); },
+      [](const Tensor& x) { return x.mul(x.size(0) > 99 ? 2 : 3); },
+      [](const Tensor& x) { return x.sum(x.size(0) > 99 ? 1 : 0); },
+      [](const Tensor& x) {
+        const Tensor scale = torch::tensor({x.size(0) > 99 ? 1.0F : 2.0F});
+        return x * scale;
+      },
+      [](const Tensor& x) {
+        const Tensor y = x.relu();
+        return at::add(x, x.size(0) > 99 ? x : y);
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_THAT(refusal(codes[i], 2, {.follow_batch = true}), HasSubstr("export_onnx: ")) << i;
+  }
+}
+
+TEST_F(OnnxSizes, OutputsThatChangeWithTheBatch) {
+  nn::Sequential net(nn::Linear(3, 3));
+  const OnnxForward swapped = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net->forward(x[0]);
+    const Tensor z = y.relu();
+    return x[0].size(0) > 99 ? std::vector<Tensor>{z, y} : std::vector<Tensor>{y, z};
+  };
+  EXPECT_THAT(refusal_of(*net, swapped, {torch::rand({2, 3})}),
+              HasSubstr("returns another tensor as output 0"));
+  const OnnxForward fewer = [&](const std::vector<Tensor>& x) {
+    const Tensor y = net->forward(x[0]);
+    std::vector<Tensor> outputs = {y};
+    if (x[0].size(0) < 100) outputs.push_back(y);
+    return outputs;
+  };
+  EXPECT_THAT(refusal_of(*net, fewer, {torch::rand({2, 3})}),
+              HasSubstr("returns 1 tensors where 2 were recorded"));
+}
+
+TEST_F(OnnxSizes, ABatchThatForwardRefuses) {
+  EXPECT_THAT(refusal(
+                  [](const Tensor& x) {
+                    TORCH_CHECK(x.size(0) <= 512, "at most 512 samples");
+                    return x.relu();
+                  },
+                  2),
+              AllOf(HasSubstr("forward() fails with a batch of 513"),
+                    HasSubstr("at most 512 samples"), HasSubstr("dynamic_batch = false")));
+  EXPECT_THAT(refusal(
+                  [](const Tensor& x) {
+                    TORCH_CHECK(x.size(0) > 1, "at least two samples");
+                    return x.relu();
+                  },
+                  2),
+              AllOf(HasSubstr("forward() fails with a batch of 1"), HasSubstr("at least two")));
+}
+
+// What a branch on the memory decides cannot be seen.
+TEST_F(OnnxSizes, AnAccessToMemory) {
+  const Code code = [](const Tensor& x) {
+    return x.const_data_ptr<float>()[0] > 1e9F ? x.relu() : x.sigmoid();
+  };
+  for (const bool dynamic : {true, false}) {
+    EXPECT_THAT(refusal(code, 2, {.dynamic_batch = dynamic}),
+                AllOf(HasSubstr("accesses the memory of a tensor (data_ptr() or accessor) after 0 "
+                                "(parameter 0.weight)"),
+                      HasSubstr("allow_reads")));
+    EXPECT_EQ(refusal(code, 2, {.dynamic_batch = dynamic, .allow_reads = true}),
+              "nothing was refused");
+  }
+  EXPECT_THAT(refusal(
+                  [](const Tensor& x) {
+                    const auto values = x.accessor<float, 2>();
+                    return values[0][0] > 1e9F ? x.relu() : x.sigmoid();
+                  },
+                  2),
+              HasSubstr("accesses the memory"));
+}
+
+// Sizes may be read for what follows the batch, and for what does not.
+TEST_F(OnnxSizes, NotWhatIsRightForAllBatches) {
+  const std::vector<Code> codes = {
+      [](const Tensor& x) { return x.size(1) > 2 ? x.relu() : x.sigmoid(); },
+      [](const Tensor& x) { return x.is_contiguous() ? x.relu() : x.sigmoid(); },
+      [](const Tensor& x) { return x.t().is_contiguous() ? x.relu() : x.t().contiguous().t(); },
+      [](const Tensor& x) { return x.clone().add_(1).relu_().unsqueeze_(1); },
+      [](const Tensor& x) { return at::cat(x.split(1, 1), 1) + x.chunk(3, 1)[2]; },
+      [](const Tensor& x) { return x + torch::tensor({1.0F, 2.0F, 3.0F}); },
+      [](const Tensor& x) { return x + torch::ones({3}).cumsum(0).sum().item<float>(); },
+      [](const Tensor& x) { return x.contiguous().to(torch::kFloat).flatten(1).relu() + x; },
+      [](const Tensor& x) {
+        const Tensor y = torch::zeros_like(x);
+        y.copy_(x);
+        return y;
+      },
+      [](const Tensor& x) { return std::get<0>(x.max(1)) + std::get<1>(x.sort(1)).select(1, 0); },
+  };
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    for (const std::int64_t example : {1, 3}) {
+      const std::string message = refusal(codes[i], example);
+      // t() of one sample is contiguous, which decides the branch in the third.
+      if (i == 2) continue;
+      EXPECT_EQ(message, "nothing was refused") << i << " with an example of " << example;
+    }
+  }
+  const std::vector<Code> follow = {
+      [](const Tensor& x) { return x.view({x.size(0), 3, 1}).expand({x.size(0), 3, 2}); },
+      [](const Tensor& x) { return at::cat({x, torch::zeros({x.size(0), 2})}, 1); },
+      [](const Tensor& x) { return x + torch::arange(x.size(0)).unsqueeze(1); },
+      [](const Tensor& x) { return x.reshape({-1}).view({x.size(0) * 3, 1}); }};
+  for (std::size_t i = 0; i < follow.size(); ++i) {
+    EXPECT_EQ(refusal(follow[i], 2, {.follow_batch = true}), "nothing was refused") << i;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+// Values that forward() reads on the host are found, whatever the type of the input and however it
+// is filled, and random operations that are off do not end the search.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <lockstep/export/onnx_export.h>
+#include <lockstep/export/trace/probes.h>
+#include <tests/export/onnx_reader.h>
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
+using torch::Tensor;
+
+using Forward = std::function<Tensor(const Tensor& x, const Tensor& values)>;
+
+class OnnxValues : public ::testing::Test {
+ protected:
+  std::string refusal(const Forward& code, const Tensor& values, bool allow_reads) {
+    nn::Sequential net(nn::Linear(3, 3));
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      return std::vector<Tensor>{code(net->forward(x[0]), x[1])};
+    };
+    return refusal_of(*net, forward, {torch::rand({2, 3}), values},
+                      {.dynamic_batch = false, .allow_reads = allow_reads});
+  }
+
+  std::string refusal_of(nn::Module& net, const OnnxForward& forward,
+                         const std::vector<Tensor>& inputs, const OnnxExportOptions& options = {}) {
+    try {
+      export_onnx(net, forward, inputs, folder / "net.onnx", options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+
+  TemporaryDirectory folder;
+};
+
+// With allow_reads, only the runs with other values can show what a read decides.
+TEST_F(OnnxValues, ReadFromInputsThatLookAlike) {
+  const Forward slice = [](const Tensor& x, const Tensor& n) {
+    return x.slice(1, 0, n.flatten()[0].item<std::int64_t>());
+  };
+  const Forward branch = [](const Tensor& x, const Tensor& flag) {
+    return flag.flatten()[0].item<bool>() ? x.relu() : x.sigmoid();
+  };
+  const Forward factor = [](const Tensor& x, const Tensor& scale) {
+    return x * scale.flatten()[0].item<float>();
+  };
+  const Forward total = [](const Tensor& x, const Tensor& values) {
+    return x * values.sum().item<double>();
+  };
+  const auto of = [](std::vector<std::int64_t> values, torch::ScalarType type) {
+    return torch::tensor(values, torch::kLong).to(type);
+  };
+  struct Case {
+    const char* name;
+    Forward code;
+    Tensor values;
+  };
+  const std::vector<Case> cases = {
+      {"one length", slice, of({2}, torch::kLong)},
+      {"a length without dimensions", slice, torch::tensor(2, torch::kLong)},
+      {"equal lengths", slice, of({2, 2, 2}, torch::kInt)},
+      {"a length of one", slice, of({1}, torch::kShort)},
+      {"a length of zero", factor, of({0}, torch::kByte)},
+      {"lengths whose sum stays in any order", total, of({1, 2, 3}, torch::kLong)},
+      {"a flag", branch, torch::tensor({true})},
+      {"a flag that is off", branch, torch::tensor(false)},
+      {"equal flags", branch, torch::tensor({true, true, true})},
+      {"flags whose sum stays in any order", total, torch::tensor({true, false, true, false})},
+      {"zeros", factor, torch::zeros({3})},
+      {"a zero", factor, torch::zeros({})},
+      {"equal floats", factor, torch::full({4}, 2.0)},
+      {"doubles", total, torch::zeros({2}, torch::kDouble)}};
+  for (const Case& each : cases) {
+    EXPECT_THAT(refusal(each.code, each.values, /*allow_reads=*/true), HasSubstr("export_onnx: "))
+        << each.name;
+    EXPECT_THAT(refusal(each.code, each.values, /*allow_reads=*/false), HasSubstr("export_onnx: "))
+        << each.name;
+  }
+}
+
+// A check of indices lets only some values pass.
+TEST_F(OnnxValues, VaryWithinWhatForwardTakes) {
+  nn::Sequential net(nn::Embedding(4, 3));
+  const auto message = [&](const Tensor& words) {
+    const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+      const Tensor y = net->forward(x[0]);
+      return std::vector<Tensor>{y * x[0].sum().item<std::int64_t>()};
+    };
+    return refusal_of(*net, forward, {words}, {.dynamic_batch = false, .allow_reads = true});
+  };
+  for (const auto& words :
+       std::vector<std::vector<std::int64_t>>{{3}, {3, 3}, {0, 3}, {0}, {0, 0}}) {
+    EXPECT_THAT(message(torch::tensor(words)), HasSubstr("from the values of its inputs"))
+        << words.size() << " words from " << words[0];
+  }
+}
+
+TEST_F(OnnxValues, ReadByComparisonsOfTensors) {
+  const std::vector<Forward> codes = {
+      [](const Tensor& x, const Tensor& y) { return at::equal(x, y) ? x.relu() : x.sigmoid(); },
+      [](const Tensor& x, const Tensor& y) { return at::equal(y, x) ? x.relu() : x.sigmoid(); },
+      [](const Tensor& x, const Tensor& y) { return at::allclose(x, y) ? x.relu() : x.sigmoid(); },
+      [](const Tensor& x, const Tensor& y) {
+        return at::is_nonzero((y > 1e9).any()) ? x.relu() : x.sigmoid();
+      }};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    EXPECT_THAT(refusal(codes[i], torch::rand({2, 3}), /*allow_reads=*/false),
+                HasSubstr("reads a value out of a tensor"))
+        << i;
+    EXPECT_EQ(refusal(codes[i], torch::rand({2, 3}), /*allow_reads=*/true), "nothing was refused")
+        << i;
+  }
+}
+
+// LibTorch lists these operations as random although they are not outside of training.
+TEST_F(OnnxValues, RandomOperationsThatAreOffHideNothing) {
+  const std::vector<std::pair<const char*, nn::AnyModule>> modules = {
+      {"rrelu", nn::AnyModule(nn::RReLU())},
+      {"rrelu in place", nn::AnyModule(nn::RReLU(nn::RReLUOptions().inplace(true)))},
+      {"dropout", nn::AnyModule(nn::Dropout())},
+      {"alpha_dropout", nn::AnyModule(nn::AlphaDropout())},
+      {"feature_alpha_dropout", nn::AnyModule(nn::FeatureAlphaDropout())}};
+  for (auto [name, module] : modules) {
+    module.ptr()->eval();
+    for (const bool writes : {false, true}) {
+      nn::Sequential net(nn::Linear(3, 3));
+      const OnnxForward forward = [&](const std::vector<Tensor>& x) {
+        Tensor y = module.forward<Tensor>(net->forward(x[0]).clone());
+        if (writes) y.data_ptr<float>()[0] += 1;
+        return std::vector<Tensor>{y + 1};
+      };
+      EXPECT_THAT(refusal_of(*net, forward, {torch::rand({2, 3})}),
+                  HasSubstr(writes ? "of the recorded operations differs" : "nothing was refused"))
+          << name;
+    }
+  }
+}
+
+// Each proposal but the last changes every input, and keeps its type and sizes.
+TEST(OnnxProbes, ChangeEveryInput) {
+  const std::vector<Tensor> inputs = {torch::tensor({5}),
+                                      torch::zeros({2}, torch::kInt),
+                                      torch::full({2, 2}, 255, torch::kByte),
+                                      torch::tensor({true, true}),
+                                      torch::tensor(false),
+                                      torch::zeros({3}),
+                                      torch::ones({2}, torch::kDouble),
+                                      torch::full({2}, 0.5, torch::kHalf)};
+  for (const int number : {0, 1}) {
+    const auto proposals = onnx::with_other_values(inputs, number);
+    for (const Tensor& other : proposals[0]) EXPECT_GT(other.numel(), 0);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (std::size_t p = 0; p < proposals.size(); ++p) {
+        EXPECT_EQ(proposals[p][i].scalar_type(), inputs[i].scalar_type());
+        EXPECT_EQ(proposals[p][i].sizes(), inputs[i].sizes());
+      }
+      EXPECT_FALSE(proposals[0][i].equal(inputs[i])) << "input " << i << ", number " << number;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
